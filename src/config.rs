@@ -1,0 +1,124 @@
+//! The options of a store: RocketMQ's names in `snake_case`, with its defaults.
+
+use crate::error::{Error, Result};
+use crate::format::DelayLevels;
+
+/// Smallest commit-log segment: one page.
+pub const MIN_SEGMENT_SIZE: u64 = 4096;
+/// Largest commit-log segment: positions inside a segment are signed 32-bit numbers.
+pub const MAX_SEGMENT_SIZE: u64 = (1 << 31) - 4096;
+
+/// Options of a store that is opened. `None` for a size means: as the files on disk say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// Bytes of a commit-log segment, a multiple of 4,096 (RocketMQ's default: 1,073,741,824).
+    pub mapped_file_size_commit_log: Option<u64>,
+    /// Bytes of a consume-queue file, a multiple of 20 (RocketMQ's default: 6,000,000).
+    pub mapped_file_size_consume_queue: Option<u64>,
+    /// Hash slots of an index file (RocketMQ's default: 5,000,000). Given together with `max_index_num`.
+    pub max_hash_slot_num: Option<u32>,
+    /// Items of an index file (RocketMQ's default: 20,000,000). Given together with `max_hash_slot_num`.
+    pub max_index_num: Option<u32>,
+    /// Percent of physical memory within which a message counts as cached: decides the limits of `get` and
+    /// `suggest_pulling_from_slave`.
+    pub access_message_in_memory_max_ratio: u32,
+    /// Bytes that one `get` returns at most while the messages count as cached.
+    pub max_transfer_bytes_on_message_in_memory: u64,
+    /// Messages that one `get` returns at most while they count as cached.
+    pub max_transfer_count_on_message_in_memory: usize,
+    /// Bytes that one `get` returns at most once a message counts as cold.
+    pub max_transfer_bytes_on_message_in_disk: u64,
+    /// Messages that one `get` returns at most once one counts as cold.
+    pub max_transfer_count_on_message_in_disk: usize,
+    /// Bytes of queue entries that one `get` examines at least (20 an entry).
+    pub max_filter_message_size: usize,
+    /// Whether the scan for the end of the log checks each body against its CRC.
+    pub check_crc_on_recover: bool,
+    /// The delay of each delay level, `"1s 5s 10s ..."`.
+    pub message_delay_level: String,
+    /// Whether an I/O error under a mapping becomes an error instead of a SIGBUS signal.
+    pub sigbus_guard: bool,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self {
+            mapped_file_size_commit_log: None,
+            mapped_file_size_consume_queue: None,
+            max_hash_slot_num: None,
+            max_index_num: None,
+            access_message_in_memory_max_ratio: 40,
+            max_transfer_bytes_on_message_in_memory: 262_144,
+            max_transfer_count_on_message_in_memory: 32,
+            max_transfer_bytes_on_message_in_disk: 65_536,
+            max_transfer_count_on_message_in_disk: 8,
+            max_filter_message_size: 16_000,
+            check_crc_on_recover: true,
+            message_delay_level: DelayLevels::ROCKETMQ.to_owned(),
+            sigbus_guard: true,
+        }
+    }
+}
+
+impl StoreConfig {
+    /// Rejects what cannot be right; edits nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] names the option, its value and what is accepted.
+    pub fn validate(&self) -> Result<()> {
+        if let Some(size) = self.mapped_file_size_commit_log
+            && (!(MIN_SEGMENT_SIZE..=MAX_SEGMENT_SIZE).contains(&size) || !size.is_multiple_of(4096))
+        {
+            return invalid(
+                "mapped_file_size_commit_log",
+                size,
+                "a multiple of 4096 from 4096 to 2147479552 (2 GiB - 4 KiB)",
+            );
+        }
+        if let Some(size) = self.mapped_file_size_consume_queue
+            && (size == 0 || !size.is_multiple_of(20) || size > MAX_SEGMENT_SIZE)
+        {
+            return invalid("mapped_file_size_consume_queue", size, "a multiple of 20, at most 2147479552");
+        }
+        match (self.max_hash_slot_num, self.max_index_num) {
+            (None, None) => {}
+            (Some(slots), Some(items)) => {
+                if slots == 0 || slots > i32::MAX as u32 {
+                    return invalid("max_hash_slot_num", slots, "1 to 2147483647");
+                }
+                if items < 2 || items > i32::MAX as u32 {
+                    return invalid("max_index_num", items, "2 to 2147483647");
+                }
+            }
+            (slots, items) => {
+                return Err(Error::Invalid {
+                    what: format!("max_hash_slot_num is {slots:?} and max_index_num is {items:?}: give both or neither"),
+                });
+            }
+        }
+        if self.access_message_in_memory_max_ratio > 100 {
+            return invalid(
+                "access_message_in_memory_max_ratio",
+                self.access_message_in_memory_max_ratio,
+                "0 to 100 (percent)",
+            );
+        }
+        self.delay_levels().map(drop)
+    }
+
+    /// The parsed `message_delay_level`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is not a list of times such as `"1s 5m 2h"`.
+    pub fn delay_levels(&self) -> Result<DelayLevels> {
+        DelayLevels::parse(&self.message_delay_level).map_err(|e| Error::Invalid {
+            what: format!("message_delay_level is {:?}: {e}", self.message_delay_level),
+        })
+    }
+}
+
+fn invalid(option: &str, value: impl std::fmt::Display, accepted: &str) -> Result<()> {
+    Err(Error::Invalid {
+        what: format!("{option} is {value}: expected {accepted}"),
+    })
+}

@@ -1,0 +1,21 @@
+//! `mqstore` opens, reads and queries Apache RocketMQ-format message stores in-process, without a broker.
+//!
+//! The rooms stand in order, from the ground up: a module imports only from what is declared above it.
+
+/// Pure bytes: every record, entry, header and name of the on-disk format, both ways.
+pub mod format;
+/// What can go wrong, told by what the caller can do about it.
+pub mod error;
+/// The options of a store, RocketMQ's names and defaults.
+pub mod config;
+/// Files, mappings and the clock: the seam to the operating system. Never interprets a byte.
+pub mod storage;
+/// One file family each: commit log, consume queues, index files, checkpoint.
+pub mod log;
+/// What compares state between the families: recovery's plan.
+pub mod engine;
+/// Reading, from any process: writes nothing and takes no lock.
+pub mod read;
+/// The Python face: one file a class; convert, detach, call, convert.
+#[cfg(feature = "python")]
+mod bindings;
