@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use crate::config::StoreConfig;
 use crate::error::Result;
-use crate::format::{Check, Checkpoint, CqUnit, MessageView, Transaction};
-use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, TopicQueues};
+use crate::format::{Check, Checkpoint, CqUnit, DelayLevels, MessageView, Transaction};
+use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, StoredMessage, TopicQueues};
 
 /// What an open found, for people and programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,45 +59,77 @@ pub fn plan(
         Check::Structure
     };
     let scan_start = scan_start(log, queues, checkpoint, clean, check)?;
-    let delay_levels = config.delay_levels()?;
-    let mut undispatched: BTreeMap<(String, i32), BTreeMap<i64, CqUnit>> = BTreeMap::new();
+    let mut undispatched = Undispatched {
+        queues,
+        delay_levels: config.delay_levels()?,
+        entries: BTreeMap::new(),
+    };
     let mut scan = log.scan(scan_start, log.files_end(), check);
+    let mut last: Option<StoredMessage> = None;
     for message in scan.by_ref() {
-        let message = message?;
+        if let Some(before) = last.replace(message?) {
+            undispatched.add(&before)?;
+        }
+    }
+    let mut log_end = scan.position();
+    let mut stop_reason = match scan.stopped_by() {
+        None => "the last segment is full".to_owned(),
+        Some(LogRecord::Corrupt(error)) => error.to_string(),
+        Some(LogRecord::Missing) => format!("no segment holds offset {log_end}"),
+        Some(_) => "nothing was written behind it".to_owned(),
+    };
+    match last {
+        Some(last) if !clean && is_torn(&last.view()) => {
+            log_end = last.view().physical_offset();
+            stop_reason = format!("the record at {log_end} ends in zeros: its last bytes never reached the disk");
+        }
+        Some(last) => undispatched.add(&last)?,
+        None => {}
+    }
+    Ok(RecoveryPlan {
+        scan_start,
+        log_end,
+        stop_reason,
+        undispatched: undispatched.entries,
+    })
+}
+
+/// Gathers what the queues lack.
+struct Undispatched<'a> {
+    queues: &'a ConsumeQueueStore,
+    delay_levels: DelayLevels,
+    entries: BTreeMap<(String, i32), BTreeMap<i64, CqUnit>>,
+}
+
+impl Undispatched<'_> {
+    fn add(&mut self, message: &StoredMessage) -> Result<()> {
         let view = message.view();
-        if !has_queue_entry(&view) || queues.rocksdb().is_some() {
-            continue;
+        if !has_queue_entry(&view) || self.queues.rocksdb().is_some() {
+            return Ok(());
         }
         let topic = view.topic();
+        let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());
+        let Ok(queue) = self.queues.queue(&topic, queue_id) else {
+            return Ok(()); // a batch consume queue, which is not built here
+        };
         let unit = CqUnit {
             physical_offset: view.physical_offset(),
             size: view.size() as i32,
-            tags_code: view.tags_code(&delay_levels),
+            tags_code: view.tags_code(&self.delay_levels),
         };
-        let queue = match queues.queues(&topic) {
-            Ok(queues) => queues.and_then(|queues| queues.get(&view.queue_id())),
-            Err(_) => continue, // a batch consume queue, which is not built here
-        };
-        let known = queue.map_or(Ok(None), |queue| queue.unit(view.queue_offset()))?;
+        let known = queue.map_or(Ok(None), |queue| queue.unit(queue_offset))?;
         if known.is_none_or(|known| known.physical_offset != unit.physical_offset) {
-            undispatched
-                .entry((topic.into_owned(), view.queue_id()))
-                .or_default()
-                .insert(view.queue_offset(), unit);
+            let entries = self.entries.entry((topic.into_owned(), queue_id)).or_default();
+            entries.insert(queue_offset, unit);
         }
+        Ok(())
     }
-    let stop_reason = match scan.stopped_by() {
-        None => "the last segment is full".to_owned(),
-        Some(LogRecord::Corrupt(error)) => error.to_string(),
-        Some(LogRecord::Missing) => format!("no segment holds offset {}", scan.position()),
-        Some(_) => "nothing was written behind it".to_owned(),
-    };
-    Ok(RecoveryPlan {
-        scan_start,
-        log_end: scan.position(),
-        stop_reason,
-        undispatched,
-    })
+}
+
+/// Whether the end of the log's last record reads as zeros. No checksum covers topic and properties, so a record whose last
+/// sectors were lost parses as long as its lengths arrived; text that ends in NUL is what tells.
+fn is_torn(view: &MessageView<'_>) -> bool {
+    view.bytes().last() == Some(&0) && (!view.properties().bytes().is_empty() || view.topic_bytes().contains(&0))
 }
 
 /// Half and rolled-back messages have no queue entry, and a producer batch stored whole belongs to a batch consume queue.

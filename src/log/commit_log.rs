@@ -14,7 +14,7 @@ pub struct StoredMessage {
     layout: RecordLayout,
     file: Arc<MappedFile>,
     /// Where the record starts in that file.
-    position: u64,
+    position: usize,
 }
 
 impl StoredMessage {
@@ -40,10 +40,10 @@ impl StoredMessage {
     }
 }
 
-fn faulted(file: &MappedFile, position: u64) -> Error {
+fn faulted(file: &MappedFile, position: usize) -> Error {
     Error::Corrupt {
         path: file.path().to_owned(),
-        offset: position,
+        offset: position as u64,
         reason: "the device failed to read this page, or the file was shortened while it was open; check the disk and reopen"
             .to_owned(),
     }
@@ -119,12 +119,12 @@ impl LogFiles {
         };
         let remaining = file.len() - position;
         let mut head = [0; 8];
-        if remaining < 8 || !file.read(position as usize, &mut head) {
+        if remaining < 8 || !file.read(position, &mut head) {
             return Ok(LogRecord::End);
         }
         // The record's own length says how much to select; until it has been held against the segment it is only a claim.
-        let total = head.first_chunk().map_or(0, |total| u64::from(u32::from_be_bytes(*total)));
-        let range = position as usize..(position + total.clamp(8, remaining)) as usize;
+        let total = head.first_chunk().map_or(0, |total| u32::from_be_bytes(*total) as usize);
+        let range = position..position + total.clamp(8, remaining);
         let Some(mut buffer) = file.select(range.clone()) else {
             return Ok(LogRecord::Missing);
         };
@@ -138,7 +138,7 @@ impl LogFiles {
         let corrupt = |at: usize, reason: String| {
             LogRecord::Corrupt(Error::Corrupt {
                 path: file.path().to_owned(),
-                offset: position + at as u64,
+                offset: (position + at) as u64,
                 reason,
             })
         };
@@ -160,7 +160,7 @@ impl LogFiles {
                     position,
                 })
             }
-            Record::Blank { size } if u64::from(size) == remaining => LogRecord::Blank { next: file.end() as i64 },
+            Record::Blank { size } if size as usize == remaining => LogRecord::Blank { next: file.end() as i64 },
             Record::Blank { size } => corrupt(
                 0,
                 format!("an end-of-segment filler of {size} bytes where {remaining} remain"),
@@ -181,11 +181,11 @@ impl LogFiles {
         }
     }
 
-    fn locate(&self, offset: i64) -> Result<Option<(Arc<MappedFile>, u64)>> {
+    fn locate(&self, offset: i64) -> Result<Option<(Arc<MappedFile>, usize)>> {
         let Ok(offset) = u64::try_from(offset) else { return Ok(None) };
         let file = self.files.find(offset)?;
         Ok(file.map(|file| {
-            let position = offset - file.start();
+            let position = (offset - file.start()) as usize;
             (file, position)
         }))
     }

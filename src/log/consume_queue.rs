@@ -89,7 +89,9 @@ impl ConsumeQueue {
 
     /// Leaves out the entries on disk that point at or past `log_end`; returns how many.
     pub(crate) fn cut(&mut self, log_end: i64) -> Result<u64> {
-        let end = self.search(self.on_disk.clone(), |unit| unit.physical_offset < log_end)?;
+        let end = self.search(self.on_disk.clone(), |unit| {
+            unit.is_none_or(|unit| unit.physical_offset < log_end)
+        })?;
         let cut = self.on_disk.end - end;
         self.on_disk.end = end;
         Ok(cut as u64)
@@ -108,7 +110,8 @@ impl ConsumeQueue {
     /// Moves the smallest offset to the first entry whose message starts at or after `first_physical`.
     pub(crate) fn correct_min_offset(&mut self, first_physical: i64) -> Result<()> {
         let all = self.on_disk.start..self.max_offset();
-        self.min_offset = self.search(all, |unit| unit.is_pre_blank() || unit.physical_offset < first_physical)?;
+        let expired = |unit: CqUnit| unit.is_pre_blank() || unit.physical_offset < first_physical;
+        self.min_offset = self.search(all, |unit| unit.is_some_and(expired))?;
         Ok(())
     }
 
@@ -127,18 +130,18 @@ impl ConsumeQueue {
     fn find_end(&self) -> Result<i64> {
         let starts: Vec<i64> = self.files.starts().map(|start| start as i64 / UNIT).collect();
         for start in starts.iter().rev() {
-            if self.on_file(*start)?.is_some_and(|unit| unit.is_valid()) {
+            if self.on_file(*start)?.is_some_and(CqUnit::is_valid) {
                 let end = self
                     .next_file_start(*start)
                     .min(self.files.end_offset().unwrap_or(0) as i64 / UNIT);
-                return self.search(*start..end, CqUnit::is_valid);
+                return self.search(*start..end, |unit| unit.is_some_and(CqUnit::is_valid));
             }
         }
         Ok(starts.first().copied().unwrap_or(0))
     }
 
-    /// First offset of `range` whose entry does not satisfy `before`; entries that do stand in front of those that do not.
-    fn search(&self, range: Range<i64>, before: impl Fn(&CqUnit) -> bool) -> Result<i64> {
+    /// First offset of `range` whose entry (`None` in a missing file) does not satisfy `before`; those that do stand in front.
+    fn search(&self, range: Range<i64>, before: impl Fn(Option<CqUnit>) -> bool) -> Result<i64> {
         let Range {
             start: mut low,
             end: mut high,
@@ -149,11 +152,7 @@ impl ConsumeQueue {
                 Some(unit) => Some(*unit),
                 None => self.on_file(middle)?,
             };
-            if unit.is_some_and(|unit| before(&unit)) {
-                low = middle + 1
-            } else {
-                high = middle
-            }
+            if before(unit) { low = middle + 1 } else { high = middle }
         }
         Ok(low)
     }

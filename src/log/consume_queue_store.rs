@@ -1,5 +1,6 @@
 //! Every consume queue of a store, by topic and queue id, and the forms of queue that this crate does not read.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -127,11 +128,13 @@ impl ConsumeQueueStore {
             .entry(topic.to_owned())
             .or_insert_with(|| TopicQueues::Files(BTreeMap::new()));
         let TopicQueues::Files(queues) = queues else { return Ok(None) };
-        if !queues.contains_key(&queue_id) {
-            let dir = self.root.join(QUEUES).join(topic).join(queue_id.to_string());
-            queues.insert(queue_id, ConsumeQueue::load(self.env.clone(), &dir, self.file_size)?);
-        }
-        Ok(queues.get_mut(&queue_id))
+        Ok(Some(match queues.entry(queue_id) {
+            Entry::Occupied(queue) => queue.into_mut(),
+            Entry::Vacant(place) => {
+                let dir = self.root.join(QUEUES).join(topic).join(queue_id.to_string());
+                place.insert(ConsumeQueue::load(self.env.clone(), &dir, self.file_size)?)
+            }
+        }))
     }
 
     fn load_topic(&self, dir: &Path) -> Result<BTreeMap<i32, ConsumeQueue>> {

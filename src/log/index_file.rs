@@ -37,7 +37,7 @@ impl IndexFile {
         let header = if read == INDEX_HEADER_SIZE {
             IndexHeader::decode(&bytes)
         } else {
-            IndexHeader::default()
+            IndexHeader::rolled_from(None)
         };
         Ok(Self {
             env,
@@ -75,7 +75,7 @@ impl IndexFile {
     pub fn guess_geometry(&self) -> Result<GeometryGuess> {
         let mapped = self.mapped()?;
         Ok(mapped
-            .bytes(0..mapped.len() as usize)
+            .bytes(0..mapped.len())
             .map_or(GeometryGuess::None, detect_index_geometry))
     }
 
@@ -84,7 +84,7 @@ impl IndexFile {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn offsets(&self, geometry: &IndexGeometry, key_hash: i32) -> Result<(Vec<i64>, bool)> {
+    pub fn offsets(&self, geometry: IndexGeometry, key_hash: i32) -> Result<(Vec<i64>, bool)> {
         let mapped = self.mapped()?;
         let mut found = Vec::new();
         let slot = key_hash as u32 % geometry.slots.max(1);
@@ -111,7 +111,7 @@ impl IndexFile {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn is_whole(&self, geometry: &IndexGeometry) -> Result<bool> {
+    pub fn is_whole(&self, geometry: IndexGeometry) -> Result<bool> {
         let mapped = self.mapped()?;
         let count = self.header.index_count;
         if geometry.file_len() > self.len || count as u32 > geometry.items {
@@ -153,14 +153,14 @@ impl IndexFile {
     }
 }
 
-fn slot_value(mapped: &MappedFile, geometry: &IndexGeometry, slot: u32) -> Option<i32> {
+fn slot_value(mapped: &MappedFile, geometry: IndexGeometry, slot: u32) -> Option<i32> {
     let mut bytes = [0; 4];
     mapped
         .read(geometry.slot_position(slot) as usize, &mut bytes)
         .then(|| i32::from_be_bytes(bytes))
 }
 
-fn item(mapped: &MappedFile, geometry: &IndexGeometry, number: i32) -> Option<IndexItem> {
+fn item(mapped: &MappedFile, geometry: IndexGeometry, number: i32) -> Option<IndexItem> {
     let mut bytes = [0; ITEM_SIZE];
     let number = u32::try_from(number).ok().filter(|number| *number < geometry.items)?;
     mapped

@@ -111,7 +111,7 @@ impl IndexService {
                     _ => continue,
                 },
             };
-            if file.header().end_time <= self.safe_until || file.is_whole(&geometry)? {
+            if file.header().end_time <= self.safe_until || file.is_whole(geometry)? {
                 trusted.push((number, geometry));
             }
         }

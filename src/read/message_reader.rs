@@ -47,7 +47,7 @@ impl MessageReader {
     /// # Errors
     /// [`Error::NotAStore`], [`Error::Invalid`] for an option, [`Error::Corrupt`] for files that cannot belong together,
     /// [`Error::Io`].
-    pub fn open(env: Arc<dyn Env>, path: &Path, config: StoreConfig) -> Result<Self> {
+    pub fn open(env: &Arc<dyn Env>, path: &Path, config: StoreConfig) -> Result<Self> {
         config.validate()?;
         if config.sigbus_guard {
             install_guard().map_err(|error| Error::io("install the SIGBUS guard for", path, error))?;
@@ -82,7 +82,7 @@ impl MessageReader {
         } else {
             checkpoint.index_msg_timestamp
         };
-        let index = IndexService::load(&env, &path.join("index"), given_index_geometry(&config), safe_until)?;
+        let index = IndexService::load(env, &path.join("index"), given_index_geometry(&config), safe_until)?;
         let physical_memory = env.physical_memory();
         Ok(Self {
             path: path.to_owned(),

@@ -83,7 +83,11 @@ impl MessageReader {
         for source in self.index().sources(self.physical_bounds())? {
             let mut found = BTreeMap::new();
             // Where the log is walked, one pass serves every topic.
-            let topics = if matches!(source, Source::Log(_)) { &any_topic[..] } else { &topics[..] };
+            let topics = if matches!(source, Source::Log(_)) {
+                &any_topic[..]
+            } else {
+                &topics[..]
+            };
             for topic in topics {
                 self.collect_from(&source, index_key_hash(topic, unique_key), wanted, &mut found)?;
             }
@@ -124,7 +128,7 @@ impl MessageReader {
         wanted: impl Fn(&MessageView<'_>) -> bool,
     ) -> Result<(Vec<i64>, bool)> {
         if let Source::Index(file, geometry, _) = source {
-            let (offsets, whole) = file.offsets(geometry, key_hash)?;
+            let (offsets, whole) = file.offsets(*geometry, key_hash)?;
             if whole {
                 return Ok((offsets, true));
             }

@@ -74,7 +74,7 @@ impl MessageReader {
             let mut whole = true;
             for (topic, keys) in by_name {
                 for key in keys.keys() {
-                    let (offsets, chain_whole) = file.offsets(geometry, index_key_hash(topic, key))?;
+                    let (offsets, chain_whole) = file.offsets(*geometry, index_key_hash(topic, key))?;
                     whole &= chain_whole;
                     for offset in offsets {
                         match self.log().read(offset, Check::Structure)? {

@@ -9,7 +9,7 @@ use mqstore::config::StoreConfig;
 use mqstore::error::{Error, Result};
 use mqstore::format::{Message, encode_properties};
 use mqstore::read::{GetMessageStatus, GetRequest, GetResult, MessageReader, QueryRequest, QueueScan, Side, TagFilter};
-use mqstore::storage::RealEnv;
+use mqstore::storage::{Env, RealEnv};
 use proptest::prelude::*;
 use tempfile::tempdir;
 
@@ -20,11 +20,19 @@ pub fn open(path: &Path) -> Arc<MessageReader> {
 }
 
 fn open_with(path: &Path, config: StoreConfig) -> Result<Arc<MessageReader>> {
-    MessageReader::open(Arc::new(RealEnv::new()), path, config).map(Arc::new)
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    MessageReader::open(&env, path, config).map(Arc::new)
 }
 
 fn request(offset: i64, max_messages: usize) -> GetRequest {
-    GetRequest { topic: "orders".to_owned(), queue_id: 0, offset, max_messages, tags: TagFilter::default(), bounded: true }
+    GetRequest {
+        topic: "orders".to_owned(),
+        queue_id: 0,
+        offset,
+        max_messages,
+        tags: TagFilter::default(),
+        bounded: true,
+    }
 }
 
 fn get(reader: &MessageReader, request: &GetRequest) -> GetResult {
@@ -37,10 +45,20 @@ fn bodies(reader: &Arc<MessageReader>, topic: &str, queue_id: i32, range: Range<
 }
 
 fn query(reader: &MessageReader, key: &str, limit: Option<usize>) -> Vec<i64> {
-    let request = QueryRequest { topic: "orders".to_owned(), key: key.to_owned(), begin: i64::MIN, end: i64::MAX, limit };
+    let request = QueryRequest {
+        topic: "orders".to_owned(),
+        key: key.to_owned(),
+        begin: i64::MIN,
+        end: i64::MAX,
+        limit,
+    };
     let result = reader.query(&request).unwrap();
     assert!(result.complete);
-    result.messages.iter().map(|message| message.view().physical_offset()).collect()
+    result
+        .messages
+        .iter()
+        .map(|message| message.view().physical_offset())
+        .collect()
 }
 
 /// A store of `count` messages in one queue, keys k0, k1, ..., every tenth also "ten".
@@ -48,7 +66,12 @@ fn plain(path: &Path, count: i64) -> (StoreWriter, Vec<i64>) {
     let mut writer = StoreWriter::small(path);
     let offsets = (0..count).map(|n| {
         let keys = if n % 10 == 0 { format!("k{n} ten") } else { format!("k{n}") };
-        writer.put("orders", 0, format!("body {n}").as_bytes(), &[("KEYS", &keys), ("TAGS", if n % 2 == 0 { "even" } else { "odd" })])
+        writer.put(
+            "orders",
+            0,
+            format!("body {n}").as_bytes(),
+            &[("KEYS", &keys), ("TAGS", if n % 2 == 0 { "even" } else { "odd" })],
+        )
     });
     let offsets = offsets.collect();
     (writer, offsets)
@@ -94,7 +117,13 @@ fn a_query_is_bounded_by_exact_store_times() {
     writer.finish(true);
     let reader = open(dir.path());
     let time = |n: usize| reader.message_at(offsets[n]).unwrap().view().store_time();
-    let request = |begin, end| QueryRequest { topic: "orders".to_owned(), key: "ten".to_owned(), begin, end, limit: None };
+    let request = |begin, end| QueryRequest {
+        topic: "orders".to_owned(),
+        key: "ten".to_owned(),
+        begin,
+        end,
+        limit: None,
+    };
     let found = reader.query(&request(time(100), time(200))).unwrap();
     let found: Vec<i64> = found.messages.iter().map(|message| message.view().queue_offset()).collect();
     assert_eq!(found, (100..=200).step_by(10).collect::<Vec<i64>>());
@@ -111,8 +140,13 @@ fn keys_that_share_a_hash_never_mix() {
     let reader = open(dir.path());
     assert_eq!(query(&reader, "Aa", None), [first]);
     assert_eq!(query(&reader, "BB", None), [second]);
-    let hits = reader.resolve_keys(&[("orders", "BB"), ("orders", "none"), ("other", "Aa"), ("orders", "BB")]).unwrap();
-    let hits: Vec<Vec<i64>> = hits.iter().map(|hits| hits.iter().map(|hit| hit.physical_offset).collect()).collect();
+    let hits = reader
+        .resolve_keys(&[("orders", "BB"), ("orders", "none"), ("other", "Aa"), ("orders", "BB")])
+        .unwrap();
+    let hits: Vec<Vec<i64>> = hits
+        .iter()
+        .map(|hits| hits.iter().map(|hit| hit.physical_offset).collect())
+        .collect();
     assert_eq!(hits, [vec![second], vec![], vec![], vec![second]]);
 }
 
@@ -126,8 +160,18 @@ fn tags_that_share_a_hash_never_mix() {
     writer.finish(true);
     let reader = open(dir.path());
     let with = |expression: &str| {
-        let result = get(&reader, &GetRequest { tags: TagFilter::parse(expression), ..request(0, 32) });
-        result.messages.iter().map(|message| message.view().queue_offset()).collect::<Vec<_>>()
+        let result = get(
+            &reader,
+            &GetRequest {
+                tags: TagFilter::parse(expression),
+                ..request(0, 32)
+            },
+        );
+        result
+            .messages
+            .iter()
+            .map(|message| message.view().queue_offset())
+            .collect::<Vec<_>>()
     };
     assert_eq!(with("Aa"), [0, 2]);
     assert_eq!(with("BB"), [1]);
@@ -141,7 +185,10 @@ fn a_broken_index_falls_back_to_the_log_and_finds_the_same() {
     let (writer, offsets) = plain(dir.path(), 700);
     writer.finish(true);
     let whole = query(&open(dir.path()), "ten", None);
-    let index: Vec<_> = fs::read_dir(dir.path().join("index")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let index: Vec<_> = fs::read_dir(dir.path().join("index"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     assert!(index.len() > 1);
     for path in &index {
         let mut bytes = fs::read(path).unwrap();
@@ -170,18 +217,43 @@ fn the_statuses_and_next_offsets_of_get_are_the_brokers() {
     };
     assert_eq!(status(&request(0, 32)), ("FOUND", 32, 32));
     assert_eq!(status(&request(0, 100)), ("FOUND", 32, 32), "32 messages an answer at most");
-    assert_eq!(status(&request(40, 32)), ("FOUND", 50, 10), "never past the queue file of the first offset");
+    assert_eq!(
+        status(&request(40, 32)),
+        ("FOUND", 50, 10),
+        "never past the queue file of the first offset"
+    );
     assert_eq!(status(&request(119, 32)), ("FOUND", 120, 1));
     assert_eq!(status(&request(120, 32)), ("OFFSET_OVERFLOW_ONE", 120, 0));
     assert_eq!(status(&request(121, 32)), ("OFFSET_OVERFLOW_BADLY", 120, 0));
     assert_eq!(status(&request(-1, 32)), ("OFFSET_TOO_SMALL", 0, 0));
-    assert_eq!(status(&GetRequest { queue_id: 9, ..request(5, 32) }), ("NO_MESSAGE_IN_QUEUE", 0, 0));
-    assert_eq!(status(&GetRequest { tags: TagFilter::parse("none"), ..request(3, 32) }), ("NO_MATCHED_MESSAGE", 50, 0));
-    assert_eq!(status(&GetRequest { bounded: false, ..request(0, 1000) }), ("FOUND", 120, 120));
+    assert_eq!(
+        status(&GetRequest {
+            queue_id: 9,
+            ..request(5, 32)
+        }),
+        ("NO_MESSAGE_IN_QUEUE", 0, 0)
+    );
+    assert_eq!(
+        status(&GetRequest {
+            tags: TagFilter::parse("none"),
+            ..request(3, 32)
+        }),
+        ("NO_MATCHED_MESSAGE", 50, 0)
+    );
+    assert_eq!(
+        status(&GetRequest {
+            bounded: false,
+            ..request(0, 1000)
+        }),
+        ("FOUND", 120, 120)
+    );
     fs::remove_file(dir.path().join("consumequeue/orders/0/00000000000000001000")).unwrap();
     let reader = open(dir.path());
     let result = get(&reader, &request(60, 32));
-    assert_eq!((result.status, result.next_begin_offset), (GetMessageStatus::OffsetFoundNull, 100));
+    assert_eq!(
+        (result.status, result.next_begin_offset),
+        (GetMessageStatus::OffsetFoundNull, 100)
+    );
 }
 
 #[test]
@@ -193,9 +265,15 @@ fn a_get_examines_800_entries_at_most() {
     }
     writer.finish(true);
     let reader = open(dir.path());
-    let last = GetRequest { tags: TagFilter::parse("last"), ..request(100, 32) };
+    let last = GetRequest {
+        tags: TagFilter::parse("last"),
+        ..request(100, 32)
+    };
     let result = get(&reader, &last);
-    assert_eq!((result.status, result.next_begin_offset), (GetMessageStatus::NoMatchedMessage, 900));
+    assert_eq!(
+        (result.status, result.next_begin_offset),
+        (GetMessageStatus::NoMatchedMessage, 900)
+    );
     let result = get(&reader, &GetRequest { bounded: false, ..last });
     assert_eq!((result.status, result.next_begin_offset), (GetMessageStatus::Found, 2000));
 }
@@ -206,7 +284,14 @@ fn the_memory_ratio_decides_the_limits_and_the_suggestion() {
     let (writer, _) = plain(dir.path(), 120);
     writer.finish(true);
     let with = |ratio| {
-        let reader = open_with(dir.path(), StoreConfig { access_message_in_memory_max_ratio: ratio, ..StoreConfig::default() }).unwrap();
+        let reader = open_with(
+            dir.path(),
+            StoreConfig {
+                access_message_in_memory_max_ratio: ratio,
+                ..StoreConfig::default()
+            },
+        )
+        .unwrap();
         let result = get(&reader, &request(0, 32));
         (result.messages.len(), result.suggest_pulling_from_slave)
     };
@@ -230,8 +315,19 @@ fn a_message_whose_segment_is_gone_is_being_removed_and_min_offset_moves_past_it
     let reader = open(dir.path());
     let second = offsets.iter().position(|offset| *offset >= 32768).unwrap() as i64;
     let result = get(&reader, &request(second, 2));
-    assert_eq!((result.status, result.messages.len()), (GetMessageStatus::MessageWasRemoving, 0));
-    let result = reader.query(&QueryRequest { topic: "orders".to_owned(), key: "ten".to_owned(), begin: 0, end: i64::MAX, limit: None }).unwrap();
+    assert_eq!(
+        (result.status, result.messages.len()),
+        (GetMessageStatus::MessageWasRemoving, 0)
+    );
+    let result = reader
+        .query(&QueryRequest {
+            topic: "orders".to_owned(),
+            key: "ten".to_owned(),
+            begin: 0,
+            end: i64::MAX,
+            limit: None,
+        })
+        .unwrap();
     assert!(!result.complete);
 }
 
@@ -241,13 +337,22 @@ fn a_queue_that_starts_late_skips_its_filler() {
     let mut writer = StoreWriter::small(dir.path());
     for n in 0..5 {
         let properties = encode_properties([("KEYS", "k")], true).unwrap();
-        writer.append(Message { topic: "orders".to_owned(), queue_offset: 60 + n, body: b"x".to_vec(), properties, ..Message::default() });
+        writer.append(Message {
+            topic: "orders".to_owned(),
+            queue_offset: 60 + n,
+            body: b"x".to_vec(),
+            properties,
+            ..Message::default()
+        });
     }
     writer.finish(true);
     let reader = open(dir.path());
     assert_eq!(reader.queue_bounds("orders", 0).unwrap(), 60..65);
     assert_eq!(get(&reader, &request(60, 32)).messages.len(), 5);
-    assert!(matches!(reader.message_in_queue("orders", 0, 55), Err(Error::NotFound { .. })));
+    assert!(matches!(
+        reader.message_in_queue("orders", 0, 55),
+        Err(Error::NotFound { .. })
+    ));
 }
 
 #[test]
@@ -255,13 +360,35 @@ fn times_are_found_on_both_sides() {
     let dir = tempdir().unwrap();
     let mut writer = StoreWriter::small(dir.path());
     for time in [100, 200, 200, 200, 300] {
-        writer.append(Message { topic: "orders".to_owned(), store_time: time, body: b"x".to_vec(), ..Message::default() });
+        writer.append(Message {
+            topic: "orders".to_owned(),
+            store_time: time,
+            body: b"x".to_vec(),
+            ..Message::default()
+        });
     }
     writer.finish(true);
     let reader = open(dir.path());
     let at = |time, side| reader.offset_at("orders", 0, time, side).unwrap();
-    assert_eq!([at(50, Side::Left), at(100, Side::Left), at(200, Side::Left), at(201, Side::Left), at(301, Side::Left)], [0, 0, 1, 4, 5]);
-    assert_eq!([at(50, Side::Right), at(100, Side::Right), at(200, Side::Right), at(300, Side::Right)], [0, 1, 4, 5]);
+    assert_eq!(
+        [
+            at(50, Side::Left),
+            at(100, Side::Left),
+            at(200, Side::Left),
+            at(201, Side::Left),
+            at(301, Side::Left)
+        ],
+        [0, 0, 1, 4, 5]
+    );
+    assert_eq!(
+        [
+            at(50, Side::Right),
+            at(100, Side::Right),
+            at(200, Side::Right),
+            at(300, Side::Right)
+        ],
+        [0, 1, 4, 5]
+    );
 }
 
 #[test]
@@ -284,7 +411,11 @@ fn zeroed_entries_are_taken_from_the_log_again() {
         let dir = tempdir().unwrap();
         let (writer, _) = plain(dir.path(), 120);
         writer.finish(false);
-        for (file, first) in [("00000000000000000000", 0_usize), ("00000000000000001000", 50), ("00000000000000002000", 100)] {
+        for (file, first) in [
+            ("00000000000000000000", 0_usize),
+            ("00000000000000001000", 50),
+            ("00000000000000002000", 100),
+        ] {
             let path = dir.path().join("consumequeue/orders/0").join(file);
             let mut bytes = fs::read(&path).unwrap();
             let from = (120 - zeroed).saturating_sub(first).min(50) * 20;
@@ -316,7 +447,11 @@ fn entries_ahead_of_the_log_are_left_out() {
     let dir = tempdir().unwrap();
     let (writer, offsets) = plain(dir.path(), 700);
     writer.finish(false);
-    let last = fs::read_dir(dir.path().join("commitlog")).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+    let last = fs::read_dir(dir.path().join("commitlog"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .max()
+        .unwrap();
     let start: i64 = last.file_name().unwrap().to_str().unwrap().parse().unwrap();
     fs::write(&last, vec![0; 16384]).unwrap();
     let reader = open(dir.path());
@@ -357,7 +492,9 @@ fn damage_is_an_error_that_names_file_and_place() {
     bytes[at + 90] ^= 1;
     fs::write(&path, bytes).unwrap();
     let reader = open(dir.path());
-    let Err(Error::Corrupt { path: named, offset, .. }) = reader.message_at(offsets[n]) else { panic!("read a damaged record") };
+    let Err(Error::Corrupt { path: named, offset, .. }) = reader.message_at(offsets[n]) else {
+        panic!("read a damaged record")
+    };
     assert_eq!(named, path);
     assert!((at as u64..at as u64 + 200).contains(&offset));
     assert!(matches!(reader.message_at(offsets[n] + 1), Err(Error::Corrupt { .. })));

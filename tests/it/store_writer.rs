@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mqstore::format::{
-    CqUnit, DelayLevels, IndexGeometry, IndexHeader, Message, Record, Check, encode_blank, encode_properties, fits, index_key_hash, index_keys,
-    read_record, segment_name,
+    Check, CqUnit, DelayLevels, IndexGeometry, IndexHeader, Message, Record, encode_blank, encode_properties, fits,
+    index_key_hash, index_keys, read_record, segment_name,
 };
 
 pub struct StoreWriter {
@@ -57,9 +57,18 @@ impl StoreWriter {
         let physical_offset = self.log.len() as i64;
         message.physical_offset = physical_offset;
         let bytes = message.encode().unwrap();
-        let Record::Message(view) = read_record(&bytes, Check::Whole) else { panic!("not a record") };
-        let unit = CqUnit { physical_offset, size: view.size() as i32, tags_code: view.tags_code(&DelayLevels::default()) };
-        self.queues.get_mut(&(message.topic.clone(), message.queue_id)).unwrap().push((message.queue_offset, unit));
+        let Record::Message(view) = read_record(&bytes, Check::Whole) else {
+            panic!("not a record")
+        };
+        let unit = CqUnit {
+            physical_offset,
+            size: view.size() as i32,
+            tags_code: view.tags_code(&DelayLevels::default()),
+        };
+        self.queues
+            .get_mut(&(message.topic.clone(), message.queue_id))
+            .unwrap()
+            .push((message.queue_offset, unit));
         for key in index_keys(&view, false) {
             self.put_key(index_key_hash(&message.topic, &key), physical_offset, message.store_time);
         }
@@ -69,11 +78,21 @@ impl StoreWriter {
 
     pub fn put(&mut self, topic: &str, queue_id: i32, body: &[u8], properties: &[(&str, &str)]) -> i64 {
         let properties = encode_properties(properties.iter().copied(), true).unwrap();
-        self.append(Message { topic: topic.to_owned(), queue_id, body: body.to_vec(), properties, ..Message::default() })
+        self.append(Message {
+            topic: topic.to_owned(),
+            queue_id,
+            body: body.to_vec(),
+            properties,
+            ..Message::default()
+        })
     }
 
     fn put_key(&mut self, key_hash: i32, physical_offset: i64, store_time: i64) {
-        if self.index.last().is_none_or(|(header, _)| header.index_count >= self.geometry.items as i32) {
+        if self
+            .index
+            .last()
+            .is_none_or(|(header, _)| header.index_count >= self.geometry.items as i32)
+        {
             let header = IndexHeader::rolled_from(self.index.last().map(|(header, _)| header));
             self.index.push((header, vec![0; self.geometry.file_len() as usize]));
         }
@@ -82,7 +101,9 @@ impl StoreWriter {
         let slot = geometry.slot_position(key_hash as u32 % geometry.slots) as usize;
         let previous = i32::from_be_bytes(image[slot..slot + 4].try_into().unwrap());
         let number = header.index_count;
-        let item = header.admit(&geometry, previous, key_hash, physical_offset, store_time).unwrap();
+        let item = header
+            .admit(geometry, previous, key_hash, physical_offset, store_time)
+            .unwrap();
         let at = geometry.item_position(number as u32) as usize;
         image[at..at + 20].copy_from_slice(&item.encode());
         image[slot..slot + 4].copy_from_slice(&number.to_be_bytes());
@@ -102,7 +123,11 @@ impl StoreWriter {
             self.write_queue(topic, *queue_id, units);
         }
         for (number, (_, image)) in self.index.iter().enumerate() {
-            fs::write(self.root.join("index").join(format!("{}", 20_260_101_000_000_000 + number)), image).unwrap();
+            fs::write(
+                self.root.join("index").join(format!("{}", 20_260_101_000_000_000 + number)),
+                image,
+            )
+            .unwrap();
         }
         if !clean {
             fs::write(self.root.join("abort"), "").unwrap();
