@@ -8,3 +8,5 @@
     clippy::string_slice,
     clippy::print_stdout
 )]
+
+mod tidy;
