@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use super::env::{DirEntry, EntryKind, Env};
 use super::mapped_file::MappedFile;
 use crate::error::{Error, Result};
+use crate::format::{parse_segment_name, segment_name};
 
 /// The files of one queue, for reading. Each is mapped when one of its bytes is first asked for, and then stays mapped.
 #[derive(Debug)]
@@ -201,14 +202,4 @@ fn check_lengths(dir: &Path, file_size: u64, files: &[QueueFile]) -> Result<()> 
         }
     }
     Ok(())
-}
-
-fn segment_name(offset: u64) -> String {
-    format!("{offset:020}")
-}
-
-fn parse_segment_name(name: &str) -> Option<u64> {
-    (name.len() == 20 && name.bytes().all(|b| b.is_ascii_digit()))
-        .then(|| name.parse().ok())
-        .flatten()
 }
