@@ -9,4 +9,8 @@
     clippy::print_stdout
 )]
 
+mod child;
+mod counting_env;
+mod guard;
+mod storage;
 mod tidy;
