@@ -10,6 +10,10 @@
     clippy::print_stdout
 )]
 
+mod child;
+mod counting_env;
+mod guard;
 mod reading;
+mod storage;
 mod store_writer;
 mod tidy;
