@@ -8,3 +8,7 @@
     clippy::string_slice,
     clippy::print_stdout
 )]
+
+mod golden;
+mod format_properties;
+mod vectors;
