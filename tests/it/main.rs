@@ -12,8 +12,11 @@
 
 mod child;
 mod counting_env;
+mod format_properties;
+mod golden;
 mod guard;
 mod reading;
 mod storage;
 mod store_writer;
 mod tidy;
+mod vectors;
