@@ -45,6 +45,40 @@ pub enum Error {
         /// Its name, its value and what is accepted.
         what: String,
     },
+    /// Another process, or another handle of this one, writes to the store.
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// The last writer did not close the store.
+    Unclean {
+        /// The store directory.
+        path: PathBuf,
+    },
+    /// A message that no store would take: nothing was written.
+    IllegalMessage {
+        /// Which part of it, and what is accepted.
+        what: String,
+        /// `RocketMQ`'s status.
+        status: &'static str,
+    },
+    /// The disk has no room for the next segment; appending works again when it has.
+    DiskFull {
+        /// The file that could not be made.
+        path: PathBuf,
+    },
+    /// A write or sync failed before: nothing is appended any more, what was durable can still be read. Reopen the store.
+    Poisoned {
+        /// The first failure.
+        cause: Box<Error>,
+    },
+    /// The time was up first.
+    TimedOut {
+        /// What was waited for.
+        what: String,
+    },
+    /// The store was closed.
+    Closed,
     /// The operating system refused.
     Io {
         /// What was tried: "open", "map", "list" ...
@@ -67,6 +101,16 @@ impl Error {
     }
 }
 
+impl Error {
+    /// An operating-system error, apart from a full disk.
+    pub fn full_or_io(action: &'static str, path: &std::path::Path, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path: path.to_owned() },
+            _ => Self::io(action, path, source),
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -77,7 +121,17 @@ impl fmt::Display for Error {
             ),
             Self::Corrupt { path, offset, reason } => write!(f, "{} at byte {offset}: {reason}", path.display()),
             Self::Unsupported { path, what } => write!(f, "{}: {what}", path.display()),
-            Self::NotFound { what } | Self::Invalid { what } => f.write_str(what),
+            Self::NotFound { what } | Self::Invalid { what } | Self::TimedOut { what } => f.write_str(what),
+            Self::Locked { path } => write!(f, "{}: locked: another store or a broker writes here; close it first", path.display()),
+            Self::Unclean { path } => write!(
+                f,
+                "{}: the last writer did not close this store (its abort file is there); open it with mode \"r\" to read it",
+                path.display()
+            ),
+            Self::IllegalMessage { what, status } => write!(f, "{status}: {what}"),
+            Self::DiskFull { path } => write!(f, "no space left on the disk for {}", path.display()),
+            Self::Poisoned { cause } => write!(f, "the store takes no more writes since one failed ({cause}); reopen it"),
+            Self::Closed => f.write_str("the store is closed"),
             Self::Io { action, path, source } => write!(f, "cannot {action} {}: {source}", path.display()),
         }
     }

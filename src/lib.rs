@@ -8,6 +8,8 @@ pub mod format;
 pub mod error;
 /// The options of a store, RocketMQ's names and defaults.
 pub mod config;
+/// An offset that only rises, and the threads that wait for it.
+pub mod watermark;
 /// Files, mappings and the clock: the seam to the operating system. Never interprets a byte.
 pub mod storage;
 /// One file family each: commit log, consume queues, index files, checkpoint.

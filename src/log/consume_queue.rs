@@ -1,15 +1,15 @@
 //! A consume queue: for each queue offset, where in the log its message lies. 20 bytes an entry, no gaps, entry n at byte 20 n.
 //!
-//! The files hold what was dispatched before the last stop; the in-memory tail holds what the log has beyond them.
+//! The files hold what was written out; the in-memory tail holds what the log has beyond them. Readers see both.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::error::Result;
-use crate::format::{CQ_UNIT_SIZE, CqUnit};
-use crate::storage::{Env, MappedFileQueue, MappingPool};
+use crate::error::{Error, Result};
+use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
+use crate::storage::{Access, Env, MappedFileQueue, MappingPool, Step};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
 /// Bytes of a queue file where no file and no option tells: RocketMQ's 300,000 entries.
@@ -18,11 +18,25 @@ const DEFAULT_FILE_SIZE: u64 = 6_000_000;
 /// One queue of one topic.
 #[derive(Debug)]
 pub struct ConsumeQueue {
+    env: Arc<dyn Env>,
+    dir: PathBuf,
     files: MappedFileQueue,
+    state: RwLock<State>,
+}
+
+#[derive(Debug)]
+struct State {
     /// Queue offsets that the files hold, after the entries ahead of the log were left out.
     on_disk: Range<i64>,
     tail: BTreeMap<i64, CqUnit>,
     min_offset: i64,
+}
+
+impl State {
+    fn max_offset(&self) -> i64 {
+        let tail_end = self.tail.last_key_value().map_or(0, |(offset, _)| offset + 1);
+        self.on_disk.end.max(tail_end)
+    }
 }
 
 impl ConsumeQueue {
@@ -31,127 +45,247 @@ impl ConsumeQueue {
     /// # Errors
     /// As [`MappedFileQueue::load`].
     pub fn load(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
-        let files = MappedFileQueue::load(env, dir, file_size, pool)?;
+        let files = MappedFileQueue::load(env.clone(), dir, file_size, pool)?;
         let start = files.first_offset().unwrap_or(0) as i64 / UNIT;
-        let mut queue = Self {
-            files,
-            on_disk: start..start,
-            tail: BTreeMap::new(),
-            min_offset: start,
-        };
-        queue.on_disk.end = queue.find_end()?;
-        Ok(queue)
+        let mut on_disk = start..start;
+        on_disk.end = find_end(&files)?;
+        let state = State { on_disk, tail: BTreeMap::new(), min_offset: start };
+        Ok(Self { env, dir: dir.to_owned(), files, state: RwLock::new(state) })
     }
 
     /// Queue offset of the first entry whose message the log still holds.
     pub fn min_offset(&self) -> i64 {
-        self.min_offset
+        self.state().min_offset
     }
 
     /// Queue offset that the next message gets.
     pub fn max_offset(&self) -> i64 {
-        let tail_end = self.tail.last_key_value().map_or(0, |(offset, _)| offset + 1);
-        self.on_disk.end.max(tail_end)
+        self.state().max_offset()
     }
 
     /// First queue offset of the file after the one that holds `offset`.
     pub fn next_file_start(&self, offset: i64) -> i64 {
-        let per_file = match self.files.file_size() {
-            0 => DEFAULT_FILE_SIZE as i64 / UNIT,
-            size => (size as i64 / UNIT).max(1),
-        };
-        (offset / per_file + 1) * per_file
+        next_file_start(&self.files, offset)
     }
 
     /// Whether the entries at `offset` can be read at all: its file is there, or it is in memory.
     pub fn is_readable(&self, offset: i64) -> Result<bool> {
-        Ok(self.tail.contains_key(&offset) || self.on_file(offset)?.is_some())
+        Ok(self.state().tail.contains_key(&offset) || on_file(&self.files, offset)?.is_some())
     }
 
     /// The entry at a queue offset: `None` outside the queue, in a missing file, and for the filler in front of a queue that
     /// does not start at 0.
     pub fn unit(&self, offset: i64) -> Result<Option<CqUnit>> {
-        if let Some(unit) = self.tail.get(&offset) {
+        let state = self.state();
+        if let Some(unit) = state.tail.get(&offset) {
             return Ok(Some(*unit));
         }
-        if !self.on_disk.contains(&offset) {
+        if !state.on_disk.contains(&offset) {
             return Ok(None);
         }
-        Ok(self.on_file(offset)?.filter(|unit| unit.is_valid() && !unit.is_pre_blank()))
+        drop(state);
+        Ok(on_file(&self.files, offset)?.filter(|unit| unit.is_valid() && !unit.is_pre_blank()))
     }
 
     /// The last entry on disk that names a message.
     pub fn last_unit(&self) -> Result<Option<CqUnit>> {
-        self.on_disk.end.checked_sub(1).map_or(Ok(None), |last| self.unit(last))
+        let last = self.state().on_disk.end - 1;
+        self.unit(last)
     }
 
     /// Leaves out the entries on disk that point at or past `log_end`; returns how many.
-    pub(crate) fn cut(&mut self, log_end: i64) -> Result<u64> {
-        let end = self.search(self.on_disk.clone(), |unit| {
+    pub(crate) fn cut(&self, log_end: i64) -> Result<u64> {
+        let mut state = self.state_mut();
+        let end = search(&self.files, &BTreeMap::new(), state.on_disk.clone(), |unit| {
             unit.is_none_or(|unit| unit.physical_offset < log_end)
         })?;
-        let cut = self.on_disk.end - end;
-        self.on_disk.end = end;
+        let cut = state.on_disk.end - end;
+        state.on_disk.end = end;
         Ok(cut as u64)
     }
 
     /// Adds what the log has and the files lack.
-    pub(crate) fn extend(&mut self, tail: BTreeMap<i64, CqUnit>) {
-        if self.on_disk.is_empty()
+    pub(crate) fn extend(&self, tail: BTreeMap<i64, CqUnit>) {
+        let mut state = self.state_mut();
+        if state.on_disk.is_empty()
             && let Some((first, _)) = tail.first_key_value()
         {
-            self.on_disk = *first..*first;
+            state.on_disk = *first..*first;
         }
-        self.tail.extend(tail);
+        state.tail.extend(tail);
     }
 
     /// Moves the smallest offset to the first entry whose message starts at or after `first_physical`.
-    pub(crate) fn correct_min_offset(&mut self, first_physical: i64) -> Result<()> {
-        let all = self.on_disk.start..self.max_offset();
+    pub(crate) fn correct_min_offset(&self, first_physical: i64) -> Result<()> {
+        let mut state = self.state_mut();
+        let all = state.on_disk.start..state.max_offset();
         let expired = |unit: CqUnit| unit.is_pre_blank() || unit.physical_offset < first_physical;
-        self.min_offset = self.search(all, |unit| unit.is_some_and(expired))?;
+        state.min_offset = search(&self.files, &state.tail, all, |unit| unit.is_some_and(expired))?;
         Ok(())
     }
 
-    /// The entry as the file has it, whatever it says.
-    fn on_file(&self, offset: i64) -> Result<Option<CqUnit>> {
-        let Ok(at) = u64::try_from(offset.saturating_mul(UNIT)) else {
-            return Ok(None);
-        };
-        let Some(file) = self.files.find(at)? else { return Ok(None) };
-        let mut bytes = [0; CQ_UNIT_SIZE];
-        let read = file.read((at - file.start()) as usize, &mut bytes);
-        Ok(read.then(|| CqUnit::decode(&bytes)))
+    /// Adds the entry of a message that the log has gained. Repeating an entry changes nothing. Tells how many entries wait to be
+    /// written out.
+    pub(crate) fn append(&self, offset: i64, unit: CqUnit) -> usize {
+        let mut state = self.state_mut();
+        if state.max_offset() == 0 {
+            // A queue whose first message is not number 0 starts there.
+            state.on_disk = offset..offset;
+            state.min_offset = offset;
+        }
+        if offset >= state.on_disk.end {
+            state.tail.insert(offset, unit);
+        }
+        state.tail.len()
     }
 
-    /// The end of the valid entries: they fill files from the front, the rest of a file is zero.
-    fn find_end(&self) -> Result<i64> {
-        let starts: Vec<i64> = self.files.starts().into_iter().map(|start| start as i64 / UNIT).collect();
-        for start in starts.iter().rev() {
-            if self.on_file(*start)?.is_some_and(CqUnit::is_valid) {
-                let end = self
-                    .next_file_start(*start)
-                    .min(self.files.end_offset().unwrap_or(0) as i64 / UNIT);
-                return self.search(*start..end, |unit| unit.is_some_and(CqUnit::is_valid));
+    /// Writes the tail out to the files, making the next ones as needed; visible, not durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn write_out(&self) -> Result<()> {
+        loop {
+            let (first, bytes) = {
+                let state = self.state();
+                let Some((first, _)) = state.tail.first_key_value() else { return Ok(()) };
+                let end = self.next_file_start(*first);
+                (*first, contiguous(&state.tail, *first, end))
+            };
+            let written = bytes.len() as i64 / UNIT;
+            self.write_units(first, &bytes)?;
+            let mut state = self.state_mut();
+            if state.on_disk.is_empty() {
+                state.on_disk.start = first;
+            }
+            state.on_disk.end = first + written;
+            state.tail = state.tail.split_off(&(first + written));
+        }
+    }
+
+    /// Writes entries that lie in one file.
+    fn write_units(&self, first: i64, bytes: &[u8]) -> Result<()> {
+        let file_start = self.next_file_start(first) - self.entries_per_file();
+        let start = (file_start * UNIT) as u64;
+        let at = ((first - file_start) * UNIT) as u64;
+        let path = self.dir.join(segment_name(start));
+        let write = |path: &Path, bytes: &[u8], at: u64| {
+            let file = self.env.open(path, Access::ReadWrite).map_err(|error| Error::io("open", path, error))?;
+            file.write_all_at(bytes, at).map_err(|error| Error::io("write", path, error))
+        };
+        if self.files.starts().contains(&start) {
+            return write(&path, bytes, at);
+        }
+        self.create_file(&path, start, bytes, at)?;
+        self.files.push(start);
+        Ok(())
+    }
+
+    /// Makes a queue file under another name, with its first entries in it: a broker reads one full of zeros as an entry.
+    fn create_file(&self, path: &Path, start: u64, bytes: &[u8], at: u64) -> Result<()> {
+        let size = (self.entries_per_file() * UNIT) as u64;
+        let (queue, topic) = (self.dir.file_name().unwrap_or_default(), self.dir.parent().unwrap_or(&self.dir));
+        // Beside the queue's directory, where a broker passes over names that are no number.
+        let new = topic.join(format!("mqstore-new-{}-{}", queue.display(), segment_name(start)));
+        for dir in [topic, &self.dir] {
+            match self.env.create_dir(dir) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(Error::io("create", dir, error)),
+                _ => {}
             }
         }
-        Ok(starts.first().copied().unwrap_or(0))
+        match self.env.unlink(&new) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Error::io("remove", &new, error)),
+            _ => {}
+        }
+        let filled = || {
+            let file = self.env.create(&new)?;
+            file.write_all_at(&CqUnit::PRE_BLANK.encode().repeat(at as usize / CQ_UNIT_SIZE), 0)?;
+            file.write_all_at(bytes, at)?;
+            if at + (bytes.len() as u64) < size {
+                file.write_all_at(&[0], size - 1)?;
+            }
+            file.sync(Step::QueueFiles)?;
+            self.env.rename(&new, path)
+        };
+        filled().map_err(|error| Error::io("create", path, error))
     }
 
-    /// First offset of `range` whose entry (`None` in a missing file) does not satisfy `before`; those that do stand in front.
-    fn search(&self, range: Range<i64>, before: impl Fn(Option<CqUnit>) -> bool) -> Result<i64> {
-        let Range {
-            start: mut low,
-            end: mut high,
-        } = range;
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let unit = match self.tail.get(&middle) {
-                Some(unit) => Some(*unit),
-                None => self.on_file(middle)?,
-            };
-            if before(unit) { low = middle + 1 } else { high = middle }
-        }
-        Ok(low)
+    fn entries_per_file(&self) -> i64 {
+        entries_per_file(&self.files)
     }
+
+    fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The bytes of the entries from `first` on that stand without a gap, up to `end`.
+fn contiguous(tail: &BTreeMap<i64, CqUnit>, first: i64, end: i64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (next, (offset, unit)) in (first..end).zip(tail.range(first..)) {
+        if *offset != next {
+            break;
+        }
+        bytes.extend(unit.encode());
+    }
+    bytes
+}
+
+fn entries_per_file(files: &MappedFileQueue) -> i64 {
+    match files.file_size() {
+        0 => DEFAULT_FILE_SIZE as i64 / UNIT,
+        size => (size as i64 / UNIT).max(1),
+    }
+}
+
+fn next_file_start(files: &MappedFileQueue, offset: i64) -> i64 {
+    let per_file = entries_per_file(files);
+    (offset / per_file + 1) * per_file
+}
+
+/// The entry as the file has it, whatever it says.
+fn on_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqUnit>> {
+    let Ok(at) = u64::try_from(offset.saturating_mul(UNIT)) else { return Ok(None) };
+    let Some(file) = files.find(at)? else { return Ok(None) };
+    let mut bytes = [0; CQ_UNIT_SIZE];
+    let read = file.read((at - file.start()) as usize, &mut bytes);
+    Ok(read.then(|| CqUnit::decode(&bytes)))
+}
+
+/// The end of the valid entries: they fill files from the front, the rest of a file is zero.
+fn find_end(files: &MappedFileQueue) -> Result<i64> {
+    let starts: Vec<i64> = files.starts().into_iter().map(|start| start as i64 / UNIT).collect();
+    for start in starts.iter().rev() {
+        if on_file(files, *start)?.is_some_and(CqUnit::is_valid) {
+            let end = next_file_start(files, *start).min(files.end_offset().unwrap_or(0) as i64 / UNIT);
+            return search(files, &BTreeMap::new(), *start..end, |unit| unit.is_some_and(CqUnit::is_valid));
+        }
+    }
+    Ok(starts.first().copied().unwrap_or(0))
+}
+
+/// First offset of `range` whose entry (`None` in a missing file) does not satisfy `before`; those that do stand in front.
+fn search(
+    files: &MappedFileQueue,
+    tail: &BTreeMap<i64, CqUnit>,
+    range: Range<i64>,
+    before: impl Fn(Option<CqUnit>) -> bool,
+) -> Result<i64> {
+    let Range { start: mut low, end: mut high } = range;
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let unit = match tail.get(&middle) {
+            Some(unit) => Some(*unit),
+            None => on_file(files, middle)?,
+        };
+        if before(unit) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(low)
 }
