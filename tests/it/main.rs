@@ -12,5 +12,6 @@
 mod child;
 mod counting_env;
 mod guard;
+mod mapped_file_queue;
 mod storage;
 mod tidy;
