@@ -1,6 +1,7 @@
 //! The one integration binary of the Rust core.
 #![allow(
     missing_docs,
+    unreachable_pub,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
@@ -11,7 +12,12 @@
 
 mod child;
 mod counting_env;
+mod format_properties;
+mod golden;
 mod guard;
 mod mapped_file_queue;
+mod reading;
 mod storage;
+mod store_writer;
 mod tidy;
+mod vectors;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use mqstore::error::{Error, Result};
 use mqstore::format::{locate, segment_name};
-use mqstore::storage::{Access, Env, MappedFileQueue, RealEnv, SelectedBuffer};
+use mqstore::storage::{Access, Env, MappedFileQueue, MappingPool, RealEnv, SelectedBuffer};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -29,7 +29,7 @@ fn byte_at(offset: u64) -> u8 {
 }
 
 fn load(dir: &Path, file_size: Option<u64>) -> Result<MappedFileQueue> {
-    MappedFileQueue::load(Arc::new(RealEnv::new()), dir, file_size)
+    MappedFileQueue::load(Arc::new(RealEnv::new()), dir, file_size, Arc::new(MappingPool::new(100)))
 }
 
 fn assert_corrupt(queue: Result<MappedFileQueue>, file: u64, at: u64, words: &str) {
@@ -47,7 +47,7 @@ fn assert_corrupt(queue: Result<MappedFileQueue>, file: u64, at: u64, words: &st
 fn a_missing_directory_is_an_empty_queue() {
     let dir = TempDir::new().unwrap();
     let queue = load(&dir.path().join("commitlog"), None).unwrap();
-    assert_eq!((queue.len(), queue.file_size(), queue.starts().count()), (0, 0, 0));
+    assert_eq!((queue.len(), queue.file_size(), queue.starts().len()), (0, 0, 0));
     assert_eq!((queue.first_offset(), queue.end_offset()), (None, None));
     assert!(queue.is_empty() && queue.find(0).unwrap().is_none());
     assert_eq!(load(&dir.path().join("commitlog"), Some(4096)).unwrap().file_size(), 4096);
@@ -70,7 +70,7 @@ fn foreign_names_are_passed_over_and_remembered() {
     fs::create_dir(dir.path().join(segment_name(8192))).unwrap();
     make_pipe(&dir.path().join("pipe"));
     let queue = load(dir.path(), None).unwrap();
-    assert_eq!(queue.starts().collect::<Vec<_>>(), [0, 4096]);
+    assert_eq!(queue.starts(), [0, 4096]);
     let ignored = [
         ".DS_Store",
         "0000000000000000000a",
@@ -165,7 +165,7 @@ fn a_gap_between_files_holds_nothing() {
             None
         ]
     );
-    assert_eq!(queue.starts().rev().collect::<Vec<_>>(), [12288, 4096]);
+    assert_eq!(queue.starts(), [4096, 12288]);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_file_is_mapped_once_at_its_first_use_and_its_descriptor_closed() {
     let dir = TempDir::new().unwrap();
     write_queue(dir.path(), 4096, &[0, 4096, 8192], 4096);
     let env = CountingEnv::new();
-    let queue = MappedFileQueue::load(Arc::new(env.clone()), dir.path(), None).unwrap();
+    let queue = MappedFileQueue::load(Arc::new(env.clone()), dir.path(), None, Arc::new(MappingPool::new(100))).unwrap();
     assert!(env.opened().is_empty());
     let path = dir.path().join(segment_name(4096));
     let (one, two) = (queue.find(4096).unwrap().unwrap(), queue.find(5000).unwrap().unwrap());
@@ -201,7 +201,7 @@ fn reading_changes_nothing_and_every_byte_read_is_counted() {
     let dir = TempDir::new().unwrap();
     write_queue(dir.path(), 4096, &[0, 4096], 4096);
     let env = CountingEnv::new();
-    let queue = MappedFileQueue::load(Arc::new(env.clone()), dir.path(), None).unwrap();
+    let queue = MappedFileQueue::load(Arc::new(env.clone()), dir.path(), None, Arc::new(MappingPool::new(100))).unwrap();
     let file = queue.find(5000).unwrap().unwrap();
     assert!(file.read(904, &mut [0; 100]) && file.copy(0..20).is_some() && !file.read(4090, &mut [0; 100]));
     assert_eq!(file.select(0..30).unwrap().bytes().len(), 30);
