@@ -17,6 +17,7 @@ mod golden;
 mod guard;
 mod mapped_file_queue;
 mod reading;
+mod reading_lightly;
 mod storage;
 mod store_writer;
 mod tidy;
