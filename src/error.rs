@@ -122,7 +122,11 @@ impl fmt::Display for Error {
             Self::Corrupt { path, offset, reason } => write!(f, "{} at byte {offset}: {reason}", path.display()),
             Self::Unsupported { path, what } => write!(f, "{}: {what}", path.display()),
             Self::NotFound { what } | Self::Invalid { what } | Self::TimedOut { what } => f.write_str(what),
-            Self::Locked { path } => write!(f, "{}: locked: another store or a broker writes here; close it first", path.display()),
+            Self::Locked { path } => write!(
+                f,
+                "{}: locked: another store or a broker writes here; close it first",
+                path.display()
+            ),
             Self::Unclean { path } => write!(
                 f,
                 "{}: the last writer did not close this store (its abort file is there); open it with mode \"r\" to read it",

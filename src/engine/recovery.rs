@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::format::{Check, Checkpoint, CqUnit, DelayLevels, MessageView, Transaction};
-use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, StoredMessage, TopicQueues};
+use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, StoredMessage};
 
 /// What an open found, for people and programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,11 +152,11 @@ fn scan_start(log: &LogFiles, queues: &ConsumeQueueStore, checkpoint: &Checkpoin
 /// Where the queues end, if a whole message ends there; else the start of the newest segment that the queues reach into and that
 /// begins with a whole record.
 fn start_by_queues(log: &LogFiles, queues: &ConsumeQueueStore, check: Check) -> Result<i64> {
-    if !queues.has_files() && (queues.rocksdb().is_some() || queues.topics().any(|(_, q)| matches!(q, TopicQueues::Batch(_)))) {
+    if queues.rocksdb().is_some() || queues.has_only_batch_queues() {
         return last_start(log, check, |_| true);
     }
     let mut last: Option<CqUnit> = None;
-    for queue in queues.file_queues() {
+    for (_, _, queue) in queues.file_queues() {
         let unit = queue.last_unit()?;
         if unit.is_some_and(|unit| last.is_none_or(|last| unit.end() > last.end())) {
             last = unit;

@@ -20,13 +20,15 @@ pub(super) fn crc31(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes) & 0x7FFF_FFFF
 }
 
-/// The property for a record whose other bytes are `covered`.
-pub(super) fn crc_property(covered: &[u8]) -> [u8; CRC_PROPERTY_SIZE] {
+/// The property for a record whose other bytes are `covered`, part by part.
+pub(super) fn crc_property<const N: usize>(covered: [&[u8]; N]) -> [u8; CRC_PROPERTY_SIZE] {
     let mut out = [0; CRC_PROPERTY_SIZE];
     let (prefix, rest) = out.split_at_mut(PREFIX.len());
     prefix.copy_from_slice(PREFIX);
     let (digits, separator) = rest.split_at_mut(DIGITS);
-    let mut crc = crc31(covered);
+    let mut hasher = crc32fast::Hasher::new();
+    covered.iter().for_each(|part| hasher.update(part));
+    let mut crc = hasher.finalize() & 0x7FFF_FFFF;
     for digit in digits {
         *digit = b'0' + (crc % 10) as u8;
         crc /= 10;

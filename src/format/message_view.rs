@@ -181,7 +181,7 @@ impl<'a> MessageView<'a> {
     }
 
     /// Everything in it, owned. Encoding that again gives the same bytes if the checksums were right and the topic UTF-8.
-    pub fn to_message(&self) -> Message {
+    pub fn to_message(&self) -> Message<'a> {
         let (properties, crc_property) = self.properties_for_encoding();
         Message {
             version: self.version(),
@@ -196,7 +196,7 @@ impl<'a> MessageView<'a> {
             store_host: self.store_host(),
             reconsume_times: self.reconsume_times(),
             prepared_transaction_offset: self.prepared_transaction_offset(),
-            body: self.body().to_vec(),
+            body: self.body().into(),
             topic: self.topic().into_owned(),
             properties: properties.to_vec(),
             crc_property,
@@ -209,7 +209,7 @@ impl<'a> MessageView<'a> {
         let stored = self.properties().bytes();
         let split = split_crc_property(stored).zip(self.bytes.split_last_chunk::<CRC_PROPERTY_SIZE>());
         match split {
-            Some(((rest, last), (covered, _))) if *before_crc_property(rest) == *rest && *last == crc_property(covered) => {
+            Some(((rest, last), (covered, _))) if *before_crc_property(rest) == *rest && *last == crc_property([covered]) => {
                 (rest, true)
             }
             _ => (stored, false),

@@ -55,7 +55,7 @@ pub use index::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexI
 pub use index_geometry::{GeometryGuess, detect_index_geometry};
 pub use java_hash::{java_hash, java_hash_map_order};
 pub use malformed::Malformed;
-pub use message::Message;
+pub use message::{EncodedMessage, Message};
 pub use message_id::MessageId;
 pub use message_view::MessageView;
 pub use producer_batch::{BatchUnit, ProducerBatch, encode_unit, stored_properties};

@@ -152,7 +152,7 @@ fn check_whole(view: &MessageView<'_>) -> Result<(), Malformed> {
         return Ok(());
     };
     let at = record.len() - CRC_PROPERTY_SIZE;
-    let found = crc_property(record.get(..at).unwrap_or_default());
+    let found = crc_property([record.get(..at).unwrap_or_default()]);
     if *stored == found {
         return Ok(());
     }

@@ -76,7 +76,10 @@ impl CommitLog {
         last_store_time: i64,
         queue_offsets: HashMap<String, HashMap<i32, i64>>,
     ) -> Result<Self> {
-        let start = files.starts().rev().find(|start| *start <= end && end < start + segment_size as i64);
+        let start = files
+            .starts()
+            .rev()
+            .find(|start| *start <= end && end < start + segment_size as i64);
         let current = match start {
             None => None,
             Some(start) => {
@@ -86,7 +89,13 @@ impl CommitLog {
             }
         };
         let unsynced = current.iter().cloned().collect();
-        let tail = Tail { end: end as u64, current, next: None, last_store_time, queue_offsets };
+        let tail = Tail {
+            end: end as u64,
+            current,
+            next: None,
+            last_store_time,
+            queue_offsets,
+        };
         Ok(Self {
             env,
             dir,
@@ -163,18 +172,27 @@ impl CommitLog {
         if !self.has_room(tail, len)? {
             return Ok(Outcome::WouldBlock);
         }
-        let Some(file) = tail.current.clone() else { return Ok(Outcome::WouldBlock) };
+        let Some(file) = tail.current.clone() else {
+            return Ok(Outcome::WouldBlock);
+        };
         let store_time = self.env.now_ms().max(tail.last_store_time);
         tail.last_store_time = store_time;
         for message in messages {
             let queue_offset = next_queue_offset(tail, message);
             let at = (tail.end - file.start()) as usize;
             let physical_offset = tail.end as i64;
-            if !message.write(queue_offset, physical_offset, store_time, |position, bytes| file.write(at + position, bytes)) {
+            if !message.write(queue_offset, physical_offset, store_time, |position, bytes| {
+                file.write(at + position, bytes)
+            }) {
                 return Err(self.poison(&file, at));
             }
             tail.end += message.len() as u64;
-            done.push(Appended { physical_offset, queue_offset, wrote_bytes: message.len() as i32, store_time });
+            done.push(Appended {
+                physical_offset,
+                queue_offset,
+                wrote_bytes: message.len() as i32,
+                store_time,
+            });
         }
         Ok(Outcome::Written)
     }
@@ -227,7 +245,8 @@ impl CommitLog {
                 return Err(Error::Poisoned { cause: Box::new(cause) });
             }
             for file in unsynced.iter().filter(|file| (file.start() as i64) < target) {
-                let range = (self.flushed.get() as u64).saturating_sub(file.start())..(target as u64).min(file.end()) - file.start();
+                let range =
+                    (self.flushed.get() as u64).saturating_sub(file.start())..(target as u64).min(file.end()) - file.start();
                 if let Err(cause) = file.sync(range, Step::LogRange) {
                     self.appended.poison(cause.clone());
                     self.flushed.poison(cause.clone());

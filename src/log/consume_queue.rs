@@ -49,8 +49,17 @@ impl ConsumeQueue {
         let start = files.first_offset().unwrap_or(0) as i64 / UNIT;
         let mut on_disk = start..start;
         on_disk.end = find_end(&files)?;
-        let state = State { on_disk, tail: BTreeMap::new(), min_offset: start };
-        Ok(Self { env, dir: dir.to_owned(), files, state: RwLock::new(state) })
+        let state = State {
+            on_disk,
+            tail: BTreeMap::new(),
+            min_offset: start,
+        };
+        Ok(Self {
+            env,
+            dir: dir.to_owned(),
+            files,
+            state: RwLock::new(state),
+        })
     }
 
     /// Queue offset of the first entry whose message the log still holds.
@@ -147,7 +156,9 @@ impl ConsumeQueue {
         loop {
             let (first, bytes) = {
                 let state = self.state();
-                let Some((first, _)) = state.tail.first_key_value() else { return Ok(()) };
+                let Some((first, _)) = state.tail.first_key_value() else {
+                    return Ok(());
+                };
                 let end = self.next_file_start(*first);
                 (*first, contiguous(&state.tail, *first, end))
             };
@@ -169,7 +180,10 @@ impl ConsumeQueue {
         let at = ((first - file_start) * UNIT) as u64;
         let path = self.dir.join(segment_name(start));
         let write = |path: &Path, bytes: &[u8], at: u64| {
-            let file = self.env.open(path, Access::ReadWrite).map_err(|error| Error::io("open", path, error))?;
+            let file = self
+                .env
+                .open(path, Access::ReadWrite)
+                .map_err(|error| Error::io("open", path, error))?;
             file.write_all_at(bytes, at).map_err(|error| Error::io("write", path, error))
         };
         if self.files.starts().contains(&start) {
@@ -183,7 +197,10 @@ impl ConsumeQueue {
     /// Makes a queue file under another name, with its first entries in it: a broker reads one full of zeros as an entry.
     fn create_file(&self, path: &Path, start: u64, bytes: &[u8], at: u64) -> Result<()> {
         let size = (self.entries_per_file() * UNIT) as u64;
-        let (queue, topic) = (self.dir.file_name().unwrap_or_default(), self.dir.parent().unwrap_or(&self.dir));
+        let (queue, topic) = (
+            self.dir.file_name().unwrap_or_default(),
+            self.dir.parent().unwrap_or(&self.dir),
+        );
         // Beside the queue's directory, where a broker passes over names that are no number.
         let new = topic.join(format!("mqstore-new-{}-{}", queue.display(), segment_name(start)));
         for dir in [topic, &self.dir] {
@@ -248,11 +265,17 @@ fn next_file_start(files: &MappedFileQueue, offset: i64) -> i64 {
 
 /// The entry as the file has it, whatever it says.
 fn on_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqUnit>> {
-    let Ok(at) = u64::try_from(offset.saturating_mul(UNIT)) else { return Ok(None) };
+    let Ok(at) = u64::try_from(offset.saturating_mul(UNIT)) else {
+        return Ok(None);
+    };
     let Some(file) = files.find(at)? else { return Ok(None) };
     let mut bytes = [0; CQ_UNIT_SIZE];
-    let read = file.read((at - file.start()) as usize, &mut bytes);
-    Ok(read.then(|| CqUnit::decode(&bytes)))
+    let position = (at - file.start()) as usize;
+    if file.read(position, &mut bytes) {
+        return Ok(Some(CqUnit::decode(&bytes)));
+    }
+    file.check_intact(position..position + CQ_UNIT_SIZE)?;
+    Ok(None)
 }
 
 /// The end of the valid entries: they fill files from the front, the rest of a file is zero.
@@ -261,7 +284,9 @@ fn find_end(files: &MappedFileQueue) -> Result<i64> {
     for start in starts.iter().rev() {
         if on_file(files, *start)?.is_some_and(CqUnit::is_valid) {
             let end = next_file_start(files, *start).min(files.end_offset().unwrap_or(0) as i64 / UNIT);
-            return search(files, &BTreeMap::new(), *start..end, |unit| unit.is_some_and(CqUnit::is_valid));
+            return search(files, &BTreeMap::new(), *start..end, |unit| {
+                unit.is_some_and(CqUnit::is_valid)
+            });
         }
     }
     Ok(starts.first().copied().unwrap_or(0))
@@ -274,7 +299,10 @@ fn search(
     range: Range<i64>,
     before: impl Fn(Option<CqUnit>) -> bool,
 ) -> Result<i64> {
-    let Range { start: mut low, end: mut high } = range;
+    let Range {
+        start: mut low,
+        end: mut high,
+    } = range;
     while low < high {
         let middle = low + (high - low) / 2;
         let unit = match tail.get(&middle) {

@@ -4,11 +4,11 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
 use crate::log::consume_queue::ConsumeQueue;
-use crate::storage::{EntryKind, Env, MappingPool};
+use crate::storage::{DirEntry, EntryKind, Env, MappingPool, Step};
 
 const QUEUES: &str = "consumequeue";
 const BATCH_QUEUES: &str = "batchconsumequeue";
@@ -18,21 +18,23 @@ const MAX_MAPPED_FILES: usize = 3000;
 
 /// The queues of one topic.
 #[derive(Debug)]
-pub enum TopicQueues {
+enum TopicQueues {
     /// By queue id.
-    Files(BTreeMap<i32, ConsumeQueue>),
+    Files(BTreeMap<i32, Arc<ConsumeQueue>>),
     /// The topic has a batch consume queue, below this directory.
     Batch(PathBuf),
 }
 
-/// The queues of all topics.
+type Topics = BTreeMap<String, TopicQueues>;
+
+/// The queues of all topics; queues may be added while others are read.
 #[derive(Debug)]
 pub struct ConsumeQueueStore {
     env: Arc<dyn Env>,
     root: PathBuf,
     file_size: Option<u64>,
     pool: Arc<MappingPool>,
-    topics: BTreeMap<String, TopicQueues>,
+    topics: RwLock<Topics>,
     /// Where the queues are a RocksDB database and nowhere else.
     rocksdb: Option<PathBuf>,
 }
@@ -48,21 +50,23 @@ impl ConsumeQueueStore {
             root: root.to_owned(),
             file_size,
             pool: Arc::new(MappingPool::new(MAX_MAPPED_FILES)),
-            topics: BTreeMap::new(),
+            topics: RwLock::default(),
             rocksdb: None,
         };
+        let mut topics = Topics::new();
         for (topic, dir) in store.topic_dirs(QUEUES)? {
             let queues = store.load_topic(&dir)?;
             if !queues.is_empty() {
-                store.topics.insert(topic, TopicQueues::Files(queues));
+                topics.insert(topic, TopicQueues::Files(queues));
             }
         }
         for (topic, dir) in store.topic_dirs(BATCH_QUEUES)? {
-            store.topics.entry(topic).or_insert(TopicQueues::Batch(dir));
+            topics.entry(topic).or_insert(TopicQueues::Batch(dir));
         }
-        if store.topics.is_empty() {
+        if topics.is_empty() {
             store.rocksdb = store.find_rocksdb()?;
         }
+        store.topics = RwLock::new(topics);
         Ok(store)
     }
 
@@ -71,77 +75,87 @@ impl ConsumeQueueStore {
         self.rocksdb.as_deref()
     }
 
-    /// Whether any topic has queues in files.
-    pub fn has_files(&self) -> bool {
-        self.topics.values().any(|queues| matches!(queues, TopicQueues::Files(_)))
+    /// Whether there are topics and none of them has queues in files.
+    pub fn has_only_batch_queues(&self) -> bool {
+        let topics = self.read();
+        !topics.is_empty() && topics.values().all(|queues| matches!(queues, TopicQueues::Batch(_)))
     }
 
     /// The topics, ascending by name.
-    pub fn topics(&self) -> impl Iterator<Item = (&str, &TopicQueues)> {
-        self.topics.iter().map(|(topic, queues)| (topic.as_str(), queues))
+    pub fn topics(&self) -> Vec<String> {
+        self.read().keys().cloned().collect()
     }
 
-    /// The queues of `topic` by id; `None` for a topic that has none.
+    /// The topic's queue ids, ascending; empty for a topic that has none.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for RocksDB and batch consume queues.
-    pub fn queues(&self, topic: &str) -> Result<Option<&BTreeMap<i32, ConsumeQueue>>> {
-        if let Some(path) = &self.rocksdb {
-            return Err(unsupported(path, "the consume queues are a RocksDB database"));
-        }
-        match self.topics.get(topic) {
-            None => Ok(None),
-            Some(TopicQueues::Files(queues)) => Ok(Some(queues)),
-            Some(TopicQueues::Batch(path)) => Err(unsupported(path, "the topic has a batch consume queue")),
-        }
+    pub fn queue_ids(&self, topic: &str) -> Result<Vec<i32>> {
+        self.with_topic(topic, |queues| queues.keys().copied().collect())
     }
 
     /// One queue; `None` if it is absent.
     ///
     /// # Errors
-    /// As [`ConsumeQueueStore::queues`].
-    pub fn queue(&self, topic: &str, queue_id: i32) -> Result<Option<&ConsumeQueue>> {
-        Ok(self.queues(topic)?.and_then(|queues| queues.get(&queue_id)))
+    /// As [`ConsumeQueueStore::queue_ids`].
+    pub fn queue(&self, topic: &str, queue_id: i32) -> Result<Option<Arc<ConsumeQueue>>> {
+        self.with_topic(topic, |queues| queues.get(&queue_id).cloned())
     }
 
-    /// Every queue that is kept in files.
-    pub fn file_queues(&self) -> impl Iterator<Item = &ConsumeQueue> {
-        self.topics
-            .values()
-            .filter_map(|queues| match queues {
-                TopicQueues::Files(queues) => Some(queues.values()),
-                TopicQueues::Batch(_) => None,
-            })
-            .flatten()
+    /// Every queue that is kept in files, with its topic and id.
+    pub fn file_queues(&self) -> Vec<(String, i32, Arc<ConsumeQueue>)> {
+        let mut found = Vec::new();
+        for (topic, queues) in self.read().iter() {
+            if let TopicQueues::Files(queues) = queues {
+                found.extend(queues.iter().map(|(id, queue)| (topic.clone(), *id, queue.clone())));
+            }
+        }
+        found
     }
 
-    pub(crate) fn file_queues_mut(&mut self) -> impl Iterator<Item = &mut ConsumeQueue> {
-        self.topics
-            .values_mut()
-            .filter_map(|queues| match queues {
-                TopicQueues::Files(queues) => Some(queues.values_mut()),
-                TopicQueues::Batch(_) => None,
-            })
-            .flatten()
-    }
-
-    /// The queue for messages that only the log holds yet; `None` for a batch topic.
-    pub(crate) fn queue_for_tail(&mut self, topic: &str, queue_id: i32) -> Result<Option<&mut ConsumeQueue>> {
-        let queues = self
-            .topics
+    /// The queue, made if it is absent; `None` for a batch topic.
+    pub(crate) fn queue_or_new(&self, topic: &str, queue_id: i32) -> Result<Option<Arc<ConsumeQueue>>> {
+        if let Ok(Some(queue)) = self.queue(topic, queue_id) {
+            return Ok(Some(queue));
+        }
+        let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
+        let queues = topics
             .entry(topic.to_owned())
             .or_insert_with(|| TopicQueues::Files(BTreeMap::new()));
         let TopicQueues::Files(queues) = queues else { return Ok(None) };
         Ok(Some(match queues.entry(queue_id) {
-            Entry::Occupied(queue) => queue.into_mut(),
+            Entry::Occupied(queue) => queue.get().clone(),
             Entry::Vacant(place) => {
                 let dir = self.root.join(QUEUES).join(topic).join(queue_id.to_string());
-                place.insert(ConsumeQueue::load(self.env.clone(), &dir, self.file_size, self.pool.clone())?)
+                let queue = ConsumeQueue::load(self.env.clone(), &dir, self.file_size, self.pool.clone())?;
+                place.insert(Arc::new(queue)).clone()
             }
         }))
     }
 
-    fn load_topic(&self, dir: &Path) -> Result<BTreeMap<i32, ConsumeQueue>> {
+    /// Makes everything that was written out durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.env
+            .sync_all(&self.root, Step::QueueFiles)
+            .map_err(|error| Error::io("sync", &self.root, error))
+    }
+
+    fn with_topic<T: Default>(&self, topic: &str, take: impl FnOnce(&BTreeMap<i32, Arc<ConsumeQueue>>) -> T) -> Result<T> {
+        if let Some(path) = &self.rocksdb {
+            return Err(unsupported(path, "the consume queues are a RocksDB database"));
+        }
+        match self.read().get(topic) {
+            None => Ok(T::default()),
+            Some(TopicQueues::Files(queues)) => Ok(take(queues)),
+            Some(TopicQueues::Batch(path)) => Err(unsupported(path, "the topic has a batch consume queue")),
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Topics> {
+        self.topics.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn load_topic(&self, dir: &Path) -> Result<BTreeMap<i32, Arc<ConsumeQueue>>> {
         let mut queues = BTreeMap::new();
         for entry in list(self.env.as_ref(), dir)? {
             // RocketMQ passes over entries that are no number, too.
@@ -149,7 +163,7 @@ impl ConsumeQueueStore {
                 && let Some(queue_id) = entry.name.to_str().and_then(|name| name.parse().ok())
             {
                 let queue = ConsumeQueue::load(self.env.clone(), &dir.join(&entry.name), self.file_size, self.pool.clone())?;
-                queues.insert(queue_id, queue);
+                queues.insert(queue_id, Arc::new(queue));
             }
         }
         Ok(queues)
@@ -175,7 +189,7 @@ impl ConsumeQueueStore {
     }
 }
 
-fn list(env: &dyn Env, dir: &Path) -> Result<Vec<crate::storage::DirEntry>> {
+fn list(env: &dyn Env, dir: &Path) -> Result<Vec<DirEntry>> {
     match env.list(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         listed => listed.map_err(|error| Error::io("list", dir, error)),

@@ -10,7 +10,7 @@ mod store_checkpoint;
 
 pub use commit_log::{Appended, CommitLog, MAX_BATCH_BYTES};
 pub use consume_queue::ConsumeQueue;
-pub use consume_queue_store::{ConsumeQueueStore, TopicQueues};
+pub use consume_queue_store::ConsumeQueueStore;
 pub use index_file::IndexFile;
 pub use index_service::{IndexService, Source};
 pub use log_files::{LogFiles, LogRecord, LogScan, StoredMessage};

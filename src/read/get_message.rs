@@ -125,7 +125,9 @@ impl MessageReader {
         mut accept: impl FnMut(&StoredMessage) -> Result<bool, E>,
     ) -> Result<GetResult, E> {
         let queue = self.queue(&request.topic, request.queue_id)?;
-        let (min, max) = queue.map_or((0, 0), |queue| (queue.min_offset(), queue.max_offset()));
+        let (min, max) = queue
+            .as_ref()
+            .map_or((0, 0), |queue| (queue.min_offset(), queue.max_offset()));
         let offset = request.offset;
         let mut result = GetResult {
             status: GetMessageStatus::NoMessageInQueue,
@@ -146,7 +148,7 @@ impl MessageReader {
             Some(_) if offset == max => end(GetMessageStatus::OffsetOverflowOne, offset),
             Some(_) if offset > max => end(GetMessageStatus::OffsetOverflowBadly, max),
             Some(queue) if !queue.is_readable(offset)? => end(GetMessageStatus::OffsetFoundNull, queue.next_file_start(offset)),
-            Some(queue) => self.collect(request, queue, &mut result, &mut accept)?,
+            Some(queue) => self.collect(request, &queue, &mut result, &mut accept)?,
         }
         Ok(result)
     }

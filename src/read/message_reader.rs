@@ -56,7 +56,7 @@ impl MessageReader {
         let clean_exit = !exists(env.as_ref(), path, "abort")?;
         let checkpoint = load_checkpoint(env.as_ref(), &path.join("checkpoint"))?;
         let log = LogFiles::load(env.clone(), &path.join("commitlog"), config.mapped_file_size_commit_log)?;
-        let mut queues = ConsumeQueueStore::load(env.clone(), path, config.mapped_file_size_consume_queue)?;
+        let queues = ConsumeQueueStore::load(env.clone(), path, config.mapped_file_size_consume_queue)?;
         let plan = plan(&log, &queues, &checkpoint, clean_exit, &config)?;
         let mut report = RecoveryReport {
             clean_exit,
@@ -66,15 +66,15 @@ impl MessageReader {
             undispatched: plan.undispatched.values().map(|queue| queue.len() as u64).sum(),
             queue_entries_ahead: 0,
         };
-        for queue in queues.file_queues_mut() {
+        for (_, _, queue) in queues.file_queues() {
             report.queue_entries_ahead += queue.cut(plan.log_end)?;
         }
         for ((topic, queue_id), tail) in plan.undispatched {
-            if let Some(queue) = queues.queue_for_tail(&topic, queue_id)? {
+            if let Some(queue) = queues.queue_or_new(&topic, queue_id)? {
                 queue.extend(tail);
             }
         }
-        for queue in queues.file_queues_mut() {
+        for (_, _, queue) in queues.file_queues() {
             queue.correct_min_offset(log.first_offset())?;
         }
         let safe_until = if clean_exit {
@@ -121,7 +121,7 @@ impl MessageReader {
     /// [`Error::Io`].
     pub fn topics(&self) -> Result<Vec<String>> {
         if self.queues.rocksdb().is_none() {
-            return Ok(self.queues.topics().map(|(topic, _)| topic.to_owned()).collect());
+            return Ok(self.queues.topics());
         }
         let mut topics = std::collections::BTreeSet::new();
         self.walk(self.physical_bounds(), |message| {
@@ -138,11 +138,7 @@ impl MessageReader {
     /// # Errors
     /// [`Error::Unsupported`] where the queues are a `RocksDB` database or the topic's is a batch consume queue.
     pub fn queue_ids(&self, topic: &str) -> Result<Vec<i32>> {
-        Ok(self
-            .queues
-            .queues(topic)?
-            .map(|queues| queues.keys().copied().collect())
-            .unwrap_or_default())
+        self.queues.queue_ids(topic)
     }
 
     /// Queue offsets from the first message to the next one's; `0..0` for an absent queue.
@@ -278,7 +274,7 @@ impl MessageReader {
         }
     }
 
-    pub(super) fn queue(&self, topic: &str, queue_id: i32) -> Result<Option<&ConsumeQueue>> {
+    pub(super) fn queue(&self, topic: &str, queue_id: i32) -> Result<Option<Arc<ConsumeQueue>>> {
         self.queues.queue(topic, queue_id)
     }
 

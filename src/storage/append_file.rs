@@ -40,9 +40,15 @@ impl AppendFile {
         let region = file.map(len as usize, Access::ReadWrite).map_err(refused)?;
         env.rename(&new, &path).map_err(refused)?;
         for dir in [dir, parent] {
-            env.sync_dir(dir, Step::SegmentRenamed).map_err(|error| Error::io("sync", dir, error))?;
+            env.sync_dir(dir, Step::SegmentRenamed)
+                .map_err(|error| Error::io("sync", dir, error))?;
         }
-        Ok(Self { path, start, file, region })
+        Ok(Self {
+            path,
+            start,
+            file,
+            region,
+        })
     }
 
     /// Opens an existing segment to go on writing.
@@ -51,9 +57,18 @@ impl AppendFile {
     /// [`Error::Io`].
     pub fn open(env: &dyn Env, dir: &Path, start: u64, len: u64) -> Result<Self> {
         let path = dir.join(segment_name(start));
-        let file = env.open(&path, Access::ReadWrite).map_err(|error| Error::io("open", &path, error))?;
-        let region = file.map(len as usize, Access::ReadWrite).map_err(|error| Error::io("map", &path, error))?;
-        Ok(Self { path, start, file, region })
+        let file = env
+            .open(&path, Access::ReadWrite)
+            .map_err(|error| Error::io("open", &path, error))?;
+        let region = file
+            .map(len as usize, Access::ReadWrite)
+            .map_err(|error| Error::io("map", &path, error))?;
+        Ok(Self {
+            path,
+            start,
+            file,
+            region,
+        })
     }
 
     /// Its path.
@@ -82,9 +97,14 @@ impl AppendFile {
     /// [`Error::Io`].
     pub fn clear_from(&self, at: usize) -> Result<()> {
         let rest = self.region.bytes(at..self.region.len()).unwrap_or_default();
-        let Some(last) = rest.iter().rposition(|byte| *byte != 0) else { return Ok(()) };
+        let Some(last) = rest.iter().rposition(|byte| *byte != 0) else {
+            return Ok(());
+        };
         let stale = at as u64..(at + last + 1) as u64;
-        let cleared = self.file.zero(stale.clone()).and_then(|()| self.file.sync_range(stale, Step::TailZeroed));
+        let cleared = self
+            .file
+            .zero(stale.clone())
+            .and_then(|()| self.file.sync_range(stale, Step::TailZeroed));
         cleared.map_err(|error| Error::io("clear the end of", &self.path, error))
     }
 
@@ -93,6 +113,8 @@ impl AppendFile {
     /// # Errors
     /// [`Error::Io`]: nothing is known about what was not durable before.
     pub fn sync(&self, range: Range<u64>, step: Step) -> Result<()> {
-        self.file.sync_range(range, step).map_err(|error| Error::io("sync", &self.path, error))
+        self.file
+            .sync_range(range, step)
+            .map_err(|error| Error::io("sync", &self.path, error))
     }
 }

@@ -15,6 +15,7 @@ mod counting_env;
 mod format_properties;
 mod golden;
 mod guard;
+mod mapped_file_queue;
 mod reading;
 mod reading_lightly;
 mod storage;

@@ -81,7 +81,7 @@ impl StoreWriter {
         self.append(Message {
             topic: topic.to_owned(),
             queue_id,
-            body: body.to_vec(),
+            body: body.to_vec().into(),
             properties,
             ..Message::default()
         })

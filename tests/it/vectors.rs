@@ -67,7 +67,7 @@ fn host(text: &str) -> Host {
 }
 
 /// The fields that the record vectors share.
-fn base(topic: &str, body: &[u8], properties: &[(&str, &str)], trailing: bool) -> Message {
+fn base(topic: &str, body: &[u8], properties: &[(&str, &str)], trailing: bool) -> Message<'static> {
     Message {
         flag: 0x0A0B_0C0D,
         born_time: 1_700_000_000_123,
@@ -76,7 +76,7 @@ fn base(topic: &str, body: &[u8], properties: &[(&str, &str)], trailing: bool) -
         store_host: host("10.1.2.3:10911"),
         reconsume_times: 2,
         topic: topic.to_owned(),
-        body: body.to_vec(),
+        body: body.to_vec().into(),
         properties: encode_properties(properties.iter().copied(), trailing).unwrap(),
         ..Message::default()
     }
@@ -84,11 +84,11 @@ fn base(topic: &str, body: &[u8], properties: &[(&str, &str)], trailing: bool) -
 
 const GV1_PROPERTIES: [(&str, &str); 3] = [("KEYS", "k1 k2"), ("UNIQ_KEY", "U1"), ("TAGS", "TagA")];
 
-fn gv1() -> Message {
+fn gv1() -> Message<'static> {
     base("TopicA", b"hello", &GV1_PROPERTIES, false)
 }
 
-fn gv2() -> Message {
+fn gv2() -> Message<'static> {
     Message {
         queue_offset: 1,
         physical_offset: 134,
@@ -96,7 +96,7 @@ fn gv2() -> Message {
     }
 }
 
-fn gv3() -> Message {
+fn gv3() -> Message<'static> {
     Message {
         queue_id: 3,
         sys_flag: 0x30,
@@ -106,14 +106,14 @@ fn gv3() -> Message {
     }
 }
 
-fn gv4() -> Message {
+fn gv4() -> Message<'static> {
     Message {
         version: Version::V2,
         ..base(&format!("%RETRY%{}", "g".repeat(121)), b"x", &[], false)
     }
 }
 
-fn gv5() -> Message {
+fn gv5() -> Message<'static> {
     Message {
         crc_property: true,
         ..base("TopicA", b"hello", &[("TAGS", "TagA")], true)
