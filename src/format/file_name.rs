@@ -18,6 +18,24 @@ pub fn parse_index_name(name: &str) -> Option<i64> {
     name.parse().ok()
 }
 
+/// The number in the name of an index file made at this local time, in ms since 1970: its date and time as 17 digits.
+pub fn index_name(local_ms: i64) -> i64 {
+    let (days, ms) = (local_ms.div_euclid(86_400_000), local_ms.rem_euclid(86_400_000));
+    let (seconds, ms) = (ms / 1000, ms % 1000);
+    // Days to date, with years that begin in March so that the leap day is their last.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    let date = (year * 100 + month) * 100 + day;
+    let time = (seconds / 3600 * 100 + seconds / 60 % 60) * 100 + seconds % 60;
+    (date * 1_000_000 + time) * 1000 + ms
+}
+
 /// Which file of `file_size` bytes holds byte `offset` of a queue whose files start at multiples of that size: where the file
 /// starts, and the position in it.
 pub fn locate(offset: u64, file_size: u64) -> (u64, u64) {

@@ -49,7 +49,7 @@ pub use body::decode_body;
 pub use checkpoint::{CHECKPOINT_SIZE, Checkpoint};
 pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit, CqUnit, ext_address};
 pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
-pub use file_name::{locate, parse_index_name, parse_segment_name, segment_name};
+pub use file_name::{index_name, locate, parse_index_name, parse_segment_name, segment_name};
 pub use host::Host;
 pub use index::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, index_key_hash, index_keys};
 pub use index_geometry::{GeometryGuess, detect_index_geometry};

@@ -40,9 +40,9 @@ pub struct CommitLog {
     /// Segments with bytes that no sync has covered yet, oldest first.
     unsynced: Mutex<Vec<Arc<AppendFile>>>,
     /// Every byte below can be read.
-    pub appended: Watermark,
+    pub appended: Arc<Watermark>,
     /// Every byte below survives a power cut.
-    pub flushed: Watermark,
+    pub flushed: Arc<Watermark>,
 }
 
 /// What the lock protects.
@@ -104,8 +104,8 @@ impl CommitLog {
             tail: Mutex::new(tail),
             allocating: Mutex::new(()),
             unsynced: Mutex::new(unsynced),
-            appended: Watermark::new(end),
-            flushed: Watermark::new(end),
+            appended: Arc::new(Watermark::new(end)),
+            flushed: Arc::new(Watermark::new(end)),
         })
     }
 

@@ -7,7 +7,7 @@
 //! | 40 + 4 slots | items of 20 bytes, numbered from 0; item 0 is never used |
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
 use crate::format::{GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, detect_index_geometry};
@@ -19,7 +19,8 @@ pub struct IndexFile {
     env: Arc<dyn Env>,
     path: PathBuf,
     len: u64,
-    header: IndexHeader,
+    header: RwLock<IndexHeader>,
+    whole: OnceLock<bool>,
     mapped: OnceLock<Arc<MappedFile>>,
 }
 
@@ -43,7 +44,8 @@ impl IndexFile {
             env,
             path,
             len,
-            header,
+            header: RwLock::new(header),
+            whole: OnceLock::new(),
             mapped: OnceLock::new(),
         })
     }
@@ -58,14 +60,13 @@ impl IndexFile {
         self.len
     }
 
-    /// The header as it was when the store was opened.
-    pub fn header(&self) -> &IndexHeader {
-        &self.header
+    /// The header as it was when the store was opened, or as this process's writer has made it since.
+    pub fn header(&self) -> IndexHeader {
+        *self.header.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it holds no item.
-    pub fn is_empty(&self) -> bool {
-        self.header.index_count <= 1
+    pub(super) fn set_header(&self, header: IndexHeader) {
+        *self.header.write().unwrap_or_else(PoisonError::into_inner) = header;
     }
 
     /// The geometry that the file's own bytes admit.
@@ -87,6 +88,7 @@ impl IndexFile {
     pub fn offsets(&self, geometry: IndexGeometry, key_hash: i32) -> Result<(Vec<i64>, bool)> {
         let mapped = self.mapped()?;
         let mut found = Vec::new();
+        let count = self.header().index_count;
         let slot = key_hash as u32 % geometry.slots.max(1);
         let mut number = slot_value(&mapped, geometry, slot).unwrap_or(0);
         let mut bound = i32::MAX;
@@ -98,7 +100,7 @@ impl IndexFile {
                 None
             };
             let Some(item) = item else { return Ok((found, false)) };
-            if item.key_hash == key_hash && number < self.header.index_count {
+            if item.key_hash == key_hash && number < count {
                 found.push(item.physical_offset);
             }
             bound = number;
@@ -107,13 +109,21 @@ impl IndexFile {
         Ok((found, true))
     }
 
-    /// Whether every item can be reached from its slot, as after a crash that lost no page of this file.
+    /// Whether every item can be reached from its slot, as after a crash that lost no page of this file. Looked at once.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn is_whole(&self, geometry: IndexGeometry) -> Result<bool> {
+        if let Some(whole) = self.whole.get() {
+            return Ok(*whole);
+        }
+        let whole = self.look_whole(geometry)?;
+        Ok(*self.whole.get_or_init(|| whole))
+    }
+
+    fn look_whole(&self, geometry: IndexGeometry) -> Result<bool> {
         let mapped = self.mapped()?;
-        let count = self.header.index_count;
+        let count = self.header().index_count;
         if geometry.file_len() > self.len || count as u32 > geometry.items {
             return Ok(false);
         }

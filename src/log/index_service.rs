@@ -2,24 +2,27 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
-use crate::format::{GeometryGuess, IndexGeometry, parse_index_name};
+use crate::format::{
+    GeometryGuess, IndexGeometry, IndexHeader, MessageView, index_key_hash, index_keys, index_name, parse_index_name,
+};
+use crate::log::index_appender::IndexAppender;
 use crate::log::index_file::IndexFile;
-use crate::storage::{EntryKind, Env};
+use crate::storage::{EntryKind, Env, Step};
 
 /// Where the keys of one stretch of the log are found.
 #[derive(Debug)]
-pub enum Source<'a> {
+pub enum Source {
     /// In this file, of this geometry, which speaks for these physical offsets.
-    Index(&'a IndexFile, IndexGeometry, Range<i64>),
+    Index(Arc<IndexFile>, IndexGeometry, Range<i64>),
     /// Nowhere: these physical offsets must be walked.
     Log(Range<i64>),
 }
 
-impl Source<'_> {
+impl Source {
     /// The physical offsets it speaks for.
     pub fn range(&self) -> Range<i64> {
         match self {
@@ -28,14 +31,18 @@ impl Source<'_> {
     }
 }
 
-/// All index files of a store.
+/// All index files of a store; one may be added to while they are read.
 #[derive(Debug)]
 pub struct IndexService {
-    files: Vec<IndexFile>,
+    env: Arc<dyn Env>,
+    dir: PathBuf,
     given: Option<IndexGeometry>,
     /// Files whose last item was stored after this are believed only when they are whole.
     safe_until: i64,
-    trusted: OnceLock<Vec<(usize, IndexGeometry)>>,
+    files: RwLock<Vec<Arc<IndexFile>>>,
+    /// What the files of an earlier time say about the geometry of all.
+    shared_geometry: OnceLock<Option<IndexGeometry>>,
+    appender: Mutex<Option<IndexAppender>>,
 }
 
 impl IndexService {
@@ -51,21 +58,18 @@ impl IndexService {
         };
         names.retain(|entry| entry.kind == EntryKind::File && entry.name.to_str().and_then(parse_index_name).is_some());
         names.sort_by(|a, b| a.name.cmp(&b.name));
-        let files: Result<Vec<_>> = names
-            .iter()
-            .map(|entry| IndexFile::open(env.clone(), dir.join(&entry.name), entry.len))
-            .collect();
+        let open =
+            |entry: &crate::storage::DirEntry| IndexFile::open(env.clone(), dir.join(&entry.name), entry.len).map(Arc::new);
+        let files: Result<Vec<_>> = names.iter().map(open).collect();
         Ok(Self {
-            files: files?,
+            env: env.clone(),
+            dir: dir.to_owned(),
             given,
             safe_until,
-            trusted: OnceLock::new(),
+            files: RwLock::new(files?),
+            shared_geometry: OnceLock::new(),
+            appender: Mutex::new(None),
         })
-    }
-
-    /// The files, oldest first.
-    pub fn files(&self) -> &[IndexFile] {
-        &self.files
     }
 
     /// Cuts `log` into stretches, ascending, each with where its keys are found. Neighbours may share one record, and what lies
@@ -74,12 +78,18 @@ impl IndexService {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn sources(&self, log: Range<i64>) -> Result<Vec<Source<'_>>> {
+    pub fn sources(&self, log: Range<i64>) -> Result<Vec<Source>> {
         let mut sources = Vec::new();
         let mut at = log.start;
-        for (number, geometry) in self.trusted()? {
-            let Some(file) = self.files.get(*number) else { continue };
+        for file in self.files() {
             let header = file.header();
+            if header.index_count <= 1 {
+                continue;
+            }
+            let Some(geometry) = self.geometry_of(&file)? else { continue };
+            if header.end_time > self.safe_until && !file.is_whole(geometry)? {
+                continue;
+            }
             let range = header.begin_physical_offset.max(at)..header.end_physical_offset.saturating_add(1).min(log.end);
             if range.is_empty() {
                 continue;
@@ -89,7 +99,7 @@ impl IndexService {
             }
             // A walk starts where a record starts, so the one after this file begins at its last record again.
             at = range.end - 1;
-            sources.push(Source::Index(file, *geometry, range));
+            sources.push(Source::Index(file, geometry, range));
         }
         if at < log.end {
             sources.push(Source::Log(at..log.end));
@@ -97,36 +107,111 @@ impl IndexService {
         Ok(sources)
     }
 
-    fn trusted(&self) -> Result<&[(usize, IndexGeometry)]> {
-        if let Some(trusted) = self.trusted.get() {
-            return Ok(trusted);
-        }
-        let mut trusted = Vec::new();
-        let shared = self.shared_geometry()?;
-        for (number, file) in self.files.iter().enumerate().filter(|(_, file)| !file.is_empty()) {
-            let geometry = match shared {
-                Some(geometry) => geometry,
-                None => match file.guess_geometry()? {
-                    GeometryGuess::One(geometry) => geometry,
-                    _ => continue,
-                },
-            };
-            if file.header().end_time <= self.safe_until || file.is_whole(geometry)? {
-                trusted.push((number, geometry));
+    /// Puts the keys of a message that the log has gained, unless the last file already speaks for it.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`] or [`Error::Io`] when the next file cannot be made, [`Error::Corrupt`] for a lost page.
+    pub(crate) fn put(&self, view: &MessageView<'_>, geometry: IndexGeometry, index_tags: bool) -> Result<()> {
+        let mut appender = self.appender.lock().unwrap_or_else(PoisonError::into_inner);
+        let topic = view.topic();
+        for key in index_keys(view, index_tags) {
+            let hash = index_key_hash(&topic, &key);
+            loop {
+                if let Some(file) = appender.as_mut()
+                    && file.put(hash, view.physical_offset(), view.store_time())?
+                {
+                    break;
+                }
+                let full = appender.take();
+                *appender = Some(self.roll(full, geometry)?);
             }
         }
-        Ok(self.trusted.get_or_init(|| trusted))
+        Ok(())
     }
 
-    /// The geometry of every file: the option, or what the first file that admits just one shape says, if all have its length.
-    fn shared_geometry(&self) -> Result<Option<IndexGeometry>> {
+    /// End of what is indexed: messages that start at or before it have their keys in a file. -1 for nothing.
+    pub(crate) fn indexed_until(&self) -> i64 {
+        let last = self.files().pop().map(|file| file.header());
+        last.filter(|header| header.index_count > 1 || header.end_physical_offset > 0)
+            .map_or(-1, |header| header.end_physical_offset)
+    }
+
+    /// Makes every file durable; returns the end time of the last full one, 0 if there is none.
+    pub(crate) fn sync(&self, geometry: IndexGeometry) -> Result<i64> {
+        if let Some(appender) = self.appender.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            appender.sync()?;
+        }
+        if self.env.list(&self.dir).is_ok() {
+            self.env
+                .sync_dir(&self.dir, Step::IndexDirectory)
+                .map_err(|error| Error::io("sync", &self.dir, error))?;
+        }
+        let full = self
+            .files()
+            .into_iter()
+            .rev()
+            .map(|file| file.header())
+            .find(|header| header.is_full(geometry));
+        Ok(full.map_or(0, |header| header.end_time))
+    }
+
+    /// The file to go on with: the last one if it has room, else a new one behind it.
+    fn roll(&self, full: Option<IndexAppender>, geometry: IndexGeometry) -> Result<IndexAppender> {
+        let last = self.files().pop();
+        if let Some(last) = &last
+            && full.is_none()
+            && last.len() == geometry.file_len()
+            && self.geometry_of(last)?.is_none_or(|found| found == geometry)
+            && !last.header().is_full(geometry)
+        {
+            return IndexAppender::open(self.env.as_ref(), last.clone(), geometry);
+        }
+        if let Some(full) = full {
+            full.sync()?;
+        }
+        // Names order the files, so a clock that went back must not put this one in front.
+        let last_name = last
+            .as_ref()
+            .and_then(|file| parse_index_name(file.path().file_name()?.to_str()?))
+            .unwrap_or(0);
+        let name = index_name(self.env.now_local_ms()).max(last_name + 1);
+        let header = IndexHeader::rolled_from(last.map(|file| file.header()).as_ref());
+        let path = self.dir.join(format!("{name:017}"));
+        let appender = IndexAppender::create(&self.env, path, geometry, header)?;
+        self.files
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(appender.file().clone());
+        Ok(appender)
+    }
+
+    fn files(&self) -> Vec<Arc<IndexFile>> {
+        self.files.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The geometry of a file: the option, what all files share, or what its own bytes say; `None` if they admit several.
+    fn geometry_of(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
         if self.given.is_some() {
             return Ok(self.given);
         }
-        for file in &self.files {
+        if self.shared_geometry.get().is_none() {
+            let shared = self.find_shared_geometry()?;
+            let _ = self.shared_geometry.set(shared);
+        }
+        match self.shared_geometry.get().copied().flatten() {
+            Some(shared) if shared.file_len() == file.len() => Ok(Some(shared)),
+            _ => Ok(match file.guess_geometry()? {
+                GeometryGuess::One(geometry) => Some(geometry),
+                _ => None,
+            }),
+        }
+    }
+
+    /// What the first file that admits just one shape says.
+    fn find_shared_geometry(&self) -> Result<Option<IndexGeometry>> {
+        for file in self.files() {
             if let GeometryGuess::One(geometry) = file.guess_geometry()? {
-                let shared = self.files.iter().all(|other| other.len() == geometry.file_len());
-                return Ok(shared.then_some(geometry));
+                return Ok(Some(geometry));
             }
         }
         Ok(None)

@@ -5,6 +5,7 @@ mod commit_log;
 mod consume_queue;
 mod consume_queue_store;
 mod index_file;
+mod index_appender;
 mod index_service;
 mod store_checkpoint;
 

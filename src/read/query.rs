@@ -101,7 +101,7 @@ impl MessageReader {
     /// Adds the wanted messages of one source; tells whether all of it could be read.
     fn collect_from(
         &self,
-        source: &Source<'_>,
+        source: &Source,
         key_hash: i32,
         wanted: impl Fn(&MessageView<'_>) -> bool,
         found: &mut BTreeMap<i64, StoredMessage>,
@@ -121,12 +121,7 @@ impl MessageReader {
     }
 
     /// Physical offsets at which a wanted message may start, and whether there can be no others.
-    fn candidates(
-        &self,
-        source: &Source<'_>,
-        key_hash: i32,
-        wanted: impl Fn(&MessageView<'_>) -> bool,
-    ) -> Result<(Vec<i64>, bool)> {
+    fn candidates(&self, source: &Source, key_hash: i32, wanted: impl Fn(&MessageView<'_>) -> bool) -> Result<(Vec<i64>, bool)> {
         if let Source::Index(file, geometry, _) = source {
             let (offsets, whole) = file.offsets(*geometry, key_hash)?;
             if whole {

@@ -51,12 +51,7 @@ impl MessageReader {
         Ok(hits.into_iter().map(|hits| hits.into_values().collect()).collect())
     }
 
-    fn resolve_from(
-        &self,
-        source: &Source<'_>,
-        by_name: &HashMap<&str, HashMap<&str, Vec<usize>>>,
-        hits: &mut Hits,
-    ) -> Result<()> {
+    fn resolve_from(&self, source: &Source, by_name: &HashMap<&str, HashMap<&str, Vec<usize>>>, hits: &mut Hits) -> Result<()> {
         let mut add = |view: &MessageView<'_>| {
             let topic = view.topic();
             let Some(keys) = by_name.get(topic.as_ref()) else { return };

@@ -190,6 +190,9 @@ pub trait Env: Send + Sync + Debug {
     /// Milliseconds since 1970-01-01 UTC by the wall clock, a few milliseconds coarse. May step back.
     fn now_ms(&self) -> i64;
 
+    /// `now_ms` as the wall clocks of this place show it: shifted by the time zone.
+    fn now_local_ms(&self) -> i64;
+
     /// Bytes of memory that the machine has (not what a container may use of it).
     fn physical_memory(&self) -> u64;
 }

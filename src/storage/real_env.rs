@@ -83,6 +83,16 @@ impl Env for RealEnv {
         now.tv_sec * 1000 + now.tv_nsec / 1_000_000
     }
 
+    fn now_local_ms(&self) -> i64 {
+        let now = self.now_ms();
+        let seconds: libc::time_t = now.div_euclid(1000);
+        // SAFETY: all-zero is a valid tm.
+        let mut local: libc::tm = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are valid for the call; a failure leaves an offset of 0, which is UTC.
+        unsafe { libc::localtime_r(&raw const seconds, &raw mut local) };
+        now + local.tm_gmtoff * 1000
+    }
+
     fn physical_memory(&self) -> u64 {
         // SAFETY: sysconf has no preconditions; -1 (unknown) becomes 0.
         let (pages, page_size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };

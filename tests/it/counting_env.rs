@@ -121,6 +121,10 @@ impl Env for CountingEnv {
         self.env.now_ms()
     }
 
+    fn now_local_ms(&self) -> i64 {
+        self.env.now_local_ms()
+    }
+
     fn physical_memory(&self) -> u64 {
         self.env.physical_memory()
     }

@@ -1,0 +1,99 @@
+//! The index file that keys are put into.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::{IndexGeometry, IndexHeader, SLOT_SIZE};
+use crate::log::index_file::IndexFile;
+use crate::storage::{Access, Env, File, Region, Step};
+
+/// An index file mapped for writing.
+#[derive(Debug)]
+pub(super) struct IndexAppender {
+    file: Arc<IndexFile>,
+    geometry: IndexGeometry,
+    header: IndexHeader,
+    handle: Arc<dyn File>,
+    region: Region,
+}
+
+impl IndexAppender {
+    /// Makes a new file, every block of it allocated.
+    pub(super) fn create(env: &Arc<dyn Env>, path: PathBuf, geometry: IndexGeometry, header: IndexHeader) -> Result<Self> {
+        let len = geometry.file_len();
+        let refused = |error| Error::full_or_io("allocate", &path, error);
+        let handle = env.create(&path).map_err(refused)?;
+        if let Err(error) = handle.allocate(len) {
+            let _ = env.unlink(&path);
+            return Err(refused(error));
+        }
+        handle.write_all_at(&header.encode(), 0).map_err(refused)?;
+        let file = Arc::new(IndexFile::open(env.clone(), path, len)?);
+        Self::open(env.as_ref(), file, geometry)
+    }
+
+    /// Goes on with a file.
+    pub(super) fn open(env: &dyn Env, file: Arc<IndexFile>, geometry: IndexGeometry) -> Result<Self> {
+        let path = file.path();
+        let handle = env
+            .open(path, Access::ReadWrite)
+            .map_err(|error| Error::io("open", path, error))?;
+        let region = handle
+            .map(geometry.file_len() as usize, Access::ReadWrite)
+            .map_err(|error| Error::io("map", path, error))?;
+        let header = file.header();
+        Ok(Self {
+            file,
+            geometry,
+            header,
+            handle,
+            region,
+        })
+    }
+
+    pub(super) fn file(&self) -> &Arc<IndexFile> {
+        &self.file
+    }
+
+    /// Puts one key; `false` if the file is full. The item goes in before the slot that leads to it, and the count last, so that a
+    /// reader finds whole chains.
+    pub(super) fn put(&mut self, key_hash: i32, physical_offset: i64, store_time: i64) -> Result<bool> {
+        let slot_at = self.geometry.slot_position(self.geometry.slot_of(key_hash)) as usize;
+        let mut previous = [0; SLOT_SIZE];
+        if !self.region.read(slot_at, &mut previous) {
+            return Err(self.lost());
+        }
+        let number = self.header.index_count;
+        let previous = i32::from_be_bytes(previous);
+        let Some(item) = self
+            .header
+            .admit(self.geometry, previous, key_hash, physical_offset, store_time)
+        else {
+            return Ok(false);
+        };
+        let item_at = self.geometry.item_position(number.cast_unsigned()) as usize;
+        let written = self.region.write(item_at, &item.encode())
+            && self.region.store_be_u32(slot_at, number.cast_unsigned())
+            && self.region.write(0, &self.header.encode());
+        if !written {
+            return Err(self.lost());
+        }
+        self.file.set_header(self.header);
+        Ok(true)
+    }
+
+    pub(super) fn sync(&self) -> Result<()> {
+        self.handle
+            .sync(Step::IndexFile)
+            .map_err(|error| Error::io("sync", self.file.path(), error))
+    }
+
+    fn lost(&self) -> Error {
+        Error::Corrupt {
+            path: self.file.path().to_owned(),
+            offset: self.region.intact_len() as u64,
+            reason: "the device failed under this page while a key was written".to_owned(),
+        }
+    }
+}
