@@ -11,4 +11,5 @@
 
 mod golden;
 mod format_properties;
+mod format_rules;
 mod vectors;
