@@ -15,7 +15,7 @@ pub const BLANK_SIZE: usize = MAGIC_AT + 4;
 const _: () = assert!(BLANK_SIZE == 8);
 const BLANK_MAGIC: i32 = 0xCBD4_3194_u32.cast_signed();
 
-/// How much of a record `read` verifies.
+/// How much of a record is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// Nothing but lengths.
@@ -43,7 +43,7 @@ pub enum Record<'a> {
 }
 
 /// Reads what starts at the first byte; `bytes` may run past it. The only parser of records (docs/FORMAT.md, section Record).
-pub fn read(bytes: &[u8], check: Check) -> Record<'_> {
+pub fn read_record(bytes: &[u8], check: Check) -> Record<'_> {
     if bytes.len() < BLANK_SIZE {
         return Record::End;
     }
