@@ -13,6 +13,7 @@
 mod child;
 mod counting_env;
 mod format_properties;
+mod format_rules;
 mod golden;
 mod guard;
 mod mapped_file_queue;
