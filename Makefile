@@ -57,7 +57,7 @@ fuzz: ## look for one minute for bytes that break the record parser
 
 wheel: $(VENV)/run.stamp ## a wheel for Python 3.11 and later, in target/wheels
 	@echo "building the wheel (release) ..."
-	@maturin build --release --quiet --target-dir target/maturin --out target/wheels
+	@$(call quietly,maturin build --release --target-dir target/maturin --out target/wheels)
 	@ls target/wheels
 
 clean: ## forget the environment and what was built
@@ -85,11 +85,14 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp
 	@$(call install,["project"]["optional-dependencies"]["dev"])
 	@touch $@
 
+# Runs $(1) and shows what it said only if it fails.
+quietly = $(1) > $(VENV)/log.txt 2>&1 || { cat $(VENV)/log.txt >&2; exit 1; }
+
 # $(1): where in pyproject.toml the list of requirements stands; $(2): a further requirement.
 install = $(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))$(1), sep="\n")' > $(VENV)/requirements.txt \
 	&& $(PY) -m pip install --quiet --requirement $(VENV)/requirements.txt $(2)
 
 $(NATIVE): $(SOURCES) | $(VENV)/run.stamp
 	@echo "building the native module (release) ..."
-	@maturin develop --release --quiet --target-dir target/maturin
+	@$(call quietly,maturin develop --release --target-dir target/maturin)
 	@touch $@
