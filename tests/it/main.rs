@@ -1,6 +1,7 @@
 //! The one integration binary of the Rust core.
 #![allow(
     missing_docs,
+    unreachable_pub,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
@@ -9,4 +10,6 @@
     clippy::print_stdout
 )]
 
+mod reading;
+mod store_writer;
 mod tidy;

@@ -55,7 +55,9 @@ fn breach(tree: &Tree, root: &Module, from: &[&str], path: &[&str]) -> Option<St
     if let Some(message) = below(parent, from[level], target[level]) {
         return Some(message);
     }
-    (target.len() > level + 1).then(|| {
+    let folder = parent.child(target[level]).map_or(parent, |(_, child)| child);
+    let is_re_exported = path.len() == level + 2 && re_exporting_child(tree, folder, path[level + 1]).is_some();
+    (target.len() > level + 1 && !is_re_exported).then(|| {
         let folder = target[..=level].join("::");
         format!(
             "`{}` reaches inside `{folder}`: name what its mod.rs re-exports",
