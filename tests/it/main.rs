@@ -12,4 +12,5 @@
 
 mod reading;
 mod store_writer;
+mod options;
 mod tidy;
