@@ -165,6 +165,66 @@ fn link_message(tree: &Tree, folder: &str, rest: &str) -> Option<String> {
     (!tree.exists(&path)).then(|| format!("the link to {target} leads nowhere"))
 }
 
+/// Dependencies of `Cargo.toml` and of the extras in `pyproject.toml` that CONTRIBUTING.md does not name.
+pub(super) fn unexplained_dependencies(tree: &Tree) -> Vec<Finding> {
+    let explained: BTreeSet<&str> = tree
+        .text("CONTRIBUTING.md")
+        .unwrap_or_default()
+        .split(|c: char| !c.is_alphanumeric() && c != '_' && c != '-')
+        .collect();
+    let mut findings = Vec::new();
+    for path in ["Cargo.toml", "pyproject.toml"] {
+        let mut section = "";
+        for (index, line) in tree.text(path).unwrap_or_default().lines().enumerate() {
+            if line.starts_with('[') {
+                section = line;
+            }
+            let names: Vec<&str> = match section {
+                "[dependencies]" | "[dev-dependencies]" => line.split_once(" = ").map(|(name, _)| name).into_iter().collect(),
+                "[project.optional-dependencies]" => line.split('"').skip(1).step_by(2).map(requirement_name).collect(),
+                _ => continue,
+            };
+            for name in names
+                .into_iter()
+                .filter(|name| *name != "mqstore" && !explained.contains(name))
+            {
+                let message = format!("CONTRIBUTING.md does not say why `{name}` is needed");
+                let (path, line) = (path.to_owned(), index + 1);
+                findings.push(Finding { path, line, message });
+            }
+        }
+    }
+    findings
+}
+
+/// `pyarrow` of `pyarrow>=18`.
+fn requirement_name(requirement: &str) -> &str {
+    let end = requirement.find(|c: char| !c.is_alphanumeric() && c != '-' && c != '_');
+    &requirement[..end.unwrap_or(requirement.len())]
+}
+
+#[test]
+fn a_dependency_without_a_reason_is_reported() {
+    let tree = Tree::planted(&[
+        (
+            "Cargo.toml",
+            "[package]\nname = \"x\"\n[dependencies]\nlibc = \"0.2\"\nmemmap2 = \"0.9\"\n",
+        ),
+        (
+            "pyproject.toml",
+            "[project.optional-dependencies]\nall = [\"mqstore[spark]\", \"pyarrow>=18\"]\n",
+        ),
+        ("CONTRIBUTING.md", "| libc | calls |\n"),
+    ]);
+    assert_eq!(
+        super::shown(&unexplained_dependencies(&tree)),
+        [
+            "Cargo.toml:5: CONTRIBUTING.md does not say why `memmap2` is needed",
+            "pyproject.toml:2: CONTRIBUTING.md does not say why `pyarrow` is needed",
+        ]
+    );
+}
+
 #[test]
 fn a_name_or_path_that_nothing_answers_to_is_reported() {
     let record =
