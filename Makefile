@@ -91,7 +91,7 @@ quietly = $(1) > $(VENV)/log.txt 2>&1 || { cat $(VENV)/log.txt >&2; exit 1; }
 
 # $(1): where in pyproject.toml the list of requirements stands; $(2): a further requirement.
 install = $(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))$(1), sep="\n")' > $(VENV)/requirements.txt \
-	&& $(PY) -m pip install --quiet --requirement $(VENV)/requirements.txt $(2)
+	&& $(PY) -m pip install --quiet --requirement $(VENV)/requirements.txt $(if $(2),'$(2)')
 
 $(NATIVE): $(SOURCES) $(VENV)/run.stamp
 	@echo "building the native module (release) ..."
