@@ -97,6 +97,8 @@ impl Region {
         };
         // SAFETY: `from` has `into.len()` readable bytes, and `into` is no part of the region: regions give out no `&mut`.
         unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        // Some read only to learn whether the page is there: a copy that nobody looks at must not be optimized away.
+        std::hint::black_box(into.as_mut_ptr());
         self.count(into.len());
         self.intact(at..at + into.len())
     }
@@ -160,7 +162,12 @@ impl Region {
     /// Whether every byte read from `range` before this call was the file's (and every byte written went there): no page
     /// up to its end was ever lost.
     pub fn intact(&self, range: Range<usize>) -> bool {
-        self.registration.as_ref().is_none_or(|slot| range.end <= slot.intact_len())
+        range.end <= self.intact_len()
+    }
+
+    /// Bytes from the start of the region up to the first page that was ever lost, or to the end.
+    pub fn intact_len(&self) -> usize {
+        self.registration.as_ref().map_or(self.len, Registration::intact_len)
     }
 
     /// Where position `at` lies in memory, if `len` bytes follow it.

@@ -10,7 +10,16 @@
     clippy::print_stdout
 )]
 
+mod child;
+mod counting_env;
+mod format_properties;
+mod golden;
+mod guard;
+mod mapped_file_queue;
 mod reading;
+mod reading_lightly;
+mod storage;
 mod store_writer;
 mod options;
 mod tidy;
+mod vectors;

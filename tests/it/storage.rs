@@ -1,0 +1,319 @@
+//! The seam's contract on the real environment.
+#![allow(unsafe_code)]
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use mqstore::error::Error;
+use mqstore::storage::{Access, Advice, EntryKind, Env, MappedFile, RealEnv, Region, Step};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use crate::child;
+
+pub(crate) fn make_pipe(path: &Path) {
+    let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: a C string.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+}
+
+fn refusal<T>(answer: std::io::Result<T>) -> ErrorKind {
+    answer.map(|_| ()).unwrap_err().kind()
+}
+
+#[test]
+fn a_listing_is_sorted_and_follows_links() {
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("c"), [0; 30]).unwrap();
+    fs::create_dir(at("b")).unwrap();
+    make_pipe(&at("pipe"));
+    symlink(at("c"), at("to-file")).unwrap();
+    symlink(at("b"), at("to-dir")).unwrap();
+    symlink(at("nowhere"), at("to-nowhere")).unwrap();
+    symlink(at("to-itself"), at("to-itself")).unwrap();
+    let entries = RealEnv::new().list(dir.path()).unwrap();
+    let seen: Vec<_> = entries.iter().map(|e| (e.name.to_str().unwrap(), e.kind, e.len)).collect();
+    let expected = [
+        ("b", EntryKind::Directory, 0),
+        ("c", EntryKind::File, 30),
+        ("pipe", EntryKind::Other, 0),
+        ("to-dir", EntryKind::Directory, 0),
+        ("to-file", EntryKind::File, 30),
+        ("to-itself", EntryKind::Other, 0),
+        ("to-nowhere", EntryKind::Other, 0),
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!(refusal(RealEnv::new().list(&at("nowhere"))), ErrorKind::NotFound);
+    assert_eq!(refusal(RealEnv::new().list(&at("c"))), ErrorKind::NotADirectory);
+}
+
+#[test]
+fn opening_creates_nothing_and_refuses_what_is_no_file_without_waiting() {
+    let dir = TempDir::new().unwrap();
+    let env = RealEnv::new();
+    let missing = dir.path().join("missing");
+    for access in [Access::Read, Access::ReadWrite] {
+        assert_eq!(refusal(env.open(&missing, access)), ErrorKind::NotFound);
+    }
+    assert!(!missing.exists());
+    let pipe = dir.path().join("pipe");
+    make_pipe(&pipe);
+    let refused = env.open(&pipe, Access::Read).unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.to_string().contains("found a pipe")),
+        (ErrorKind::InvalidInput, true)
+    );
+    assert_eq!(refusal(env.open(dir.path(), Access::Read)), ErrorKind::InvalidInput);
+    assert_eq!(
+        refusal(env.open(Path::new("/dev/null"), Access::Read)),
+        ErrorKind::InvalidInput
+    );
+}
+
+#[test]
+fn a_file_opened_for_reading_cannot_be_written() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("f");
+    fs::write(&path, [1; 4096]).unwrap();
+    let file = RealEnv::new().open(&path, Access::Read).unwrap();
+    assert!(file.write_at(b"x", 0).is_err() && file.map(4096, Access::ReadWrite).is_err());
+    let region = file.map(4096, Access::Read).unwrap();
+    assert!(!region.write(0, b"x") && !region.store_be_u32(0, 1));
+    assert_eq!(fs::read(&path).unwrap(), [1; 4096]);
+}
+
+#[test]
+fn creating_never_takes_an_existing_name() {
+    let dir = TempDir::new().unwrap();
+    let env = RealEnv::new();
+    let path = dir.path().join("f");
+    env.create(&path).unwrap().write_all_at(b"first", 0).unwrap();
+    assert_eq!(refusal(env.create(&path)), ErrorKind::AlreadyExists);
+    symlink(dir.path().join("nowhere"), dir.path().join("link")).unwrap();
+    assert_eq!(refusal(env.create(&dir.path().join("link"))), ErrorKind::AlreadyExists);
+    assert_eq!(fs::read(&path).unwrap(), b"first");
+    env.create_dir(&dir.path().join("d")).unwrap();
+    assert_eq!(refusal(env.create_dir(&dir.path().join("d"))), ErrorKind::AlreadyExists);
+    assert_eq!(refusal(env.create_dir(&dir.path().join("e/f"))), ErrorKind::NotFound);
+}
+
+#[test]
+fn renaming_replaces_and_unlinking_leaves_open_files_readable() {
+    let dir = TempDir::new().unwrap();
+    let env = RealEnv::new();
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    fs::write(&old, b"fresh").unwrap();
+    fs::write(&new, b"stale").unwrap();
+    env.rename(&old, &new).unwrap();
+    env.sync_dir(dir.path(), Step::ConfigRenamed).unwrap();
+    assert!(!old.exists());
+    let file = env.open(&new, Access::Read).unwrap();
+    let region = file.map(5, Access::Read).unwrap();
+    env.unlink(&new).unwrap();
+    env.sync_all(dir.path(), Step::QueueFiles).unwrap();
+    let mut bytes = [0; 8];
+    assert_eq!(file.read_full_at(&mut bytes, 0).unwrap(), 5);
+    assert_eq!(
+        (&bytes[..5], region.bytes(0..5)),
+        (b"fresh".as_slice(), Some(b"fresh".as_slice()))
+    );
+    assert_eq!(refusal(env.unlink(&new)), ErrorKind::NotFound);
+    assert_eq!(refusal(env.sync_dir(&new, Step::ConfigRenamed)), ErrorKind::NotFound);
+}
+
+#[test]
+fn writes_grow_a_file_and_reads_stop_at_its_end() {
+    let dir = TempDir::new().unwrap();
+    let file = RealEnv::new().create(&dir.path().join("f")).unwrap();
+    file.write_all_at(b"abc", 10).unwrap();
+    assert_eq!(file.len().unwrap(), 13);
+    let mut bytes = [9; 8];
+    assert_eq!(file.read_at(&mut bytes, 8).unwrap(), 5);
+    assert_eq!(bytes, *b"\0\0abc\x09\x09\x09");
+    assert_eq!(file.read_at(&mut bytes, 13).unwrap(), 0);
+    file.zero(10..12).unwrap();
+    assert_eq!(refusal(file.zero(10..14)), ErrorKind::InvalidInput);
+    file.sync_range(10..12, Step::TailZeroed).unwrap();
+    file.sync(Step::LogRange).unwrap();
+    assert_eq!(file.read_full_at(&mut bytes, 10).unwrap(), 3);
+    assert_eq!((&bytes[..3], file.len().unwrap()), (b"\0\0c".as_slice(), 13));
+}
+
+#[test]
+fn allocated_space_is_never_sparse_and_keeps_what_was_there() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("f");
+    let file = RealEnv::new().create(&path).unwrap();
+    file.write_all_at(b"kept", 0).unwrap();
+    file.allocate(1 << 20).unwrap();
+    file.sync(Step::SegmentAllocated).unwrap();
+    let found = fs::metadata(&path).unwrap();
+    assert_eq!(found.len(), 1 << 20);
+    assert!(found.blocks() * 512 >= found.len(), "{} blocks", found.blocks());
+    file.allocate(4096).unwrap();
+    assert_eq!(file.len().unwrap(), 1 << 20, "never shorter");
+    for advice in [Advice::Sequential, Advice::Random, Advice::WillNeed, Advice::DontNeed] {
+        file.advise(0..1 << 20, advice).unwrap();
+    }
+    let mut start = [9; 8];
+    assert_eq!(file.read_at(&mut start, 0).unwrap(), 8);
+    assert_eq!(start, *b"kept\0\0\0\0");
+}
+
+#[test]
+fn the_clock_and_the_memory_are_this_machines() {
+    let wall = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as i64;
+    assert!((RealEnv::new().now_ms() - wall).abs() < 1000);
+    let info = fs::read_to_string("/proc/meminfo").unwrap();
+    let kib: u64 = info.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert_eq!(RealEnv::new().physical_memory(), kib * 1024);
+}
+
+#[test]
+fn a_lock_excludes_a_second_one_in_the_same_process_until_it_is_dropped() {
+    let dir = TempDir::new().unwrap();
+    let env = RealEnv::new();
+    let path = dir.path().join("lock");
+    let held = env.lock(&path).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0, "made if missing");
+    assert_eq!(refusal(env.lock(&path)), ErrorKind::WouldBlock);
+    drop(env.open(&path, Access::ReadWrite).unwrap());
+    assert_eq!(
+        refusal(env.lock(&path)),
+        ErrorKind::WouldBlock,
+        "closing another descriptor gives nothing up"
+    );
+    drop(held);
+    env.lock(&path).unwrap();
+    assert_eq!(refusal(env.lock(dir.path())), ErrorKind::IsADirectory);
+}
+
+/// The kind of lock that a broker takes: `FileChannel.lock(0, 1, false)`.
+fn take_classic_lock(file: &fs::File) -> bool {
+    // SAFETY: all-zero is a valid flock, the descriptor is open.
+    unsafe {
+        let mut wanted: libc::flock = std::mem::zeroed();
+        wanted.l_type = libc::F_WRLCK as libc::c_short;
+        wanted.l_len = 1;
+        libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const wanted) == 0
+    }
+}
+
+#[test]
+#[ignore = "a child's program"]
+fn child_holds_a_classic_lock() {
+    if child::is_child() {
+        let file = fs::OpenOptions::new().read(true).write(true).open("lock").unwrap();
+        assert!(take_classic_lock(&file));
+        child::wait_for_parent();
+    }
+}
+
+#[test]
+fn a_lock_excludes_a_brokers_and_a_brokers_excludes_it() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("lock");
+    let env = RealEnv::new();
+    let held = env.lock(&path).unwrap();
+    let other = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    assert!(!take_classic_lock(&other));
+    drop(held);
+    let broker = child::run_until_ready("storage::child_holds_a_classic_lock", dir.path());
+    assert_eq!(refusal(env.lock(&path)), ErrorKind::WouldBlock);
+    drop(broker);
+    env.lock(&path).unwrap();
+}
+
+#[test]
+fn a_mapping_never_goes_past_the_end_of_the_file() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("f");
+    fs::write(&path, [1; 5000]).unwrap();
+    let env = RealEnv::new();
+    let file = env.open(&path, Access::Read).unwrap();
+    assert_eq!(refusal(file.map(5001, Access::Read)), ErrorKind::InvalidInput);
+    assert_eq!(file.map(5000, Access::Read).unwrap().len(), 5000);
+    assert!(file.map(0, Access::Read).unwrap().is_empty());
+    let short = MappedFile::open(&env, path.clone(), 0, 8192).unwrap_err();
+    assert!(
+        matches!(&short, Error::Corrupt { path: p, offset: 5000, .. } if *p == path),
+        "{short}"
+    );
+    let missing = MappedFile::open(&env, dir.path().join("g"), 0, 1).unwrap_err();
+    assert!(missing.to_string().starts_with("cannot open "), "{missing}");
+}
+
+#[test]
+fn a_mapping_shares_its_bytes_with_the_file_both_ways() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("f");
+    let file = RealEnv::new().create(&path).unwrap();
+    file.allocate(8192).unwrap();
+    let region = file.map(8192, Access::ReadWrite).unwrap();
+    assert!(region.write(4090, b"across a page") && region.store_be_u32(8, 0x0102_0304));
+    file.sync_range(0..8192, Step::LogRange).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!(
+        (&bytes[8..12], &bytes[4090..4103]),
+        ([1, 2, 3, 4].as_slice(), b"across a page".as_slice())
+    );
+    file.write_all_at(&7_u32.to_be_bytes(), 8).unwrap();
+    assert_eq!(region.load_be_u32(8), Some(7));
+    region.prefetch(0..8192);
+    region.prefetch(5000..9000);
+}
+
+/// The bounds hold whatever is asked for, on a mapping and on the heap alike.
+fn assert_bounded(region: &Region, len: usize) {
+    let mut four = [0; 4];
+    assert!(region.read(len - 4, &mut four) && region.read(len, &mut []) && region.write(len - 4, &four));
+    for at in [len - 3, len, len + 1, usize::MAX - 3, usize::MAX] {
+        assert!(!region.read(at, &mut four) && !region.write(at, &four) && region.load_be_u32(at).is_none());
+        assert!(!region.store_be_u32(at, 1) && region.bytes(at..at.saturating_add(4)).is_none_or(<[u8]>::is_empty));
+    }
+    #[expect(clippy::reversed_empty_ranges, reason = "the point")]
+    let backwards = 8..4;
+    assert!(region.bytes(backwards).is_none() && region.bytes(0..len).is_some_and(|all| all.len() == len));
+    assert!(region.load_be_u32(2).is_none() && !region.store_be_u32(2, 1), "unaligned");
+    assert!(region.store_be_u32(4, 5) && region.load_be_u32(4) == Some(5));
+    assert_eq!((region.faults(), region.intact_len(), region.len()), (0, len, len));
+}
+
+#[test]
+fn no_access_reaches_outside_a_region() {
+    let dir = TempDir::new().unwrap();
+    let file = RealEnv::new().create(&dir.path().join("f")).unwrap();
+    file.allocate(4096).unwrap();
+    assert_bounded(&file.map(4096, Access::ReadWrite).unwrap(), 4096);
+    assert_bounded(&file.map(1000, Access::ReadWrite).unwrap(), 1000);
+    let words: Arc<[AtomicU64]> = (0..125).map(|_| AtomicU64::new(0)).collect();
+    assert!(Region::on_heap(Arc::clone(&words), 1001).is_none());
+    assert_bounded(&Region::on_heap(words, 1000).unwrap(), 1000);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_mapping_reads_what_pread_reads(len in 1_usize..20_000, at in 0_usize..20_000, take in 0_usize..20_000) {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("f");
+        fs::write(&path, (0..len).map(|n| ((n * n) >> 7) as u8).collect::<Vec<_>>()).unwrap();
+        let file = RealEnv::new().open(&path, Access::Read).unwrap();
+        let region = file.map(len, Access::Read).unwrap();
+        let (mut read, mut mapped) = (vec![0; take], vec![0; take]);
+        let done = file.read_full_at(&mut read, at as u64).unwrap();
+        let fits = at + take <= len;
+        prop_assert_eq!((region.read(at, &mut mapped), done == take && at <= len), (fits, fits));
+        if fits {
+            prop_assert_eq!(&mapped, &read);
+            prop_assert_eq!(region.bytes(at..at + take), Some(&*read));
+        }
+    }
+}
