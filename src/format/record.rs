@@ -1,10 +1,10 @@
-use super::bytes::{i16_at, i32_at, put_i32, u8_at};
+use super::bytes::{i16_at, i32_at, i64_at, put_i32, u8_at};
 use super::crc::{CRC_PROPERTY_SIZE, crc_property, crc31, split_crc_property};
 use super::malformed::Malformed;
 use super::message_view::MessageView;
 use super::record_layout::{
-    BODY_CRC_AT, BODY_LENGTH_SIZE, MAGIC_AT, MIN_RECORD_SIZE, PROPERTIES_LENGTH_SIZE, RecordLayout, SYS_FLAG_AT, TOTAL_SIZE_AT,
-    Version,
+    BODY_CRC_AT, BODY_LENGTH_SIZE, MAGIC_AT, MIN_RECORD_SIZE, PHYSICAL_OFFSET_AT, PROPERTIES_LENGTH_SIZE, RecordLayout,
+    SYS_FLAG_AT, TOTAL_SIZE_AT, Version,
 };
 
 // A BLANK ends a commit-log file that is not the last one:
@@ -166,6 +166,12 @@ fn check_whole(view: &MessageView<'_>) -> Result<(), Malformed> {
         at,
         format!("the record's CRC property is {found}, stored {stored}"),
     ))
+}
+
+/// The physical offset that a record starting at the first byte names as its own, whole or not; `None` if no record starts so.
+pub fn claimed_offset(bytes: &[u8]) -> Option<i64> {
+    let magic = i32_at(bytes, MAGIC_AT);
+    (bytes.len() >= PHYSICAL_OFFSET_AT + 8 && Version::of_magic(magic).is_some()).then(|| i64_at(bytes, PHYSICAL_OFFSET_AT))
 }
 
 /// The eight bytes of a BLANK that takes the `remaining` bytes of a file.
