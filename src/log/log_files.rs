@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{Check, MessageView, Record, RecordLayout, read_record};
+use crate::format::{Check, MessageView, Record, RecordLayout, claimed_offset, read_record};
 use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuffer};
 
 /// One message of the log: its record's bytes and where its parts lie in them.
@@ -49,7 +49,9 @@ pub enum LogRecord {
     End,
     /// No segment holds this offset.
     Missing,
-    /// Bytes that are no record: where and why.
+    /// Bytes that no record starts with: where and why.
+    NoRecord(Error),
+    /// A record that starts here by its own account, and is damaged: where and how.
     Corrupt(Error),
 }
 
@@ -114,20 +116,16 @@ impl LogFiles {
             return Ok(lost.map_or_else(LogRecord::Corrupt, |()| LogRecord::End));
         };
         let end = position + buffer.bytes().len();
-        let corrupt = |at: usize, reason: String| {
-            LogRecord::Corrupt(Error::Corrupt {
-                path: file.path().to_owned(),
-                offset: (position + at) as u64,
-                reason,
-            })
+        let error = |at: usize, reason: String| Error::Corrupt {
+            path: file.path().to_owned(),
+            offset: (position + at) as u64,
+            reason,
         };
         let record = match read_record(buffer.bytes(), check) {
             Record::Message(view) if view.physical_offset() != offset => {
                 let own = view.physical_offset();
-                corrupt(
-                    0,
-                    format!("the record names {own} as its physical offset, not {offset}: stale bytes, no message"),
-                )
+                let reason = format!("the record names {own} as its physical offset, not {offset}: stale bytes, no message");
+                LogRecord::NoRecord(error(0, reason))
             }
             Record::Message(view) => {
                 let layout = view.layout();
@@ -137,12 +135,20 @@ impl LogFiles {
                 })
             }
             Record::Blank { size } if size as usize == remaining => LogRecord::Blank { next: file.end() as i64 },
-            Record::Blank { size } => corrupt(
-                0,
-                format!("an end-of-segment filler of {size} bytes where {remaining} remain"),
-            ),
+            Record::Blank { size } => {
+                let reason = format!("an end-of-segment filler of {size} bytes where {remaining} remain");
+                LogRecord::NoRecord(error(0, reason))
+            }
             Record::End => LogRecord::End,
-            Record::Corrupt(malformed) => corrupt(malformed.at, malformed.reason.into_owned()),
+            Record::Corrupt(malformed) => {
+                let claimed = claimed_offset(buffer.bytes()) == Some(offset);
+                let error = error(malformed.at, malformed.reason.into_owned());
+                if claimed {
+                    LogRecord::Corrupt(error)
+                } else {
+                    LogRecord::NoRecord(error)
+                }
+            }
         };
         // Zeros that the guard put in place of a lost page parse as an end, or as damage somewhere else.
         let lost = file.check_intact(position..end);
