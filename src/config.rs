@@ -1,7 +1,7 @@
 //! The options of a store: RocketMQ's names in `snake_case`, with its defaults.
 
 use crate::error::{Error, Result};
-use crate::format::DelayLevels;
+use crate::format::{DelayLevels, IndexGeometry};
 
 /// Smallest commit-log segment: one page.
 pub const MIN_SEGMENT_SIZE: u64 = 4096;
@@ -16,9 +16,9 @@ pub struct StoreConfig {
     /// Bytes of a consume-queue file, a multiple of 20 (RocketMQ's default: 6,000,000).
     pub mapped_file_size_consume_queue: Option<u64>,
     /// Hash slots of an index file (RocketMQ's default: 5,000,000). Given together with `max_index_num`.
-    pub max_hash_slot_num: Option<u32>,
+    pub max_hash_slot_num: Option<u64>,
     /// Items of an index file (RocketMQ's default: 20,000,000). Given together with `max_hash_slot_num`.
-    pub max_index_num: Option<u32>,
+    pub max_index_num: Option<u64>,
     /// Percent of physical memory within which a message counts as cached: decides the limits of `get` and
     /// `suggest_pulling_from_slave`.
     pub access_message_in_memory_max_ratio: u32,
@@ -36,6 +36,12 @@ pub struct StoreConfig {
     pub check_crc_on_recover: bool,
     /// The delay of each delay level, `"1s 5s 10s ..."`.
     pub message_delay_level: String,
+    /// Bytes that the body of a message may have.
+    pub max_message_size: usize,
+    /// How often appended messages are made durable without being asked, in ms.
+    pub flush_interval_commit_log: u64,
+    /// Whether tags are indexed, too, as 5.4 and later do (under `T#` and the tag).
+    pub index_tags: bool,
     /// Whether an I/O error under a mapping becomes an error instead of a SIGBUS signal.
     pub sigbus_guard: bool,
 }
@@ -55,6 +61,9 @@ impl Default for StoreConfig {
             max_filter_message_size: 16_000,
             check_crc_on_recover: true,
             message_delay_level: DelayLevels::ROCKETMQ.to_owned(),
+            max_message_size: 4_194_304,
+            flush_interval_commit_log: 500,
+            index_tags: false,
             sigbus_guard: true,
         }
     }
@@ -83,10 +92,10 @@ impl StoreConfig {
         match (self.max_hash_slot_num, self.max_index_num) {
             (None, None) => {}
             (Some(slots), Some(items)) => {
-                if slots == 0 || slots > i32::MAX as u32 {
+                if slots == 0 || slots > i32::MAX as u64 {
                     return invalid("max_hash_slot_num", slots, "1 to 2147483647");
                 }
-                if items < 2 || items > i32::MAX as u32 {
+                if items < 2 || items > i32::MAX as u64 {
                     return invalid("max_index_num", items, "2 to 2147483647");
                 }
             }
@@ -104,6 +113,32 @@ impl StoreConfig {
             );
         }
         self.delay_levels().map(drop)
+    }
+
+    /// Fills the sizes that are still open with those of a new store: small enough to be made in a moment.
+    pub fn fill_new_geometry(&mut self) {
+        self.mapped_file_size_commit_log.get_or_insert(64 << 20);
+        self.mapped_file_size_consume_queue.get_or_insert(6_000_000);
+        self.max_hash_slot_num.get_or_insert(125_000);
+        self.max_index_num.get_or_insert(500_000);
+    }
+
+    /// Fills the sizes that are still open with `RocketMQ`'s defaults.
+    pub fn fill_broker_geometry(&mut self) {
+        self.mapped_file_size_commit_log.get_or_insert(1 << 30);
+        self.mapped_file_size_consume_queue.get_or_insert(6_000_000);
+        self.max_hash_slot_num.get_or_insert(5_000_000);
+        self.max_index_num.get_or_insert(20_000_000);
+    }
+
+    /// The geometry of the index files, if it is given.
+    pub fn index_geometry(&self) -> Option<IndexGeometry> {
+        self.max_hash_slot_num
+            .zip(self.max_index_num)
+            .map(|(slots, items)| IndexGeometry {
+                slots: slots as u32,
+                items: items as u32,
+            })
     }
 
     /// The parsed `message_delay_level`.

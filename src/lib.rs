@@ -18,6 +18,8 @@ pub mod log;
 pub mod engine;
 /// Reading, from any process: writes nothing and takes no lock.
 pub mod read;
+/// The writing process, put together.
+pub mod store;
 /// The Python face: one file a class; convert, detach, call, convert.
 #[cfg(feature = "python")]
 mod bindings;

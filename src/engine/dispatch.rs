@@ -67,10 +67,10 @@ impl Dispatcher {
     ///
     /// # Errors
     /// What reading the log or writing the queues and the index raises; nothing is dispatched behind it.
-    pub fn step(&mut self, until: Instant) -> Result<bool> {
+    pub fn step(&mut self) -> Result<bool> {
         let at = self.dispatched.get();
-        let due = self.waiting_since.map_or(until, |since| (since + WRITE_OUT_AFTER).min(until));
-        let open = !matches!(self.appended.wait(at + 1, Some(due)), Wait::Poisoned(_)) || self.appended.get() > at;
+        let due = self.waiting_since.map(|since| since + WRITE_OUT_AFTER);
+        let open = !matches!(self.appended.wait(at + 1, due), Wait::Poisoned(_));
         self.dispatch(at)?;
         let is_due = self.waiting_since.is_some_and(|since| since.elapsed() >= WRITE_OUT_AFTER);
         let is_full = self.waiting.values().any(|(_, entries)| *entries >= WRITE_OUT_ENTRIES);

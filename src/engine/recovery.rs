@@ -23,6 +23,8 @@ pub struct RecoveryReport {
     pub log_end: i64,
     /// Why it ends there.
     pub stop_reason: String,
+    /// Store time of the log's last message, in ms; 0 if there is none.
+    pub last_store_time: i64,
     /// Messages that the log holds and the queue files lack.
     pub undispatched: u64,
     /// Queue entries that point at or past the end of the log.
@@ -38,6 +40,8 @@ pub struct RecoveryPlan {
     pub log_end: i64,
     /// Why it ends there.
     pub stop_reason: String,
+    /// Store time of the log's last message, in ms; 0 if there is none.
+    pub last_store_time: i64,
     /// For each topic and queue id: the entries to add, by queue offset.
     pub undispatched: BTreeMap<(String, i32), BTreeMap<i64, CqUnit>>,
 }
@@ -66,6 +70,7 @@ pub fn plan(
     };
     let mut scan = log.scan(scan_start, log.files_end(), check);
     let mut last: Option<StoredMessage> = None;
+    let mut last_store_time = 0;
     for message in scan.by_ref() {
         if let Some(before) = last.replace(message?) {
             undispatched.add(&before)?;
@@ -83,14 +88,29 @@ pub fn plan(
             log_end = last.view().physical_offset();
             stop_reason = format!("the record at {log_end} ends in zeros: its last bytes never reached the disk");
         }
-        Some(last) => undispatched.add(&last)?,
-        None => {}
+        Some(last) => {
+            last_store_time = last.view().store_time();
+            undispatched.add(&last)?;
+        }
+        None => last_store_time = store_time_before(log, queues, scan_start)?,
     }
     Ok(RecoveryPlan {
         scan_start,
         log_end,
         stop_reason,
+        last_store_time,
         undispatched: undispatched.entries,
+    })
+}
+
+/// Store time of the last message that a queue knows, where nothing behind it was read.
+fn store_time_before(log: &LogFiles, queues: &ConsumeQueueStore, end: i64) -> Result<i64> {
+    let Some(last) = last_unit(queues)?.filter(|unit| unit.end() <= end) else {
+        return Ok(0);
+    };
+    Ok(match log.read(last.physical_offset, Check::Structure)? {
+        LogRecord::Message(message) => message.view().store_time(),
+        _ => 0,
     })
 }
 
@@ -155,6 +175,19 @@ fn start_by_queues(log: &LogFiles, queues: &ConsumeQueueStore, check: Check) -> 
     if queues.rocksdb().is_some() || queues.has_only_batch_queues() {
         return last_start(log, check, |_| true);
     }
+    let Some(last) = last_unit(queues)? else {
+        return Ok(log.first_offset());
+    };
+    if let LogRecord::Message(message) = log.read(last.physical_offset, check)?
+        && message.view().size() as i32 == last.size
+    {
+        return Ok(last.end());
+    }
+    last_start(log, check, |view| view.physical_offset() <= last.end())
+}
+
+/// The queue entry whose message ends furthest in the log.
+fn last_unit(queues: &ConsumeQueueStore) -> Result<Option<CqUnit>> {
     let mut last: Option<CqUnit> = None;
     for (_, _, queue) in queues.file_queues() {
         let unit = queue.last_unit()?;
@@ -162,13 +195,7 @@ fn start_by_queues(log: &LogFiles, queues: &ConsumeQueueStore, check: Check) -> 
             last = unit;
         }
     }
-    let Some(last) = last else { return Ok(log.first_offset()) };
-    if let LogRecord::Message(message) = log.read(last.physical_offset, check)?
-        && message.view().size() as i32 == last.size
-    {
-        return Ok(last.end());
-    }
-    last_start(log, check, |view| view.physical_offset() <= last.end())
+    Ok(last)
 }
 
 /// Start of the newest segment whose first record is whole and satisfies `wanted`; the first segment if there is none.

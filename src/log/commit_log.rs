@@ -72,10 +72,11 @@ impl CommitLog {
         dir: PathBuf,
         segment_size: u64,
         files: Arc<LogFiles>,
-        end: i64,
+        appended: Arc<Watermark>,
         last_store_time: i64,
         queue_offsets: HashMap<String, HashMap<i32, i64>>,
     ) -> Result<Self> {
+        let end = appended.get();
         let start = files
             .starts()
             .rev()
@@ -104,7 +105,7 @@ impl CommitLog {
             tail: Mutex::new(tail),
             allocating: Mutex::new(()),
             unsynced: Mutex::new(unsynced),
-            appended: Arc::new(Watermark::new(end)),
+            appended,
             flushed: Arc::new(Watermark::new(end)),
         })
     }
@@ -155,8 +156,10 @@ impl CommitLog {
     }
 
     fn with_tail(&self, work: impl FnOnce(&mut Tail) -> Result<Outcome>) -> Result<Outcome> {
-        if let Some(cause) = self.appended.poisoned() {
-            return Err(Error::Poisoned { cause: Box::new(cause) });
+        match self.appended.poisoned() {
+            None => {}
+            Some(Error::Closed) => return Err(Error::Closed),
+            Some(cause) => return Err(Error::Poisoned { cause: Box::new(cause) }),
         }
         let mut tail = lock(&self.tail);
         let outcome = work(&mut tail);

@@ -62,6 +62,11 @@ impl ConsumeQueue {
         })
     }
 
+    /// Bytes of each of its files; 0 if nothing tells.
+    pub fn file_size(&self) -> u64 {
+        self.files.file_size()
+    }
+
     /// Queue offset of the first entry whose message the log still holds.
     pub fn min_offset(&self) -> i64 {
         self.state().min_offset

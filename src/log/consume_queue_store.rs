@@ -81,6 +81,17 @@ impl ConsumeQueueStore {
         !topics.is_empty() && topics.values().all(|queues| matches!(queues, TopicQueues::Batch(_)))
     }
 
+    /// Bytes of a queue file, if an option or a file tells.
+    pub fn file_size(&self) -> Option<u64> {
+        let on_disk = || {
+            self.file_queues()
+                .iter()
+                .map(|(_, _, queue)| queue.file_size())
+                .find(|size| *size > 0)
+        };
+        self.file_size.or_else(on_disk)
+    }
+
     /// The topics, ascending by name.
     pub fn topics(&self) -> Vec<String> {
         self.read().keys().cloned().collect()

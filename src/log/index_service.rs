@@ -72,6 +72,23 @@ impl IndexService {
         })
     }
 
+    /// The geometry of all files, if an option or a file tells.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn geometry(&self) -> Result<Option<IndexGeometry>> {
+        if self.given.is_some() {
+            Ok(self.given)
+        } else {
+            self.find_shared_geometry()
+        }
+    }
+
+    /// Whether any file holds a key.
+    pub fn has_keys(&self) -> bool {
+        self.files().iter().any(|file| file.header().index_count > 1)
+    }
+
     /// Cuts `log` into stretches, ascending, each with where its keys are found. Neighbours may share one record, and what lies
     /// between two files is walked: no key stands there unless it was lost. Reads whole index files at the first call, to
     /// find their geometry where none was given.

@@ -8,6 +8,7 @@ mod index_file;
 mod index_appender;
 mod index_service;
 mod store_checkpoint;
+mod recorded_geometry;
 
 pub use commit_log::{Appended, CommitLog, MAX_BATCH_BYTES};
 pub use consume_queue::ConsumeQueue;
@@ -15,4 +16,5 @@ pub use consume_queue_store::ConsumeQueueStore;
 pub use index_file::IndexFile;
 pub use index_service::{IndexService, Source};
 pub use log_files::{LogFiles, LogRecord, LogScan, StoredMessage};
-pub use store_checkpoint::load_checkpoint;
+pub use recorded_geometry::{fill_from_record, record as record_geometry};
+pub use store_checkpoint::{load_checkpoint, save_checkpoint};

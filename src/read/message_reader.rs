@@ -7,9 +7,12 @@ use std::sync::Arc;
 use crate::config::StoreConfig;
 use crate::engine::{RecoveryReport, plan};
 use crate::error::{Error, Result};
-use crate::format::{Check, IndexGeometry, MessageId, parse_segment_name};
-use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, load_checkpoint};
+use crate::format::{Check, MessageId, parse_segment_name};
+use crate::log::{
+    ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record, load_checkpoint,
+};
 use crate::storage::{EntryKind, Env, install_guard};
+use crate::watermark::Watermark;
 
 /// Where a message lies in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +21,14 @@ pub struct Position {
     pub physical_offset: i64,
     /// Its record's bytes.
     pub store_size: i32,
+}
+
+/// The families of files of one store, and where its log ends.
+pub(crate) struct Shared {
+    pub(crate) log: Arc<LogFiles>,
+    pub(crate) queues: Arc<ConsumeQueueStore>,
+    pub(crate) index: Arc<IndexService>,
+    pub(crate) appended: Arc<Watermark>,
 }
 
 /// Which end of the messages with one store time is meant.
@@ -34,9 +45,11 @@ pub enum Side {
 pub struct MessageReader {
     path: PathBuf,
     config: StoreConfig,
-    log: LogFiles,
-    queues: ConsumeQueueStore,
-    index: IndexService,
+    log: Arc<LogFiles>,
+    queues: Arc<ConsumeQueueStore>,
+    index: Arc<IndexService>,
+    /// Where the log ends; a writer of this process moves it.
+    appended: Arc<Watermark>,
     report: RecoveryReport,
     physical_memory: u64,
 }
@@ -47,12 +60,13 @@ impl MessageReader {
     /// # Errors
     /// [`Error::NotAStore`], [`Error::Invalid`] for an option, [`Error::Corrupt`] for files that cannot belong together,
     /// [`Error::Io`].
-    pub fn open(env: &Arc<dyn Env>, path: &Path, config: StoreConfig) -> Result<Self> {
+    pub fn open(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig) -> Result<Self> {
         config.validate()?;
         if config.sigbus_guard {
             install_guard().map_err(|error| Error::io("install the SIGBUS guard for", path, error))?;
         }
         expect_store(env.as_ref(), path)?;
+        fill_from_record(env.as_ref(), path, &mut config)?;
         let clean_exit = !exists(env.as_ref(), path, "abort")?;
         let checkpoint = load_checkpoint(env.as_ref(), &path.join("checkpoint"))?;
         let log = LogFiles::load(env.clone(), &path.join("commitlog"), config.mapped_file_size_commit_log)?;
@@ -63,6 +77,7 @@ impl MessageReader {
             scan_start: plan.scan_start,
             log_end: plan.log_end,
             stop_reason: plan.stop_reason,
+            last_store_time: plan.last_store_time,
             undispatched: plan.undispatched.values().map(|queue| queue.len() as u64).sum(),
             queue_entries_ahead: 0,
         };
@@ -82,14 +97,15 @@ impl MessageReader {
         } else {
             checkpoint.index_msg_timestamp
         };
-        let index = IndexService::load(env, &path.join("index"), given_index_geometry(&config), safe_until)?;
+        let index = IndexService::load(env, &path.join("index"), config.index_geometry(), safe_until)?;
         let physical_memory = env.physical_memory();
         Ok(Self {
             path: path.to_owned(),
             config,
-            log,
-            queues,
-            index,
+            log: Arc::new(log),
+            queues: Arc::new(queues),
+            index: Arc::new(index),
+            appended: Arc::new(Watermark::new(report.log_end)),
             report,
             physical_memory,
         })
@@ -105,6 +121,31 @@ impl MessageReader {
         &self.config
     }
 
+    /// The options with every size that the files tell, for a writer that goes on with them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the index files admit several geometries, [`Error::Io`].
+    pub(crate) fn geometry(&self) -> Result<StoreConfig> {
+        let mut config = self.config.clone();
+        if self.log.segment_size() > 0 {
+            config.mapped_file_size_commit_log = Some(self.log.segment_size());
+        }
+        config.mapped_file_size_consume_queue = self.queues.file_size();
+        if let Some(geometry) = self.index.geometry()? {
+            config.max_hash_slot_num = Some(u64::from(geometry.slots));
+            config.max_index_num = Some(u64::from(geometry.items));
+        } else if self.index.has_keys() {
+            let index = self.path.join("index");
+            return Err(Error::Invalid {
+                what: format!(
+                    "{}: its files admit several geometries: give max_hash_slot_num and max_index_num",
+                    index.display()
+                ),
+            });
+        }
+        Ok(config)
+    }
+
     /// What opening found.
     pub fn recovery(&self) -> &RecoveryReport {
         &self.report
@@ -112,7 +153,7 @@ impl MessageReader {
 
     /// Physical offsets from the first segment's start to the log's end.
     pub fn physical_bounds(&self) -> Range<i64> {
-        self.log.first_offset()..self.report.log_end
+        self.log.first_offset()..self.appended.get()
     }
 
     /// Names of the topics that have queues, ascending. Where the queues are a `RocksDB` database, the log is walked for them.
@@ -296,6 +337,16 @@ impl MessageReader {
         self.queues.queue(topic, queue_id)
     }
 
+    /// What a writer of this process shares with its reader.
+    pub(crate) fn shared(&self) -> Shared {
+        Shared {
+            log: self.log.clone(),
+            queues: self.queues.clone(),
+            index: self.index.clone(),
+            appended: self.appended.clone(),
+        }
+    }
+
     pub(super) fn log(&self) -> &LogFiles {
         &self.log
     }
@@ -309,13 +360,6 @@ impl MessageReader {
         let ratio = u64::from(self.config.access_message_in_memory_max_ratio);
         i64::try_from(self.physical_memory / 100 * ratio).unwrap_or(i64::MAX)
     }
-}
-
-fn given_index_geometry(config: &StoreConfig) -> Option<IndexGeometry> {
-    config
-        .max_hash_slot_num
-        .zip(config.max_index_num)
-        .map(|(slots, items)| IndexGeometry { slots, items })
 }
 
 fn exists(env: &dyn Env, dir: &Path, name: &str) -> Result<bool> {

@@ -54,10 +54,10 @@ prop_compose! {
         body in vec(any::<u8>(), 0..200),
         properties in any_properties(),
         crc_property in any::<bool>(),
-    ) -> Message {
+    ) -> Message<'static> {
         Message {
             version, queue_id, flag, queue_offset, physical_offset, sys_flag, born_time, born_host, store_time, store_host,
-            reconsume_times, prepared_transaction_offset, body, topic, properties, crc_property,
+            reconsume_times, prepared_transaction_offset, body: body.into(), topic, properties, crc_property,
         }
     }
 }

@@ -8,7 +8,7 @@ use mqstore::format::{
 fn record() -> Vec<u8> {
     let message = Message {
         topic: "orders".to_owned(),
-        body: b"body".to_vec(),
+        body: b"body".into(),
         properties: b"TAGS\x01paid\x02".to_vec(),
         ..Message::default()
     };

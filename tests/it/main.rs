@@ -24,3 +24,4 @@ mod storage;
 mod store_writer;
 mod tidy;
 mod vectors;
+mod writing;

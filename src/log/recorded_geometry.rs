@@ -1,0 +1,85 @@
+//! `config/mqstore.json`: the sizes of a store that this crate has made, so that no option is needed to open it again.
+
+use std::io;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::storage::{Access, Env, Step};
+
+const FILE: &str = "mqstore.json";
+/// Larger than any that was ever written.
+const MAX_LEN: usize = 64 * 1024;
+
+type Field = (&'static str, fn(&mut StoreConfig) -> &mut Option<u64>);
+
+const FIELDS: [Field; 4] = [
+    ("mapped_file_size_commit_log", |config| {
+        &mut config.mapped_file_size_commit_log
+    }),
+    ("mapped_file_size_consume_queue", |config| {
+        &mut config.mapped_file_size_consume_queue
+    }),
+    ("max_hash_slot_num", |config| &mut config.max_hash_slot_num),
+    ("max_index_num", |config| &mut config.max_index_num),
+];
+
+/// Fills the sizes that `config` leaves open with the recorded ones, if there are any.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the file is no JSON object of numbers, [`Error::Io`].
+pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) -> Result<()> {
+    let path = root.join("config").join(FILE);
+    let file = match env.open(&path, Access::Read) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened.map_err(|error| Error::io("open", &path, error))?,
+    };
+    let mut bytes = vec![0; MAX_LEN];
+    let read = file
+        .read_full_at(&mut bytes, 0)
+        .map_err(|error| Error::io("read", &path, error))?;
+    bytes.truncate(read);
+    let corrupt = |reason: String| Error::Corrupt {
+        path: path.clone(),
+        offset: 0,
+        reason,
+    };
+    let recorded: Map<String, Value> = serde_json::from_slice(&bytes)
+        .map_err(|error| corrupt(format!("expected a JSON object of sizes: {error}; give the sizes as options")))?;
+    for (name, field) in FIELDS {
+        let Some(value) = recorded.get(name) else { continue };
+        let Some(value) = value.as_u64() else {
+            return Err(corrupt(format!("{name} is {value}, expected a number; give it as an option")));
+        };
+        field(config).get_or_insert(value);
+    }
+    Ok(())
+}
+
+/// Records the sizes of `config`, which are all given, durably.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn record(env: &dyn Env, root: &Path, config: &StoreConfig) -> Result<()> {
+    let mut config = config.clone();
+    let recorded: Map<String, Value> = FIELDS
+        .iter()
+        .filter_map(|(name, field)| Some(((*name).to_owned(), Value::from((*field(&mut config))?))))
+        .collect();
+    let dir = root.join("config");
+    let (path, new) = (dir.join(FILE), dir.join("mqstore.json.new"));
+    let written = || {
+        match env.unlink(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = env.create(&new)?;
+        file.write_all_at(format!("{:#}\n", Value::Object(recorded)).as_bytes(), 0)?;
+        file.sync(Step::ConfigFile)?;
+        env.rename(&new, &path)?;
+        env.sync_dir(&dir, Step::ConfigRenamed)
+    };
+    written().map_err(|error| Error::io("write", &path, error))
+}
