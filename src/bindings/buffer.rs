@@ -13,7 +13,7 @@ pub(super) trait PinnedBytes: Send + Sync {
 }
 
 /// A read-only memoryview of `owner`'s bytes; it keeps the owner alive.
-pub(super) fn memory_view<'py>(py: Python<'py>, owner: Box<dyn PinnedBytes>) -> PyResult<Bound<'py, PyMemoryView>> {
+pub(super) fn memory_view(py: Python<'_>, owner: Box<dyn PinnedBytes>) -> PyResult<Bound<'_, PyMemoryView>> {
     PyMemoryView::from(Bound::new(py, Buffer { owner })?.as_any())
 }
 
@@ -27,7 +27,7 @@ struct Buffer {
 impl Buffer {
     /// # Safety
     /// Python calls it with a `view` to fill.
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let bytes = slf.get().owner.bytes();
         let length = isize::try_from(bytes.len()).unwrap_or(isize::MAX);
         let start = bytes.as_ptr().cast_mut().cast::<c_void>();

@@ -36,11 +36,11 @@ pub(super) fn export_batch<'py>(
 }
 
 /// What `__arrow_c_stream__` gives: a stream that draws each batch when it is asked for it, on the consumer's thread.
-pub(super) fn export_stream<'py>(
-    py: Python<'py>,
+pub(super) fn export_stream(
+    py: Python<'_>,
     schema: SchemaRef,
     batches: impl Iterator<Item = Result<RecordBatch, ArrowError>> + Send + 'static,
-) -> PyResult<Bound<'py, PyCapsule>> {
+) -> PyResult<Bound<'_, PyCapsule>> {
     let exported = Exported {
         schema,
         batches: Some(batches),

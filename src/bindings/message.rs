@@ -229,8 +229,8 @@ impl Message {
         self.0.read(|message| message.store_host().to_string())
     }
 
-    fn __eq__(&self, other: PyRef<'_, Self>) -> Result<bool> {
-        self.is_same(&other)
+    fn __eq__(&self, other: &Bound<'_, Self>) -> Result<bool> {
+        self.is_same(other.get())
     }
 
     fn __hash__(&self) -> Result<u64> {

@@ -175,8 +175,8 @@ impl Queue {
         Ok(usize::from(self.__contains__(py, value)?))
     }
 
-    fn __eq__(&self, other: PyRef<'_, Self>) -> bool {
-        self.is_same(&other)
+    fn __eq__(&self, other: &Bound<'_, Self>) -> bool {
+        self.is_same(other.get())
     }
 
     fn __hash__(&self) -> u64 {

@@ -205,7 +205,7 @@ pub(super) fn resolve_keys(reader: &MessageReader, wanted: &Table) -> Result<Rec
     let structs = StructArray::try_new(Fields::from(fields), arrays, None).map_err(from_arrow)?;
     let item = Arc::new(Field::new_list_field(structs.data_type().clone(), true));
     let offsets = OffsetBuffer::from_lengths(hits.iter().map(Vec::len));
-    let found_any = NullBuffer::from_iter(hits.iter().map(|hits| !hits.is_empty()));
+    let found_any = hits.iter().map(|hits| !hits.is_empty()).collect::<NullBuffer>();
     let list = ListArray::try_new(item, offsets, Arc::new(structs), Some(found_any)).map_err(from_arrow)?;
     let schema = Schema::new(vec![Field::new("hits", list.data_type().clone(), true)]);
     RecordBatch::try_new(Arc::new(schema), vec![Arc::new(list)]).map_err(from_arrow)
