@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{Check, MessageView, Record, RecordLayout, read_record};
-use crate::storage::{Env, MappedFile, MappedFileQueue, SelectedBuffer};
+use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuffer};
 
 /// One message of the log: its record's bytes and where its parts lie in them.
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ impl LogFiles {
     /// [`Error::Corrupt`] for a segment of the wrong length or at the wrong offset, [`Error::Io`].
     pub fn load(env: Arc<dyn Env>, dir: &Path, segment_size: Option<u64>) -> Result<Self> {
         Ok(Self {
-            files: MappedFileQueue::load(env, dir, segment_size)?,
+            files: MappedFileQueue::load(env, dir, segment_size, Arc::new(MappingPool::new(usize::MAX)))?,
         })
     }
 
@@ -100,8 +100,8 @@ impl LogFiles {
     }
 
     /// Starts of the segments, ascending.
-    pub fn starts(&self) -> impl DoubleEndedIterator<Item = i64> + '_ {
-        self.files.starts().map(|start| start as i64)
+    pub fn starts(&self) -> impl DoubleEndedIterator<Item = i64> + use<> {
+        self.files.starts().into_iter().map(|start| start as i64)
     }
 
     /// Start of the first segment after `offset`.
@@ -117,7 +117,7 @@ impl LogFiles {
         let Some((file, position)) = self.locate(offset)? else {
             return Ok(LogRecord::Missing);
         };
-        let remaining = file.len() - position;
+        let remaining = file.len() as usize - position;
         let mut head = [0; 8];
         if remaining < 8 || !file.read(position, &mut head) {
             return Ok(LogRecord::End);

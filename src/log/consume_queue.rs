@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::{CQ_UNIT_SIZE, CqUnit};
-use crate::storage::{Env, MappedFileQueue};
+use crate::storage::{Env, MappedFileQueue, MappingPool};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
 /// Bytes of a queue file where no file and no option tells: RocketMQ's 300,000 entries.
@@ -30,8 +30,8 @@ impl ConsumeQueue {
     ///
     /// # Errors
     /// As [`MappedFileQueue::load`].
-    pub fn load(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>) -> Result<Self> {
-        let files = MappedFileQueue::load(env, dir, file_size)?;
+    pub fn load(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
+        let files = MappedFileQueue::load(env, dir, file_size, pool)?;
         let start = files.first_offset().unwrap_or(0) as i64 / UNIT;
         let mut queue = Self {
             files,
@@ -40,8 +40,6 @@ impl ConsumeQueue {
             min_offset: start,
         };
         queue.on_disk.end = queue.find_end()?;
-        // A store has many queues and the system few mappings: each file is mapped again when it is first read.
-        queue.files.unmap();
         Ok(queue)
     }
 
@@ -128,7 +126,7 @@ impl ConsumeQueue {
 
     /// The end of the valid entries: they fill files from the front, the rest of a file is zero.
     fn find_end(&self) -> Result<i64> {
-        let starts: Vec<i64> = self.files.starts().map(|start| start as i64 / UNIT).collect();
+        let starts: Vec<i64> = self.files.starts().into_iter().map(|start| start as i64 / UNIT).collect();
         for start in starts.iter().rev() {
             if self.on_file(*start)?.is_some_and(CqUnit::is_valid) {
                 let end = self

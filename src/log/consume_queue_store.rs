@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::log::consume_queue::ConsumeQueue;
-use crate::storage::{EntryKind, Env};
+use crate::storage::{EntryKind, Env, MappingPool};
 
 const QUEUES: &str = "consumequeue";
 const BATCH_QUEUES: &str = "batchconsumequeue";
 const ROCKSDB_QUEUES: &str = "consumequeue_rocksdb";
+/// Queue files that stay mapped: the log and the index need some of the guard's places, too.
+const MAX_MAPPED_FILES: usize = 3000;
 
 /// The queues of one topic.
 #[derive(Debug)]
@@ -29,6 +31,7 @@ pub struct ConsumeQueueStore {
     env: Arc<dyn Env>,
     root: PathBuf,
     file_size: Option<u64>,
+    pool: Arc<MappingPool>,
     topics: BTreeMap<String, TopicQueues>,
     /// Where the queues are a RocksDB database and nowhere else.
     rocksdb: Option<PathBuf>,
@@ -44,6 +47,7 @@ impl ConsumeQueueStore {
             env,
             root: root.to_owned(),
             file_size,
+            pool: Arc::new(MappingPool::new(MAX_MAPPED_FILES)),
             topics: BTreeMap::new(),
             rocksdb: None,
         };
@@ -132,7 +136,7 @@ impl ConsumeQueueStore {
             Entry::Occupied(queue) => queue.into_mut(),
             Entry::Vacant(place) => {
                 let dir = self.root.join(QUEUES).join(topic).join(queue_id.to_string());
-                place.insert(ConsumeQueue::load(self.env.clone(), &dir, self.file_size)?)
+                place.insert(ConsumeQueue::load(self.env.clone(), &dir, self.file_size, self.pool.clone())?)
             }
         }))
     }
@@ -144,7 +148,7 @@ impl ConsumeQueueStore {
             if entry.kind == EntryKind::Directory
                 && let Some(queue_id) = entry.name.to_str().and_then(|name| name.parse().ok())
             {
-                let queue = ConsumeQueue::load(self.env.clone(), &dir.join(&entry.name), self.file_size)?;
+                let queue = ConsumeQueue::load(self.env.clone(), &dir.join(&entry.name), self.file_size, self.pool.clone())?;
                 queues.insert(queue_id, queue);
             }
         }

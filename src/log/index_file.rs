@@ -75,7 +75,7 @@ impl IndexFile {
     pub fn guess_geometry(&self) -> Result<GeometryGuess> {
         let mapped = self.mapped()?;
         Ok(mapped
-            .bytes(0..mapped.len())
+            .bytes(0..mapped.len() as usize)
             .map_or(GeometryGuess::None, detect_index_geometry))
     }
 

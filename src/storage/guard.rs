@@ -2,6 +2,7 @@
 //! the disk is full under a hole) raises SIGBUS in whoever touches it, and by default that ends the process. Once
 //! [`install`]ed, the handler here maps anonymous zeros from that page to the mapping's end, notes it in the mapping's slot
 //! and lets the access go on; the reader asks the slot afterwards. Faults elsewhere go to the handler that was there before.
+//! A file that is cut inside a page shows zeros in the rest of that page without a signal: nothing can be noted there.
 //!
 //! Everything that the handler touches is a static atomic: it takes no lock, allocates nothing and cannot panic.
 
@@ -88,8 +89,8 @@ impl Slot {
     fn replace_by_zeros(&self, address: usize, start: usize, end: usize) -> bool {
         let page = address & !(PAGE_SIZE.load(Ordering::Relaxed).wrapping_sub(1));
         // Before the zeros are there, so that nobody can read one and then find the slot untouched.
-        self.intact_len.fetch_min(page.saturating_sub(start), Ordering::SeqCst);
-        self.faults.fetch_add(1, Ordering::SeqCst);
+        self.intact_len.fetch_min(page.saturating_sub(start), Ordering::AcqRel);
+        self.faults.fetch_add(1, Ordering::AcqRel);
         let protection = if self.writable.load(Ordering::Relaxed) {
             libc::PROT_READ | libc::PROT_WRITE
         } else {
@@ -143,14 +144,14 @@ impl Registration {
 
     /// How often a page of the mapping was replaced.
     pub(super) fn faults(&self) -> u32 {
-        self.slot.faults.load(Ordering::SeqCst)
+        self.slot.faults.load(Ordering::Acquire)
     }
 
     /// Bytes from the start that are the file's, for every read before this call.
     pub(super) fn intact_len(&self) -> usize {
         // The reads come first: neither the compiler nor the processor may move them behind the load.
-        fence(Ordering::SeqCst);
-        self.slot.intact_len.load(Ordering::SeqCst)
+        fence(Ordering::Acquire);
+        self.slot.intact_len.load(Ordering::Relaxed)
     }
 }
 

@@ -50,8 +50,8 @@ impl MappedFile {
     }
 
     /// Mapped bytes.
-    pub fn len(&self) -> usize {
-        self.region.len()
+    pub fn len(&self) -> u64 {
+        self.region.len() as u64
     }
 
     /// Whether nothing is mapped.
@@ -61,17 +61,17 @@ impl MappedFile {
 
     /// The queue offset behind the last mapped byte.
     pub fn end(&self) -> u64 {
-        self.start.saturating_add(self.region.len() as u64)
+        self.start.saturating_add(self.len())
     }
 
     /// The bytes in place, `None` outside the file. Only where no process writes any more, and to be followed by
-    /// [`intact`](Self::intact).
+    /// [`check_intact`](Self::check_intact).
     pub fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
         self.region.bytes(range)
     }
 
     /// Fills `into` from position `at` on; `false` outside the file, or if the bytes could not be read
-    /// ([`intact`](Self::intact) tells which).
+    /// ([`check_intact`](Self::check_intact) tells which).
     pub fn read(&self, at: usize, into: &mut [u8]) -> bool {
         self.region.read(at, into)
     }
@@ -86,15 +86,28 @@ impl MappedFile {
         self.region.faults()
     }
 
-    /// Whether every byte read from `range` so far was the file's, and none the guard's zeros.
-    pub fn intact(&self, range: Range<usize>) -> bool {
-        self.region.intact(range)
+    /// Whether every byte read from `range` so far was the file's, and none the guard's zeros. What is lost once stays lost
+    /// until the file is mapped anew.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] with the first byte that was lost.
+    pub fn check_intact(&self, range: Range<usize>) -> Result<()> {
+        if self.region.intact(range) {
+            return Ok(());
+        }
+        Err(Error::Corrupt {
+            path: self.path.clone(),
+            offset: self.region.intact_len() as u64,
+            reason: "the file could not be read from here on: it was cut short while the store was open, or the device failed; \
+                     check both, then reopen the store"
+                .to_owned(),
+        })
     }
 
     /// A range in place that keeps the mapping alive, `None` outside the file. Under the same condition as
     /// [`bytes`](Self::bytes).
     pub fn select(self: &Arc<Self>, range: Range<usize>) -> Option<SelectedBuffer> {
-        (range.start <= range.end && range.end <= self.len()).then(|| SelectedBuffer::Mapped {
+        (range.start <= range.end && range.end <= self.region.len()).then(|| SelectedBuffer::Mapped {
             file: Arc::clone(self),
             range,
         })
@@ -104,7 +117,7 @@ impl MappedFile {
     pub fn copy(&self, range: Range<usize>) -> Option<SelectedBuffer> {
         let len = range.end.checked_sub(range.start)?;
         // The check comes before the allocation: a range taken from a corrupt record may have any length.
-        if range.end > self.len() {
+        if range.end > self.region.len() {
             return None;
         }
         let mut bytes = vec![0; len].into_boxed_slice();
@@ -144,7 +157,7 @@ impl SelectedBuffer {
     /// could not be read: zeros stand there instead.
     pub fn intact(&self) -> bool {
         match self {
-            Self::Mapped { file, range } => file.intact(range.clone()),
+            Self::Mapped { file, range } => file.region.intact(range.clone()),
             Self::Owned(_) => true,
         }
     }

@@ -3,28 +3,24 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::env::{DirEntry, EntryKind, Env};
 use super::mapped_file::MappedFile;
+use super::mapping_pool::{MappingPool, PooledFile};
 use crate::error::{Error, Result};
 use crate::format::{parse_segment_name, segment_name};
 
-/// The files of one queue, for reading. Each is mapped when one of its bytes is first asked for, and then stays mapped.
+/// The files of one queue, for reading, while a writer may add files at its end. Each is mapped when one of its bytes is first
+/// asked for, and then stays mapped as long as the [`MappingPool`] lets it.
 #[derive(Debug)]
 pub struct MappedFileQueue {
     env: Arc<dyn Env>,
     dir: PathBuf,
     file_size: u64,
-    files: Vec<QueueFile>,
+    files: RwLock<Vec<Arc<PooledFile>>>,
     ignored: Vec<OsString>,
-}
-
-#[derive(Debug)]
-struct QueueFile {
-    start: u64,
-    len: u64,
-    mapped: OnceLock<Arc<MappedFile>>,
+    pool: Arc<MappingPool>,
 }
 
 impl MappedFileQueue {
@@ -34,7 +30,7 @@ impl MappedFileQueue {
     /// # Errors
     /// [`Error::Io`] if the directory cannot be listed, [`Error::Corrupt`] if lengths or names do not fit together,
     /// [`Error::Invalid`] for a `file_size` of 0.
-    pub fn load(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>) -> Result<Self> {
+    pub fn load(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
         let entries = match env.list(dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
             listed => listed.map_err(|e| Error::io("list", dir, e))?,
@@ -57,8 +53,9 @@ impl MappedFileQueue {
             env,
             dir: dir.to_owned(),
             file_size,
-            files,
+            files: RwLock::new(files.into_iter().map(Arc::new).collect()),
             ignored,
+            pool,
         })
     }
 
@@ -69,27 +66,36 @@ impl MappedFileQueue {
 
     /// The offset of the first byte, `None` if there are no files.
     pub fn first_offset(&self) -> Option<u64> {
-        self.files.first().map(|f| f.start)
+        self.files().first().map(|f| f.start)
     }
 
     /// The offset behind the last byte of the last file, by its real length.
     pub fn end_offset(&self) -> Option<u64> {
-        self.files.last().map(QueueFile::end)
+        self.files().last().map(|f| f.end())
     }
 
     /// Number of files.
     pub fn len(&self) -> usize {
-        self.files.len()
+        self.files().len()
     }
 
     /// Whether there are no files.
     pub fn is_empty(&self) -> bool {
-        self.files.is_empty()
+        self.files().is_empty()
     }
 
     /// The offset of each file's first byte, ascending.
-    pub fn starts(&self) -> impl DoubleEndedIterator<Item = u64> {
-        self.files.iter().map(|f| f.start)
+    pub fn starts(&self) -> Vec<u64> {
+        self.files().iter().map(|f| f.start).collect()
+    }
+
+    /// Adds the next file, which a writer has just made: `start` is behind every other's.
+    pub fn push(&self, start: u64) {
+        let file = PooledFile::new(self.dir.join(segment_name(start)), start, self.file_size);
+        self.files
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::new(file));
     }
 
     /// The names in the directory that are no segment's, sorted. A broker refuses to start on some of them; a reader passes
@@ -104,50 +110,32 @@ impl MappedFileQueue {
     /// # Errors
     /// As [`MappedFile::open`].
     pub fn find(&self, offset: u64) -> Result<Option<Arc<MappedFile>>> {
-        let behind = self.files.partition_point(|f| f.start <= offset);
-        let found = behind.checked_sub(1).and_then(|n| self.files.get(n));
+        let found = {
+            let files = self.files();
+            let behind = files.partition_point(|f| f.start <= offset);
+            behind.checked_sub(1).and_then(|n| files.get(n)).cloned()
+        };
         match found.filter(|f| offset < f.end()) {
-            Some(file) => self.map(file).map(Some),
+            Some(file) => self.pool.get(self.env.as_ref(), &file).map(Some),
             None => Ok(None),
         }
     }
 
-    /// Lets go of every mapping; each file is mapped again at its next use.
-    pub(crate) fn unmap(&mut self) {
-        for file in &mut self.files {
-            file.mapped.take();
-        }
-    }
-
-    fn map(&self, file: &QueueFile) -> Result<Arc<MappedFile>> {
-        if let Some(mapped) = file.mapped.get() {
-            return Ok(Arc::clone(mapped));
-        }
-        let path = self.dir.join(segment_name(file.start));
-        let mapped = MappedFile::open(self.env.as_ref(), path, file.start, file.len)?;
-        // Two threads may both have mapped it: the second mapping goes away again.
-        Ok(Arc::clone(file.mapped.get_or_init(|| mapped)))
-    }
-}
-
-impl QueueFile {
-    fn end(&self) -> u64 {
-        self.start.saturating_add(self.len)
+    fn files(&self) -> RwLockReadGuard<'_, Vec<Arc<PooledFile>>> {
+        self.files.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The segments among the entries, sorted by offset, and the other names.
-fn segments(dir: &Path, entries: Vec<DirEntry>) -> Result<(Vec<QueueFile>, Vec<OsString>)> {
+fn segments(dir: &Path, entries: Vec<DirEntry>) -> Result<(Vec<PooledFile>, Vec<OsString>)> {
     let mut files = Vec::new();
     let mut ignored = Vec::new();
     for entry in entries {
         match (entry.name.to_str().and_then(parse_segment_name), entry.kind) {
             (_, EntryKind::Directory) => {}
-            (Some(start), EntryKind::File) => files.push(QueueFile {
-                start,
-                len: entry.len,
-                mapped: OnceLock::new(),
-            }),
+            (Some(start), EntryKind::File) => {
+                files.push(PooledFile::new(dir.join(&entry.name), start, entry.len));
+            }
             (Some(_), EntryKind::Other) => {
                 return Err(Error::Corrupt {
                     path: dir.join(entry.name),
@@ -166,8 +154,8 @@ fn segments(dir: &Path, entries: Vec<DirEntry>) -> Result<(Vec<QueueFile>, Vec<O
 
 /// Whether the files can stand behind each other: every length but the last is `file_size`, every start a multiple of it
 /// behind the first, every offset a positive signed number.
-fn check_lengths(dir: &Path, file_size: u64, files: &[QueueFile]) -> Result<()> {
-    let corrupt = |file: &QueueFile, offset: u64, reason: String| {
+fn check_lengths(dir: &Path, file_size: u64, files: &[PooledFile]) -> Result<()> {
+    let corrupt = |file: &PooledFile, offset: u64, reason: String| {
         Err(Error::Corrupt {
             path: dir.join(segment_name(file.start)),
             offset,

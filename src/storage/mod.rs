@@ -16,6 +16,8 @@ mod env;
 mod real_env;
 /// One file of a queue, mapped for reading, and slices of it that outlive the borrow.
 mod mapped_file;
+/// How many files stay mapped.
+mod mapping_pool;
 /// A directory of equally long files, each named by the offset of its first byte.
 mod mapped_file_queue;
 
@@ -23,5 +25,6 @@ pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, Lock, Step};
 pub use guard::install as install_guard;
 pub use mapped_file::{MappedFile, SelectedBuffer};
 pub use mapped_file_queue::MappedFileQueue;
+pub use mapping_pool::MappingPool;
 pub use real_env::RealEnv;
 pub use region::Region;

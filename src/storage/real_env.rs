@@ -203,7 +203,10 @@ fn open_directory(dir: &Path) -> io::Result<fs::File> {
 
 /// What a name stands for, links followed; `None` if it went away meanwhile.
 fn describe(entry: &fs::DirEntry) -> io::Result<Option<DirEntry>> {
-    let listed = entry.file_type()?;
+    let listed = match entry.file_type() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        listed => listed?,
+    };
     let described = |kind, len| {
         Ok(Some(DirEntry {
             name: entry.file_name(),

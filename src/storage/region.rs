@@ -160,7 +160,12 @@ impl Region {
     /// Whether every byte read from `range` before this call was the file's (and every byte written went there): no page
     /// up to its end was ever lost.
     pub fn intact(&self, range: Range<usize>) -> bool {
-        self.registration.as_ref().is_none_or(|slot| range.end <= slot.intact_len())
+        range.end <= self.intact_len()
+    }
+
+    /// Bytes from the start of the region up to the first page that was ever lost, or to the end.
+    pub fn intact_len(&self) -> usize {
+        self.registration.as_ref().map_or(self.len, Registration::intact_len)
     }
 
     /// Where position `at` lies in memory, if `len` bytes follow it.

@@ -10,6 +10,13 @@
     clippy::print_stdout
 )]
 
+mod child;
+mod counting_env;
+mod format_properties;
+mod golden;
+mod guard;
 mod reading;
+mod storage;
 mod store_writer;
 mod tidy;
+mod vectors;
