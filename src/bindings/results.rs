@@ -9,8 +9,8 @@ use crate::read::{self, StoredMessage};
 /// The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on.
 #[pyclass(frozen, module = "mqstore", sequence)]
 pub(super) struct GetResult {
-    /// How it ended, in RocketMQ's words: FOUND, NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING, OFFSET_FOUND_NULL,
-    /// OFFSET_OVERFLOW_BADLY, OFFSET_OVERFLOW_ONE, OFFSET_TOO_SMALL or NO_MESSAGE_IN_QUEUE.
+    /// How it ended, in RocketMQ's words: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`, `OFFSET_FOUND_NULL`,
+    /// `OFFSET_OVERFLOW_BADLY`, `OFFSET_OVERFLOW_ONE`, `OFFSET_TOO_SMALL` or `NO_MESSAGE_IN_QUEUE`.
     #[pyo3(get)]
     status: &'static str,
     /// The queue offset to ask for next.
@@ -69,7 +69,7 @@ impl GetResult {
         self.messages.bind(py).contains(value)
     }
 
-    /// The index of a message. Raises ValueError if it is not there.
+    /// The index of a message. Raises `ValueError` if it is not there.
     #[pyo3(signature = (value, start=0, stop=None))]
     fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: Option<i64>) -> PyResult<usize> {
         index(self.messages.bind(py), value, start, stop)
@@ -136,7 +136,7 @@ impl QueryResult {
         self.messages.bind(py).contains(value)
     }
 
-    /// The index of a message. Raises ValueError if it is not there.
+    /// The index of a message. Raises `ValueError` if it is not there.
     #[pyo3(signature = (value, start=0, stop=None))]
     fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: Option<i64>) -> PyResult<usize> {
         index(self.messages.bind(py), value, start, stop)

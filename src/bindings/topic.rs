@@ -11,7 +11,7 @@ use super::queue::Queue;
 
 /// The topics of a store by name, ascending: a mapping of str to Topic.
 ///
-/// Where the queues are a RocksDB database the names come from walking the log. Any use raises ClosedError once the store is
+/// Where the queues are a RocksDB database the names come from walking the log. Any use raises `ClosedError` once the store is
 /// closed.
 #[pyclass(frozen, module = "mqstore", mapping)]
 pub(super) struct Topics {
@@ -109,7 +109,7 @@ pub(super) struct Topic {
 impl Topic {
     /// Its queues by id: a sequence of Queue.
     ///
-    /// Raises UnsupportedFormatError where the queues are a RocksDB database or the topic's is a batch consume queue: `message_at`,
+    /// Raises `UnsupportedFormatError` where the queues are a RocksDB database or the topic's is a batch consume queue: `message_at`,
     /// `message` and `query` of the store work there.
     #[getter]
     fn queues(&self, py: Python<'_>) -> PyResult<Queues> {
@@ -199,7 +199,7 @@ impl Queues {
 
     /// The id of a queue of this topic, if it lies between the ids `start` and `stop`.
     ///
-    /// Raises ValueError if it is not there.
+    /// Raises `ValueError` if it is not there.
     #[pyo3(signature = (value, start=0, stop=None))]
     fn index(&self, value: &Bound<'_, PyAny>, start: i64, stop: Option<i64>) -> PyResult<i64> {
         let wanted = start..stop.unwrap_or(self.length);
