@@ -65,7 +65,7 @@ __all__ = [
     "open",
 ]
 
-_Mapping.register(Topics)
+_Mapping.register(Topics)  # pyright: ignore[reportAttributeAccessIssue]
 for _sequence in (Queues, Queue, QueueSlice, GetResult, QueryResult):
-    _Sequence.register(_sequence)
+    _Sequence.register(_sequence)  # pyright: ignore[reportAttributeAccessIssue]
 del _sequence

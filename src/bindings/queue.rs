@@ -164,13 +164,14 @@ impl Queue {
     /// The queue offset of a message of this queue, if it lies between the queue offsets `start` and `stop`.
     ///
     /// Raises `ValueError` if it is not there.
-    #[pyo3(signature = (value, start=0, stop=None))]
-    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: Option<i64>) -> PyResult<i64> {
-        let offsets = start..stop.unwrap_or(i64::MAX);
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<i64> {
+        let offsets = start..stop;
         self.find(py, value, &offsets)?.ok_or_else(not_here)
     }
 
     /// How often the message is in this queue: 1 or 0.
+    #[pyo3(signature = (value, /))]
     fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         Ok(usize::from(self.__contains__(py, value)?))
     }
@@ -232,7 +233,7 @@ impl QueueSlice {
     ///
     /// `columns` names the columns wanted, in order, all by default; `max_bytes` is about the most that a batch holds. Raises
     /// `ValueError` for a column that a message does not have.
-    #[pyo3(signature = (columns=None, max_bytes=BATCH_BYTES))]
+    #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn batches(&self, columns: Option<Vec<String>>, max_bytes: usize) -> PyResult<Batches> {
         let source = Source::Queue {
@@ -292,17 +293,18 @@ impl QueueSlice {
     /// The index in this slice of a message, if it lies between the indexes `start` and `stop`.
     ///
     /// Raises `ValueError` if it is not there.
-    #[pyo3(signature = (value, start=0, stop=None))]
-    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: Option<i64>) -> PyResult<i64> {
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<i64> {
         let found = self
             .queue
             .find(py, value, &self.offsets)?
             .map(|offset| offset - self.offsets.start);
-        let wanted = start..stop.unwrap_or(i64::MAX);
+        let wanted = start..stop;
         found.filter(|at| wanted.contains(at)).ok_or_else(not_here)
     }
 
     /// How often the message is in this slice: 1 or 0.
+    #[pyo3(signature = (value, /))]
     fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         Ok(usize::from(self.__contains__(py, value)?))
     }

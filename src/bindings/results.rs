@@ -70,12 +70,13 @@ impl GetResult {
     }
 
     /// The index of a message. Raises `ValueError` if it is not there.
-    #[pyo3(signature = (value, start=0, stop=None))]
-    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: Option<i64>) -> PyResult<usize> {
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
         index(self.messages.bind(py), value, start, stop)
     }
 
     /// How often a message is in it.
+    #[pyo3(signature = (value, /))]
     fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.messages.bind(py).call_method1("count", (value,))?.extract()
     }
@@ -137,12 +138,13 @@ impl QueryResult {
     }
 
     /// The index of a message. Raises `ValueError` if it is not there.
-    #[pyo3(signature = (value, start=0, stop=None))]
-    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: Option<i64>) -> PyResult<usize> {
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
         index(self.messages.bind(py), value, start, stop)
     }
 
     /// How often a message is in it.
+    #[pyo3(signature = (value, /))]
     fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.messages.bind(py).call_method1("count", (value,))?.extract()
     }
@@ -166,7 +168,6 @@ fn reversed<'py>(messages: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyIterat
     messages.to_list().call_method0("__reversed__")?.try_iter()
 }
 
-fn index(messages: &Bound<'_, PyTuple>, value: &Bound<'_, PyAny>, start: i64, stop: Option<i64>) -> PyResult<usize> {
-    let stop = stop.unwrap_or(i64::MAX);
+fn index(messages: &Bound<'_, PyTuple>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
     messages.call_method1("index", (value, start, stop))?.extract()
 }

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::batches::{BATCH_BYTES, Batches, RecordBatch, Source};
+use super::batches::{Batches, RecordBatch, Source};
 use super::capsule::import_table;
 use super::handle::Handle;
 use super::message::{Message, html_table};
@@ -274,7 +274,7 @@ impl Store {
     /// `batch` is anything that speaks Arrow. `columns` names the columns wanted, in order, all by default; `max_bytes` is about
     /// the most that a batch holds. Raises `TypeError` and `ValueError` as `resolve_offsets`; reading raises `NotFoundError` at an offset
     /// where no record starts.
-    #[pyo3(signature = (batch, *, columns=None, max_bytes=BATCH_BYTES))]
+    #[pyo3(signature = (batch, *, columns=None, max_bytes=4_194_304))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn fetch(&self, batch: &Bound<'_, PyAny>, columns: Option<Vec<String>>, max_bytes: usize) -> PyResult<Batches> {
         self.handle.expect_open()?;
