@@ -19,5 +19,6 @@ mod reading;
 mod reading_lightly;
 mod storage;
 mod store_writer;
+mod options;
 mod tidy;
 mod vectors;
