@@ -6,10 +6,13 @@ import pickle
 import zlib
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
 from encoder import EPOCH_MS, Encoder
+from hypothesis import given
+from hypothesis import strategies as st
 
 import mqstore
 
@@ -182,3 +185,39 @@ def test_text_that_is_not_utf8_reads_with_replacement_characters(encoder: Encode
     encoder.append("orders", properties={"k": "valueX"})
     encoder.log[encoder.log.index(b"valueX") + 5] = 0xFF
     assert only(encoder).properties == {"k": "value\N{REPLACEMENT CHARACTER}"}
+
+
+TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=20)
+HOST = st.one_of(st.ip_addresses(v=4).map("{}:10911".format), st.ip_addresses(v=6).map("[{}]:65535".format))
+
+
+@given(
+    topic=st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="/"), min_size=1, max_size=30).filter(
+        lambda topic: topic not in (".", "..")
+    ),
+    body=st.binary(max_size=200),
+    tags=st.none() | TEXT,
+    keys=st.lists(TEXT.map(lambda key: key.replace(" ", "_")), max_size=3),
+    properties=st.dictionaries(TEXT.filter(lambda name: name not in ("TAGS", "KEYS", "UNIQ_KEY", "DELAY")), TEXT, max_size=3),
+    hosts=st.tuples(HOST, HOST),
+    flag=st.integers(-(2**31), 2**31 - 1),
+)
+def test_any_message_reads_as_it_was_written(
+    topic: str,
+    body: bytes,
+    tags: str | None,
+    keys: list[str],
+    properties: dict[str, str],
+    hosts: tuple[str, str],
+    flag: int,
+) -> None:
+    with TemporaryDirectory() as folder:
+        encoder = Encoder(Path(folder) / "store")
+        encoder.append(
+            topic, body, tags=tags, keys=keys, properties=properties, born_host=hosts[0], store_host=hosts[1], flag=flag
+        )
+        message = only(encoder)
+    assert (message.topic, message.body, message.tags, message.keys, message.flag) == (topic, body, tags, keys, flag)
+    named = {"TAGS": tags, "KEYS": " ".join(keys) or None}
+    assert message.properties == properties | {name: value for name, value in named.items() if value}
+    assert (message.born_host, message.store_host) == hosts

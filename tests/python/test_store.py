@@ -10,9 +10,11 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from encoder import Encoder
 
@@ -285,3 +287,74 @@ def test_every_public_name_is_documented() -> None:
         for attribute, value in vars(item).items() if isinstance(item, type) else ():
             if not attribute.startswith("_") and not isinstance(value, str):
                 assert inspect.getdoc(value), f"{name}.{attribute}"
+
+
+@pytest.fixture(scope="module")
+def without_index(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The events, unclean and without an index: whoever asks walks the log."""
+    path = shutil.copytree(events, tmp_path_factory.mktemp("walked") / "store", ignore=shutil.ignore_patterns("index"))
+    (path / "abort").touch()
+    return path
+
+
+@pytest.fixture
+def no_forced_switch() -> Iterator[None]:
+    """Another thread runs only when this one lets go of the interpreter by itself."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("no_forced_switch")
+@pytest.mark.parametrize("call", ["open", "query", "resolve_keys", "iteration", "batches", "fetch", "stream"])
+def test_other_threads_run_while_a_call_reads(without_index: Path, call: str) -> None:
+    store = mqstore.open(without_index)
+    topics = list(store.topics.values())
+    queue = max((queue for topic in topics for queue in topic.queues), key=len)
+    positions = queue[:].batches(["physical_offset"]).to_arrow()
+    keys = pa.table({"topic": [queue.topic], "key": ["no such key"]})
+    calls: dict[str, Callable[[], object]] = {
+        "open": lambda: mqstore.open(without_index),
+        "query": lambda: store.query(queue.topic, "no such key"),
+        "resolve_keys": lambda: store.resolve_keys(keys),
+        "iteration": lambda: sum(1 for _ in queue),
+        "batches": lambda: queue[:].batches().to_arrow(),
+        "fetch": lambda: list(store.fetch(positions)),
+        "stream": lambda: pa.table(queue[:]),
+    }
+    turns, stop = 0, threading.Event()
+
+    def take_turns() -> None:
+        nonlocal turns
+        while not stop.is_set():
+            turns += 1
+            time.sleep(0.0001)
+
+    other = threading.Thread(target=take_turns)
+    other.start()
+    before, deadline = turns, time.monotonic() + 20
+    while turns == before and time.monotonic() < deadline:
+        calls[call]()
+    after = turns
+    stop.set()
+    other.join()
+    assert after > before
+
+
+def test_a_file_that_shrinks_under_a_reader_is_corruption_and_no_signal(path: Path) -> None:
+    encoder = Encoder(path.with_name("shrinking"))
+    for _ in range(40):
+        encoder.append("orders", b"x" * 1000)
+    store = mqstore.open(encoder.write())
+    queue = store.topics["orders"].queues[0]
+    message, view = queue[3], queue[3].body_view
+    os.truncate(encoder.path / "commitlog" / f"{0:020}", 0)
+    for use in (lambda: message.body, lambda: message.topic, lambda: repr(message), lambda: pickle.dumps(message)):
+        with pytest.raises(mqstore.CorruptError, match=f"{0:020}"):
+            use()
+    assert bytes(view) in (b"x" * 1000, bytes(1000))
+    for use in (lambda: queue[5], lambda: list(queue[4:7]), lambda: queue[4:7].batches().to_arrow()):
+        with pytest.raises(mqstore.CorruptError, match=f"{0:020}"):
+            use()
+    assert queue[-1].body == b"x" * 1000
