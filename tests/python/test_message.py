@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
-from encoder import EPOCH_MS, Encoder
+from encoder import EPOCH_MS, Encoder, host
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -220,4 +220,5 @@ def test_any_message_reads_as_it_was_written(
     assert (message.topic, message.body, message.tags, message.keys, message.flag) == (topic, body, tags, keys, flag)
     named = {"TAGS": tags, "KEYS": " ".join(keys) or None}
     assert message.properties == properties | {name: value for name, value in named.items() if value}
-    assert (message.born_host, message.store_host) == hosts
+    # One address has more than one spelling.
+    assert (host(message.born_host), host(message.store_host)) == (host(hosts[0]), host(hosts[1]))
