@@ -8,7 +8,7 @@
             print(message.queue_offset, message.tags, message.body)
         hits = store.query("orders", key="o-1")
 
-Messages go to pyarrow, polars, duckdb and pandas without a copy through Arrow; none of these is needed otherwise.
+Messages go to pyarrow, polars, duckdb and pandas as Arrow record batches; none of these packages is needed otherwise.
 Not affiliated with the Apache Software Foundation.
 """
 
