@@ -1,1 +1,5 @@
-//! (room under construction)
+//! What compares state between the file families.
+
+mod recovery;
+
+pub use recovery::{RecoveryPlan, RecoveryReport, plan};

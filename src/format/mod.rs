@@ -1,1 +1,70 @@
-//! (room under construction)
+//! The on-disk format as pure bytes, both ways: no file, clock, lock or thread. What each byte means is in docs/FORMAT.md.
+
+/// The room's one error.
+mod malformed;
+/// Big-endian fields at a place in a slice.
+mod bytes;
+/// `String.hashCode`, and the order of a `HashMap`.
+mod java_hash;
+/// The property bytes of a record.
+mod properties;
+/// The bits of a record's sysFlag.
+mod sys_flag;
+/// Address and port of a producer or broker.
+mod host;
+/// How long a delayed message waits.
+mod delay_level;
+/// The id of a stored message.
+mod message_id;
+/// Where the fields of a record lie.
+mod record_layout;
+/// The checksums of a record.
+mod crc;
+/// A message to be encoded.
+mod message;
+/// A record read in place.
+mod message_view;
+/// The one parser: message, blank, end or corrupt.
+mod record;
+/// Decompression of a body.
+mod body;
+/// Several messages in one body.
+mod producer_batch;
+/// Entries of consume queues, batch queues and queue extensions.
+mod consume_queue;
+/// Header, slots and items of an index file.
+mod index;
+/// The numbers of slots and items, found from an index file's content.
+mod index_geometry;
+/// How far a broker had flushed.
+mod checkpoint;
+/// Names of segments and index files.
+mod file_name;
+/// Which topics may be written.
+mod topic_name;
+/// What master and slave send each other.
+mod replication;
+
+pub use body::decode_body;
+pub use checkpoint::{CHECKPOINT_SIZE, Checkpoint};
+pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit, CqUnit, ext_address};
+pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
+pub use file_name::{locate, parse_index_name, parse_segment_name, segment_name};
+pub use host::Host;
+pub use index::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, index_key_hash, index_keys};
+pub use index_geometry::{GeometryGuess, detect_index_geometry};
+pub use java_hash::{java_hash, java_hash_map_order};
+pub use malformed::Malformed;
+pub use message::Message;
+pub use message_id::MessageId;
+pub use message_view::MessageView;
+pub use producer_batch::{BatchUnit, ProducerBatch, encode_unit, stored_properties};
+pub use properties::{MAX_PROPERTIES_SIZE, Properties, encode_properties, property};
+pub use record::{BLANK_SIZE, Check, Record, encode_blank, fits, read as read_record};
+pub use record_layout::{MIN_RECORD_SIZE, RecordLayout, Version};
+pub use replication::{SLAVE_REPORT_SIZE, SlaveReport, TRANSFER_HEADER_SIZE, TransferHeader};
+pub use sys_flag::{
+    BORN_HOST_V6, COMMIT, COMPRESSED, COMPRESSION_MASK, Compression, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, PREPARED, ROLLBACK,
+    STORE_HOST_V6, TRANSACTION_MASK, Transaction, compression, transaction,
+};
+pub use topic_name::validate_topic;

@@ -1,1 +1,30 @@
-//! (room under construction)
+//! Files, mappings and the clock: the seam to the operating system. Never interprets a byte.
+
+/// A SIGBUS under a mapping becomes zeros and a count instead of the end of the process.
+#[expect(unsafe_code, reason = "a signal handler and the slot table that it reads")]
+mod guard;
+/// Mapped memory as bounds-checked reads and writes.
+#[expect(unsafe_code, reason = "memory that others may change is read through raw pointers")]
+mod region;
+/// The seam: what the operating system is asked for, and what each answer promises.
+mod env;
+/// The operating system itself.
+#[expect(
+    unsafe_code,
+    reason = "calls that only libc has: open-file-description locks, the coarse clock, sysconf"
+)]
+mod real_env;
+/// One file of a queue, mapped for reading, and slices of it that outlive the borrow.
+mod mapped_file;
+/// How many files stay mapped.
+mod mapping_pool;
+/// A directory of equally long files, each named by the offset of its first byte.
+mod mapped_file_queue;
+
+pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, Lock, Step};
+pub use guard::install as install_guard;
+pub use mapped_file::{MappedFile, SelectedBuffer};
+pub use mapped_file_queue::MappedFileQueue;
+pub use mapping_pool::MappingPool;
+pub use real_env::RealEnv;
+pub use region::Region;

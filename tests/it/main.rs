@@ -1,6 +1,7 @@
 //! The one integration binary of the Rust core.
 #![allow(
     missing_docs,
+    unreachable_pub,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
@@ -8,3 +9,14 @@
     clippy::string_slice,
     clippy::print_stdout
 )]
+
+mod child;
+mod counting_env;
+mod format_properties;
+mod golden;
+mod guard;
+mod reading;
+mod storage;
+mod store_writer;
+mod tidy;
+mod vectors;

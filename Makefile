@@ -1,0 +1,95 @@
+# Needs Rust, Python 3.11+ and Java 17; sets up everything else in .venv. `make` lists the targets.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+# Paths in recipes are relative to this file's folder, from wherever make was called.
+ifneq ($(realpath .),$(realpath $(dir $(lastword $(MAKEFILE_LIST)))))
+$(error run it as: make -C $(dir $(lastword $(MAKEFILE_LIST))) $(MAKECMDGOALS))
+endif
+
+PYTHON ?= python3
+VENV := $(CURDIR)/.venv
+PY := $(VENV)/bin/python
+NATIVE := python/mqstore/_native.abi3.so
+# Directories count too: a file added or removed changes them.
+SOURCES := $(shell find src) Cargo.toml Cargo.lock pyproject.toml
+HAVE := $(wildcard python tests/python tests/spark spark_examples benches)
+
+export VIRTUAL_ENV := $(VENV)
+export PATH := $(VENV)/bin:$(PATH)
+# Spark's workers must be this interpreter, not the first python3 on PATH, or they do not find mqstore.
+export PYSPARK_PYTHON := $(PY)
+export PYSPARK_DRIVER_PYTHON := $(PY)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport PYTHONPATH PYTHONHOME
+
+.PHONY: help run test check bench fuzz wheel clean
+
+help: ## list the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
+
+run: java $(NATIVE) ## the main job: resolve and fetch 7,865 real events with Spark
+	@$(PY) spark_examples/resolve_events.py
+
+test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust and the Python tests
+	@echo "== Rust tests"
+	@cargo test
+	@echo "== Python and Spark tests"
+	@$(PY) -m pytest $(filter tests/%,$(HAVE))
+
+check: $(VENV)/dev.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clippy, ruff, mypy, pyright, stubtest
+	@echo "== rustfmt";    cargo fmt --check
+	@echo "== clippy";     cargo clippy --quiet --all-targets -- -D warnings
+	@echo "== clippy, with the Python face"; cargo clippy --quiet --all-targets --features python -- -D warnings
+	@echo "== ruff";       ruff check --quiet $(HAVE); ruff format --quiet --check $(HAVE)
+	@echo "== mypy";       $(PY) -m mypy
+	@echo "== pyright";    basedpyright
+	@echo "== stubtest";   $(PY) -m mypy.stubtest mqstore
+
+bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading
+	@$(PY) benches/read.py
+
+fuzz: ## look for one minute for bytes that break the record parser
+	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: install it with 'cargo install cargo-fuzz'" >&2; exit 1; }
+	@cd fuzz && cargo fuzz run -s none record -- -max_total_time=60
+
+wheel: $(VENV)/run.stamp ## a wheel for Python 3.11 and later, in target/wheels
+	@echo "building the wheel (release) ..."
+	@maturin build --release --quiet --target-dir target/maturin --out target/wheels
+	@ls target/wheels
+
+clean: ## forget the environment and what was built
+	rm -rf .venv target $(NATIVE)
+
+.PHONY: java
+java:
+	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
+	major=$$("$$java" -version 2>&1 | sed -nE 's/.* version "([0-9]+).*/\1/p' || true); \
+	test "$${major:-0}" -ge 17 || { \
+	  echo "Spark needs Java 17 or later, '$$java' is $${major:-missing}: install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME" >&2; exit 1; }
+
+# What `make run` needs: maturin and the extra `spark`.
+$(VENV)/run.stamp: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Python 3.11 or later is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1): name another with 'make PYTHON=python3.12 ...'" >&2; exit 1; }
+	@test -x $(PY) || { echo "creating .venv ..."; $(PYTHON) -m venv $(VENV); }
+	@echo "installing maturin, pyspark and pyarrow into .venv (500 MB, once) ..."
+	@$(call install,["build-system"]["requires"])
+	@$(call install,["project"]["optional-dependencies"]["spark"],pyspark==4.3.*)
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp
+	@echo "installing the tools of tests and checks into .venv ..."
+	@$(call install,["project"]["optional-dependencies"]["dev"])
+	@touch $@
+
+# $(1): where in pyproject.toml the list of requirements stands; $(2): a further requirement.
+install = $(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))$(1), sep="\n")' > $(VENV)/requirements.txt \
+	&& $(PY) -m pip install --quiet --requirement $(VENV)/requirements.txt $(2)
+
+$(NATIVE): $(SOURCES) | $(VENV)/run.stamp
+	@echo "building the native module (release) ..."
+	@maturin develop --release --quiet --target-dir target/maturin
+	@touch $@

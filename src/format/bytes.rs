@@ -1,0 +1,53 @@
+//! Everything on disk and on the wire is big-endian and signed. A field outside the slice reads as zero and is not written:
+//! parsers compare lengths first, and getters stay total whatever bytes lie behind them.
+
+fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
+}
+
+pub(super) fn u8_at(bytes: &[u8], at: usize) -> u8 {
+    bytes.get(at).copied().unwrap_or(0)
+}
+
+pub(super) fn i16_at(bytes: &[u8], at: usize) -> i16 {
+    i16::from_be_bytes(array_at(bytes, at))
+}
+
+pub(super) fn i32_at(bytes: &[u8], at: usize) -> i32 {
+    i32::from_be_bytes(array_at(bytes, at))
+}
+
+pub(super) fn i64_at(bytes: &[u8], at: usize) -> i64 {
+    i64::from_be_bytes(array_at(bytes, at))
+}
+
+pub(super) fn ipv4_at(bytes: &[u8], at: usize) -> [u8; 4] {
+    array_at(bytes, at)
+}
+
+pub(super) fn ipv6_at(bytes: &[u8], at: usize) -> [u8; 16] {
+    array_at(bytes, at)
+}
+
+/// The `len` bytes at `at`, or none of them.
+pub(super) fn slice_at(bytes: &[u8], at: usize, len: usize) -> &[u8] {
+    at.checked_add(len).and_then(|end| bytes.get(at..end)).unwrap_or_default()
+}
+
+pub(super) fn put(out: &mut [u8], at: usize, value: &[u8]) {
+    if let Some(field) = at.checked_add(value.len()).and_then(|end| out.get_mut(at..end)) {
+        field.copy_from_slice(value);
+    }
+}
+
+pub(super) fn put_i16(out: &mut [u8], at: usize, value: i16) {
+    put(out, at, &value.to_be_bytes());
+}
+
+pub(super) fn put_i32(out: &mut [u8], at: usize, value: i32) {
+    put(out, at, &value.to_be_bytes());
+}
+
+pub(super) fn put_i64(out: &mut [u8], at: usize, value: i64) {
+    put(out, at, &value.to_be_bytes());
+}

@@ -1,0 +1,71 @@
+use super::bytes::{i64_at, put_i64};
+
+// 0 physic time | 8 logics time | 16 index time | 24 master flushed offset (5.0) | 32 confirm offset (5.1.1)
+// 40 logics physical offset (5.5.0) | zeros to 4096; all i64
+
+const PHYSIC_MSG_TIMESTAMP_AT: usize = 0;
+const LOGICS_MSG_TIMESTAMP_AT: usize = PHYSIC_MSG_TIMESTAMP_AT + 8;
+const INDEX_MSG_TIMESTAMP_AT: usize = LOGICS_MSG_TIMESTAMP_AT + 8;
+const MASTER_FLUSHED_OFFSET_AT: usize = INDEX_MSG_TIMESTAMP_AT + 8;
+const CONFIRM_PHY_OFFSET_AT: usize = MASTER_FLUSHED_OFFSET_AT + 8;
+const LOGICS_PHYSICAL_OFFSET_AT: usize = CONFIRM_PHY_OFFSET_AT + 8;
+const _: () = assert!(LOGICS_PHYSICAL_OFFSET_AT == 40);
+/// Bytes of the checkpoint file.
+pub const CHECKPOINT_SIZE: usize = 4096;
+
+/// How far the clocks of flushing and of recovery may be apart.
+const MARGIN_MS: i64 = 3000;
+
+/// Up to where a broker knew its files to be on disk (docs/FORMAT.md, section Checkpoint).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Store time up to which the commit log is flushed, in ms.
+    pub physic_msg_timestamp: i64,
+    /// Store time of the last consume-queue entry, in ms.
+    pub logics_msg_timestamp: i64,
+    /// End time of the last full and flushed index file, in ms; 0 before the first roll.
+    pub index_msg_timestamp: i64,
+    /// Of the master, on a slave (5.0 and later).
+    pub master_flushed_offset: i64,
+    /// Offset up to which replicas agree (5.1.1 and later).
+    pub confirm_phy_offset: i64,
+    /// Start of the last record whose queue entry is flushed; 0 if unknown (5.5.0 and later).
+    pub logics_physical_offset: i64,
+}
+
+impl Checkpoint {
+    /// A missing or short file reads as zeros: recovery then trusts nothing.
+    pub fn decode(bytes: &[u8]) -> Self {
+        Self {
+            physic_msg_timestamp: i64_at(bytes, PHYSIC_MSG_TIMESTAMP_AT),
+            logics_msg_timestamp: i64_at(bytes, LOGICS_MSG_TIMESTAMP_AT),
+            index_msg_timestamp: i64_at(bytes, INDEX_MSG_TIMESTAMP_AT),
+            master_flushed_offset: i64_at(bytes, MASTER_FLUSHED_OFFSET_AT),
+            confirm_phy_offset: i64_at(bytes, CONFIRM_PHY_OFFSET_AT),
+            logics_physical_offset: i64_at(bytes, LOGICS_PHYSICAL_OFFSET_AT),
+        }
+    }
+
+    /// The whole file.
+    pub fn encode(&self) -> [u8; CHECKPOINT_SIZE] {
+        let mut out = [0; CHECKPOINT_SIZE];
+        put_i64(&mut out, PHYSIC_MSG_TIMESTAMP_AT, self.physic_msg_timestamp);
+        put_i64(&mut out, LOGICS_MSG_TIMESTAMP_AT, self.logics_msg_timestamp);
+        put_i64(&mut out, INDEX_MSG_TIMESTAMP_AT, self.index_msg_timestamp);
+        put_i64(&mut out, MASTER_FLUSHED_OFFSET_AT, self.master_flushed_offset);
+        put_i64(&mut out, CONFIRM_PHY_OFFSET_AT, self.confirm_phy_offset);
+        put_i64(&mut out, LOGICS_PHYSICAL_OFFSET_AT, self.logics_physical_offset);
+        out
+    }
+
+    /// Recovery may start at a record of this store time or before, in ms.
+    pub fn min_timestamp(&self) -> i64 {
+        let flushed = self.physic_msg_timestamp.min(self.logics_msg_timestamp);
+        flushed.saturating_sub(MARGIN_MS).max(0)
+    }
+
+    /// The same if the index must be complete as well.
+    pub fn min_timestamp_index(&self) -> i64 {
+        self.min_timestamp().min(self.index_msg_timestamp)
+    }
+}

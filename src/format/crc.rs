@@ -1,0 +1,61 @@
+//! The two checksums of a record: of its body, and (5.2 and later, if the broker is told to) of the whole of it, as its last
+//! property.
+//!
+//! ```text
+//! "__CRC32#" 0x01 | 10 decimal digits, the LEAST significant first, padded with '0' | 0x02
+//! ```
+
+use std::borrow::Cow;
+
+use super::properties::{NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR};
+
+const PREFIX: &[u8; 9] = b"__CRC32#\x01";
+const DIGITS: usize = 10;
+/// Bytes of the property, separators included.
+pub(super) const CRC_PROPERTY_SIZE: usize = PREFIX.len() + DIGITS + 1;
+const _: () = assert!(CRC_PROPERTY_SIZE == 20 && PREFIX[8] == NAME_VALUE_SEPARATOR);
+
+/// CRC-32 as RocketMQ keeps it: without the sign bit.
+pub(super) fn crc31(bytes: &[u8]) -> u32 {
+    crc32fast::hash(bytes) & 0x7FFF_FFFF
+}
+
+/// The property for a record whose other bytes are `covered`.
+pub(super) fn crc_property(covered: &[u8]) -> [u8; CRC_PROPERTY_SIZE] {
+    let mut out = [0; CRC_PROPERTY_SIZE];
+    let (prefix, rest) = out.split_at_mut(PREFIX.len());
+    prefix.copy_from_slice(PREFIX);
+    let (digits, separator) = rest.split_at_mut(DIGITS);
+    let mut crc = crc31(covered);
+    for digit in digits {
+        *digit = b'0' + (crc % 10) as u8;
+        crc /= 10;
+    }
+    separator.fill(PROPERTY_SEPARATOR);
+    out
+}
+
+/// Splits off the last 20 bytes if they are a whole-record CRC, by their name.
+pub(super) fn split_crc_property(properties: &[u8]) -> Option<(&[u8], &[u8; CRC_PROPERTY_SIZE])> {
+    let (rest, last) = properties.split_last_chunk::<CRC_PROPERTY_SIZE>()?;
+    last.starts_with(PREFIX).then_some((rest, last))
+}
+
+/// The properties that come before an appended CRC: an older CRC is dropped, and the last pair is closed.
+pub(super) fn before_crc_property(properties: &[u8]) -> Cow<'_, [u8]> {
+    let mut kept = Cow::Borrowed(properties);
+    if properties.windows(PREFIX.len()).any(|window| window == PREFIX) {
+        let segments = properties.split_inclusive(|byte| *byte == PROPERTY_SEPARATOR);
+        kept = Cow::Owned(
+            segments
+                .filter(|segment| !segment.starts_with(PREFIX))
+                .flatten()
+                .copied()
+                .collect(),
+        );
+    }
+    if kept.last().is_some_and(|last| *last != PROPERTY_SEPARATOR) {
+        kept.to_mut().push(PROPERTY_SEPARATOR);
+    }
+    kept
+}

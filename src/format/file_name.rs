@@ -1,0 +1,26 @@
+/// Digits in the name of a segment or queue file.
+const DIGITS: usize = 20;
+
+/// The name of the file that starts at this byte of its queue: 20 decimal digits.
+pub fn segment_name(offset: u64) -> String {
+    format!("{offset:0DIGITS$}")
+}
+
+/// The byte at which a file of this name starts; `None` unless it is exactly 20 digits of a 64-bit number.
+pub fn parse_segment_name(name: &str) -> Option<u64> {
+    let digits = name.len() == DIGITS && name.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| name.parse().ok()).flatten()
+}
+
+/// The number in the name of an index file, by age: a broker writes its local time as 17 digits (`yyyyMMddHHmmssSSS`) and skips
+/// every name that is no decimal number.
+pub fn parse_index_name(name: &str) -> Option<i64> {
+    name.parse().ok()
+}
+
+/// Which file of `file_size` bytes holds byte `offset` of a queue whose files start at multiples of that size: where the file
+/// starts, and the position in it.
+pub fn locate(offset: u64, file_size: u64) -> (u64, u64) {
+    let position = offset.checked_rem(file_size).unwrap_or(offset);
+    (offset - position, position)
+}

@@ -1,0 +1,237 @@
+use super::bytes::{i32_at, i64_at, put_i32, put_i64};
+use super::java_hash::java_hash;
+use super::message_view::MessageView;
+use super::properties::property;
+use super::sys_flag::Transaction;
+
+// File:   header (40) | slots x (i32 number of the newest item) | items x (20); item 0 is never used, 0 means "none"
+// Header: 0 begin time i64 | 8 end time i64 | 16 begin physical offset i64 | 24 end physical offset i64 | 32 slot count i32
+//         36 index count i32 (= number of the next item, from 1)
+// Item:   0 key hash i32 | 4 physical offset i64 | 12 seconds since begin time i32 | 16 previous item in the slot i32
+
+const BEGIN_TIME_AT: usize = 0;
+const END_TIME_AT: usize = BEGIN_TIME_AT + 8;
+const BEGIN_PHYSICAL_OFFSET_AT: usize = END_TIME_AT + 8;
+const END_PHYSICAL_OFFSET_AT: usize = BEGIN_PHYSICAL_OFFSET_AT + 8;
+const SLOT_COUNT_AT: usize = END_PHYSICAL_OFFSET_AT + 8;
+const INDEX_COUNT_AT: usize = SLOT_COUNT_AT + 4;
+/// Bytes of the header.
+pub const INDEX_HEADER_SIZE: usize = INDEX_COUNT_AT + 4;
+
+/// Bytes of a slot.
+pub const SLOT_SIZE: usize = 4;
+
+const KEY_HASH_AT: usize = 0;
+const PHYSICAL_OFFSET_AT: usize = KEY_HASH_AT + 4;
+const TIME_DIFF_AT: usize = PHYSICAL_OFFSET_AT + 8;
+const PREVIOUS_AT: usize = TIME_DIFF_AT + 4;
+/// Bytes of an item.
+pub const ITEM_SIZE: usize = PREVIOUS_AT + 4;
+const _: () = assert!(INDEX_HEADER_SIZE == 40 && ITEM_SIZE == 20);
+
+/// Between topic and key, in what is hashed.
+const KEY_SEPARATOR: &str = "#";
+/// Before the tag, in the key of a tag (5.4.0 and later).
+const TAG_KEY_PREFIX: &str = "T#";
+
+/// How many slots and items an index file has; the file itself does not say (docs/FORMAT.md, section Index).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct IndexGeometry {
+    /// RocketMQ's `maxHashSlotNum`.
+    pub slots: u32,
+    /// RocketMQ's `maxIndexNum`; one less keys fit.
+    pub items: u32,
+}
+
+impl IndexGeometry {
+    /// A broker's defaults: files of 420,000,040 bytes.
+    pub const ROCKETMQ: Self = Self {
+        slots: 5_000_000,
+        items: 20_000_000,
+    };
+
+    /// Bytes of the file.
+    pub const fn file_len(self) -> u64 {
+        self.item_position(self.items)
+    }
+
+    /// Where slot `slot` stands in the file.
+    pub const fn slot_position(self, slot: u32) -> u64 {
+        INDEX_HEADER_SIZE as u64 + slot as u64 * SLOT_SIZE as u64
+    }
+
+    /// Where item `number` stands in the file.
+    pub const fn item_position(self, number: u32) -> u64 {
+        self.slot_position(self.slots) + number as u64 * ITEM_SIZE as u64
+    }
+
+    /// The slot of a key; 0 in a geometry without slots.
+    pub fn slot_of(self, key_hash: i32) -> u32 {
+        key_hash.cast_unsigned().checked_rem(self.slots).unwrap_or(0)
+    }
+}
+
+/// The first 40 bytes of an index file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexHeader {
+    /// Store time of the first item's record, in ms; before that the previous file's end time.
+    pub begin_time: i64,
+    /// Store time of the last item's record, in ms.
+    pub end_time: i64,
+    /// Physical offset of the first item's record.
+    pub begin_physical_offset: i64,
+    /// Physical offset of the last item's record.
+    pub end_physical_offset: i64,
+    /// Slots in use.
+    pub slot_count: i32,
+    /// Number of the next item; the first is 1.
+    pub index_count: i32,
+}
+
+impl IndexHeader {
+    /// Any 40 bytes. A count of 0 or less is a file without items and reads as 1.
+    pub fn decode(bytes: &[u8; INDEX_HEADER_SIZE]) -> Self {
+        Self {
+            begin_time: i64_at(bytes, BEGIN_TIME_AT),
+            end_time: i64_at(bytes, END_TIME_AT),
+            begin_physical_offset: i64_at(bytes, BEGIN_PHYSICAL_OFFSET_AT),
+            end_physical_offset: i64_at(bytes, END_PHYSICAL_OFFSET_AT),
+            slot_count: i32_at(bytes, SLOT_COUNT_AT),
+            index_count: i32_at(bytes, INDEX_COUNT_AT).max(1),
+        }
+    }
+
+    /// As stored.
+    pub fn encode(self) -> [u8; INDEX_HEADER_SIZE] {
+        let mut out = [0; INDEX_HEADER_SIZE];
+        put_i64(&mut out, BEGIN_TIME_AT, self.begin_time);
+        put_i64(&mut out, END_TIME_AT, self.end_time);
+        put_i64(&mut out, BEGIN_PHYSICAL_OFFSET_AT, self.begin_physical_offset);
+        put_i64(&mut out, END_PHYSICAL_OFFSET_AT, self.end_physical_offset);
+        put_i32(&mut out, SLOT_COUNT_AT, self.slot_count);
+        put_i32(&mut out, INDEX_COUNT_AT, self.index_count);
+        out
+    }
+
+    /// The header of a new file behind `previous`, or of the first file. It starts with the previous end, so that the time of
+    /// its first item counts from there although the first put replaces the begin time.
+    pub fn rolled_from(previous: Option<&Self>) -> Self {
+        let (time, physical_offset) = previous.map_or((0, 0), |file| (file.end_time, file.end_physical_offset));
+        Self {
+            begin_time: time,
+            end_time: time,
+            begin_physical_offset: physical_offset,
+            end_physical_offset: physical_offset,
+            slot_count: 0,
+            index_count: 1,
+        }
+    }
+
+    /// No further key goes in.
+    pub fn is_full(&self, geometry: IndexGeometry) -> bool {
+        i64::from(self.index_count) >= i64::from(geometry.items)
+    }
+
+    /// Puts one key: returns its item, which belongs at the `index_count` of before, and whose number belongs into the key's
+    /// slot; `previous_in_slot` is what that slot held. `None` if the file is full: roll to a new one.
+    pub fn admit(
+        &mut self,
+        geometry: IndexGeometry,
+        previous_in_slot: i32,
+        key_hash: i32,
+        physical_offset: i64,
+        store_time: i64,
+    ) -> Option<IndexItem> {
+        if self.is_full(geometry) {
+            return None;
+        }
+        let known = 1..=self.index_count;
+        let previous = if known.contains(&previous_in_slot) {
+            previous_in_slot
+        } else {
+            0
+        };
+        let time_diff = self.time_diff(store_time);
+        if self.index_count <= 1 {
+            self.begin_physical_offset = physical_offset;
+            self.begin_time = store_time;
+        }
+        if previous == 0 {
+            self.slot_count = self.slot_count.wrapping_add(1);
+        }
+        self.index_count += 1;
+        self.end_physical_offset = physical_offset;
+        self.end_time = store_time;
+        Some(IndexItem {
+            key_hash,
+            physical_offset,
+            time_diff,
+            previous,
+        })
+    }
+
+    /// Whole seconds from the begin time of this very moment, 0 if there is none yet or the clock went back.
+    fn time_diff(&self, store_time: i64) -> i32 {
+        if self.begin_time <= 0 {
+            return 0;
+        }
+        let seconds = store_time.wrapping_sub(self.begin_time) / 1000;
+        i32::try_from(seconds.max(0)).unwrap_or(i32::MAX)
+    }
+}
+
+/// One key in an index file, linked to the one before it in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexItem {
+    /// See `index_key_hash`.
+    pub key_hash: i32,
+    /// Where the record starts in the commit log.
+    pub physical_offset: i64,
+    /// Seconds from the file's begin time.
+    pub time_diff: i32,
+    /// Number of the next older item of the slot, 0 at the end.
+    pub previous: i32,
+}
+
+impl IndexItem {
+    /// Any 20 bytes.
+    pub fn decode(bytes: &[u8; ITEM_SIZE]) -> Self {
+        Self {
+            key_hash: i32_at(bytes, KEY_HASH_AT),
+            physical_offset: i64_at(bytes, PHYSICAL_OFFSET_AT),
+            time_diff: i32_at(bytes, TIME_DIFF_AT),
+            previous: i32_at(bytes, PREVIOUS_AT),
+        }
+    }
+
+    /// As stored.
+    pub fn encode(self) -> [u8; ITEM_SIZE] {
+        let mut out = [0; ITEM_SIZE];
+        put_i32(&mut out, KEY_HASH_AT, self.key_hash);
+        put_i64(&mut out, PHYSICAL_OFFSET_AT, self.physical_offset);
+        put_i32(&mut out, TIME_DIFF_AT, self.time_diff);
+        put_i32(&mut out, PREVIOUS_AT, self.previous);
+        out
+    }
+}
+
+/// The hash under which a key of a topic is indexed: of `topic#key`, without its sign, and 0 for the one that has no positive
+/// form.
+pub fn index_key_hash(topic: &str, key: &str) -> i32 {
+    java_hash(&[topic, KEY_SEPARATOR, key].concat()).checked_abs().unwrap_or(0)
+}
+
+/// The keys under which a record is indexed, in the order in which they are put: unique key, each of `KEYS`, and with
+/// `index_tags` (5.4.0 and later) `T#` and the tag. A rolled-back message has none.
+pub fn index_keys(view: &MessageView<'_>, index_tags: bool) -> Vec<String> {
+    if view.transaction() == Transaction::Rollback {
+        return Vec::new();
+    }
+    let properties = view.properties();
+    let mut keys: Vec<String> = properties.get(property::UNIQ_KEY).map(Into::into).into_iter().collect();
+    keys.extend(properties.keys());
+    if index_tags {
+        keys.extend(properties.get(property::TAGS).map(|tags| [TAG_KEY_PREFIX, &tags].concat()));
+    }
+    keys
+}

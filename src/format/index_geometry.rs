@@ -1,0 +1,178 @@
+use super::index::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE};
+
+/// What the bytes of an index file say about its geometry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GeometryGuess {
+    /// Only this one fits, or it is RocketMQ's default and fits.
+    One(IndexGeometry),
+    /// More than one fits: ask for the options.
+    Several,
+    /// None fits: no index file, or one that is damaged or being written.
+    None,
+    /// It holds no key yet, so that every geometry of its length fits.
+    Empty,
+}
+
+/// Items that are looked at before a file of a broker's default length is believed.
+const SAMPLES: usize = 256;
+/// Geometries that are checked in full. A file with real keys leaves one; only zeros in place of keys leave more.
+const MAX_FULL_CHECKS: usize = 8;
+const ITEM_WORDS: usize = ITEM_SIZE / SLOT_SIZE;
+
+/// Finds the geometry of a whole index file from its content. A geometry fits if every used slot holds the number of an item
+/// whose hash belongs into that slot, links lead to older items of the same slot, the header counts the used slots, and
+/// everything else is zero. RocketMQ's default is tried first (docs/FORMAT.md, section Index).
+pub fn detect_index_geometry(file: &[u8]) -> GeometryGuess {
+    let Some((header, content)) = file.split_first_chunk::<INDEX_HEADER_SIZE>() else {
+        return GeometryGuess::None;
+    };
+    let header = IndexHeader::decode(header);
+    if file.len() as u64 == IndexGeometry::ROCKETMQ.file_len()
+        && Content::of(content, header, IndexGeometry::ROCKETMQ).is_some_and(|content| content.sample_fits())
+    {
+        return GeometryGuess::One(IndexGeometry::ROCKETMQ);
+    }
+    let (words, []) = content.as_chunks::<SLOT_SIZE>() else {
+        return GeometryGuess::None;
+    };
+    let written = words
+        .iter()
+        .rposition(|word| *word != [0; SLOT_SIZE])
+        .map_or(0, |last| last + 1);
+    match (header.index_count > 1, written > 0) {
+        (false, false) => GeometryGuess::Empty,
+        (true, true) => search(content, words, written, header),
+        _ => GeometryGuess::None,
+    }
+}
+
+/// `words` are slots, then items of five words; `written` of them reach to the last that is not zero.
+fn search(content: &[u8], words: &[[u8; SLOT_SIZE]], written: usize, header: IndexHeader) -> GeometryGuess {
+    let fits = |slots: usize| {
+        let geometry = geometry(words.len(), slots)?;
+        Content::of(content, header, geometry)?.fits().then_some(geometry)
+    };
+    let default_slots = IndexGeometry::ROCKETMQ.slots as usize;
+    let used_words = ITEM_WORDS * header.index_count as usize;
+    // The items start where the last of them covers the last written word, and leave room for all of them.
+    let least = written.saturating_sub(used_words).max(1);
+    let least = least + (words.len() + ITEM_WORDS - least % ITEM_WORDS) % ITEM_WORDS;
+    let Some(most) = words.len().checked_sub(used_words) else {
+        return GeometryGuess::None;
+    };
+    if (least..=most).contains(&default_slots)
+        && let Some(geometry) = fits(default_slots)
+    {
+        return GeometryGuess::One(geometry);
+    }
+
+    let mut found = None;
+    let mut full_checks = 0;
+    let mut counted = 0;
+    let mut used_slots = 0;
+    for slots in (least..=most).step_by(ITEM_WORDS) {
+        let new = words.get(counted..slots).unwrap_or_default();
+        used_slots += new.iter().filter(|word| **word != [0; SLOT_SIZE]).count();
+        counted = slots;
+        if used_slots > header.slot_count.max(0) as usize {
+            break;
+        }
+        let item_0 = words.get(slots..slots + ITEM_WORDS).unwrap_or_default();
+        if used_slots as i64 != i64::from(header.slot_count) || item_0.iter().any(|word| *word != [0; SLOT_SIZE]) {
+            continue;
+        }
+        full_checks += 1;
+        let another = fits(slots).is_some_and(|geometry| found.replace(geometry).is_some());
+        if another || full_checks > MAX_FULL_CHECKS {
+            return GeometryGuess::Several;
+        }
+    }
+    found.map_or(GeometryGuess::None, GeometryGuess::One)
+}
+
+fn geometry(words: usize, slots: usize) -> Option<IndexGeometry> {
+    let items = words.checked_sub(slots).filter(|words| words % ITEM_WORDS == 0)? / ITEM_WORDS;
+    Some(IndexGeometry {
+        slots: u32::try_from(slots).ok()?,
+        items: u32::try_from(items).ok()?,
+    })
+}
+
+/// The content of an index file, cut by one geometry.
+struct Content<'a> {
+    geometry: IndexGeometry,
+    header: IndexHeader,
+    slots: &'a [[u8; SLOT_SIZE]],
+    /// Item 0 and those in use.
+    items: &'a [[u8; ITEM_SIZE]],
+}
+
+impl<'a> Content<'a> {
+    fn of(content: &'a [u8], header: IndexHeader, geometry: IndexGeometry) -> Option<Self> {
+        let (slots, items) = content.split_at_checked(geometry.slots as usize * SLOT_SIZE)?;
+        let items = items.as_chunks().0.get(..header.index_count as usize)?;
+        Some(Self {
+            geometry,
+            header,
+            slots: slots.as_chunks().0,
+            items,
+        })
+    }
+
+    fn item(&self, number: i32) -> Option<IndexItem> {
+        let index = usize::try_from(number).ok()?;
+        self.items.get(index).map(IndexItem::decode)
+    }
+
+    fn newest_in_slot_of(&self, item: &IndexItem) -> i32 {
+        let slot = self.slots.get(self.geometry.slot_of(item.key_hash) as usize);
+        slot.copied().map_or(0, i32::from_be_bytes)
+    }
+
+    /// An item that a put can have written as this number, in a slot that leads to it.
+    fn is_linked(&self, number: i32, item: &IndexItem) -> bool {
+        item.key_hash >= 0
+            && item.time_diff >= 0
+            && (0..number).contains(&item.previous)
+            && self.newest_in_slot_of(item) >= number
+    }
+
+    fn sample_fits(&self) -> bool {
+        let step = self.items.len().div_ceil(SAMPLES).max(1);
+        let numbers = (1..self.header.index_count).rev().step_by(step);
+        self.header.index_count > 1
+            && numbers
+                .into_iter()
+                .all(|number| self.item(number).is_some_and(|item| self.is_linked(number, &item)))
+    }
+
+    fn fits(&self) -> bool {
+        self.items.first() == Some(&[0; ITEM_SIZE]) && self.slots_fit() && self.items_fit()
+    }
+
+    fn slots_fit(&self) -> bool {
+        let mut used = 0;
+        let fit = self.slots.iter().enumerate().all(|(slot, newest)| {
+            let newest = i32::from_be_bytes(*newest);
+            used += i32::from(newest != 0);
+            let belongs = |item: IndexItem| item.key_hash >= 0 && self.geometry.slot_of(item.key_hash) as usize == slot;
+            newest == 0 || newest > 0 && self.item(newest).is_some_and(belongs)
+        });
+        fit && used == self.header.slot_count
+    }
+
+    /// Every chain ends once, so that there are as many ends as used slots.
+    fn items_fit(&self) -> bool {
+        let mut ends = 0;
+        let fit = (1..self.header.index_count).all(|number| {
+            let Some(item) = self.item(number).filter(|item| self.is_linked(number, item)) else {
+                return false;
+            };
+            ends += i32::from(item.previous == 0);
+            let slot = self.geometry.slot_of(item.key_hash);
+            let same_slot = |older: IndexItem| self.geometry.slot_of(older.key_hash) == slot;
+            item.previous == 0 || self.item(item.previous).is_some_and(same_slot)
+        });
+        fit && ends == self.header.slot_count
+    }
+}

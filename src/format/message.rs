@@ -1,0 +1,163 @@
+use std::borrow::Cow;
+
+use super::crc::{CRC_PROPERTY_SIZE, before_crc_property, crc_property, crc31};
+use super::host::Host;
+use super::malformed::Malformed;
+use super::properties::MAX_PROPERTIES_SIZE;
+use super::record_layout::{RecordLayout, Version};
+use super::sys_flag::{BORN_HOST_V6, STORE_HOST_V6};
+
+/// Everything that one record holds, owned (docs/FORMAT.md, section Record). Sizes, magic and checksums follow from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The record form.
+    pub version: Version,
+    /// Queue of the topic.
+    pub queue_id: i32,
+    /// The producer's own number; the store does not look at it.
+    pub flag: i32,
+    /// Number of the message in its queue; 0 for prepared and rolled-back ones.
+    pub queue_offset: i64,
+    /// Byte in the commit log at which the record starts.
+    pub physical_offset: i64,
+    /// Bits of `sys_flag`; the two host bits are set from the hosts.
+    pub sys_flag: i32,
+    /// When the producer made it, in ms.
+    pub born_time: i64,
+    /// The producer.
+    pub born_host: Host,
+    /// When the broker appended it, in ms.
+    pub store_time: i64,
+    /// The broker.
+    pub store_host: Host,
+    /// How often consumers sent it back.
+    pub reconsume_times: i32,
+    /// Physical offset of the half message of this commit or rollback, else 0.
+    pub prepared_transaction_offset: i64,
+    /// As the producer sent it, possibly compressed.
+    pub body: Vec<u8>,
+    /// At most 127 bytes in V1.
+    pub topic: String,
+    /// Encoded, see `encode_properties`; without the `__CRC32#` that `crc_property` appends.
+    pub properties: Vec<u8>,
+    /// Append a CRC of the whole record as the last property.
+    pub crc_property: bool,
+}
+
+impl Default for Message {
+    fn default() -> Self {
+        Self {
+            version: Version::V1,
+            queue_id: 0,
+            flag: 0,
+            queue_offset: 0,
+            physical_offset: 0,
+            sys_flag: 0,
+            born_time: 0,
+            born_host: Host::LOCAL,
+            store_time: 0,
+            store_host: Host::LOCAL,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body: Vec::new(),
+            topic: String::new(),
+            properties: Vec::new(),
+            crc_property: false,
+        }
+    }
+}
+
+impl Message {
+    /// Bytes of the record, also of one that `encode` refuses.
+    pub fn encoded_len(&self) -> usize {
+        let fixed = RecordLayout::of_header(self.version, self.stored_sys_flag()).size();
+        fixed + self.body.len() + self.topic.len() + self.properties_before_crc().len() + self.crc_len()
+    }
+
+    /// The record. Refuses a topic, properties or total size that do not fit their length fields.
+    pub fn encode(&self) -> Result<Vec<u8>, Malformed> {
+        let sys_flag = self.stored_sys_flag();
+        let properties = self.properties_before_crc();
+        let layout = self.layout(sys_flag, properties.len() + self.crc_len())?;
+
+        let mut out = Vec::with_capacity(layout.size());
+        out.extend_from_slice(&(layout.size() as i32).to_be_bytes());
+        out.extend_from_slice(&self.version.magic().to_be_bytes());
+        out.extend_from_slice(&crc31(&self.body).to_be_bytes());
+        out.extend_from_slice(&self.queue_id.to_be_bytes());
+        out.extend_from_slice(&self.flag.to_be_bytes());
+        out.extend_from_slice(&self.queue_offset.to_be_bytes());
+        out.extend_from_slice(&self.physical_offset.to_be_bytes());
+        out.extend_from_slice(&sys_flag.to_be_bytes());
+        out.extend_from_slice(&self.born_time.to_be_bytes());
+        self.born_host.write_to(&mut out);
+        out.extend_from_slice(&self.store_time.to_be_bytes());
+        self.store_host.write_to(&mut out);
+        out.extend_from_slice(&self.reconsume_times.to_be_bytes());
+        out.extend_from_slice(&self.prepared_transaction_offset.to_be_bytes());
+        out.extend_from_slice(&layout.body_len.to_be_bytes());
+        out.extend_from_slice(&self.body);
+        match self.version {
+            Version::V1 => out.push(layout.topic_len as u8),
+            Version::V2 => out.extend_from_slice(&layout.topic_len.to_be_bytes()),
+        }
+        out.extend_from_slice(self.topic.as_bytes());
+        out.extend_from_slice(&layout.properties_len.to_be_bytes());
+        out.extend_from_slice(&properties);
+        if self.crc_property {
+            // Last, because it covers every byte before it, the lengths that already count it included.
+            let property = crc_property(&out);
+            out.extend_from_slice(&property);
+        }
+        Ok(out)
+    }
+
+    /// The one place where lengths are narrowed, after each was compared with its limit.
+    fn layout(&self, sys_flag: i32, properties_len: usize) -> Result<RecordLayout, Malformed> {
+        let mut layout = RecordLayout::of_header(self.version, sys_flag);
+        let limits = [
+            ("topic", self.topic.len(), self.version.max_topic_size()),
+            ("properties", properties_len, MAX_PROPERTIES_SIZE),
+            ("body", self.body.len(), i32::MAX as usize),
+        ];
+        for (part, len, limit) in limits {
+            if len > limit {
+                let reason = format!(
+                    "the {part} takes {len} bytes, at most {limit} fit into a {:?} record",
+                    self.version
+                );
+                return Err(Malformed::new(0, reason));
+            }
+        }
+        layout.body_len = self.body.len() as u32;
+        layout.topic_len = self.topic.len() as u16;
+        layout.properties_len = properties_len as u16;
+        if layout.size() > i32::MAX as usize {
+            let reason = format!(
+                "the record takes {} bytes, at most {} fit its size field",
+                layout.size(),
+                i32::MAX
+            );
+            return Err(Malformed::new(0, reason));
+        }
+        Ok(layout)
+    }
+
+    fn properties_before_crc(&self) -> Cow<'_, [u8]> {
+        if self.crc_property {
+            before_crc_property(&self.properties)
+        } else {
+            Cow::Borrowed(&self.properties)
+        }
+    }
+
+    fn crc_len(&self) -> usize {
+        if self.crc_property { CRC_PROPERTY_SIZE } else { 0 }
+    }
+
+    fn stored_sys_flag(&self) -> i32 {
+        let born = if self.born_host.is_v6() { BORN_HOST_V6 } else { 0 };
+        let store = if self.store_host.is_v6() { STORE_HOST_V6 } else { 0 };
+        self.sys_flag & !(BORN_HOST_V6 | STORE_HOST_V6) | born | store
+    }
+}

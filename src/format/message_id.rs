@@ -1,0 +1,54 @@
+use std::fmt;
+use std::str::FromStr;
+
+use super::bytes::i64_at;
+use super::host::{HOST_V4_SIZE, HOST_V6_SIZE, Host};
+use super::malformed::Malformed;
+
+// host (8 or 20 bytes) | physical offset i64        written as capital hexadecimal digits
+
+const V4_SIZE: usize = HOST_V4_SIZE + 8;
+const V6_SIZE: usize = HOST_V6_SIZE + 8;
+const _: () = assert!(V4_SIZE * 2 == 32 && V6_SIZE * 2 == 56);
+
+/// The id that a broker gives a stored message: where it lies, on which host (docs/FORMAT.md, section Message ids).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MessageId {
+    /// The record's store host.
+    pub store_host: Host,
+    /// Its byte offset in the commit log.
+    pub physical_offset: i64,
+}
+
+/// 32 capital hexadecimal digits, 56 with an IPv6 host.
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bytes = Vec::with_capacity(V6_SIZE);
+        self.store_host.write_to(&mut bytes);
+        bytes.extend_from_slice(&self.physical_offset.to_be_bytes());
+        bytes.iter().try_for_each(|byte| write!(f, "{byte:02X}"))
+    }
+}
+
+/// Also takes small letters.
+impl FromStr for MessageId {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        let wrong = || Malformed::new(0, format!("{text:?} is no offset message id: 32 or 56 hexadecimal digits"));
+        let v6 = match text.len() / 2 {
+            V4_SIZE => false,
+            V6_SIZE => true,
+            _ => return Err(wrong()),
+        };
+        let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
+        let (pairs, []) = digits.as_deref().ok_or_else(wrong)?.as_chunks::<2>() else {
+            return Err(wrong());
+        };
+        let bytes: Vec<u8> = pairs.iter().map(|[high, low]| (high << 4 | low) as u8).collect();
+        Ok(Self {
+            store_host: Host::read_at(&bytes, 0, v6),
+            physical_offset: i64_at(&bytes, bytes.len() - 8),
+        })
+    }
+}

@@ -1,0 +1,218 @@
+use std::borrow::Cow;
+
+use super::bytes::{i32_at, i64_at, slice_at};
+use super::crc::{CRC_PROPERTY_SIZE, before_crc_property, crc_property, split_crc_property};
+use super::delay_level::{DelayLevels, SCHEDULE_TOPIC};
+use super::host::Host;
+use super::java_hash::java_hash;
+use super::message::Message;
+use super::message_id::MessageId;
+use super::properties::{Properties, property};
+use super::record_layout::{
+    BODY_CRC_AT, BORN_HOST_AT, BORN_TIME_AT, FLAG_AT, PHYSICAL_OFFSET_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, RecordLayout,
+    SYS_FLAG_AT, Version,
+};
+use super::sys_flag::{INNER_BATCH, Transaction, transaction};
+
+/// One record, read in place: each getter is a few loads. `read_record` makes it, `from_layout` makes it again.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageView<'a> {
+    bytes: &'a [u8],
+    layout: RecordLayout,
+}
+
+impl<'a> MessageView<'a> {
+    /// Views a record whose layout is known. `bytes` are exactly the record; with any others the getters answer nonsense, zeros
+    /// or empty slices, and never panic.
+    pub fn from_layout(bytes: &'a [u8], layout: RecordLayout) -> Self {
+        Self { bytes, layout }
+    }
+
+    /// The whole record.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Where its parts lie, to be kept beside its bytes.
+    pub fn layout(&self) -> RecordLayout {
+        self.layout
+    }
+
+    /// Bytes of the whole record.
+    pub fn size(&self) -> u32 {
+        self.layout.size() as u32
+    }
+
+    /// The record form.
+    pub fn version(&self) -> Version {
+        self.layout.version
+    }
+
+    /// The stored CRC-32 of the body, without its sign bit.
+    pub fn body_crc(&self) -> u32 {
+        i32_at(self.bytes, BODY_CRC_AT).cast_unsigned()
+    }
+
+    /// Queue of the topic.
+    pub fn queue_id(&self) -> i32 {
+        i32_at(self.bytes, QUEUE_ID_AT)
+    }
+
+    /// The producer's own number.
+    pub fn flag(&self) -> i32 {
+        i32_at(self.bytes, FLAG_AT)
+    }
+
+    /// Number of the message in its queue.
+    pub fn queue_offset(&self) -> i64 {
+        i64_at(self.bytes, QUEUE_OFFSET_AT)
+    }
+
+    /// Byte in the commit log, by the record's own account.
+    pub fn physical_offset(&self) -> i64 {
+        i64_at(self.bytes, PHYSICAL_OFFSET_AT)
+    }
+
+    /// See the bits of `sys_flag`.
+    pub fn sys_flag(&self) -> i32 {
+        i32_at(self.bytes, SYS_FLAG_AT)
+    }
+
+    /// When the producer made it, in ms.
+    pub fn born_time(&self) -> i64 {
+        i64_at(self.bytes, BORN_TIME_AT)
+    }
+
+    /// The producer.
+    pub fn born_host(&self) -> Host {
+        Host::read_at(self.bytes, BORN_HOST_AT, self.layout.born_v6)
+    }
+
+    /// When the broker appended it, in ms.
+    pub fn store_time(&self) -> i64 {
+        i64_at(self.bytes, self.layout.store_time_at())
+    }
+
+    /// The broker.
+    pub fn store_host(&self) -> Host {
+        Host::read_at(self.bytes, self.layout.store_host_at(), self.layout.store_v6)
+    }
+
+    /// How often consumers sent it back.
+    pub fn reconsume_times(&self) -> i32 {
+        i32_at(self.bytes, self.layout.reconsume_times_at())
+    }
+
+    /// Physical offset of the half message, else 0.
+    pub fn prepared_transaction_offset(&self) -> i64 {
+        i64_at(self.bytes, self.layout.prepared_offset_at())
+    }
+
+    /// As stored; `decode_body` decompresses it.
+    pub fn body(&self) -> &'a [u8] {
+        slice_at(self.bytes, self.layout.body_at(), self.layout.body_len as usize)
+    }
+
+    /// As stored.
+    pub fn topic_bytes(&self) -> &'a [u8] {
+        slice_at(self.bytes, self.layout.topic_at(), self.layout.topic_len.into())
+    }
+
+    /// Malformed UTF-8 becomes U+FFFD.
+    pub fn topic(&self) -> Cow<'a, str> {
+        String::from_utf8_lossy(self.topic_bytes())
+    }
+
+    /// The stored property bytes, a `__CRC32#` included.
+    pub fn properties(&self) -> Properties<'a> {
+        Properties::new(slice_at(
+            self.bytes,
+            self.layout.properties_at(),
+            self.layout.properties_len.into(),
+        ))
+    }
+
+    /// The `TAGS` property, whole.
+    pub fn tags(&self) -> Option<Cow<'a, str>> {
+        self.properties().get(property::TAGS)
+    }
+
+    /// The client's message id.
+    pub fn unique_key(&self) -> Option<Cow<'a, str>> {
+        self.properties().get(property::UNIQ_KEY)
+    }
+
+    /// The pieces of `KEYS`.
+    pub fn keys(&self) -> Vec<String> {
+        self.properties().keys().collect()
+    }
+
+    /// What the sysFlag says.
+    pub fn transaction(&self) -> Transaction {
+        transaction(self.sys_flag())
+    }
+
+    /// The broker's id of this message.
+    pub fn message_id(&self) -> MessageId {
+        MessageId {
+            store_host: self.store_host(),
+            physical_offset: self.physical_offset(),
+        }
+    }
+
+    /// What the queue entry of this record holds: 0 without tags, else the Java hash of the whole `TAGS`; in the delay topic the
+    /// time at which the message is due, in ms, its level clamped to the highest. A delay level that is no number (a broker
+    /// ends its log there) leaves the hash.
+    pub fn tags_code(&self, levels: &DelayLevels) -> i64 {
+        let properties = self.properties();
+        if self.topic_bytes() == SCHEDULE_TOPIC.as_bytes()
+            && let Some(level) = properties.get(property::DELAY).and_then(|level| level.parse::<i32>().ok())
+            && level > 0
+        {
+            let level = level.min(levels.max_level());
+            return self.store_time().wrapping_add(levels.delay_ms(level));
+        }
+        properties.get(property::TAGS).map_or(0, |tags| java_hash(&tags).into())
+    }
+
+    /// The body holds several messages (`ProducerBatch` reads them), and the record counts as several in its queue.
+    pub fn is_inner_batch(&self) -> bool {
+        self.sys_flag() & INNER_BATCH != 0
+    }
+
+    /// Everything in it, owned. Encoding that again gives the same bytes if the checksums were right and the topic UTF-8.
+    pub fn to_message(&self) -> Message {
+        let (properties, crc_property) = self.properties_for_encoding();
+        Message {
+            version: self.version(),
+            queue_id: self.queue_id(),
+            flag: self.flag(),
+            queue_offset: self.queue_offset(),
+            physical_offset: self.physical_offset(),
+            sys_flag: self.sys_flag(),
+            born_time: self.born_time(),
+            born_host: self.born_host(),
+            store_time: self.store_time(),
+            store_host: self.store_host(),
+            reconsume_times: self.reconsume_times(),
+            prepared_transaction_offset: self.prepared_transaction_offset(),
+            body: self.body().to_vec(),
+            topic: self.topic().into_owned(),
+            properties: properties.to_vec(),
+            crc_property,
+        }
+    }
+
+    /// A `__CRC32#` becomes the flag only if encoding would write these very bytes: batch records of 5.2 and 5.3 may lack the
+    /// separator before it, and anybody may store a property of that name.
+    fn properties_for_encoding(&self) -> (&'a [u8], bool) {
+        let stored = self.properties().bytes();
+        let split = split_crc_property(stored).zip(self.bytes.split_last_chunk::<CRC_PROPERTY_SIZE>());
+        match split {
+            Some(((rest, last), (covered, _))) if *before_crc_property(rest) == *rest && *last == crc_property(covered) => {
+                (rest, true)
+            }
+            _ => (stored, false),
+        }
+    }
+}

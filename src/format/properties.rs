@@ -1,0 +1,137 @@
+use std::borrow::Cow;
+
+use super::malformed::Malformed;
+
+/// The names of the properties that mean something to a store.
+pub mod property {
+    /// User keys, separated by one space each.
+    pub const KEYS: &str = "KEYS";
+    /// The tag; its hash is the tags code of the queue entry.
+    pub const TAGS: &str = "TAGS";
+    /// The client's message id, the first key in the index.
+    pub const UNIQ_KEY: &str = "UNIQ_KEY";
+    /// "false": the producer does not wait for flush and replicas.
+    pub const WAIT: &str = "WAIT";
+    /// Delay level, 1-based, in decimal.
+    pub const DELAY: &str = "DELAY";
+    /// Where a delayed or half message finally goes.
+    pub const REAL_TOPIC: &str = "REAL_TOPIC";
+    /// The queue id there, in decimal.
+    pub const REAL_QID: &str = "REAL_QID";
+    /// "true" in a half message.
+    pub const TRAN_MSG: &str = "TRAN_MSG";
+    /// The producer group of a half message.
+    pub const PGROUP: &str = "PGROUP";
+    /// The broker's cluster name.
+    pub const CLUSTER: &str = "CLUSTER";
+    /// Messages in an inner batch, in decimal.
+    pub const INNER_NUM: &str = "INNER_NUM";
+    /// First queue offset of an inner batch, in decimal.
+    pub const INNER_BASE: &str = "INNER_BASE";
+    /// Light queues that also get an entry, separated by commas.
+    pub const INNER_MULTI_DISPATCH: &str = "INNER_MULTI_DISPATCH";
+    /// The queue offsets in these light queues.
+    pub const INNER_MULTI_QUEUE_OFFSET: &str = "INNER_MULTI_QUEUE_OFFSET";
+    /// CRC-32 of the whole record, always last.
+    pub const CRC32: &str = "__CRC32#";
+}
+
+/// Between a name and its value.
+pub(super) const NAME_VALUE_SEPARATOR: u8 = 1;
+/// Between two pairs, and after the last one if the writer was at most 4.9.0 or at least 5.2.0.
+pub(super) const PROPERTY_SEPARATOR: u8 = 2;
+/// The length field of a record is a signed short.
+pub const MAX_PROPERTIES_SIZE: usize = i16::MAX as usize;
+
+/// The property bytes of a record, parsed anew at each question (docs/FORMAT.md, section Properties).
+///
+/// ```text
+/// name 0x01 value 0x02 name 0x01 value [0x02]        UTF-8, nothing is escaped
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Properties<'a>(&'a [u8]);
+
+impl<'a> Properties<'a> {
+    /// Any bytes: what is no pair by RocketMQ's rules is passed over.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// As stored.
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// The accepted pairs in stored order, duplicates included. A pair without a name or without a value is none; a value may
+    /// hold 0x01, and ends at 0x02.
+    pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
+        self.0.split(|byte| *byte == PROPERTY_SEPARATOR).filter_map(|segment| {
+            let at = segment.iter().position(|byte| *byte == NAME_VALUE_SEPARATOR)?;
+            let (name, value) = (segment.get(..at)?, segment.get(at + 1..)?);
+            (!name.is_empty() && !value.is_empty()).then_some((name, value))
+        })
+    }
+
+    /// The value of `name`; the last of several. Malformed UTF-8 becomes U+FFFD, as in Java.
+    pub fn get(self, name: &str) -> Option<Cow<'a, str>> {
+        self.iter()
+            .filter(|(found, _)| *found == name.as_bytes())
+            .last()
+            .map(|(_, value)| String::from_utf8_lossy(value))
+    }
+
+    /// Every name once, at its first place, with its last value.
+    pub fn to_pairs(self) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
+        let mut pairs: Vec<(Cow<'a, str>, Cow<'a, str>)> = Vec::new();
+        for (name, value) in self.iter() {
+            let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+            match pairs.iter_mut().find(|(known, _)| *known == name) {
+                Some(pair) => pair.1 = value,
+                None => pairs.push((name, value)),
+            }
+        }
+        pairs
+    }
+
+    /// The pieces of `KEYS` between single spaces, empty ones left out.
+    pub fn keys(self) -> impl Iterator<Item = String> {
+        let keys = self.get(property::KEYS).unwrap_or_default();
+        let pieces: Vec<String> = keys.split(' ').filter(|key| !key.is_empty()).map(str::to_owned).collect();
+        pieces.into_iter()
+    }
+}
+
+/// Pairs as property bytes, in the given order. Refuses what would not read back: an empty name or value, 0x01 in a name, 0x02
+/// anywhere, more than 32,767 bytes.
+pub fn encode_properties<'p>(
+    pairs: impl IntoIterator<Item = (&'p str, &'p str)>,
+    trailing_separator: bool,
+) -> Result<Vec<u8>, Malformed> {
+    let mut out = Vec::new();
+    for (name, value) in pairs {
+        let reason = match (name.as_bytes(), value.as_bytes()) {
+            ([], _) => Some("a property has an empty name; give it one"),
+            (_, []) => Some("a property has an empty value, which a reader would drop; leave it out"),
+            (name, _) if name.contains(&NAME_VALUE_SEPARATOR) => Some("a property name holds the separator 0x01"),
+            (name, value) if name.contains(&PROPERTY_SEPARATOR) || value.contains(&PROPERTY_SEPARATOR) => {
+                Some("a property holds the separator 0x02")
+            }
+            _ => None,
+        };
+        if let Some(reason) = reason {
+            return Err(Malformed::new(out.len(), format!("{reason}: {name:?} = {value:?}")));
+        }
+        out.extend_from_slice(name.as_bytes());
+        out.push(NAME_VALUE_SEPARATOR);
+        out.extend_from_slice(value.as_bytes());
+        out.push(PROPERTY_SEPARATOR);
+    }
+    if !trailing_separator {
+        out.pop();
+    }
+    if out.len() > MAX_PROPERTIES_SIZE {
+        let reason = format!("the properties take {} bytes, at most {MAX_PROPERTIES_SIZE} fit", out.len());
+        return Err(Malformed::new(MAX_PROPERTIES_SIZE, reason));
+    }
+    Ok(out)
+}

@@ -1,0 +1,177 @@
+use super::bytes::{i16_at, i32_at, put_i32, u8_at};
+use super::crc::{CRC_PROPERTY_SIZE, crc_property, crc31, split_crc_property};
+use super::malformed::Malformed;
+use super::message_view::MessageView;
+use super::record_layout::{
+    BODY_CRC_AT, BODY_LENGTH_SIZE, MAGIC_AT, MIN_RECORD_SIZE, PROPERTIES_LENGTH_SIZE, RecordLayout, SYS_FLAG_AT, TOTAL_SIZE_AT,
+    Version,
+};
+
+// A BLANK ends a commit-log file that is not the last one:
+// 0 total size i32 (= what remains of the file, itself included) | 4 magic i32 | whatever the file held
+
+/// Bytes of a BLANK that are written; every append leaves room for them.
+pub const BLANK_SIZE: usize = MAGIC_AT + 4;
+const _: () = assert!(BLANK_SIZE == 8);
+const BLANK_MAGIC: i32 = 0xCBD4_3194_u32.cast_signed();
+
+/// How much of a record `read` verifies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Nothing but lengths.
+    Structure,
+    /// And the CRC of a body that is not empty.
+    Body,
+    /// And the CRC of the whole record, if its last property is one.
+    Whole,
+}
+
+/// What stands at one place of a commit log.
+#[derive(Clone, Debug)]
+pub enum Record<'a> {
+    /// A whole record.
+    Message(MessageView<'a>),
+    /// The file ends here; the log goes on in the next one.
+    Blank {
+        /// What remains of the file, by the BLANK's own account: at least 8, not compared with the slice.
+        size: u32,
+    },
+    /// Nothing was written here: zeros, or too few bytes for anything.
+    End,
+    /// Anything else, a record that is cut off included.
+    Corrupt(Malformed),
+}
+
+/// Reads what starts at the first byte; `bytes` may run past it. The only parser of records (docs/FORMAT.md, section Record).
+pub fn read(bytes: &[u8], check: Check) -> Record<'_> {
+    if bytes.len() < BLANK_SIZE {
+        return Record::End;
+    }
+    let (total, magic) = (i32_at(bytes, TOTAL_SIZE_AT), i32_at(bytes, MAGIC_AT));
+    if total == 0 && magic == 0 {
+        return Record::End;
+    }
+    let outcome = match Version::of_magic(magic) {
+        Some(version) => read_message(bytes, total, version, check).map(Record::Message),
+        None if magic == BLANK_MAGIC => read_blank(total),
+        None => Err(Malformed::new(
+            MAGIC_AT,
+            format!("magic {magic:#010x} is not that of a record"),
+        )),
+    };
+    outcome.unwrap_or_else(Record::Corrupt)
+}
+
+fn read_blank(total: i32) -> Result<Record<'static>, Malformed> {
+    match u32::try_from(total) {
+        Ok(size) if size as usize >= BLANK_SIZE => Ok(Record::Blank { size }),
+        _ => Err(Malformed::new(
+            TOTAL_SIZE_AT,
+            format!("a BLANK of {total} bytes, at least {BLANK_SIZE} are needed"),
+        )),
+    }
+}
+
+fn read_message(bytes: &[u8], total: i32, version: Version, check: Check) -> Result<MessageView<'_>, Malformed> {
+    let record = usize::try_from(total)
+        .ok()
+        .filter(|size| *size >= MIN_RECORD_SIZE)
+        .ok_or_else(|| {
+            Malformed::new(
+                TOTAL_SIZE_AT,
+                format!("a record of {total} bytes, at least {MIN_RECORD_SIZE} are needed"),
+            )
+        })
+        .and_then(|size| {
+            let cut_off = || format!("a record of {total} bytes, but only {} follow", bytes.len());
+            bytes.get(..size).ok_or_else(|| Malformed::new(TOTAL_SIZE_AT, cut_off()))
+        })?;
+    let view = MessageView::from_layout(record, measure(record, version)?);
+    if check != Check::Structure {
+        check_body(&view)?;
+    }
+    if check == Check::Whole {
+        check_whole(&view)?;
+    }
+    Ok(view)
+}
+
+/// Each length is read where the lengths before it put it, and compared with what is left before it is believed.
+fn measure(record: &[u8], version: Version) -> Result<RecordLayout, Malformed> {
+    let mut layout = RecordLayout::of_header(version, i32_at(record, SYS_FLAG_AT));
+    let at = layout.body_length_at();
+    let len = i64::from(i32_at(record, at));
+    layout.body_len = part(record, "body", at, BODY_LENGTH_SIZE, len)? as u32;
+
+    let at = layout.topic_length_at();
+    let len = match version {
+        Version::V1 => i64::from(u8_at(record, at).cast_signed()),
+        Version::V2 => i64::from(i16_at(record, at)),
+    };
+    layout.topic_len = part(record, "topic", at, version.topic_length_size(), len)? as u16;
+
+    let at = layout.properties_length_at();
+    let len = i64::from(i16_at(record, at));
+    layout.properties_len = part(record, "properties", at, PROPERTIES_LENGTH_SIZE, len)? as u16;
+
+    if layout.size() != record.len() {
+        let reason = format!(
+            "a record of {} bytes, but its parts add up to {}",
+            record.len(),
+            layout.size()
+        );
+        return Err(Malformed::new(TOTAL_SIZE_AT, reason));
+    }
+    Ok(layout)
+}
+
+/// The length of one variable part, whose length field stands at `at`.
+fn part(record: &[u8], name: &str, at: usize, field: usize, len: i64) -> Result<usize, Malformed> {
+    let left = record.len() as i64 - (at + field) as i64;
+    if left < 0 || len > left {
+        let reason = format!("{name} of {len} bytes, but only {} of the record are left", left.max(0));
+        return Err(Malformed::new(at, reason));
+    }
+    usize::try_from(len).map_err(|_| Malformed::new(at, format!("{name} length {len} is negative")))
+}
+
+fn check_body(view: &MessageView<'_>) -> Result<(), Malformed> {
+    let (stored, found) = (view.body_crc(), crc31(view.body()));
+    if view.body().is_empty() || stored == found {
+        return Ok(());
+    }
+    Err(Malformed::new(
+        BODY_CRC_AT,
+        format!("body CRC {found:#010x}, stored {stored:#010x}"),
+    ))
+}
+
+fn check_whole(view: &MessageView<'_>) -> Result<(), Malformed> {
+    let record = view.bytes();
+    let Some((_, stored)) = split_crc_property(view.properties().bytes()) else {
+        return Ok(());
+    };
+    let at = record.len() - CRC_PROPERTY_SIZE;
+    let found = crc_property(record.get(..at).unwrap_or_default());
+    if *stored == found {
+        return Ok(());
+    }
+    let (stored, found) = (stored.escape_ascii(), found.escape_ascii());
+    Err(Malformed::new(
+        at,
+        format!("the record's CRC property is {found}, stored {stored}"),
+    ))
+}
+
+/// The eight bytes of a BLANK that takes the `remaining` bytes of a file.
+pub fn encode_blank(remaining: u32) -> [u8; BLANK_SIZE] {
+    let mut out = [0; BLANK_SIZE];
+    put_i32(&mut out, TOTAL_SIZE_AT, remaining.cast_signed());
+    put_i32(&mut out, MAGIC_AT, BLANK_MAGIC);
+    out
+}
+
+/// Whether a record (or a whole batch) still goes into a file with `remaining` bytes: a BLANK must fit behind it.
+pub fn fits(record_len: u64, remaining: u64) -> bool {
+    record_len.checked_add(BLANK_SIZE as u64).is_some_and(|end| end <= remaining)
+}

@@ -1,0 +1,33 @@
+use super::malformed::Malformed;
+use super::record_layout::Version;
+
+/// A V1 record counts its topic in a signed byte.
+const MAX_V1_TOPIC_SIZE: usize = 127;
+/// What a broker lets through in a V2 record, and what a directory name can hold.
+const MAX_V2_TOPIC_SIZE: usize = 255;
+
+/// Whether a topic may be written: 1 to 127 bytes of UTF-8 (V2: 255) that are a directory name, for each topic becomes one. A
+/// broker's stricter set of characters is not asked for.
+pub fn validate_topic(topic: &str, version: Version) -> Result<(), Malformed> {
+    let max = match version {
+        Version::V1 => MAX_V1_TOPIC_SIZE,
+        Version::V2 => MAX_V2_TOPIC_SIZE,
+    };
+    if topic.is_empty() || topic.len() > max {
+        let reason = format!("a topic of {} bytes; write 1 to {max}", topic.len());
+        return Err(Malformed::new(0, reason));
+    }
+    if matches!(topic, "." | "..") {
+        return Err(Malformed::new(
+            0,
+            format!("{topic:?} is no topic: it names a directory of its own"),
+        ));
+    }
+    match topic.char_indices().find(|(_, c)| *c == '/' || c.is_control()) {
+        Some((at, c)) => Err(Malformed::new(
+            at,
+            format!("{c:?} in topic {topic:?}: no slash and no control character fits"),
+        )),
+        None => Ok(()),
+    }
+}

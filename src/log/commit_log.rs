@@ -1,0 +1,243 @@
+//! The commit log: all messages of all topics, in arrival order, in segments of equal size named by their first byte's offset.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::{Check, MessageView, Record, RecordLayout, read_record};
+use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuffer};
+
+/// One message of the log: its record's bytes and where its parts lie in them.
+#[derive(Debug, Clone)]
+pub struct StoredMessage {
+    buffer: Arc<SelectedBuffer>,
+    layout: RecordLayout,
+    file: Arc<MappedFile>,
+    /// Where the record starts in that file.
+    position: usize,
+}
+
+impl StoredMessage {
+    /// The fields.
+    pub fn view(&self) -> MessageView<'_> {
+        MessageView::from_layout(self.buffer.bytes(), self.layout)
+    }
+
+    /// Whether the bytes are those of the file's mapping (a sealed segment) and not a copy.
+    pub fn is_mapped(&self) -> bool {
+        self.buffer.is_mapped()
+    }
+
+    /// Whether the bytes are still the file's: a device error or a truncation under a mapping reads as zeros from then on.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] with the segment and the record's position in it.
+    pub fn intact(&self) -> Result<()> {
+        if self.buffer.intact() {
+            return Ok(());
+        }
+        Err(faulted(&self.file, self.position))
+    }
+}
+
+fn faulted(file: &MappedFile, position: usize) -> Error {
+    Error::Corrupt {
+        path: file.path().to_owned(),
+        offset: position as u64,
+        reason: "the device failed to read this page, or the file was shortened while it was open; check the disk and reopen"
+            .to_owned(),
+    }
+}
+
+/// What stands at one offset of the log.
+#[derive(Debug)]
+pub enum LogRecord {
+    /// A whole record that names this very offset as its own.
+    Message(StoredMessage),
+    /// The filler at a segment's end; the log goes on at `next`.
+    Blank {
+        /// Start of the next segment.
+        next: i64,
+    },
+    /// Nothing was written here: the log ends.
+    End,
+    /// No segment holds this offset.
+    Missing,
+    /// Bytes that are no record: where and why.
+    Corrupt(Error),
+}
+
+/// The segments of a commit log as they lie on disk; where the log ends in them is the recovery plan's to say.
+#[derive(Debug)]
+pub struct LogFiles {
+    files: MappedFileQueue,
+}
+
+impl LogFiles {
+    /// Lists the segments in `dir`; nothing is mapped yet.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a segment of the wrong length or at the wrong offset, [`Error::Io`].
+    pub fn load(env: Arc<dyn Env>, dir: &Path, segment_size: Option<u64>) -> Result<Self> {
+        Ok(Self {
+            files: MappedFileQueue::load(env, dir, segment_size, Arc::new(MappingPool::new(usize::MAX)))?,
+        })
+    }
+
+    /// Bytes of a segment; 0 while there is none.
+    pub fn segment_size(&self) -> u64 {
+        self.files.file_size()
+    }
+
+    /// Start of the first segment: the smallest physical offset. 0 for an empty log.
+    pub fn first_offset(&self) -> i64 {
+        self.files.first_offset().unwrap_or(0) as i64
+    }
+
+    /// End of the last segment; the log itself ends at or before it.
+    pub fn files_end(&self) -> i64 {
+        self.files.end_offset().unwrap_or(0) as i64
+    }
+
+    /// Starts of the segments, ascending.
+    pub fn starts(&self) -> impl DoubleEndedIterator<Item = i64> + use<> {
+        self.files.starts().into_iter().map(|start| start as i64)
+    }
+
+    /// Start of the first segment after `offset`.
+    pub fn next_start(&self, offset: i64) -> Option<i64> {
+        self.starts().find(|start| *start > offset)
+    }
+
+    /// Reads what stands at `offset`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the segment cannot be mapped. What is wrong with the bytes is [`LogRecord::Corrupt`].
+    pub fn read(&self, offset: i64, check: Check) -> Result<LogRecord> {
+        let Some((file, position)) = self.locate(offset)? else {
+            return Ok(LogRecord::Missing);
+        };
+        let remaining = file.len() as usize - position;
+        let mut head = [0; 8];
+        if remaining < 8 || !file.read(position, &mut head) {
+            return Ok(LogRecord::End);
+        }
+        // The record's own length says how much to select; until it has been held against the segment it is only a claim.
+        let total = head.first_chunk().map_or(0, |total| u32::from_be_bytes(*total) as usize);
+        let range = position..position + total.clamp(8, remaining);
+        let Some(mut buffer) = file.select(range.clone()) else {
+            return Ok(LogRecord::Missing);
+        };
+        // A sealed segment never changes and is used in place; the last one may be cut by its owner, so a message there is copied.
+        if file.end() as i64 == self.files_end() && matches!(read_record(buffer.bytes(), Check::Structure), Record::Message(_)) {
+            let Some(copy) = file.copy(range) else {
+                return Ok(LogRecord::Missing);
+            };
+            buffer = copy;
+        }
+        let corrupt = |at: usize, reason: String| {
+            LogRecord::Corrupt(Error::Corrupt {
+                path: file.path().to_owned(),
+                offset: (position + at) as u64,
+                reason,
+            })
+        };
+        Ok(match read_record(buffer.bytes(), check) {
+            _ if !buffer.intact() => LogRecord::Corrupt(faulted(&file, position)),
+            Record::Message(view) if view.physical_offset() != offset => corrupt(
+                0,
+                format!(
+                    "the record names {} as its physical offset, not {offset}: stale bytes, no message",
+                    view.physical_offset()
+                ),
+            ),
+            Record::Message(view) => {
+                let layout = view.layout();
+                LogRecord::Message(StoredMessage {
+                    buffer: Arc::new(buffer),
+                    layout,
+                    file: file.clone(),
+                    position,
+                })
+            }
+            Record::Blank { size } if size as usize == remaining => LogRecord::Blank { next: file.end() as i64 },
+            Record::Blank { size } => corrupt(
+                0,
+                format!("an end-of-segment filler of {size} bytes where {remaining} remain"),
+            ),
+            Record::End => LogRecord::End,
+            Record::Corrupt(malformed) => corrupt(malformed.at, malformed.reason.into_owned()),
+        })
+    }
+
+    /// Every whole record from `from` up to `until`, in order; stops at the first thing that is no record.
+    pub fn scan(&self, from: i64, until: i64, check: Check) -> LogScan<'_> {
+        LogScan {
+            log: self,
+            at: from,
+            until,
+            check,
+            stopped_by: None,
+        }
+    }
+
+    fn locate(&self, offset: i64) -> Result<Option<(Arc<MappedFile>, usize)>> {
+        let Ok(offset) = u64::try_from(offset) else { return Ok(None) };
+        let file = self.files.find(offset)?;
+        Ok(file.map(|file| {
+            let position = (offset - file.start()) as usize;
+            (file, position)
+        }))
+    }
+}
+
+/// An iterator over whole records; see [`LogFiles::scan`].
+#[derive(Debug)]
+pub struct LogScan<'a> {
+    log: &'a LogFiles,
+    at: i64,
+    until: i64,
+    check: Check,
+    stopped_by: Option<LogRecord>,
+}
+
+impl LogScan<'_> {
+    /// Where the next record is expected: the end of the last one, or the start of the segment behind a filler.
+    pub fn position(&self) -> i64 {
+        self.at
+    }
+
+    /// What ended the scan; `None` while it runs and when it reached its bound.
+    pub fn stopped_by(&self) -> Option<&LogRecord> {
+        self.stopped_by.as_ref()
+    }
+
+    fn stop(&mut self, by: LogRecord) -> Option<Result<StoredMessage>> {
+        self.stopped_by = Some(by);
+        None
+    }
+}
+
+impl Iterator for LogScan<'_> {
+    type Item = Result<StoredMessage>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.at < self.until && self.stopped_by.is_none() {
+            match self.log.read(self.at, self.check) {
+                Err(error) => {
+                    self.stopped_by = Some(LogRecord::Missing);
+                    return Some(Err(error));
+                }
+                Ok(LogRecord::Message(message)) => {
+                    self.at += i64::from(message.view().size());
+                    return Some(Ok(message));
+                }
+                // A filler with no segment behind it is not part of the log: the next append starts on top of it.
+                Ok(LogRecord::Blank { next }) if next < self.log.files_end() => self.at = next,
+                Ok(LogRecord::Blank { .. }) => return self.stop(LogRecord::End),
+                Ok(other) => return self.stop(other),
+            }
+        }
+        None
+    }
+}

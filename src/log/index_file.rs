@@ -1,0 +1,169 @@
+//! One index file: a hash table from message keys to physical offsets, chained newest first.
+//!
+//! | at | what |
+//! |-|-|
+//! | 0 | header, 40 bytes |
+//! | 40 | one 4-byte slot per hash value modulo the number of slots: number of the newest item of its chain, 0 = none |
+//! | 40 + 4 slots | items of 20 bytes, numbered from 0; item 0 is never used |
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use crate::error::{Error, Result};
+use crate::format::{GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, detect_index_geometry};
+use crate::storage::{Access, Env, MappedFile};
+
+/// An index file on disk.
+#[derive(Debug)]
+pub struct IndexFile {
+    env: Arc<dyn Env>,
+    path: PathBuf,
+    len: u64,
+    header: IndexHeader,
+    mapped: OnceLock<Arc<MappedFile>>,
+}
+
+impl IndexFile {
+    /// Reads the header of the file at `path`.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn open(env: Arc<dyn Env>, path: PathBuf, len: u64) -> Result<Self> {
+        let file = env
+            .open(&path, Access::Read)
+            .map_err(|error| Error::io("open", &path, error))?;
+        let mut bytes = [0; INDEX_HEADER_SIZE];
+        let read = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", &path, error))?;
+        let header = if read == INDEX_HEADER_SIZE {
+            IndexHeader::decode(&bytes)
+        } else {
+            IndexHeader::rolled_from(None)
+        };
+        Ok(Self {
+            env,
+            path,
+            len,
+            header,
+            mapped: OnceLock::new(),
+        })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The header as it was when the store was opened.
+    pub fn header(&self) -> &IndexHeader {
+        &self.header
+    }
+
+    /// Whether it holds no item.
+    pub fn is_empty(&self) -> bool {
+        self.header.index_count <= 1
+    }
+
+    /// The geometry that the file's own bytes admit.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn guess_geometry(&self) -> Result<GeometryGuess> {
+        let mapped = self.mapped()?;
+        Ok(mapped
+            .bytes(0..mapped.len() as usize)
+            .map_or(GeometryGuess::None, detect_index_geometry))
+    }
+
+    /// Physical offsets of the items whose key has this hash, newest first; stops at the first link that cannot be right.
+    /// The second value tells whether the chain was whole.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn offsets(&self, geometry: IndexGeometry, key_hash: i32) -> Result<(Vec<i64>, bool)> {
+        let mapped = self.mapped()?;
+        let mut found = Vec::new();
+        let slot = key_hash as u32 % geometry.slots.max(1);
+        let mut number = slot_value(&mapped, geometry, slot).unwrap_or(0);
+        let mut bound = i32::MAX;
+        while number != 0 {
+            // Links lead to older items, so they must fall: a cycle or a stray link ends the walk.
+            let item = if number > 0 && number < bound {
+                item(&mapped, geometry, number)
+            } else {
+                None
+            };
+            let Some(item) = item else { return Ok((found, false)) };
+            if item.key_hash == key_hash && number < self.header.index_count {
+                found.push(item.physical_offset);
+            }
+            bound = number;
+            number = item.previous;
+        }
+        Ok((found, true))
+    }
+
+    /// Whether every item can be reached from its slot, as after a crash that lost no page of this file.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn is_whole(&self, geometry: IndexGeometry) -> Result<bool> {
+        let mapped = self.mapped()?;
+        let count = self.header.index_count;
+        if geometry.file_len() > self.len || count as u32 > geometry.items {
+            return Ok(false);
+        }
+        let mut newest = vec![0_i32; geometry.slots as usize];
+        for number in 1..count {
+            let Some(item) = item(&mapped, geometry, number) else {
+                return Ok(false);
+            };
+            let slot = item.key_hash as u32 % geometry.slots.max(1);
+            let Some(newest) = newest.get_mut(slot as usize) else {
+                return Ok(false);
+            };
+            if item.key_hash < 0 || item.previous != *newest {
+                return Ok(false);
+            }
+            *newest = number;
+        }
+        for (slot, newest) in newest.iter().enumerate() {
+            let mut head = slot_value(&mapped, geometry, slot as u32).unwrap_or(0);
+            // A live broker may have put newer items in front since the header was read.
+            while head >= count {
+                head = item(&mapped, geometry, head).map_or(0, |item| item.previous.min(head - 1));
+            }
+            if head != *newest {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn mapped(&self) -> Result<Arc<MappedFile>> {
+        if let Some(mapped) = self.mapped.get() {
+            return Ok(mapped.clone());
+        }
+        let mapped = MappedFile::open(self.env.as_ref(), self.path.clone(), 0, self.len)?;
+        Ok(self.mapped.get_or_init(|| mapped).clone())
+    }
+}
+
+fn slot_value(mapped: &MappedFile, geometry: IndexGeometry, slot: u32) -> Option<i32> {
+    let mut bytes = [0; 4];
+    mapped
+        .read(geometry.slot_position(slot) as usize, &mut bytes)
+        .then(|| i32::from_be_bytes(bytes))
+}
+
+fn item(mapped: &MappedFile, geometry: IndexGeometry, number: i32) -> Option<IndexItem> {
+    let mut bytes = [0; ITEM_SIZE];
+    let number = u32::try_from(number).ok().filter(|number| *number < geometry.items)?;
+    mapped
+        .read(geometry.item_position(number) as usize, &mut bytes)
+        .then(|| IndexItem::decode(&bytes))
+}

@@ -1,0 +1,248 @@
+//! Reading by queue offset as a broker does: the same statuses, next offsets and bounds. Source: docs/FORMAT.md, "getMessage".
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::error::Error;
+use crate::error::Result;
+use crate::format::{Check, CqUnit, SCHEDULE_TOPIC, java_hash};
+use crate::log::{ConsumeQueue, LogRecord, StoredMessage};
+use crate::read::message_reader::MessageReader;
+
+/// What a `get` asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GetRequest {
+    /// The topic.
+    pub topic: String,
+    /// The queue of that topic.
+    pub queue_id: i32,
+    /// Queue offset to start at.
+    pub offset: i64,
+    /// Most messages to return.
+    pub max_messages: usize,
+    /// Which tags are wanted.
+    pub tags: TagFilter,
+    /// Whether the broker's bounds hold: one queue file, 16,000 bytes of entries, and its bytes and counts an answer.
+    pub bounded: bool,
+}
+
+/// Tags that a reader wants: all, or some by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TagFilter {
+    /// Name and hash; empty = every message.
+    wanted: Vec<(String, i32)>,
+}
+
+impl TagFilter {
+    /// Parses `"a || b"`; `"*"` and the empty text want every message.
+    pub fn parse(expression: &str) -> Self {
+        let names = expression.split("||").map(str::trim).filter(|name| !name.is_empty());
+        let wanted: Vec<_> = names.map(|name| (name.to_owned(), java_hash(name))).collect();
+        if wanted.iter().any(|(name, _)| name == "*") {
+            Self::default()
+        } else {
+            Self { wanted }
+        }
+    }
+
+    /// By the queue entry alone: `false` only if the message cannot match.
+    fn may_match(&self, topic: &str, unit: &CqUnit) -> bool {
+        // A delayed message's entry holds its delivery time, and an entry with an extension an address: neither is a hash.
+        self.wanted.is_empty()
+            || topic == SCHEDULE_TOPIC
+            || unit.ext_address().is_some()
+            || self.wanted.iter().any(|(_, hash)| *hash == unit.tags_code as i32)
+    }
+
+    /// By the name itself: two tags can share a hash.
+    fn matches(&self, tags: Option<&Cow<'_, str>>) -> bool {
+        self.wanted.is_empty() || tags.is_some_and(|tags| self.wanted.iter().any(|(name, _)| name == tags.as_ref()))
+    }
+}
+
+/// How a `get` ended; the names are `RocketMQ`'s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GetMessageStatus {
+    /// At least one message is returned.
+    Found,
+    /// Entries were examined and none passed the filters.
+    NoMatchedMessage,
+    /// The log no longer holds the messages that were examined.
+    MessageWasRemoving,
+    /// The offset lies in the queue but its entries cannot be read.
+    OffsetFoundNull,
+    /// The offset lies past the next message's.
+    OffsetOverflowBadly,
+    /// The offset is the next message's: nothing is there yet.
+    OffsetOverflowOne,
+    /// The offset lies in front of the first message.
+    OffsetTooSmall,
+    /// The queue is empty or absent.
+    NoMessageInQueue,
+}
+
+impl GetMessageStatus {
+    /// `RocketMQ`'s name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Found => "FOUND",
+            Self::NoMatchedMessage => "NO_MATCHED_MESSAGE",
+            Self::MessageWasRemoving => "MESSAGE_WAS_REMOVING",
+            Self::OffsetFoundNull => "OFFSET_FOUND_NULL",
+            Self::OffsetOverflowBadly => "OFFSET_OVERFLOW_BADLY",
+            Self::OffsetOverflowOne => "OFFSET_OVERFLOW_ONE",
+            Self::OffsetTooSmall => "OFFSET_TOO_SMALL",
+            Self::NoMessageInQueue => "NO_MESSAGE_IN_QUEUE",
+        }
+    }
+}
+
+/// The answer to a `get`.
+#[derive(Debug, Clone)]
+pub struct GetResult {
+    /// How it ended.
+    pub status: GetMessageStatus,
+    /// Queue offset to ask for next.
+    pub next_begin_offset: i64,
+    /// The queue's first offset.
+    pub min_offset: i64,
+    /// The queue's next offset.
+    pub max_offset: i64,
+    /// The messages, in queue order.
+    pub messages: Vec<StoredMessage>,
+    /// Whether the last entry examined lies further behind the log's end than memory is thought to reach.
+    pub suggest_pulling_from_slave: bool,
+}
+
+impl MessageReader {
+    /// Reads messages from a queue offset on. `accept` sees every message that passed the tag filter and may refuse it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], [`Error::Corrupt`], [`Error::Io`], and what `accept` raises.
+    pub fn get<E: From<Error>>(
+        &self,
+        request: &GetRequest,
+        mut accept: impl FnMut(&StoredMessage) -> Result<bool, E>,
+    ) -> Result<GetResult, E> {
+        let queue = self.queue(&request.topic, request.queue_id)?;
+        let (min, max) = queue.map_or((0, 0), |queue| (queue.min_offset(), queue.max_offset()));
+        let offset = request.offset;
+        let mut result = GetResult {
+            status: GetMessageStatus::NoMessageInQueue,
+            next_begin_offset: 0,
+            min_offset: min,
+            max_offset: max,
+            messages: Vec::new(),
+            suggest_pulling_from_slave: false,
+        };
+        let mut end = |status, next_begin_offset| {
+            result.status = status;
+            result.next_begin_offset = next_begin_offset;
+        };
+        match queue {
+            None => {}
+            Some(_) if max == 0 => {}
+            Some(_) if offset < min => end(GetMessageStatus::OffsetTooSmall, min),
+            Some(_) if offset == max => end(GetMessageStatus::OffsetOverflowOne, offset),
+            Some(_) if offset > max => end(GetMessageStatus::OffsetOverflowBadly, max),
+            Some(queue) if !queue.is_readable(offset)? => end(GetMessageStatus::OffsetFoundNull, queue.next_file_start(offset)),
+            Some(queue) => self.collect(request, queue, &mut result, &mut accept)?,
+        }
+        Ok(result)
+    }
+
+    fn collect<E: From<Error>>(
+        &self,
+        request: &GetRequest,
+        queue: &ConsumeQueue,
+        result: &mut GetResult,
+        accept: &mut impl FnMut(&StoredMessage) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        let range = self.examined(request, queue);
+        let log_end = self.physical_bounds().end;
+        let window = self.memory_window();
+        let mut bytes = 0;
+        let mut removed_until = i64::MIN;
+        let mut furthest = 0;
+        result.status = GetMessageStatus::NoMatchedMessage;
+        result.next_begin_offset = range.end;
+        for offset in range {
+            // An entry that names no message (the filler in front of a late queue) is passed over like a removed one.
+            let unit = queue.unit(offset)?.unwrap_or(CqUnit::PRE_BLANK);
+            furthest = unit.physical_offset;
+            if unit.physical_offset < removed_until {
+                continue;
+            }
+            let cached = log_end.saturating_sub(unit.physical_offset) <= window;
+            if self.is_full(request, result.messages.len(), bytes, unit.size, cached) {
+                result.next_begin_offset = offset;
+                break;
+            }
+            if !request.tags.may_match(&request.topic, &unit) {
+                continue;
+            }
+            let Some(message) = self.record_of(&unit)? else {
+                if result.messages.is_empty() {
+                    result.status = GetMessageStatus::MessageWasRemoving;
+                }
+                removed_until = self.log().next_start(unit.physical_offset).unwrap_or(i64::MIN);
+                continue;
+            };
+            if request.tags.matches(message.view().tags().as_ref()) && accept(&message)? {
+                bytes += u64::from(message.view().size());
+                result.messages.push(message);
+                result.status = GetMessageStatus::Found;
+                removed_until = i64::MIN;
+            }
+        }
+        result.suggest_pulling_from_slave = log_end.saturating_sub(furthest) > window;
+        Ok(())
+    }
+
+    /// The queue offsets that this request may look at.
+    fn examined(&self, request: &GetRequest, queue: &ConsumeQueue) -> Range<i64> {
+        let end = if request.bounded {
+            let bytes = self
+                .config()
+                .max_filter_message_size
+                .max(request.max_messages.saturating_mul(20));
+            let entries = i64::try_from(bytes / 20).unwrap_or(i64::MAX);
+            request
+                .offset
+                .saturating_add(entries)
+                .min(queue.next_file_start(request.offset))
+        } else {
+            i64::MAX
+        };
+        request.offset..end.min(queue.max_offset())
+    }
+
+    fn is_full(&self, request: &GetRequest, count: usize, bytes: u64, size: i32, cached: bool) -> bool {
+        let config = self.config();
+        let (max_bytes, max_count) = if cached {
+            (
+                config.max_transfer_bytes_on_message_in_memory,
+                config.max_transfer_count_on_message_in_memory,
+            )
+        } else {
+            (
+                config.max_transfer_bytes_on_message_in_disk,
+                config.max_transfer_count_on_message_in_disk,
+            )
+        };
+        let over = bytes + u64::from(size.unsigned_abs()) > max_bytes || count >= max_count;
+        count > 0 && (count >= request.max_messages || (request.bounded && over))
+    }
+
+    /// The record that an entry points at; `None` if the log no longer holds it.
+    fn record_of(&self, unit: &CqUnit) -> Result<Option<StoredMessage>> {
+        if unit.is_pre_blank() || !self.physical_bounds().contains(&unit.physical_offset) {
+            return Ok(None);
+        }
+        match self.log().read(unit.physical_offset, Check::Body)? {
+            LogRecord::Message(message) => Ok(Some(message)),
+            LogRecord::Corrupt(error) => Err(error),
+            LogRecord::Blank { .. } | LogRecord::End | LogRecord::Missing => Ok(None),
+        }
+    }
+}

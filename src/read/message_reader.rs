@@ -1,0 +1,352 @@
+//! A store opened for reading.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::config::StoreConfig;
+use crate::engine::{RecoveryReport, plan};
+use crate::error::{Error, Result};
+use crate::format::{Check, IndexGeometry, MessageId, parse_segment_name};
+use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, load_checkpoint};
+use crate::storage::{EntryKind, Env, install_guard};
+
+/// Where a message lies in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Its record's first byte.
+    pub physical_offset: i64,
+    /// Its record's bytes.
+    pub store_size: i32,
+}
+
+/// Which end of the messages with one store time is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The first message stored at or after the time (`RocketMQ`'s LOWER).
+    Left,
+    /// The first message stored after the time.
+    Right,
+}
+
+/// A store opened read-only: a snapshot of what its directory held, whoever writes to it. Changes no byte and takes no lock.
+#[derive(Debug)]
+pub struct MessageReader {
+    path: PathBuf,
+    config: StoreConfig,
+    log: LogFiles,
+    queues: ConsumeQueueStore,
+    index: IndexService,
+    report: RecoveryReport,
+    physical_memory: u64,
+}
+
+impl MessageReader {
+    /// Opens the store in the directory `path`; a store that was not closed is recovered in memory.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`], [`Error::Invalid`] for an option, [`Error::Corrupt`] for files that cannot belong together,
+    /// [`Error::Io`].
+    pub fn open(env: &Arc<dyn Env>, path: &Path, config: StoreConfig) -> Result<Self> {
+        config.validate()?;
+        if config.sigbus_guard {
+            install_guard().map_err(|error| Error::io("install the SIGBUS guard for", path, error))?;
+        }
+        expect_store(env.as_ref(), path)?;
+        let clean_exit = !exists(env.as_ref(), path, "abort")?;
+        let checkpoint = load_checkpoint(env.as_ref(), &path.join("checkpoint"))?;
+        let log = LogFiles::load(env.clone(), &path.join("commitlog"), config.mapped_file_size_commit_log)?;
+        let mut queues = ConsumeQueueStore::load(env.clone(), path, config.mapped_file_size_consume_queue)?;
+        let plan = plan(&log, &queues, &checkpoint, clean_exit, &config)?;
+        let mut report = RecoveryReport {
+            clean_exit,
+            scan_start: plan.scan_start,
+            log_end: plan.log_end,
+            stop_reason: plan.stop_reason,
+            undispatched: plan.undispatched.values().map(|queue| queue.len() as u64).sum(),
+            queue_entries_ahead: 0,
+        };
+        for queue in queues.file_queues_mut() {
+            report.queue_entries_ahead += queue.cut(plan.log_end)?;
+        }
+        for ((topic, queue_id), tail) in plan.undispatched {
+            if let Some(queue) = queues.queue_for_tail(&topic, queue_id)? {
+                queue.extend(tail);
+            }
+        }
+        for queue in queues.file_queues_mut() {
+            queue.correct_min_offset(log.first_offset())?;
+        }
+        let safe_until = if clean_exit {
+            i64::MAX
+        } else {
+            checkpoint.index_msg_timestamp
+        };
+        let index = IndexService::load(env, &path.join("index"), given_index_geometry(&config), safe_until)?;
+        let physical_memory = env.physical_memory();
+        Ok(Self {
+            path: path.to_owned(),
+            config,
+            log,
+            queues,
+            index,
+            report,
+            physical_memory,
+        })
+    }
+
+    /// The store directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The options it was opened with.
+    pub fn config(&self) -> &StoreConfig {
+        &self.config
+    }
+
+    /// What opening found.
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.report
+    }
+
+    /// Physical offsets from the first segment's start to the log's end.
+    pub fn physical_bounds(&self) -> Range<i64> {
+        self.log.first_offset()..self.report.log_end
+    }
+
+    /// Names of the topics that have queues, ascending. Where the queues are a `RocksDB` database, the log is walked for them.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn topics(&self) -> Result<Vec<String>> {
+        if self.queues.rocksdb().is_none() {
+            return Ok(self.queues.topics().map(|(topic, _)| topic.to_owned()).collect());
+        }
+        let mut topics = std::collections::BTreeSet::new();
+        self.walk(self.physical_bounds(), |message| {
+            let topic = message.view().topic();
+            if !topics.contains(topic.as_ref()) {
+                topics.insert(topic.into_owned());
+            }
+        })?;
+        Ok(topics.into_iter().collect())
+    }
+
+    /// Ids of the topic's queues, ascending; empty for an unknown topic.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the queues are a `RocksDB` database or the topic's is a batch consume queue.
+    pub fn queue_ids(&self, topic: &str) -> Result<Vec<i32>> {
+        Ok(self
+            .queues
+            .queues(topic)?
+            .map(|queues| queues.keys().copied().collect())
+            .unwrap_or_default())
+    }
+
+    /// Queue offsets from the first message to the next one's; `0..0` for an absent queue.
+    ///
+    /// # Errors
+    /// As [`MessageReader::queue_ids`].
+    pub fn queue_bounds(&self, topic: &str, queue_id: i32) -> Result<Range<i64>> {
+        let queue = self.queues.queue(topic, queue_id)?;
+        Ok(queue.map_or(0..0, |queue| queue.min_offset()..queue.max_offset()))
+    }
+
+    /// Where the message with this queue offset lies; `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`MessageReader::queue_ids`], and [`Error::Io`].
+    pub fn position(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<Position>> {
+        let Some(queue) = self.queues.queue(topic, queue_id)? else {
+            return Ok(None);
+        };
+        if !(queue.min_offset()..queue.max_offset()).contains(&queue_offset) {
+            return Ok(None);
+        }
+        let unit = queue.unit(queue_offset)?;
+        Ok(unit.map(|unit| Position {
+            physical_offset: unit.physical_offset,
+            store_size: unit.size,
+        }))
+    }
+
+    /// The message with this queue offset.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] outside the queue or when the log no longer holds it, [`Error::Corrupt`], [`Error::Io`].
+    pub fn message_in_queue(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<StoredMessage> {
+        let Some(position) = self.position(topic, queue_id, queue_offset)? else {
+            let Range { start, end } = self.queue_bounds(topic, queue_id)?;
+            return Err(Error::NotFound {
+                what: format!(
+                    "{topic}/{queue_id} holds no message at queue offset {queue_offset}: it spans {start} to {end} (exclusive)"
+                ),
+            });
+        };
+        self.message_at(position.physical_offset)
+    }
+
+    /// The message whose record starts at this physical offset. Its body is checked against its CRC.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] outside the log and inside a filler, [`Error::Corrupt`] where no record starts, [`Error::Io`].
+    pub fn message_at(&self, physical_offset: i64) -> Result<StoredMessage> {
+        let bounds = self.physical_bounds();
+        if bounds.contains(&physical_offset) {
+            match self.log.read(physical_offset, Check::Body)? {
+                LogRecord::Message(message) => return Ok(message),
+                LogRecord::Corrupt(error) => return Err(error),
+                LogRecord::Blank { .. } | LogRecord::End | LogRecord::Missing => {}
+            }
+        }
+        Err(Error::NotFound {
+            what: format!(
+                "no message starts at physical offset {physical_offset}: the log spans {} to {} (exclusive)",
+                bounds.start, bounds.end
+            ),
+        })
+    }
+
+    /// The message with this id: an offset id (32 or 56 hex digits) if a record starts where it points, whatever its host; else
+    /// the first stored one with this unique key, over every topic that has queues.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Corrupt`], [`Error::Io`].
+    pub fn message(&self, id: &str) -> Result<StoredMessage> {
+        if let Ok(offset_id) = id.parse::<MessageId>()
+            && let Ok(message) = self.message_at(offset_id.physical_offset)
+        {
+            return Ok(message);
+        }
+        self.message_by_unique_key(id)?.ok_or_else(|| Error::NotFound {
+            what: format!("no record starts where {id:?} points, and no message of any topic has it as its unique key"),
+        })
+    }
+
+    /// Queue offset of the first message stored at or after (`Side::Left`) or after (`Side::Right`) a time in ms; the queue's max
+    /// offset if there is none. Source: docs/FORMAT.md, "Lookup by time".
+    ///
+    /// # Errors
+    /// As [`MessageReader::queue_ids`], and [`Error::Corrupt`], [`Error::Io`].
+    pub fn offset_at(&self, topic: &str, queue_id: i32, time_ms: i64, side: Side) -> Result<i64> {
+        let Range {
+            start: mut low,
+            end: mut high,
+        } = self.queue_bounds(topic, queue_id)?;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let earlier = match self.message_in_queue(topic, queue_id, middle) {
+                Ok(message) if side == Side::Left => message.view().store_time() < time_ms,
+                Ok(message) => message.view().store_time() <= time_ms,
+                Err(Error::NotFound { .. }) => true,
+                Err(error) => return Err(error),
+            };
+            if earlier { low = middle + 1 } else { high = middle }
+        }
+        Ok(low)
+    }
+
+    /// Hands every whole message of a stretch of the log to `visit`. Returns the first thing that could not be read, if any: after
+    /// damage or a missing segment the walk goes on at the next segment.
+    pub(super) fn walk(&self, range: Range<i64>, mut visit: impl FnMut(&StoredMessage)) -> Result<Option<Error>> {
+        let mut damage = None;
+        let mut from = range.start;
+        loop {
+            let mut scan = self.log.scan(from, range.end, Check::Structure);
+            for message in scan.by_ref() {
+                visit(&message?);
+            }
+            let at = scan.position();
+            let error = match scan.stopped_by() {
+                None => return Ok(damage),
+                Some(LogRecord::Corrupt(error)) => error.clone(),
+                Some(_) => Error::Corrupt {
+                    path: self.path.join("commitlog"),
+                    offset: at as u64,
+                    reason: format!(
+                        "no message starts at physical offset {at}: a segment is missing or its end is; copy it again"
+                    ),
+                },
+            };
+            damage.get_or_insert(error);
+            match self.log.next_start(at) {
+                Some(next) if next < range.end => from = next,
+                _ => return Ok(damage),
+            }
+        }
+    }
+
+    pub(super) fn queue(&self, topic: &str, queue_id: i32) -> Result<Option<&ConsumeQueue>> {
+        self.queues.queue(topic, queue_id)
+    }
+
+    pub(super) fn log(&self) -> &LogFiles {
+        &self.log
+    }
+
+    pub(super) fn index(&self) -> &IndexService {
+        &self.index
+    }
+
+    /// How far behind the log's end a message may lie and still count as cached.
+    pub(super) fn memory_window(&self) -> i64 {
+        let ratio = u64::from(self.config.access_message_in_memory_max_ratio);
+        i64::try_from(self.physical_memory / 100 * ratio).unwrap_or(i64::MAX)
+    }
+}
+
+fn given_index_geometry(config: &StoreConfig) -> Option<IndexGeometry> {
+    config
+        .max_hash_slot_num
+        .zip(config.max_index_num)
+        .map(|(slots, items)| IndexGeometry { slots, items })
+}
+
+fn exists(env: &dyn Env, dir: &Path, name: &str) -> Result<bool> {
+    let entries = env.list(dir).map_err(|error| Error::io("list", dir, error))?;
+    Ok(entries.iter().any(|entry| entry.name == name))
+}
+
+/// Whether `path` is a directory with a `commitlog` directory in it; otherwise the error says what it is.
+fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
+    let not_a_store = |found: String| {
+        Err(Error::NotAStore {
+            path: path.to_owned(),
+            found,
+        })
+    };
+    let entries = match env.list(path) {
+        Ok(entries) => entries,
+        Err(error) => return not_a_store(error.to_string()),
+    };
+    if entries
+        .iter()
+        .any(|entry| entry.name == "commitlog" && entry.kind == EntryKind::Directory)
+    {
+        return Ok(());
+    }
+    if entries
+        .iter()
+        .any(|entry| entry.name.to_str().and_then(parse_segment_name).is_some())
+    {
+        return not_a_store("the segments themselves: open the directory above".to_owned());
+    }
+    if entries.is_empty() {
+        return not_a_store("an empty directory".to_owned());
+    }
+    let mut names: Vec<_> = entries
+        .iter()
+        .take(8)
+        .map(|entry| entry.name.to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    let more = entries.len().saturating_sub(names.len());
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    not_a_store(format!("{}{more}", names.join(", ")))
+}

@@ -1,0 +1,97 @@
+//! Resolving many keys in one pass: each index file once, each stretch without an index once.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::error::Result;
+use crate::format::{Check, MessageView, index_key_hash, index_keys};
+use crate::log::{LogRecord, Source};
+use crate::read::message_reader::MessageReader;
+
+/// Where one message with a key lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyHit {
+    /// Its queue.
+    pub queue_id: i32,
+    /// Its offset in that queue.
+    pub queue_offset: i64,
+    /// Its record's first byte.
+    pub physical_offset: i64,
+    /// Its record's bytes.
+    pub store_size: i32,
+}
+
+impl KeyHit {
+    fn of(view: &MessageView<'_>) -> Self {
+        Self {
+            queue_id: view.queue_id(),
+            queue_offset: view.queue_offset(),
+            physical_offset: view.physical_offset(),
+            store_size: view.size() as i32,
+        }
+    }
+}
+
+/// Hits of each wanted pair, by physical offset.
+type Hits = Vec<BTreeMap<i64, KeyHit>>;
+
+impl MessageReader {
+    /// For each `(topic, key)`: every message with it, ascending by physical offset.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Corrupt`] where a part of the log that had to be looked at cannot be read, [`crate::error::Error::Io`].
+    pub fn resolve_keys(&self, wanted: &[(&str, &str)]) -> Result<Vec<Vec<KeyHit>>> {
+        let mut hits: Hits = vec![BTreeMap::new(); wanted.len()];
+        let mut by_name: HashMap<&str, HashMap<&str, Vec<usize>>> = HashMap::new();
+        for (row, (topic, key)) in wanted.iter().enumerate() {
+            by_name.entry(topic).or_default().entry(key).or_default().push(row);
+        }
+        for source in self.index().sources(self.physical_bounds())? {
+            self.resolve_from(&source, &by_name, &mut hits)?;
+        }
+        Ok(hits.into_iter().map(|hits| hits.into_values().collect()).collect())
+    }
+
+    fn resolve_from(
+        &self,
+        source: &Source<'_>,
+        by_name: &HashMap<&str, HashMap<&str, Vec<usize>>>,
+        hits: &mut Hits,
+    ) -> Result<()> {
+        let mut add = |view: &MessageView<'_>| {
+            let topic = view.topic();
+            let Some(keys) = by_name.get(topic.as_ref()) else { return };
+            for row in index_keys(view, false)
+                .iter()
+                .filter_map(|key| keys.get(key.as_str()))
+                .flatten()
+            {
+                if let Some(hits) = hits.get_mut(*row) {
+                    hits.insert(view.physical_offset(), KeyHit::of(view));
+                }
+            }
+        };
+        if let Source::Index(file, geometry, _) = source {
+            let mut whole = true;
+            for (topic, keys) in by_name {
+                for key in keys.keys() {
+                    let (offsets, chain_whole) = file.offsets(*geometry, index_key_hash(topic, key))?;
+                    whole &= chain_whole;
+                    for offset in offsets {
+                        match self.log().read(offset, Check::Structure)? {
+                            LogRecord::Message(message) => add(&message.view()),
+                            LogRecord::Corrupt(error) => return Err(error),
+                            _ => {}
+                        }
+                    }
+                }
+            }
+            if whole {
+                return Ok(());
+            }
+        }
+        match self.walk(source.range(), |message| add(&message.view()))? {
+            None => Ok(()),
+            Some(damage) => Err(damage),
+        }
+    }
+}

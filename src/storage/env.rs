@@ -1,0 +1,290 @@
+//! The seam. Everything above it meets files, directories, locks and the clock only through [`Env`] and [`File`], so that
+//! one implementation ([`RealEnv`](super::RealEnv)) can be exchanged for one that counts, fails, tears or forgets.
+//!
+//! The words of the contract:
+//! - *visible*: any process that looks sees it. Every write and directory change is visible when its call returns.
+//! - *durable*: a power cut does not take it back. Nothing is durable before the sync that names it has returned `Ok`:
+//!   bytes need [`File::sync`] (or `sync_range`, or [`Env::sync_all`]), a name in a directory needs [`Env::sync_dir`].
+//!   Unsynced bytes may become durable in any order, by the sector.
+//! - A failed sync says nothing about the bytes that it covered, and a later one that succeeds does not either: the caller
+//!   stops writing, reopens, and rewrites what was not durable.
+//! - Interrupted system calls are retried below the seam; no call returns [`io::ErrorKind::Interrupted`].
+//! - Errors are plain [`io::Error`]s: the caller adds the path and what it means for a store.
+
+use std::any::Any;
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::region::Region;
+
+/// What a file is opened or mapped for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing can be changed through it.
+    Read,
+    /// Reading and writing.
+    ReadWrite,
+}
+
+/// How a range of a file will be used. A hint: it changes no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advice {
+    /// Front to back: read far ahead.
+    Sequential,
+    /// Here and there: do not read ahead.
+    Random,
+    /// Soon: start reading it now.
+    WillNeed,
+    /// Not again: its cached pages may go.
+    DontNeed,
+}
+
+/// What a name in a directory stands for, symbolic links followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A regular file, or a link to one.
+    File,
+    /// A directory, or a link to one.
+    Directory,
+    /// Anything else: a pipe, a socket, a device, a link that leads nowhere.
+    Other,
+}
+
+/// One name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The name, without the directory.
+    pub name: OsString,
+    /// What it stands for.
+    pub kind: EntryKind,
+    /// Bytes of the file (of a link: of its target), 0 for anything but a file.
+    pub len: u64,
+}
+
+/// The ordering steps that durability rests on: each sync is called for one of them, and each can be made a no-op under
+/// test. What a power cut does to a store in which the step is missing stands beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// The store's directories are in their parents, before anything is made in them. Without: the store is gone, acks
+    /// and all.
+    StoreDirectories,
+    /// `abort` is in the store's directory, before the first append. Without: the store looks cleanly closed, recovery
+    /// skips its scan, and a torn tail is served.
+    AbortCreated,
+    /// A new segment's length and blocks, before it is renamed into the log. Without: a segment of a foreign length stands
+    /// in the log, and a broker refuses the store.
+    SegmentAllocated,
+    /// The segment's new name in `commitlog/` and the end of its old name in the store's directory, before the first ack
+    /// inside it. Without: the segment is gone with acked records in it.
+    SegmentRenamed,
+    /// The records below an offset, before `flushed` rises to it. Without: acked records are lost or torn.
+    LogRange,
+    /// Queue entries past the recovered end of the log are gone, before the log itself is cut. Without: entries point at
+    /// bytes that later records overwrite, and name the wrong messages.
+    QueuesCut,
+    /// The log past its recovered end is zeros, before a record is appended there. Without: a stale record behind the new
+    /// end looks like the next one.
+    TailZeroed,
+    /// The entries in the consume-queue files, before a checkpoint stamp that covers them. Without: recovery starts behind
+    /// entries that are lost, and their messages are never dispatched again.
+    QueueFiles,
+    /// The names of new consume-queue files in their directories, before the same stamp. Without: as `QueueFiles`, by the
+    /// whole file.
+    QueueDirectories,
+    /// An index file, before the checkpoint stamp that covers it. Without: keys are not found although the stamp says that
+    /// they are indexed.
+    IndexFile,
+    /// The name of a new index file in `index/`, before the same stamp. Without: as `IndexFile`, by the whole file.
+    IndexDirectory,
+    /// The checkpoint, after everything that it describes and before `abort` goes. Without: a clean store starts from a
+    /// stamp of long ago, or none.
+    Checkpoint,
+    /// The end of `abort`'s name, last thing of a clean close. Without: the next open recovers a store that needs none.
+    AbortRemoved,
+    /// A configuration file under its temporary name, before it is renamed. Without: the new name holds an empty file, and
+    /// the store's geometry is lost.
+    ConfigFile,
+    /// The configuration file's new name, before anything is written that relies on it. Without: files of the new geometry
+    /// stand beside the old one's record.
+    ConfigRenamed,
+}
+
+/// A held lock: dropped, or the process gone, it is released.
+#[derive(Debug)]
+pub struct Lock {
+    _held: Box<dyn Any + Send + Sync>,
+}
+
+impl Lock {
+    /// Keeps `held`, whose drop is what releases the lock.
+    pub fn new(held: impl Any + Send + Sync) -> Self {
+        Self { _held: Box::new(held) }
+    }
+}
+
+/// Files by name, directories, the store's lock, and the machine's clock and memory.
+pub trait Env: Send + Sync + Debug {
+    /// Opens an existing regular file, links followed; never creates or shortens one, and never waits for a peer.
+    ///
+    /// # Errors
+    /// `NotFound`; `InvalidInput` for anything that is no regular file; `PermissionDenied`, `ReadOnlyFilesystem` ...
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>>;
+
+    /// Makes a new, empty file and opens it for reading and writing. Its name is durable after `sync_dir` of its parent.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if anything has this name, even a link that leads nowhere.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+
+    /// Makes one new directory. Its name is durable after `sync_dir` of its parent.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `NotFound` if the parent is missing.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// What is in a directory, sorted by name. A name that goes away meanwhile is left out.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `PermissionDenied` ...
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
+
+    /// Gives a file or directory a new name, on the same file system, in one step: whoever looks sees the old or the new
+    /// one. A file that had the new name is replaced. Durable after `sync_dir` of both parents; until then a power cut
+    /// leaves either name, or (across directories) both or none.
+    ///
+    /// # Errors
+    /// As the system gives them.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Takes a file's name away; the bytes go when the last open file and mapping do. Durable after `sync_dir`.
+    ///
+    /// # Errors
+    /// `NotFound`; `IsADirectory` ...
+    fn unlink(&self, path: &Path) -> io::Result<()>;
+
+    /// On `Ok`, every name made, changed or removed in `dir` before the call is durable (not the files' bytes).
+    ///
+    /// # Errors
+    /// Any error means that nothing is known to be durable.
+    fn sync_dir(&self, dir: &Path, step: Step) -> io::Result<()>;
+
+    /// On `Ok`, everything written before the call on the file system that holds `path` is durable, names and bytes: one
+    /// call where thousands of small files would need one each. A write error that the system met before this call may
+    /// have been told to somebody else: acks never rest on it, only what can be derived again from the log.
+    ///
+    /// # Errors
+    /// Any error means that nothing is known to be durable.
+    fn sync_all(&self, path: &Path, step: Step) -> io::Result<()>;
+
+    /// Locks byte 0 of the file, which is made (empty) if it is missing, against every other holder: of this process, of
+    /// another one, and a broker. Never waits.
+    ///
+    /// # Errors
+    /// `WouldBlock` if somebody holds it; `InvalidInput` if it is no regular file.
+    fn lock(&self, path: &Path) -> io::Result<Lock>;
+
+    /// Milliseconds since 1970-01-01 UTC by the wall clock, a few milliseconds coarse. May step back.
+    fn now_ms(&self) -> i64;
+
+    /// Bytes of memory that the machine has (not what a container may use of it).
+    fn physical_memory(&self) -> u64;
+}
+
+/// An open file. Usable from many threads at once; holds one descriptor until dropped.
+#[expect(clippy::len_without_is_empty, reason = "`len` asks the system each time")]
+pub trait File: Send + Sync + Debug {
+    /// Bytes from the start to the end of the file, now.
+    ///
+    /// # Errors
+    /// As the system gives them.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Copies bytes from position `at` on and says how many: fewer than asked for means that the file ended or that the
+    /// system stopped early; 0 (of a non-empty `into`) means that there is no byte at `at`.
+    ///
+    /// # Errors
+    /// A block that cannot be read is an error here (never a signal).
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize>;
+
+    /// Writes bytes from position `at` on, growing the file if need be, and says how many were written: fewer than given is
+    /// no error (a disk that fills up does that), and the caller goes on behind them. Visible on return, not durable.
+    ///
+    /// # Errors
+    /// `StorageFull` and others: nothing is known about the bytes of this call.
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
+
+    /// On `Ok`, all bytes written before the call, by `write_at` or through a mapping, and the length, are durable.
+    ///
+    /// # Errors
+    /// Any error means that nothing is known to be durable, now or after another call.
+    fn sync(&self, step: Step) -> io::Result<()>;
+
+    /// As `sync`, for at least the bytes of `range`; an implementation may sync more.
+    ///
+    /// # Errors
+    /// As `sync`.
+    fn sync_range(&self, range: Range<u64>, step: Step) -> io::Result<()>;
+
+    /// Makes the file at least `len` bytes long with a disk block behind every byte, so that no later write into them can
+    /// find the disk full. New bytes read as zeros. Durable after `sync`.
+    ///
+    /// # Errors
+    /// `StorageFull`: the file may have grown and the disk be full of it, so the caller unlinks it. `Unsupported` where
+    /// the file system cannot reserve blocks: a sparse file is never made instead.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+
+    /// Overwrites a range inside the file with zeros, keeping its blocks. Visible on return, not durable.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the range reaches past the end; otherwise as `write_at`.
+    fn zero(&self, range: Range<u64>) -> io::Result<()>;
+
+    /// Says how a range will be used.
+    ///
+    /// # Errors
+    /// As the system gives them; ignoring one is always right.
+    fn advise(&self, range: Range<u64>, advice: Advice) -> io::Result<()>;
+
+    /// Maps the first `len` bytes, shared with every other mapping and with `read_at`/`write_at`. Outlives the `File`.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the file is shorter than `len`: a mapping never goes past the end. `OutOfMemory` if the process
+    /// has too many mappings.
+    fn map(&self, len: usize, access: Access) -> io::Result<Region>;
+}
+
+impl dyn File + '_ {
+    /// [`read_at`](File::read_at) until `into` is full or the file ends; says how many bytes were read.
+    ///
+    /// # Errors
+    /// As `read_at`.
+    pub fn read_full_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.read_at(rest, at.saturating_add(done as u64))? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        Ok(done)
+    }
+
+    /// [`write_at`](File::write_at) until all of `bytes` is written.
+    ///
+    /// # Errors
+    /// As `write_at`; `WriteZero` if the system takes no more bytes.
+    pub fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        let mut done = 0;
+        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+            match self.write_at(rest, at.saturating_add(done as u64))? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => done += written,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,345 @@
+//! The SIGBUS guard. A page of a mapping that cannot be read (the file was cut short by another process, the device failed,
+//! the disk is full under a hole) raises SIGBUS in whoever touches it, and by default that ends the process. Once
+//! [`install`]ed, the handler here maps anonymous zeros from that page to the mapping's end, notes it in the mapping's slot
+//! and lets the access go on; the reader asks the slot afterwards. Faults elsewhere go to the handler that was there before.
+//! A file that is cut inside a page shows zeros in the rest of that page without a signal: nothing can be noted there.
+//!
+//! Everything that the handler touches is a static atomic: it takes no lock, allocates nothing and cannot panic.
+
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+
+/// Mappings under guard at one time.
+const SLOT_COUNT: usize = 8192;
+
+/// One mapping. `state` counts up at each change, so that the handler can tell fields of two mappings apart: a slot that
+/// changes while it is read belongs to a mapping of another thread, never to the one that this thread is reading.
+struct Slot {
+    /// `FREE`, `CHANGING` or `USED` in the low bits, a generation above.
+    state: AtomicUsize,
+    start: AtomicUsize,
+    end: AtomicUsize,
+    writable: AtomicBool,
+    /// Bytes from the start that were never lost.
+    intact_len: AtomicUsize,
+    faults: AtomicU32,
+}
+
+const FREE: usize = 0;
+const CHANGING: usize = 1;
+const USED: usize = 2;
+const STATE_MASK: usize = 3;
+const GENERATION: usize = 4;
+
+static SLOTS: [Slot; SLOT_COUNT] = [const {
+    Slot {
+        state: AtomicUsize::new(FREE),
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        writable: AtomicBool::new(false),
+        intact_len: AtomicUsize::new(0),
+        faults: AtomicU32::new(0),
+    }
+}; SLOT_COUNT];
+
+/// Where the next search for a free slot starts.
+static NEXT_SLOT: AtomicUsize = AtomicUsize::new(0);
+
+impl Slot {
+    fn claim(&self, start: usize, len: usize, writable: bool) -> bool {
+        let state = self.state.load(Ordering::Relaxed);
+        if state & STATE_MASK != FREE
+            || self
+                .state
+                .compare_exchange(state, state | CHANGING, Ordering::Acquire, Ordering::Relaxed)
+                .is_err()
+        {
+            return false;
+        }
+        // Whoever sees one of the fields below sees a changed state after it (pairs with the fence in `range`).
+        fence(Ordering::Release);
+        self.start.store(start, Ordering::Relaxed);
+        self.end.store(start + len, Ordering::Relaxed);
+        self.writable.store(writable, Ordering::Relaxed);
+        self.intact_len.store(len, Ordering::Relaxed);
+        self.faults.store(0, Ordering::Relaxed);
+        self.state.store(state.wrapping_add(GENERATION) | USED, Ordering::Release);
+        true
+    }
+
+    fn release(&self) {
+        let state = self.state.load(Ordering::Relaxed);
+        self.state
+            .store((state & !STATE_MASK).wrapping_add(GENERATION) | FREE, Ordering::Release);
+    }
+
+    /// Start and end of the mapping, if the slot held one and the same during the call.
+    fn range(&self) -> Option<(usize, usize)> {
+        let before = self.state.load(Ordering::Acquire);
+        if before & STATE_MASK != USED {
+            return None;
+        }
+        let range = (self.start.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        (self.state.load(Ordering::Relaxed) == before).then_some(range)
+    }
+
+    /// Replaces everything from the page of `address` to the mapping's end by zeros.
+    fn replace_by_zeros(&self, address: usize, start: usize, end: usize) -> bool {
+        let page = address & !(PAGE_SIZE.load(Ordering::Relaxed).wrapping_sub(1));
+        // Before the zeros are there, so that nobody can read one and then find the slot untouched.
+        self.intact_len.fetch_min(page.saturating_sub(start), Ordering::AcqRel);
+        self.faults.fetch_add(1, Ordering::AcqRel);
+        let protection = if self.writable.load(Ordering::Relaxed) {
+            libc::PROT_READ | libc::PROT_WRITE
+        } else {
+            libc::PROT_READ
+        };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: page to end lies in a mapping that this thread is accessing through a live `Region`; only its contents
+        // change. mmap is a plain system call, allowed in a handler.
+        let mapped = unsafe {
+            libc::mmap(
+                ptr::with_exposed_provenance_mut(page),
+                end.wrapping_sub(page),
+                protection,
+                flags,
+                -1,
+                0,
+            )
+        };
+        mapped != libc::MAP_FAILED
+    }
+}
+
+/// A mapping under guard, until dropped.
+pub(super) struct Registration {
+    slot: &'static Slot,
+}
+
+impl Registration {
+    /// Puts `len` bytes from `start` on under guard.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if all slots are taken.
+    ///
+    /// # Safety
+    /// The range must be a mapping of the caller's that begins on a page and stays mapped until the registration is dropped:
+    /// a fault in it replaces its pages.
+    pub(super) unsafe fn new(start: *mut u8, len: usize, writable: bool) -> io::Result<Self> {
+        let from = NEXT_SLOT.load(Ordering::Relaxed) % SLOT_COUNT;
+        let (before, after) = SLOTS.split_at(from);
+        for (n, slot) in after.iter().chain(before).enumerate() {
+            if slot.claim(start.expose_provenance(), len, writable) {
+                NEXT_SLOT.store(from + n + 1, Ordering::Relaxed);
+                return Ok(Self { slot });
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::OutOfMemory,
+            format!("{SLOT_COUNT} files are mapped already, which is this process's limit: close some stores"),
+        ))
+    }
+
+    /// How often a page of the mapping was replaced.
+    pub(super) fn faults(&self) -> u32 {
+        self.slot.faults.load(Ordering::Acquire)
+    }
+
+    /// Bytes from the start that are the file's, for every read before this call.
+    pub(super) fn intact_len(&self) -> usize {
+        // The reads come first: neither the compiler nor the processor may move them behind the load.
+        fence(Ordering::Acquire);
+        self.slot.intact_len.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.slot.release();
+    }
+}
+
+/// A handler that was there before ours, and the one that was there when we replaced that one before.
+struct Previous {
+    action: libc::sigaction,
+    older: *const Previous,
+}
+
+/// The newest of them. Nodes are never freed: a handler may be walking them.
+static PREVIOUS: AtomicPtr<Previous> = AtomicPtr::new(ptr::null_mut());
+
+/// Threads that are inside a previous handler, one entry per call. A handler installed over ours and then replaced by ours
+/// takes ours for its own previous one and comes back here: the entry tells that it is time for the next older.
+static CHAINING: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+
+/// The last fault that was not ours: thread, address, and how often in a row.
+static LAST_THREAD: AtomicUsize = AtomicUsize::new(0);
+static LAST_ADDRESS: AtomicUsize = AtomicUsize::new(0);
+static REPEATS: AtomicUsize = AtomicUsize::new(0);
+/// A handler that was switched off but left in place returns without doing anything, and the access faults again for ever.
+const MAX_REPEATS: usize = 1000;
+
+static PAGE_SIZE: AtomicUsize = AtomicUsize::new(4096);
+
+/// Installs the guard for the whole process, or puts it back if another handler has replaced it since (Python's
+/// `faulthandler.enable()` does); that handler then gets the faults that are not ours. Call it again at each open.
+///
+/// # Errors
+/// As `sigaction` gives them.
+pub fn install() -> io::Result<()> {
+    // SAFETY: sysconf has no preconditions.
+    let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    PAGE_SIZE.store(usize::try_from(page_size).unwrap_or(4096), Ordering::Relaxed);
+
+    let current = exchange_action(None)?;
+    if current.sa_sigaction == handler_address() {
+        return Ok(());
+    }
+    // Known before ours is in place: a fault right after finds it.
+    remember(&current);
+    // SAFETY: all-zero is a valid sigaction: no handler, no flags, an empty mask.
+    let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
+    ours.sa_sigaction = handler_address();
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+    let replaced = exchange_action(Some(&ours))?;
+    if replaced.sa_sigaction != handler_address() {
+        remember(&replaced);
+    }
+    Ok(())
+}
+
+fn handler_address() -> usize {
+    on_sigbus as *const () as usize
+}
+
+/// Sets the action for SIGBUS, if one is given, and returns the one before.
+fn exchange_action(new: Option<&libc::sigaction>) -> io::Result<libc::sigaction> {
+    // SAFETY: all-zero is a valid sigaction.
+    let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
+    let new = new.map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: both point to a sigaction or are null.
+    if unsafe { libc::sigaction(libc::SIGBUS, new, &raw mut old) } == 0 {
+        Ok(old)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Makes `action` the newest previous handler, unless it is already.
+fn remember(action: &libc::sigaction) {
+    let mut newest = PREVIOUS.load(Ordering::Acquire);
+    let node = Box::into_raw(Box::new(Previous {
+        action: *action,
+        older: newest,
+    }));
+    loop {
+        // SAFETY: nodes in the list live for ever and never change.
+        let known = unsafe { newest.as_ref() }
+            .is_some_and(|n| n.action.sa_sigaction == action.sa_sigaction && n.action.sa_flags == action.sa_flags);
+        if known {
+            // SAFETY: `node` came from `Box::into_raw` above and was not published.
+            drop(unsafe { Box::from_raw(node) });
+            return;
+        }
+        match PREVIOUS.compare_exchange(newest, node, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return,
+            Err(raced) => {
+                newest = raced;
+                // SAFETY: `node` is not published yet, so nobody else reads it.
+                unsafe { (*node).older = newest };
+            }
+        }
+    }
+}
+
+extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the location is this thread's own; the interrupted code must find its value again.
+    unsafe {
+        let errno = libc::__errno_location();
+        let saved = *errno;
+        let code = (*info).si_code;
+        let address = (*info).si_addr().addr();
+        // Only these two codes come with an address: a SIGBUS that was sent has a process id there.
+        let is_fault = code == libc::BUS_ADRERR || code == libc::BUS_MCEERR_AR;
+        if !(is_fault && absorb(address)) {
+            // An errno's address names its thread, without a system call.
+            pass_on(signal, info, context, errno.addr(), address);
+        }
+        *errno = saved;
+    }
+}
+
+/// Whether the address lay in a mapping under guard and can be accessed now.
+fn absorb(address: usize) -> bool {
+    SLOTS.iter().any(|slot| {
+        slot.range()
+            .is_some_and(|(start, end)| (start..end).contains(&address) && slot.replace_by_zeros(address, start, end))
+    })
+}
+
+/// Hands a fault that is not ours to the handler before ours.
+///
+/// # Safety
+/// Only from the handler, with its arguments.
+unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void, thread: usize, address: usize) {
+    // SAFETY: the kernel gives a valid siginfo.
+    let was_sent = unsafe { (*info).si_code } <= 0;
+    let action = previous_action(thread).filter(|_| was_sent || !is_stuck(thread, address));
+    let handler = action.map_or(libc::SIG_DFL, |a| a.sa_sigaction);
+    if handler == libc::SIG_IGN && was_sent {
+        return;
+    }
+    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        // SAFETY: both calls are allowed in a handler. A fault repeats at return and ends the process; a sent signal does
+        // not, so it is sent once more.
+        unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+            if was_sent {
+                libc::raise(signal);
+            }
+        }
+        return;
+    }
+    let entry = CHAINING
+        .iter()
+        .find(|e| e.compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed).is_ok());
+    if action.is_some_and(|a| a.sa_flags & libc::SA_SIGINFO != 0) {
+        // SAFETY: sigaction gave this address as that of a handler with three arguments.
+        let call: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+            unsafe { std::mem::transmute(ptr::with_exposed_provenance::<()>(handler)) };
+        call(signal, info, context);
+    } else {
+        // SAFETY: sigaction gave this address as that of a handler with one argument.
+        let call: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(ptr::with_exposed_provenance::<()>(handler)) };
+        call(signal);
+    }
+    if let Some(entry) = entry {
+        entry.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The newest previous handler that this thread is not inside of.
+fn previous_action(thread: usize) -> Option<&'static libc::sigaction> {
+    let depth = CHAINING.iter().filter(|e| e.load(Ordering::Relaxed) == thread).count();
+    // SAFETY: nodes in the list live for ever and never change.
+    let mut node = unsafe { PREVIOUS.load(Ordering::Acquire).as_ref() };
+    for _ in 0..depth {
+        // SAFETY: as above.
+        node = node.and_then(|n| unsafe { n.older.as_ref() });
+    }
+    node.map(|n| &n.action)
+}
+
+/// Whether the same access of the same thread has come here again and again.
+fn is_stuck(thread: usize, address: usize) -> bool {
+    let same_thread = LAST_THREAD.swap(thread, Ordering::Relaxed) == thread;
+    let same_address = LAST_ADDRESS.swap(address, Ordering::Relaxed) == address;
+    if same_thread && same_address {
+        REPEATS.fetch_add(1, Ordering::Relaxed) >= MAX_REPEATS
+    } else {
+        REPEATS.store(0, Ordering::Relaxed);
+        false
+    }
+}

@@ -1,0 +1,164 @@
+//! One file of a queue, mapped for reading, and slices of it that outlive the borrow.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::env::{Access, Env};
+use super::region::Region;
+use crate::error::{Error, Result};
+
+/// A file mapped for reading, whose first byte has the offset `start` in its queue. Its descriptor is closed; its bytes stay
+/// readable while anybody holds the `Arc`, even if the file is renamed or unlinked.
+#[derive(Debug)]
+pub struct MappedFile {
+    path: PathBuf,
+    start: u64,
+    region: Region,
+}
+
+impl MappedFile {
+    /// Maps the first `len` bytes of a file.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be opened or mapped, [`Error::Corrupt`] if it is shorter than `len`.
+    pub fn open(env: &dyn Env, path: PathBuf, start: u64, len: u64) -> Result<Arc<Self>> {
+        let file = env.open(&path, Access::Read).map_err(|e| Error::io("open", &path, e))?;
+        let found = file.len().map_err(|e| Error::io("measure", &path, e))?;
+        if found < len {
+            return Err(Error::Corrupt {
+                path,
+                offset: found,
+                reason: format!(
+                    "the file ends here, {len} bytes were expected: it was cut short while the store was open; \
+                     reopen the store, or copy the file again"
+                ),
+            });
+        }
+        let region = file.map(len as usize, Access::Read).map_err(|e| Error::io("map", &path, e))?;
+        Ok(Arc::new(Self { path, start, region }))
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The queue offset of the first byte.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Mapped bytes.
+    pub fn len(&self) -> u64 {
+        self.region.len() as u64
+    }
+
+    /// Whether nothing is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.region.is_empty()
+    }
+
+    /// The queue offset behind the last mapped byte.
+    pub fn end(&self) -> u64 {
+        self.start.saturating_add(self.len())
+    }
+
+    /// The bytes in place, `None` outside the file. Only where no process writes any more, and to be followed by
+    /// [`check_intact`](Self::check_intact).
+    pub fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
+        self.region.bytes(range)
+    }
+
+    /// Fills `into` from position `at` on; `false` outside the file, or if the bytes could not be read
+    /// ([`check_intact`](Self::check_intact) tells which).
+    pub fn read(&self, at: usize, into: &mut [u8]) -> bool {
+        self.region.read(at, into)
+    }
+
+    /// Starts reading a range from disk, without waiting.
+    pub fn prefetch(&self, range: Range<usize>) {
+        self.region.prefetch(range);
+    }
+
+    /// How often a page could not be read since the file was mapped.
+    pub fn faults(&self) -> u32 {
+        self.region.faults()
+    }
+
+    /// Whether every byte read from `range` so far was the file's, and none the guard's zeros. What is lost once stays lost
+    /// until the file is mapped anew.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] with the first byte that was lost.
+    pub fn check_intact(&self, range: Range<usize>) -> Result<()> {
+        if self.region.intact(range) {
+            return Ok(());
+        }
+        Err(Error::Corrupt {
+            path: self.path.clone(),
+            offset: self.region.intact_len() as u64,
+            reason: "the file could not be read from here on: it was cut short while the store was open, or the device failed; \
+                     check both, then reopen the store"
+                .to_owned(),
+        })
+    }
+
+    /// A range in place that keeps the mapping alive, `None` outside the file. Under the same condition as
+    /// [`bytes`](Self::bytes).
+    pub fn select(self: &Arc<Self>, range: Range<usize>) -> Option<SelectedBuffer> {
+        (range.start <= range.end && range.end <= self.region.len()).then(|| SelectedBuffer::Mapped {
+            file: Arc::clone(self),
+            range,
+        })
+    }
+
+    /// A copy of a range, for bytes that somebody may still change; `None` outside the file or if they could not be read.
+    pub fn copy(&self, range: Range<usize>) -> Option<SelectedBuffer> {
+        let len = range.end.checked_sub(range.start)?;
+        // The check comes before the allocation: a range taken from a corrupt record may have any length.
+        if range.end > self.region.len() {
+            return None;
+        }
+        let mut bytes = vec![0; len].into_boxed_slice();
+        self.read(range.start, &mut bytes).then_some(SelectedBuffer::Owned(bytes))
+    }
+}
+
+/// Bytes of a file that outlive the borrow of it: in place where the file is sealed, a copy elsewhere.
+#[derive(Debug, Clone)]
+pub enum SelectedBuffer {
+    /// In place; the mapping lives as long as this does.
+    Mapped {
+        /// The mapping.
+        file: Arc<MappedFile>,
+        /// Positions in the file.
+        range: Range<usize>,
+    },
+    /// A copy.
+    Owned(Box<[u8]>),
+}
+
+impl SelectedBuffer {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Mapped { file, range } => file.bytes(range.clone()).unwrap_or_default(),
+            Self::Owned(bytes) => bytes,
+        }
+    }
+
+    /// Whether the bytes are the file's own pages.
+    pub fn is_mapped(&self) -> bool {
+        matches!(self, Self::Mapped { .. })
+    }
+
+    /// Whether what was read from here so far were the file's bytes. `false` once a page of it, or before it in the file,
+    /// could not be read: zeros stand there instead.
+    pub fn intact(&self) -> bool {
+        match self {
+            Self::Mapped { file, range } => file.region.intact(range.clone()),
+            Self::Owned(_) => true,
+        }
+    }
+}

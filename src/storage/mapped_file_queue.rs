@@ -1,0 +1,200 @@
+//! A directory of equally long files, each named by the offset of its first byte: `commitlog/`, `consumequeue/TOPIC/ID/`.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use super::env::{DirEntry, EntryKind, Env};
+use super::mapped_file::MappedFile;
+use super::mapping_pool::{MappingPool, PooledFile};
+use crate::error::{Error, Result};
+use crate::format::{parse_segment_name, segment_name};
+
+/// The files of one queue, for reading, while a writer may add files at its end. Each is mapped when one of its bytes is first
+/// asked for, and then stays mapped as long as the [`MappingPool`] lets it.
+#[derive(Debug)]
+pub struct MappedFileQueue {
+    env: Arc<dyn Env>,
+    dir: PathBuf,
+    file_size: u64,
+    files: RwLock<Vec<Arc<PooledFile>>>,
+    ignored: Vec<OsString>,
+    pool: Arc<MappingPool>,
+}
+
+impl MappedFileQueue {
+    /// Lists `dir`, maps nothing. A missing directory is an empty queue. The files are `file_size` bytes long, or as long as
+    /// the first one; the last may be shorter (half a copy, or still being written), and is left out while it is empty.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the directory cannot be listed, [`Error::Corrupt`] if lengths or names do not fit together,
+    /// [`Error::Invalid`] for a `file_size` of 0.
+    pub fn load(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
+        let entries = match env.list(dir) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            listed => listed.map_err(|e| Error::io("list", dir, e))?,
+        };
+        let (mut files, ignored) = segments(dir, entries)?;
+        while files.last().is_some_and(|f| f.len == 0) {
+            files.pop();
+        }
+        let file_size = match (file_size, files.first()) {
+            (Some(0), _) => {
+                return Err(Error::Invalid {
+                    what: format!("the file size given for {} is 0", dir.display()),
+                });
+            }
+            (Some(size), _) => size,
+            (None, first) => first.map_or(0, |f| f.len),
+        };
+        check_lengths(dir, file_size, &files)?;
+        Ok(Self {
+            env,
+            dir: dir.to_owned(),
+            file_size,
+            files: RwLock::new(files.into_iter().map(Arc::new).collect()),
+            ignored,
+            pool,
+        })
+    }
+
+    /// Bytes of each file but the last; 0 if nothing tells.
+    pub fn file_size(&self) -> u64 {
+        self.file_size
+    }
+
+    /// The offset of the first byte, `None` if there are no files.
+    pub fn first_offset(&self) -> Option<u64> {
+        self.files().first().map(|f| f.start)
+    }
+
+    /// The offset behind the last byte of the last file, by its real length.
+    pub fn end_offset(&self) -> Option<u64> {
+        self.files().last().map(|f| f.end())
+    }
+
+    /// Number of files.
+    pub fn len(&self) -> usize {
+        self.files().len()
+    }
+
+    /// Whether there are no files.
+    pub fn is_empty(&self) -> bool {
+        self.files().is_empty()
+    }
+
+    /// The offset of each file's first byte, ascending.
+    pub fn starts(&self) -> Vec<u64> {
+        self.files().iter().map(|f| f.start).collect()
+    }
+
+    /// Adds the next file, which a writer has just made: `start` is behind every other's.
+    pub fn push(&self, start: u64) {
+        let file = PooledFile::new(self.dir.join(segment_name(start)), start, self.file_size);
+        self.files
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::new(file));
+    }
+
+    /// The names in the directory that are no segment's, sorted. A broker refuses to start on some of them; a reader passes
+    /// them over.
+    pub fn ignored(&self) -> &[OsString] {
+        &self.ignored
+    }
+
+    /// The file that holds the byte at `offset`, mapped; `None` before the first file, behind the last byte, and where a
+    /// file is missing.
+    ///
+    /// # Errors
+    /// As [`MappedFile::open`].
+    pub fn find(&self, offset: u64) -> Result<Option<Arc<MappedFile>>> {
+        let found = {
+            let files = self.files();
+            let behind = files.partition_point(|f| f.start <= offset);
+            behind.checked_sub(1).and_then(|n| files.get(n)).cloned()
+        };
+        match found.filter(|f| offset < f.end()) {
+            Some(file) => self.pool.get(self.env.as_ref(), &file).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn files(&self) -> RwLockReadGuard<'_, Vec<Arc<PooledFile>>> {
+        self.files.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The segments among the entries, sorted by offset, and the other names.
+fn segments(dir: &Path, entries: Vec<DirEntry>) -> Result<(Vec<PooledFile>, Vec<OsString>)> {
+    let mut files = Vec::new();
+    let mut ignored = Vec::new();
+    for entry in entries {
+        match (entry.name.to_str().and_then(parse_segment_name), entry.kind) {
+            (_, EntryKind::Directory) => {}
+            (Some(start), EntryKind::File) => {
+                files.push(PooledFile::new(dir.join(&entry.name), start, entry.len));
+            }
+            (Some(_), EntryKind::Other) => {
+                return Err(Error::Corrupt {
+                    path: dir.join(entry.name),
+                    offset: 0,
+                    reason: "a segment's name on something that is no regular file (a pipe, or a link that leads nowhere): \
+                             put the file back, or remove the name"
+                        .to_owned(),
+                });
+            }
+            (None, _) => ignored.push(entry.name),
+        }
+    }
+    files.sort_unstable_by_key(|f| f.start);
+    Ok((files, ignored))
+}
+
+/// Whether the files can stand behind each other: every length but the last is `file_size`, every start a multiple of it
+/// behind the first, every offset a positive signed number.
+fn check_lengths(dir: &Path, file_size: u64, files: &[PooledFile]) -> Result<()> {
+    let corrupt = |file: &PooledFile, offset: u64, reason: String| {
+        Err(Error::Corrupt {
+            path: dir.join(segment_name(file.start)),
+            offset,
+            reason,
+        })
+    };
+    let first_start = files.first().map_or(0, |f| f.start);
+    for (n, file) in files.iter().enumerate() {
+        let is_last = n + 1 == files.len();
+        if file.len > file_size || (file.len < file_size && !is_last) {
+            let found = file.len;
+            return corrupt(
+                file,
+                found.min(file_size),
+                format!(
+                    "expected {file_size} bytes, as in the other files or as the option says, found {found}: the copy of this \
+                     file (or of the first) is incomplete, so copy it again, or give the right file size"
+                ),
+            );
+        }
+        if i64::try_from(file.start).is_err() || i64::try_from(file.end()).is_err() {
+            return corrupt(
+                file,
+                0,
+                "the offset in the name is beyond 2^63: no store writes such a file".to_owned(),
+            );
+        }
+        // `file_size` is 0 only if there is no file.
+        if !(file.start - first_start).is_multiple_of(file_size) {
+            return corrupt(
+                file,
+                0,
+                format!(
+                    "the name is no multiple of {file_size} bytes behind the first file's, {}: files of two stores or sizes \
+                     are mixed; take this file away, or give the right file size",
+                    segment_name(first_start)
+                ),
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! Mappings that are let go of when there are too many: a store has tens of thousands of queue files, the system allows 65,530
+//! mappings and the guard 8,192.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+use super::env::Env;
+use super::mapped_file::MappedFile;
+use crate::error::Result;
+
+/// A file that is mapped while it is in use.
+#[derive(Debug)]
+pub(super) struct PooledFile {
+    path: PathBuf,
+    pub(super) start: u64,
+    pub(super) len: u64,
+    mapped: RwLock<Option<Arc<MappedFile>>>,
+    /// Asked for since the pool last passed by.
+    used: AtomicBool,
+}
+
+impl PooledFile {
+    pub(super) fn new(path: PathBuf, start: u64, len: u64) -> Self {
+        Self {
+            path,
+            start,
+            len,
+            mapped: RwLock::new(None),
+            used: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.start.saturating_add(self.len)
+    }
+
+    fn mapping(&self) -> Option<Arc<MappedFile>> {
+        self.mapped.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Holds at most so many files mapped; the one that was not asked for the longest goes first. A mapping that somebody still
+/// holds lives until they drop it.
+#[derive(Debug)]
+pub struct MappingPool {
+    capacity: usize,
+    mapped: Mutex<VecDeque<Weak<PooledFile>>>,
+}
+
+impl MappingPool {
+    /// A pool for `capacity` mappings.
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            capacity,
+            mapped: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    /// The file's mapping, made if need be.
+    pub(super) fn get(&self, env: &dyn Env, file: &Arc<PooledFile>) -> Result<Arc<MappedFile>> {
+        file.used.store(true, Ordering::Relaxed);
+        if let Some(mapped) = file.mapping() {
+            return Ok(mapped);
+        }
+        let mapped = MappedFile::open(env, file.path.clone(), file.start, file.len)?;
+        {
+            let mut place = file.mapped.write().unwrap_or_else(PoisonError::into_inner);
+            // Two threads may both have mapped it: the second mapping goes away again.
+            if let Some(first) = place.as_ref() {
+                return Ok(Arc::clone(first));
+            }
+            *place = Some(Arc::clone(&mapped));
+        }
+        self.admit(file);
+        Ok(mapped)
+    }
+
+    /// Puts a newly mapped file in, and lets the oldest unused ones go for it (the clock rule: used ones get another round).
+    fn admit(&self, file: &Arc<PooledFile>) {
+        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        mapped.push_back(Arc::downgrade(file));
+        while mapped.len() > self.capacity {
+            let Some(oldest) = mapped.pop_front() else { break };
+            let Some(file) = oldest.upgrade() else { continue };
+            if file.used.swap(false, Ordering::Relaxed) {
+                mapped.push_back(oldest);
+            } else {
+                file.mapped.write().unwrap_or_else(PoisonError::into_inner).take();
+            }
+        }
+    }
+}

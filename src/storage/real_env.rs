@@ -1,0 +1,262 @@
+//! The operating system itself: Linux through std, rustix and libc, so that a preloaded library can see every call.
+
+use std::fs;
+use std::io;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use memmap2::MmapOptions;
+use rustix::fs::{Advice as FileAdvice, FallocateFlags, fadvise, fallocate, syncfs};
+
+use super::env::{Access, Advice, DirEntry, EntryKind, Env, File, Lock, Step};
+use super::region::Region;
+
+/// The files of this machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealEnv;
+
+impl RealEnv {
+    /// The files of this machine.
+    pub fn new() -> Self {
+        Self
+    }
+}
+
+impl Env for RealEnv {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(access == Access::ReadWrite);
+        Ok(Arc::new(RealFile(open_regular(&options, path)?)))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        Ok(Arc::new(RealFile(open_regular(&options, path)?)))
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            entries.extend(describe(&entry?)?);
+        }
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, dir: &Path, _step: Step) -> io::Result<()> {
+        open_directory(dir)?.sync_all()
+    }
+
+    fn sync_all(&self, path: &Path, _step: Step) -> io::Result<()> {
+        retry(|| Ok(syncfs(fs::File::open(path)?)?))
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Lock> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = open_regular(&options, path)?;
+        lock_first_byte(&file)?;
+        Ok(Lock::new(file))
+    }
+
+    fn now_ms(&self) -> i64 {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `now` is a timespec to be written.
+        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
+        now.tv_sec * 1000 + now.tv_nsec / 1_000_000
+    }
+
+    fn physical_memory(&self) -> u64 {
+        // SAFETY: sysconf has no preconditions; -1 (unknown) becomes 0.
+        let (pages, page_size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+        u64::try_from(pages).unwrap_or(0) * u64::try_from(page_size).unwrap_or(0)
+    }
+}
+
+#[derive(Debug)]
+struct RealFile(fs::File);
+
+impl File for RealFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        retry(|| self.0.read_at(into, at))
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
+        retry(|| self.0.write_at(bytes, at))
+    }
+
+    fn sync(&self, _step: Step) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    /// Syncs the whole file: fdatasync covers what a mapping wrote as msync does, costs the same when only `range` is
+    /// dirty, and leaves one place where a write error is reported.
+    fn sync_range(&self, _range: Range<u64>, step: Step) -> io::Result<()> {
+        self.sync(step)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        let Some(len) = NonZeroU64::new(len) else {
+            return Ok(());
+        };
+        match retry(|| Ok(fallocate(&self.0, FallocateFlags::empty(), 0, len.get())?)) {
+            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this file system cannot reserve space (fallocate): put the store on ext4, xfs, btrfs or tmpfs",
+            )),
+            done => done,
+        }
+    }
+
+    fn zero(&self, range: Range<u64>) -> io::Result<()> {
+        if range.end > self.len()? {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("zeroing bytes {range:?} of a file of {} bytes", self.len()?),
+            ));
+        }
+        // Written, not punched: punched or converted extents need a journal commit at the next sync.
+        let zeros = vec![0; 256 * 1024];
+        let mut at = range.start;
+        while at < range.end {
+            let len = (range.end - at).min(zeros.len() as u64);
+            let (chunk, _) = zeros.split_at(len as usize);
+            at += self.write_at(chunk, at)? as u64;
+        }
+        Ok(())
+    }
+
+    fn advise(&self, range: Range<u64>, advice: Advice) -> io::Result<()> {
+        let advice = match advice {
+            Advice::Sequential => FileAdvice::Sequential,
+            Advice::Random => FileAdvice::Random,
+            Advice::WillNeed => FileAdvice::WillNeed,
+            Advice::DontNeed => FileAdvice::DontNeed,
+        };
+        match NonZeroU64::new(range.end.saturating_sub(range.start)) {
+            Some(len) => Ok(fadvise(&self.0, range.start, Some(len), advice)?),
+            None => Ok(()),
+        }
+    }
+
+    fn map(&self, len: usize, access: Access) -> io::Result<Region> {
+        let found = self.len()?;
+        if found < len as u64 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("mapping {len} bytes of a file of {found} bytes"),
+            ));
+        }
+        let mut options = MmapOptions::new();
+        options.len(len);
+        match access {
+            Access::Read => Region::mapped(options.map_raw_read_only(&self.0)?, false),
+            Access::ReadWrite => Region::mapped(options.map_raw(&self.0)?, true),
+        }
+    }
+}
+
+/// Opens a regular file; anything else is refused, after an open that does not wait for a pipe's other end.
+fn open_regular(options: &fs::OpenOptions, path: &Path) -> io::Result<fs::File> {
+    let file = options.clone().custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() {
+        return Ok(file);
+    }
+    let found = if kind.is_dir() {
+        "a directory"
+    } else if kind.is_fifo() {
+        "a pipe"
+    } else {
+        "a device"
+    };
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("expected a regular file, found {found}"),
+    ))
+}
+
+fn open_directory(dir: &Path) -> io::Result<fs::File> {
+    fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(dir)
+}
+
+/// What a name stands for, links followed; `None` if it went away meanwhile.
+fn describe(entry: &fs::DirEntry) -> io::Result<Option<DirEntry>> {
+    let listed = match entry.file_type() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        listed => listed?,
+    };
+    let described = |kind, len| {
+        Ok(Some(DirEntry {
+            name: entry.file_name(),
+            kind,
+            len,
+        }))
+    };
+    if listed.is_dir() {
+        return described(EntryKind::Directory, 0);
+    }
+    match fs::metadata(entry.path()) {
+        Ok(found) if found.is_file() => described(EntryKind::File, found.len()),
+        Ok(found) if found.is_dir() => described(EntryKind::Directory, 0),
+        Ok(_) => described(EntryKind::Other, 0),
+        Err(e) if listed.is_symlink() && leads_nowhere(&e) => described(EntryKind::Other, 0),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn leads_nowhere(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
+}
+
+/// Takes an open-file-description lock on byte 0: it conflicts with the classic lock that a broker takes (flock would not),
+/// and is not lost when some other descriptor of the file is closed (a classic one would be).
+fn lock_first_byte(file: &fs::File) -> io::Result<()> {
+    // SAFETY: all-zero is a valid flock.
+    let mut wanted: libc::flock = unsafe { std::mem::zeroed() };
+    wanted.l_type = libc::F_WRLCK as libc::c_short;
+    wanted.l_whence = libc::SEEK_SET as libc::c_short;
+    wanted.l_start = 0;
+    wanted.l_len = 1;
+    // SAFETY: the descriptor is open, and `wanted` outlives the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const wanted) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EAGAIN) => Err(io::Error::new(io::ErrorKind::WouldBlock, "locked by another store or broker")),
+        _ => Err(error),
+    }
+}
+
+/// Repeats a call that a signal interrupted.
+fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}

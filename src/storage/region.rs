@@ -1,0 +1,200 @@
+//! Mapped memory as bounds-checked reads and writes.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use memmap2::{Advice, MmapRaw};
+
+use super::guard::Registration;
+
+/// The first bytes of a file as memory, shared with everybody who has the file mapped.
+///
+/// Nothing here panics or reaches past the end. Other threads and processes may write meanwhile: a racing [`read`] gives a
+/// mix of old and new bytes, so what is being appended is ordered by the caller. A page that cannot be read (the file was
+/// cut short, the device failed) reads as zeros from there to the end once the guard is installed, and [`intact`] says so.
+///
+/// [`read`]: Region::read
+/// [`intact`]: Region::intact
+pub struct Region {
+    start: *mut u8,
+    len: usize,
+    writable: bool,
+    bytes_read: Option<Arc<AtomicU64>>,
+    // Declared before `memory`: the slot is given back before the addresses are, or the handler could map over strangers.
+    registration: Option<Registration>,
+    memory: Memory,
+}
+
+enum Memory {
+    Mapping(MmapRaw),
+    Heap { _words: Arc<[AtomicU64]> },
+}
+
+// SAFETY: `start` points into `memory`, which the region owns and never moves. It is accessed only by copies and atomics on
+// raw pointers; no reference to it is made except by `bytes`, whose contract excludes writers.
+unsafe impl Send for Region {}
+// SAFETY: as above; no method needs exclusive access.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Wraps a mapping of a file and puts it under the guard.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if the guard has no slot left.
+    pub(super) fn mapped(mapping: MmapRaw, writable: bool) -> io::Result<Self> {
+        let (start, len) = (mapping.as_mut_ptr(), mapping.len());
+        // SAFETY: the region owns the mapping, and drops the registration first.
+        let registration = unsafe { Registration::new(start, len, writable) }?;
+        Ok(Self {
+            start,
+            len,
+            writable,
+            bytes_read: None,
+            registration: Some(registration),
+            memory: Memory::Mapping(mapping),
+        })
+    }
+
+    /// Wraps `len` bytes on the heap (`None` if `words` holds fewer): a file of an [`Env`](super::Env) without a disk.
+    pub fn on_heap(words: Arc<[AtomicU64]>, len: usize) -> Option<Self> {
+        (len <= size_of_val::<[AtomicU64]>(&words)).then(|| Self {
+            start: words.as_ptr().cast::<u8>().cast_mut(),
+            len,
+            writable: true,
+            bytes_read: None,
+            registration: None,
+            memory: Memory::Heap { _words: words },
+        })
+    }
+
+    /// The same region, adding to `bytes_read` what is read through it.
+    #[must_use]
+    pub fn counted(self, bytes_read: Arc<AtomicU64>) -> Self {
+        Self {
+            bytes_read: Some(bytes_read),
+            ..self
+        }
+    }
+
+    /// Bytes in the region.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Fills `into` from position `at` on. `false` if the region ends before, or if a byte could not be read
+    /// ([`intact`](Self::intact) tells which); `into` then holds nothing of use.
+    pub fn read(&self, at: usize, into: &mut [u8]) -> bool {
+        let Some(from) = self.pointer(at, into.len()) else {
+            return false;
+        };
+        // SAFETY: `from` has `into.len()` readable bytes, and `into` is no part of the region: regions give out no `&mut`.
+        unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        self.count(into.len());
+        self.intact(at..at + into.len())
+    }
+
+    /// The bytes in place, `None` if the region ends before. Only for ranges that no process changes any more (sealed
+    /// segments, closed files). Ask [`intact`](Self::intact) after using them.
+    pub fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
+        let len = range.end.checked_sub(range.start)?;
+        let from = self.pointer(range.start, len)?;
+        self.count(len);
+        // SAFETY: `from` has `len` readable bytes for as long as the region lives; the contract above excludes writers. If
+        // the file is cut short after all, the guard puts zeros there, which is what the caller asks `intact` for.
+        Some(unsafe { std::slice::from_raw_parts(from, len) })
+    }
+
+    /// Copies `bytes` to position `at`. `false` if the region ends before, was mapped for reading, or lost that page: the
+    /// bytes are then not in the file.
+    pub fn write(&self, at: usize, bytes: &[u8]) -> bool {
+        let Some(to) = self.pointer(at, bytes.len()).filter(|_| self.writable) else {
+            return false;
+        };
+        // SAFETY: `to` has `bytes.len()` writable bytes, and `bytes` does not overlap them by `bytes`' contract.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        self.intact(at..at + bytes.len())
+    }
+
+    /// The big-endian number at `at`, in one access that acquires what was written before its `store_be_u32`. `None` if
+    /// the region ends before or `at` is no multiple of 4.
+    pub fn load_be_u32(&self, at: usize) -> Option<u32> {
+        let cell = self.cell(at)?;
+        self.count(size_of::<u32>());
+        Some(u32::from_be(cell.load(Ordering::Acquire)))
+    }
+
+    /// Stores a big-endian number at `at` in one access that releases what was written before. `false` as for `write`, or
+    /// if `at` is no multiple of 4.
+    pub fn store_be_u32(&self, at: usize, number: u32) -> bool {
+        let Some(cell) = self.cell(at).filter(|_| self.writable) else {
+            return false;
+        };
+        cell.store(number.to_be(), Ordering::Release);
+        self.intact(at..at + size_of::<u32>())
+    }
+
+    /// Starts reading a range from disk, without waiting. A hint: a range outside does nothing.
+    pub fn prefetch(&self, range: Range<usize>) {
+        let Some(len) = range.end.checked_sub(range.start) else {
+            return;
+        };
+        if let (Some(_), Memory::Mapping(mapping)) = (self.pointer(range.start, len), &self.memory) {
+            // A refused hint costs only time.
+            let _ = mapping.advise_range(Advice::WillNeed, range.start, len);
+        }
+    }
+
+    /// How often a page of the region could not be read or written since it was mapped.
+    pub fn faults(&self) -> u32 {
+        self.registration.as_ref().map_or(0, Registration::faults)
+    }
+
+    /// Whether every byte read from `range` before this call was the file's (and every byte written went there): no page
+    /// up to its end was ever lost.
+    pub fn intact(&self, range: Range<usize>) -> bool {
+        range.end <= self.intact_len()
+    }
+
+    /// Bytes from the start of the region up to the first page that was ever lost, or to the end.
+    pub fn intact_len(&self) -> usize {
+        self.registration.as_ref().map_or(self.len, Registration::intact_len)
+    }
+
+    /// Where position `at` lies in memory, if `len` bytes follow it.
+    fn pointer(&self, at: usize, len: usize) -> Option<*mut u8> {
+        let end = at.checked_add(len)?;
+        // SAFETY: `at <= end <= self.len`, so the pointer stays inside the region's memory.
+        (end <= self.len).then(|| unsafe { self.start.add(at) })
+    }
+
+    #[expect(clippy::cast_ptr_alignment, reason = "checked right behind the cast")]
+    fn cell(&self, at: usize) -> Option<&AtomicU32> {
+        let pointer = self.pointer(at, size_of::<u32>())?.cast::<u32>();
+        // SAFETY: four bytes of the region, aligned; on x86-64 and aarch64 an atomic load may read read-only memory.
+        pointer.is_aligned().then(|| unsafe { AtomicU32::from_ptr(pointer) })
+    }
+
+    fn count(&self, bytes: usize) {
+        if let Some(bytes_read) = &self.bytes_read {
+            bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("len", &self.len)
+            .field("writable", &self.writable)
+            .field("faults", &self.faults())
+            .finish_non_exhaustive()
+    }
+}

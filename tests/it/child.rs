@@ -1,0 +1,69 @@
+//! Tests that need a process of their own: an ignored test of this binary is its child's whole program.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Set for children, so that `--include-ignored` does not run their programs in the parent.
+const MARK: &str = "MQSTORE_TEST_CHILD";
+/// Printed by a child that waits for its parent.
+const READY: &str = "child is ready";
+
+/// Whether this process is a child; its program returns at once if not.
+pub(crate) fn is_child() -> bool {
+    std::env::var_os(MARK).is_some()
+}
+
+/// In the child: says that it is ready, and waits until the parent lets it go.
+pub(crate) fn wait_for_parent() {
+    println!("{READY}");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+fn start(program: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", program, "--ignored", "--nocapture", "--test-threads=1"])
+        .env(MARK, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Runs a child to its end; one that takes more than half a minute is killed and fails the test.
+pub(crate) fn run(program: &str) -> Output {
+    let mut child = start(program);
+    let started = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if started.elapsed() > Duration::from_secs(30) {
+            child.kill().unwrap();
+            panic!("{program} hangs: {:?}", child.wait_with_output());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// A child that waits in [`wait_for_parent`]; it ends when this is dropped.
+pub(crate) struct Waiting {
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+/// Starts a child and returns once it is ready.
+pub(crate) fn run_until_ready(program: &str) -> Waiting {
+    let mut child = start(program);
+    let input = child.stdin.take();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let is_ready = output.lines().map_while(Result::ok).any(|line| line.contains(READY));
+    assert!(is_ready, "{program} ended before it was ready");
+    Waiting { child, input }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,52 @@
+//! The architecture as a test: it reads the sources and the documents and fails with `file:line` messages.
+//!
+//! Each check takes a [`Tree`], so that its own tests can plant a small one in memory.
+
+mod documents;
+mod habits;
+mod modules;
+mod order;
+mod tree;
+
+use tree::{Finding, Tree};
+
+/// Fails with one line a finding.
+fn assert_none(findings: &[Finding]) {
+    let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert!(lines.is_empty(), "{} findings\n{}\n", lines.len(), lines.join("\n"));
+}
+
+/// The findings as text, for the checks' own tests.
+fn shown(findings: &[Finding]) -> Vec<String> {
+    findings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_module_imports_only_from_what_is_declared_above_it() {
+    assert_none(&order::upward_imports(&Tree::of_this_repository()));
+}
+
+#[test]
+fn every_module_is_declared_and_says_what_it_is() {
+    assert_none(&modules::undeclared_or_undescribed(&Tree::of_this_repository()));
+}
+
+#[test]
+fn unsafe_stands_only_where_it_may_and_says_why_it_holds() {
+    assert_none(&habits::misplaced_unsafe(&Tree::of_this_repository()));
+}
+
+#[test]
+fn every_function_can_be_seen_whole_and_every_file_held_in_the_head() {
+    assert_none(&habits::too_long(&Tree::of_this_repository()));
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    assert_none(&habits::left_for_later(&Tree::of_this_repository()));
+}
+
+#[test]
+fn every_name_and_path_in_the_documents_exists() {
+    assert_none(&documents::unresolved(&Tree::of_this_repository()));
+}
