@@ -23,7 +23,7 @@ export PATH := $(VENV)/bin:$(PATH)
 export PYSPARK_PYTHON := $(PY)
 export PYSPARK_DRIVER_PYTHON := $(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-unexport PYTHONPATH PYTHONHOME
+unexport PYTHONPATH PYTHONHOME SPARK_HOME
 
 .PHONY: help run test check bench fuzz wheel clean
 
@@ -57,7 +57,7 @@ fuzz: ## look for one minute for bytes that break the record parser
 
 wheel: $(VENV)/run.stamp ## a wheel for Python 3.11 and later, in target/wheels
 	@echo "building the wheel (release) ..."
-	@maturin build --release --quiet --target-dir target/maturin --out target/wheels
+	@$(call quietly,maturin build --release --target-dir target/maturin --out target/wheels)
 	@ls target/wheels
 
 clean: ## forget the environment and what was built
@@ -74,7 +74,8 @@ java:
 $(VENV)/run.stamp: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Python 3.11 or later is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1): name another with 'make PYTHON=python3.12 ...'" >&2; exit 1; }
-	@test -x $(PY) || { echo "creating .venv ..."; $(PYTHON) -m venv $(VENV); }
+	@command -v cargo >/dev/null || { echo "Rust is missing: install it from https://rustup.rs" >&2; exit 1; }
+	@$(PY) -m pip --version >/dev/null 2>&1 || { echo "creating .venv ..."; rm -rf $(VENV); $(PYTHON) -m venv $(VENV); }
 	@echo "installing maturin, pyspark and pyarrow into .venv (500 MB, once) ..."
 	@$(call install,["build-system"]["requires"])
 	@$(call install,["project"]["optional-dependencies"]["spark"],pyspark==4.3.*)
@@ -85,11 +86,14 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp
 	@$(call install,["project"]["optional-dependencies"]["dev"])
 	@touch $@
 
+# Runs $(1) and shows what it said only if it fails.
+quietly = $(1) > $(VENV)/log.txt 2>&1 || { cat $(VENV)/log.txt >&2; exit 1; }
+
 # $(1): where in pyproject.toml the list of requirements stands; $(2): a further requirement.
 install = $(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))$(1), sep="\n")' > $(VENV)/requirements.txt \
-	&& $(PY) -m pip install --quiet --requirement $(VENV)/requirements.txt $(2)
+	&& $(PY) -m pip install --quiet --requirement $(VENV)/requirements.txt $(if $(2),'$(2)')
 
-$(NATIVE): $(SOURCES) | $(VENV)/run.stamp
+$(NATIVE): $(SOURCES) $(VENV)/run.stamp
 	@echo "building the native module (release) ..."
-	@maturin develop --release --quiet --target-dir target/maturin
+	@$(call quietly,maturin develop --release --target-dir target/maturin)
 	@touch $@

@@ -18,5 +18,6 @@ mod guard;
 mod reading;
 mod storage;
 mod store_writer;
+mod options;
 mod tidy;
 mod vectors;

@@ -50,3 +50,8 @@ fn nothing_is_left_for_later() {
 fn every_name_and_path_in_the_documents_exists() {
     assert_none(&documents::unresolved(&Tree::of_this_repository()));
 }
+
+#[test]
+fn every_dependency_says_why_it_is_there() {
+    assert_none(&documents::unexplained_dependencies(&Tree::of_this_repository()));
+}

@@ -49,20 +49,20 @@ pub(super) fn unresolved(tree: &Tree) -> Vec<Finding> {
         .iter()
         .map(|room| (room.name.as_str(), names(room, &codes)))
         .collect();
+    let words = long_words(tree);
     let mut findings = Vec::new();
     for (path, text) in tree.files(&["docs/", "README", "CONTRIBUTING", "CHANGELOG"], ".md") {
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         for (line, text) in prose(text) {
-            let in_code = text
-                .split('`')
-                .skip(1)
-                .step_by(2)
-                .filter_map(|span| name_message(&rooms, span).or_else(|| path_message(tree, span)));
+            let in_code = text.split('`').skip(1).step_by(2).filter_map(|span| {
+                name_message(&rooms, span)
+                    .or_else(|| path_message(tree, span))
+                    .or_else(|| long_name_message(&words, span))
+            });
             let linked = text.split("](").skip(1).filter_map(|rest| link_message(tree, folder, rest));
-            findings.extend(in_code.chain(linked).map(|message| Finding {
-                path: path.to_owned(),
-                line,
-                message,
+            findings.extend(in_code.chain(linked).map(|message| {
+                let path = path.to_owned();
+                Finding { path, line, message }
             }));
         }
     }
@@ -77,6 +77,23 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
         fenced ^= fence;
         (!fenced && !fence).then_some((index + 1, line))
     })
+}
+
+/// Whether this is the name of a test or an option: one word of five parts or more.
+fn is_long_name(text: &str) -> bool {
+    text.matches('_').count() >= 4 && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+fn long_words(tree: &Tree) -> BTreeSet<&str> {
+    let files = [".rs", ".py", ".pyi"]
+        .iter()
+        .flat_map(|ending| tree.files(&["src/", "tests/", "python/"], ending));
+    let words = files.flat_map(|(_, text)| text.split(|c: char| !c.is_alphanumeric() && c != '_'));
+    words.filter(|word| is_long_name(word)).collect()
+}
+
+fn long_name_message(words: &BTreeSet<&str>, span: &str) -> Option<String> {
+    (is_long_name(span) && !words.contains(span)).then(|| format!("`{span}`: no test and no option has this name"))
 }
 
 fn names<'a>(room: &Module, codes: &'a BTreeMap<&str, String>) -> Names<'a> {
@@ -148,13 +165,74 @@ fn link_message(tree: &Tree, folder: &str, rest: &str) -> Option<String> {
     (!tree.exists(&path)).then(|| format!("the link to {target} leads nowhere"))
 }
 
+/// Dependencies of `Cargo.toml` and of the extras in `pyproject.toml` that CONTRIBUTING.md does not name.
+pub(super) fn unexplained_dependencies(tree: &Tree) -> Vec<Finding> {
+    let explained: BTreeSet<&str> = tree
+        .text("CONTRIBUTING.md")
+        .unwrap_or_default()
+        .split(|c: char| !c.is_alphanumeric() && c != '_' && c != '-')
+        .collect();
+    let mut findings = Vec::new();
+    for path in ["Cargo.toml", "pyproject.toml"] {
+        let mut section = "";
+        for (index, line) in tree.text(path).unwrap_or_default().lines().enumerate() {
+            if line.starts_with('[') {
+                section = line;
+            }
+            let names: Vec<&str> = match section {
+                "[dependencies]" | "[dev-dependencies]" => line.split_once(" = ").map(|(name, _)| name).into_iter().collect(),
+                "[project.optional-dependencies]" => line.split('"').skip(1).step_by(2).map(requirement_name).collect(),
+                _ => continue,
+            };
+            for name in names
+                .into_iter()
+                .filter(|name| *name != "mqstore" && !explained.contains(name))
+            {
+                let message = format!("CONTRIBUTING.md does not say why `{name}` is needed");
+                let (path, line) = (path.to_owned(), index + 1);
+                findings.push(Finding { path, line, message });
+            }
+        }
+    }
+    findings
+}
+
+/// `pyarrow` of `pyarrow>=18`.
+fn requirement_name(requirement: &str) -> &str {
+    let end = requirement.find(|c: char| !c.is_alphanumeric() && c != '-' && c != '_');
+    &requirement[..end.unwrap_or(requirement.len())]
+}
+
+#[test]
+fn a_dependency_without_a_reason_is_reported() {
+    let tree = Tree::planted(&[
+        (
+            "Cargo.toml",
+            "[package]\nname = \"x\"\n[dependencies]\nlibc = \"0.2\"\nmemmap2 = \"0.9\"\n",
+        ),
+        (
+            "pyproject.toml",
+            "[project.optional-dependencies]\nall = [\"mqstore[spark]\", \"pyarrow>=18\"]\n",
+        ),
+        ("CONTRIBUTING.md", "| libc | calls |\n"),
+    ]);
+    assert_eq!(
+        super::shown(&unexplained_dependencies(&tree)),
+        [
+            "Cargo.toml:5: CONTRIBUTING.md does not say why `memmap2` is needed",
+            "pyproject.toml:2: CONTRIBUTING.md does not say why `pyarrow` is needed",
+        ]
+    );
+}
+
 #[test]
 fn a_name_or_path_that_nothing_answers_to_is_reported() {
     let record =
         "pub enum Record { End }\npub struct Unit {\n    pub size: i32,\n}\nimpl Unit { pub fn decode() {} }\nfn read() {}\n";
     let prose = "`format::Unit`, `format::Unit::size`, `format::Unit::decode(bytes)`, `format::read_record`, `std::io`\n\
         `format::Units` and `format::Unit::encode`\n```\nformat::Lost `format::Lost`\n```\n\
-        `src/format/record.rs`, `src/lost.rs`, `src/*.rs`, [one](../src/lib.rs#L3), [two](LOST.md), [three](https://a.b)\n";
+        `src/format/record.rs`, `src/lost.rs`, `src/*.rs`, [one](../src/lib.rs#L3), [two](LOST.md), [three](https://a.b)\n\
+        `a_unit_is_twenty_bytes`, `a_unit_is_forty_bytes`\n";
     let tree = Tree::planted(&[
         ("src/lib.rs", "/// Bytes.\npub mod format;\n"),
         (
@@ -163,6 +241,7 @@ fn a_name_or_path_that_nothing_answers_to_is_reported() {
         ),
         ("src/format/record.rs", record),
         ("docs/FORMAT.md", prose),
+        ("tests/it/format.rs", "fn a_unit_is_twenty_bytes() {}\n"),
     ]);
     assert_eq!(
         super::shown(&unresolved(&tree)),
@@ -171,6 +250,7 @@ fn a_name_or_path_that_nothing_answers_to_is_reported() {
             "docs/FORMAT.md:2: `format::Unit::encode`: the room `format` has no `encode`",
             "docs/FORMAT.md:6: `src/lost.rs` does not exist",
             "docs/FORMAT.md:6: the link to LOST.md leads nowhere",
+            "docs/FORMAT.md:7: `a_unit_is_forty_bytes`: no test and no option has this name",
         ]
     );
 }

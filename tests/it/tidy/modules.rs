@@ -101,8 +101,9 @@ fn is_described(tree: &Tree, module: &Module) -> bool {
     let own = tree.text(&module.file).unwrap_or_default();
     let parent = tree.text(&module.declared_in).unwrap_or_default();
     let above: Vec<&str> = parent.lines().take(module.line - 1).collect();
-    let line_above = above.iter().rev().find(|line| !line.trim_start().starts_with("#["));
-    own.lines().any(|line| line.starts_with("//!")) || line_above.is_some_and(|line| line.trim_start().starts_with("///"))
+    let item_above = |line: &&&str| line.trim().is_empty() || line.ends_with([';', '}']);
+    let mut documented = above.iter().rev().take_while(|line| !item_above(line));
+    own.lines().any(|line| line.starts_with("//!")) || documented.any(|line| line.trim_start().starts_with("///"))
 }
 
 #[test]
@@ -110,7 +111,7 @@ fn an_undescribed_and_an_undeclared_module_are_reported() {
     let tree = Tree::planted(&[
         (
             "src/lib.rs",
-            "/// Bytes.\n#[cfg(any())]\npub mod format;\npub mod log;\npub mod read;\n",
+            "/// Bytes.\n#[cfg(\n    any()\n)]\npub mod format;\npub mod log;\npub mod read;\n",
         ),
         ("src/format.rs", ""),
         ("src/log.rs", "use std::io;\n"),
@@ -121,7 +122,7 @@ fn an_undescribed_and_an_undeclared_module_are_reported() {
         super::shown(&undeclared_or_undescribed(&tree)),
         [
             "src/read/lost.rs:1: no listing above it declares this file",
-            "src/lib.rs:4: say in one `///` line what `log` is",
+            "src/lib.rs:6: say in one `///` line what `log` is",
         ]
     );
 }

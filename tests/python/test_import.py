@@ -1,0 +1,58 @@
+"""What `import mqstore` costs, and what is installed with it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+IMPORT = """
+import sys, time
+before = set(sys.modules)
+begin = time.perf_counter()
+import mqstore
+print(time.perf_counter() - begin)
+print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
+"""
+
+
+def fresh_import() -> tuple[float, set[str]]:
+    """Seconds that the import takes in a new interpreter, and the top-level modules that it brings."""
+    printed = subprocess.run([sys.executable, "-I", "-c", IMPORT], check=True, capture_output=True, text=True).stdout
+    seconds, modules = printed.splitlines()
+    return float(seconds), set(modules.split())
+
+
+def test_import_needs_no_third_party_package() -> None:
+    _, modules = fresh_import()
+    assert modules - sys.stdlib_module_names == {"mqstore"}
+
+
+def test_import_takes_less_than_50_ms() -> None:
+    fresh_import()  # reads the files from disk and compiles what is not compiled yet
+    assert min(fresh_import()[0] for _ in range(5)) < 0.050
+
+
+def test_it_requires_no_other_distribution() -> None:
+    required = importlib.metadata.requires("mqstore") or []
+    assert [requirement for requirement in required if "extra ==" not in requirement] == []
+
+
+def test_version_is_the_crates() -> None:
+    with (ROOT / "Cargo.toml").open("rb") as manifest:
+        assert importlib.metadata.version("mqstore") == tomllib.load(manifest)["package"]["version"]
+
+
+@pytest.mark.parametrize("package", ["mqstore", "pyspark_mqstore"])
+def test_both_packages_are_installed_and_typed(package: str) -> None:
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    assert (Path(spec.origin).parent / "py.typed").exists()
