@@ -6,7 +6,6 @@ python spark_examples/fetch_bodies.py
 from __future__ import annotations
 
 from _session import events_store, start_spark
-
 from mqstore.spark import fetch, resolve_offsets
 
 spark = start_spark("fetch bodies")

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from _session import CORES, Event, events_store, load_events, start_spark, step
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import explode, lit, sequence
 
+from _session import CORES, Event, events_store, load_events, start_spark, step
 from mqstore.spark import fetch, resolve_keys, resolve_offsets
 
 Reference = tuple[str, int, int]
@@ -89,6 +89,7 @@ def references_to(events: list[Event]) -> References:
 
 
 def offsets_frame(spark: SparkSession, asked: References) -> DataFrame:
+    """The references by offset as a table."""
     topic, queue_id, queue_offset = map(list, zip(*asked.offsets, strict=True))
     types = [pa.string(), pa.int32(), pa.int64()]
     columns = [pa.array(values, kind) for values, kind in zip((topic, queue_id, queue_offset), types, strict=True)]
@@ -96,6 +97,7 @@ def offsets_frame(spark: SparkSession, asked: References) -> DataFrame:
 
 
 def keys_frame(spark: SparkSession, asked: References) -> DataFrame:
+    """The references by key as a table."""
     topic, key = map(list, zip(*asked.keys, strict=True))
     return spark.createDataFrame(pa.table([topic, key], names=["topic", "key"]))
 
@@ -192,6 +194,7 @@ def _seconds(frame: DataFrame) -> float:
 
 
 def print_table(outcome: Outcome) -> None:
+    """A line a topic, largest first, then the totals."""
     lines = sorted(outcome.topics.items(), key=lambda line: (-line[1].messages, line[0]))
     total = TopicCount()
     for _, count in lines:
@@ -208,6 +211,7 @@ def print_table(outcome: Outcome) -> None:
 
 
 def print_timings(timings: list[Timing]) -> None:
+    """A line a job, and what was timed."""
     print(f"\n{'Spark job':24}  {'rows':>10}  {'seconds':>8}  {'rows/s':>10}  {'MB/s of bodies':>14}")
     for timing in timings:
         median = statistics.median(timing.seconds)
@@ -215,11 +219,13 @@ def print_timings(timings: list[Timing]) -> None:
         print(f"{timing.job:24}  {timing.rows:>10,}  {median:>8.2f}  {timing.rows / median:>10,.0f}  {rate:>14}")
     print(
         f"Median of {RUNS} runs after one to warm up, local[{CORES}], the store in memory. Included: planning, both ways between\n"
-        f"Java and Python, reading, every column handed to Spark and dropped there. The lower three ask each reference {REPEAT} times."
+        "Java and Python, reading, and handing every column to Spark, which drops it there. The lower three ask each\n"
+        f"reference {REPEAT} times over."
     )
 
 
 def main() -> int:
+    """The exit code: 1 if an answer is wrong."""
     spark = start_spark("resolve events")
     stores = {"RocketMQ 5.3.3": events_store()}
     with step("making the table of references"):

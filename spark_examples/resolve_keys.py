@@ -6,7 +6,6 @@ python spark_examples/resolve_keys.py
 from __future__ import annotations
 
 from _session import events_store, start_spark
-
 from mqstore.spark import fetch, resolve_keys
 
 spark = start_spark("resolve keys")

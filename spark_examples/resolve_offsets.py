@@ -6,7 +6,6 @@ python spark_examples/resolve_offsets.py
 from __future__ import annotations
 
 from _session import events_store, start_spark
-
 from mqstore.spark import resolve_offsets
 
 spark = start_spark("resolve offsets")

@@ -15,7 +15,9 @@ messages = spark.read.format("mqstore").schema("topic string, queue_id int, born
 print(f"{messages.count():,} messages in {messages.select('topic').distinct().count()} topics")
 messages.groupBy("topic").count().orderBy("count", ascending=False).show(5)
 
-spark.sql(f"CREATE TEMPORARY VIEW fixes USING mqstore OPTIONS (path '{store}', topics 'broker,store', columns 'topic,tags,born_time')")
+spark.sql(
+    f"CREATE TEMPORARY VIEW fixes USING mqstore OPTIONS (path '{store}', topics 'broker,store', columns 'topic,tags,born_time')"
+)
 spark.sql(
     """SELECT year(born_time) AS year, count_if(topic = 'broker') AS broker, count_if(topic = 'store') AS store
     FROM fixes WHERE tags = 'fix' GROUP BY 1 ORDER BY 1"""

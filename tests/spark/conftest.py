@@ -16,9 +16,9 @@ import pytest
 # Spark's workers would otherwise be the python3 of the PATH.
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
-from pyspark.sql import SparkSession  # noqa: E402  (reads the environment)
+from pyspark.sql import SparkSession
 
-import mqstore  # noqa: E402
+import mqstore
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 SETTINGS = {

@@ -87,7 +87,9 @@ def test_registering_it_as_well_does_no_harm(spark: SparkSession, events_store: 
 
 
 def test_sql_scans_through_a_temporary_view(spark: SparkSession, events_store: Path) -> None:
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW docs USING mqstore OPTIONS (path '{events_store}', topics 'docs', columns 'tags')")
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW docs USING mqstore OPTIONS (path '{events_store}', topics 'docs', columns 'tags')"
+    )
     assert spark.sql("SELECT count(*) AS n, count(DISTINCT tags) AS tags FROM docs").collect() == [(317, 3)]
 
 
@@ -171,7 +173,7 @@ def test_a_topic_of_batch_queues_is_reported_not_skipped(spark: SparkSession, go
         load(spark, golden / "533_batchcq", topics="TopicQ").count()
     shutil.copytree(golden / "533_basic_clean", tmp_path / "both")
     shutil.copytree(golden / "533_batchcq" / "batchconsumequeue", tmp_path / "both" / "batchconsumequeue")
-    with pytest.raises(AnalysisException, match='the others are read with option."topics", "TopicA,TopicB,TopicC"'):
+    with pytest.raises(AnalysisException, match=r'the others are read with option."topics", "TopicA,TopicB,TopicC"'):
         load(spark, tmp_path / "both").count()
     assert load(spark, tmp_path / "both", topics="TopicA,TopicB,TopicC").count() > 0
 

@@ -99,7 +99,7 @@ def test_only_a_few_stores_stay_open(tmp_path: Path, write_store: WriteStore) ->
 def test_what_is_no_store_is_refused_where_the_job_is_planned(tmp_path: Path) -> None:
     with pytest.raises(mqstore.NotAStoreError):
         StoreRef.plan(tmp_path)
-    with pytest.raises(TypeError, match="a path or an open mqstore.Store, not int"):
+    with pytest.raises(TypeError, match=r"a path or an open mqstore\.Store, not int"):
         StoreRef.plan(7)  # type: ignore[arg-type]
 
 

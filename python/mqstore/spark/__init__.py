@@ -13,8 +13,8 @@ mapped files included, so leave it unset or larger than the store.
 from __future__ import annotations
 
 try:
-    from pyspark.sql.functions import arrow_udf as _arrow_udf  # noqa: F401  (new in 4.1)
     import pyarrow as _pyarrow  # noqa: F401
+    from pyspark.sql.functions import arrow_udf as _arrow_udf  # noqa: F401  (new in 4.1)
 except ImportError as missing:
     raise ImportError("mqstore.spark needs pyspark 4.1 or later and pyarrow: pip install 'mqstore[spark]'") from missing
 

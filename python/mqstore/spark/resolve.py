@@ -82,9 +82,7 @@ def fetch(df: DataFrame, store: StoreLike, columns: Sequence[str] | None = None)
     return df.select("physical_offset").mapInArrow(messages, schema)
 
 
-def _require(
-    df: DataFrame, caller: str, needed: dict[str, tuple[type[DataType], ...]], appended: tuple[str, ...] = ()
-) -> None:
+def _require(df: DataFrame, caller: str, needed: dict[str, tuple[type[DataType], ...]], appended: tuple[str, ...] = ()) -> None:
     """ValueError unless `df` has each needed column once, of a fitting type, and none of the appended ones."""
     fields = df.schema.fields
     found = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields) or "no columns"
