@@ -244,9 +244,10 @@ def test_fetch_names_a_column_that_a_message_does_not_have(spark: SparkSession, 
         fetch(asked, events_store, columns=["body", "topic", "body"])
 
 
-def test_fetch_fails_where_no_record_starts(spark: SparkSession, events_store: Path) -> None:
-    with pytest.raises(PythonException, match="NotFoundError"):
-        fetch(spark.createDataFrame([(1,)], "physical_offset long"), events_store).collect()
+@pytest.mark.parametrize(("offset", "error"), [(10**12, "NotFoundError"), (-1, "NotFoundError"), (1, "NotFoundError|CorruptError")])
+def test_fetch_fails_where_no_record_starts(spark: SparkSession, events_store: Path, offset: int, error: str) -> None:
+    with pytest.raises(PythonException, match=error):
+        fetch(spark.createDataFrame([(offset,)], "physical_offset long"), events_store).collect()
 
 
 def test_a_store_that_is_not_there_is_reported_before_a_job_starts(spark: SparkSession, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def fetch(df: DataFrame, store: StoreLike, columns: Sequence[str] | None = None)
     """The messages at these physical offsets: the message schema, or `columns` of it.
 
     `df` has physical_offset (bigint), as resolve_offsets appends it; its other columns are dropped, and so are its rows where
-    it is null. A job fails with NotFoundError at an offset where no record starts.
+    it is null. The job fails at an offset where no record starts.
     """
     schema = message_schema(columns)
     _require(df, "fetch", {"physical_offset": (LongType,)})

@@ -127,7 +127,7 @@ class MessageReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         store = self._ref.open()
-        ranges = measure(store, scanned_topics(store, self._scan.topics))
+        ranges = measure(store, scanned_queues(store, self._scan.topics))
         total = sum(queue.size_bytes for queue in ranges)
         parts = pack(ranges, partition_count(total, self._scan.target_partition_bytes, len(os.sched_getaffinity(0))))
         # Spark makes a partition of its own, one that names no ranges, of an empty list.
@@ -142,38 +142,31 @@ class MessageReader(DataSourceReader):
                 yield pa.record_batch(batch)
 
 
-def scanned_topics(store: mqstore.Store, wanted: Sequence[str] | None) -> list[str]:
-    """The topics to scan. ValueError names a wanted one that is not there, or one whose queues cannot be read."""
-    missing = [topic for topic in wanted or () if topic not in store.topics]
+def scanned_queues(store: mqstore.Store, wanted: Sequence[str] | None) -> list[mqstore.Queue]:
+    """The queues to scan that hold messages. ValueError names a topic that is not there or whose queues cannot be read."""
+    names = list(store.topics)
+    missing = set(wanted or ()).difference(names)
     if missing:
-        some = ", ".join(list(store.topics)[:20])
-        raise ValueError(f"{store.path} has no topic {', '.join(missing)}; it has {len(store.topics)} topics: {some}")
-    topics = list(store.topics if wanted is None else wanted)
-    refused = {topic: reason for topic in topics if (reason := _refusal(store, topic))}
+        some = ", ".join(names[:20])
+        raise ValueError(f"{store.path} has no topic {', '.join(sorted(missing))}; it has {len(names)} topics: {some}")
+    found: list[mqstore.Queue] = []
+    refused: dict[str, str] = {}
+    for topic in names if wanted is None else wanted:
+        try:
+            found += [queue for queue in store.topics[topic].queues if len(queue)]
+        except mqstore.UnsupportedFormatError as error:
+            refused[topic] = str(error)
     if refused:
         # Not UnsupportedFormatError: it is a NotImplementedError, which Spark takes for a reader without partitions.
-        readable = ",".join(topic for topic in topics if topic not in refused)
+        readable = ",".join(dict.fromkeys(queue.topic for queue in found))
         remedy = f'; the others are read with option("topics", "{readable}")' if readable else ""
         raise ValueError(f"cannot scan topic {', '.join(refused)}: {next(iter(refused.values()))}{remedy}")
-    return topics
+    return found
 
 
-def _refusal(store: mqstore.Store, topic: str) -> str | None:
-    try:
-        len(store.topics[topic].queues)
-    except mqstore.UnsupportedFormatError as error:
-        return str(error)
-    return None
-
-
-def measure(store: mqstore.Store, topics: Sequence[str]) -> list[QueueRange]:
-    """Every queue of these topics that holds messages, its size estimated from a few of its entries."""
-    ranges = [
-        QueueRange(topic, queue.queue_id, queue.min_offset, queue.max_offset, 0)
-        for topic in topics
-        for queue in store.topics[topic].queues
-        if len(queue)
-    ]
+def measure(store: mqstore.Store, queues: Sequence[mqstore.Queue]) -> list[QueueRange]:
+    """All of these queues, their sizes estimated from a few of their entries."""
+    ranges = [QueueRange(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, 0) for queue in queues]
     if not ranges:
         return []
     samples = [
