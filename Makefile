@@ -46,7 +46,7 @@ check: $(VENV)/dev.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clip
 	@echo "== ruff";       ruff check --quiet $(HAVE); ruff format --quiet --check $(HAVE)
 	@echo "== mypy";       $(PY) -m mypy
 	@echo "== pyright";    basedpyright
-	@echo "== stubtest";   $(PY) -m mypy.stubtest mqstore
+	@echo "== stubtest";   $(PY) -m mypy.stubtest --mypy-config-file pyproject.toml mqstore
 
 bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading
 	@$(PY) benches/read.py

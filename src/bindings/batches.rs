@@ -39,21 +39,21 @@ impl RecordBatch {
 
     /// A pyarrow.RecordBatch with the same memory.
     ///
-    /// Raises ImportError without pyarrow.
+    /// Raises `ImportError` without pyarrow.
     fn to_arrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         to_arrow(slf.as_any(), "record_batch")
     }
 
     /// A polars.DataFrame.
     ///
-    /// Raises ImportError without polars.
+    /// Raises `ImportError` without polars.
     fn to_polars<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         to_polars(slf.as_any())
     }
 
     /// A pandas.DataFrame.
     ///
-    /// Raises ImportError without pandas or pyarrow.
+    /// Raises `ImportError` without pandas or pyarrow.
     fn to_pandas<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         to_pandas(slf.as_any(), "record_batch")
     }
@@ -130,8 +130,8 @@ impl Source {
 
 /// Messages as Arrow record batches, read when they are asked for; it can be read any number of times, from the start each time.
 ///
-/// Iterating gives RecordBatch objects of about `max_bytes` at most (a larger message has one for itself). Hand it to pyarrow,
-/// polars or duckdb as it is, or call one of the `to_` methods. Raises ClosedError once the store is closed, and from a batch what
+/// Iterating gives `RecordBatch` objects of about `max_bytes` at most (a larger message has one for itself). Hand it to pyarrow,
+/// polars or duckdb as it is, or call one of the `to_` methods. Raises `ClosedError` once the store is closed, and from a batch what
 /// reading its messages raises (through `__arrow_c_stream__` the consumer raises its own error with the same text).
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Batches {
@@ -185,21 +185,21 @@ impl Batches {
 impl Batches {
     /// A pyarrow.Table of everything.
     ///
-    /// Raises ImportError without pyarrow, and what reading the messages raises.
+    /// Raises `ImportError` without pyarrow, and what reading the messages raises.
     fn to_arrow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_arrow(Bound::new(py, self.collect(py)?)?.as_any(), "table")
     }
 
     /// A polars.DataFrame of everything.
     ///
-    /// Raises ImportError without polars, and what reading the messages raises.
+    /// Raises `ImportError` without polars, and what reading the messages raises.
     fn to_polars<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_polars(Bound::new(py, self.collect(py)?)?.as_any())
     }
 
     /// A pandas.DataFrame of everything.
     ///
-    /// Raises ImportError without pandas or pyarrow, and what reading the messages raises.
+    /// Raises `ImportError` without pandas or pyarrow, and what reading the messages raises.
     fn to_pandas<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_pandas(Bound::new(py, self.collect(py)?)?.as_any(), "table")
     }

@@ -58,7 +58,7 @@ impl PinnedBytes for Held {
 /// One message as it is stored: a frozen view of its record, which stays readable after the store is closed.
 ///
 /// Two messages are equal if their records are, byte for byte. A message pickles by value. Text that is not UTF-8 reads with
-/// U+FFFD in it. Every attribute raises CorruptError if the device fails to deliver the bytes, or the file was shortened meanwhile.
+/// U+FFFD in it. Every attribute raises `CorruptError` if the device fails to deliver the bytes, or the file was shortened meanwhile.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Message(Held);
 
@@ -110,7 +110,7 @@ impl Message {
 
     /// When the broker stored it, in UTC, to the ms.
     ///
-    /// Raises OverflowError outside the years 1 to 9999.
+    /// Raises `OverflowError` outside the years 1 to 9999.
     #[getter]
     fn store_time<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDateTime>> {
         to_datetime(py, self.0.read(|message| message.store_time())?)
@@ -118,7 +118,7 @@ impl Message {
 
     /// When its producer made it, in UTC, to the ms.
     ///
-    /// Raises OverflowError outside the years 1 to 9999.
+    /// Raises `OverflowError` outside the years 1 to 9999.
     #[getter]
     fn born_time<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDateTime>> {
         to_datetime(py, self.0.read(|message| message.born_time())?)
@@ -130,7 +130,7 @@ impl Message {
         self.0.read(|message| message.message_id().to_string())
     }
 
-    /// The id that its producer gave it (property UNIQ_KEY), or None.
+    /// The id that its producer gave it (property `UNIQ_KEY`), or None.
     #[getter]
     fn unique_key(&self) -> Result<Option<String>> {
         self.0.read(|message| message.unique_key().map(String::from))
@@ -148,7 +148,7 @@ impl Message {
         self.0.read(|message| message.keys())
     }
 
-    /// Every property, TAGS, KEYS and UNIQ_KEY among them, as a new dict of str to str.
+    /// Every property, TAGS, KEYS and `UNIQ_KEY` among them, as a new dict of str to str.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let properties = PyDict::new(py);
@@ -165,9 +165,9 @@ impl Message {
         self.0.read(|message| PyBytes::new(py, message.body()))
     }
 
-    /// The body, decompressed as sys_flag says (zlib, LZ4 or Zstandard): bytes.
+    /// The body, decompressed as `sys_flag` says (zlib, LZ4 or Zstandard): bytes.
     ///
-    /// Raises CorruptError if it does not decompress, or to more than 1 GiB.
+    /// Raises `CorruptError` if it does not decompress, or to more than 1 GiB.
     #[getter]
     fn decoded_body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let view = self.0.view();

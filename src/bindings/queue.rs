@@ -20,41 +20,41 @@ use crate::read::{MessageReader, QueueScan, Side, StoredMessage};
 
 /// One queue of a topic: a sequence of messages by queue offset.
 ///
-/// `queue[n]` is the message with queue offset n, a negative n counts from `max_offset`; `queue[a:b]` is a QueueSlice, clipped to
+/// `queue[n]` is the message with queue offset n, a negative n counts from `max_offset`; `queue[a:b]` is a `QueueSlice`, clipped to
 /// the queue; `len(queue)` is `max_offset - min_offset`. Iteration starts at `min_offset` and passes over messages that the log no
-/// longer holds. The bounds are those of when the store was opened. Any use raises ClosedError once the store is closed, and
-/// UnsupportedFormatError where the queues are not files of this format (RocksDB, batch consume queues).
+/// longer holds. The bounds are those of when the store was opened. Any use raises `ClosedError` once the store is closed, and
+/// `UnsupportedFormatError` where the queues are not files of this format (RocksDB, batch consume queues).
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Queue {
     handle: Arc<Handle>,
     topic: String,
-    queue_id: i32,
+    id: i32,
 }
 
 impl Queue {
-    pub(super) fn new(handle: Arc<Handle>, topic: String, queue_id: i32) -> Self {
-        Self { handle, topic, queue_id }
+    pub(super) fn new(handle: Arc<Handle>, topic: String, id: i32) -> Self {
+        Self { handle, topic, id }
     }
 
     /// Whether both are the same queue of the same open store.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.handle, &other.handle) && self.topic == other.topic && self.queue_id == other.queue_id
+        Arc::ptr_eq(&self.handle, &other.handle) && self.topic == other.topic && self.id == other.id
     }
 
     fn bounds(&self, py: Python<'_>) -> PyResult<Range<i64>> {
         let reader = self.handle.reader(py)?;
-        Ok(py.detach(|| reader.queue_bounds(&self.topic, self.queue_id))?)
+        Ok(py.detach(|| reader.queue_bounds(&self.topic, self.id))?)
     }
 
     fn message(&self, py: Python<'_>, queue_offset: i64) -> PyResult<Message> {
         let reader = self.handle.reader(py)?;
-        let message = py.detach(|| reader.message_in_queue(&self.topic, self.queue_id, queue_offset))?;
+        let message = py.detach(|| reader.message_in_queue(&self.topic, self.id, queue_offset))?;
         Ok(Message::new(message))
     }
 
     fn slice(&self, offsets: Range<i64>) -> QueueSlice {
         QueueSlice {
-            queue: Self::new(self.handle.clone(), self.topic.clone(), self.queue_id),
+            queue: Self::new(self.handle.clone(), self.topic.clone(), self.id),
             offsets,
         }
     }
@@ -69,7 +69,7 @@ impl Queue {
             return Ok(None);
         }
         let reader = self.handle.reader(py)?;
-        match py.detach(|| reader.message_in_queue(&self.topic, self.queue_id, queue_offset)) {
+        match py.detach(|| reader.message_in_queue(&self.topic, self.id, queue_offset)) {
             Ok(stored) => Ok((Message::new(stored).is_same(message.get())?).then_some(queue_offset)),
             Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error.into()),
@@ -88,7 +88,7 @@ impl Queue {
     /// The queue's id within the topic, from 0.
     #[getter]
     pub(super) fn queue_id(&self) -> i32 {
-        self.queue_id
+        self.id
     }
 
     /// Queue offset of the first message.
@@ -106,7 +106,7 @@ impl Queue {
     /// Queue offset of the first message stored at or after `time` (side="left") or after it (side="right"); `max_offset` if there
     /// is none.
     ///
-    /// `time` is a datetime with a timezone, or an int of ms since 1970. Raises ValueError for a datetime without one and for
+    /// `time` is a datetime with a timezone, or an int of ms since 1970. Raises `ValueError` for a datetime without one and for
     /// another side.
     #[pyo3(signature = (time, side="left"))]
     fn offset_at(&self, py: Python<'_>, time: &Bound<'_, PyAny>, side: &str) -> PyResult<i64> {
@@ -121,7 +121,7 @@ impl Queue {
         };
         let ms = to_ms(time, round)?;
         let reader = self.handle.reader(py)?;
-        Ok(py.detach(|| reader.offset_at(&self.topic, self.queue_id, ms, side))?)
+        Ok(py.detach(|| reader.offset_at(&self.topic, self.id, ms, side))?)
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
@@ -143,7 +143,7 @@ impl Queue {
         if !bounds.contains(&queue_offset) {
             return Err(PyIndexError::new_err(format!(
                 "{}/{} has no queue offset {given}: it spans {} to {} (exclusive)",
-                self.topic, self.queue_id, bounds.start, bounds.end
+                self.topic, self.id, bounds.start, bounds.end
             )));
         }
         Ok(Bound::new(py, self.message(py, queue_offset)?)?.into_any())
@@ -163,14 +163,15 @@ impl Queue {
 
     /// The queue offset of a message of this queue, if it lies between the queue offsets `start` and `stop`.
     ///
-    /// Raises ValueError if it is not there.
-    #[pyo3(signature = (value, start=0, stop=None))]
-    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: Option<i64>) -> PyResult<i64> {
-        let offsets = start..stop.unwrap_or(i64::MAX);
+    /// Raises `ValueError` if it is not there.
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<i64> {
+        let offsets = start..stop;
         self.find(py, value, &offsets)?.ok_or_else(not_here)
     }
 
     /// How often the message is in this queue: 1 or 0.
+    #[pyo3(signature = (value, /))]
     fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         Ok(usize::from(self.__contains__(py, value)?))
     }
@@ -181,7 +182,7 @@ impl Queue {
 
     fn __hash__(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (&self.topic, self.queue_id).hash(&mut hasher);
+        (&self.topic, self.id).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -193,14 +194,14 @@ impl Queue {
                 .name()
                 .map_or_else(|_| "unreadable".to_owned(), |name| name.to_string()),
         };
-        format!("<mqstore.Queue {}/{} {state}>", self.topic, self.queue_id)
+        format!("<mqstore.Queue {}/{} {state}>", self.topic, self.id)
     }
 }
 
 /// Consecutive messages of a queue, read when they are asked for.
 ///
-/// An index counts from the slice's start, so `s[0]` is the message with queue offset `s.start`; it raises NotFoundError where the
-/// log no longer holds the message, and iteration passes over it. `s[a:b]` is a smaller QueueSlice. A slice is also an Arrow
+/// An index counts from the slice's start, so `s[0]` is the message with queue offset `s.start`; it raises `NotFoundError` where the
+/// log no longer holds the message, and iteration passes over it. `s[a:b]` is a smaller `QueueSlice`. A slice is also an Arrow
 /// stream of its messages: hand it to pyarrow, polars or duckdb.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct QueueSlice {
@@ -231,13 +232,13 @@ impl QueueSlice {
     /// The messages as Arrow record batches, read when they are asked for.
     ///
     /// `columns` names the columns wanted, in order, all by default; `max_bytes` is about the most that a batch holds. Raises
-    /// ValueError for a column that a message does not have.
-    #[pyo3(signature = (columns=None, max_bytes=BATCH_BYTES))]
+    /// `ValueError` for a column that a message does not have.
+    #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn batches(&self, columns: Option<Vec<String>>, max_bytes: usize) -> PyResult<Batches> {
         let source = Source::Queue {
             topic: self.queue.topic.clone(),
-            queue_id: self.queue.queue_id,
+            queue_id: self.queue.id,
             offsets: self.offsets.clone(),
         };
         Batches::new(self.queue.handle.clone(), source, columns.as_deref(), max_bytes)
@@ -291,26 +292,27 @@ impl QueueSlice {
 
     /// The index in this slice of a message, if it lies between the indexes `start` and `stop`.
     ///
-    /// Raises ValueError if it is not there.
-    #[pyo3(signature = (value, start=0, stop=None))]
-    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: Option<i64>) -> PyResult<i64> {
+    /// Raises `ValueError` if it is not there.
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<i64> {
         let found = self
             .queue
             .find(py, value, &self.offsets)?
             .map(|offset| offset - self.offsets.start);
-        let wanted = start..stop.unwrap_or(i64::MAX);
+        let wanted = start..stop;
         found.filter(|at| wanted.contains(at)).ok_or_else(not_here)
     }
 
     /// How often the message is in this slice: 1 or 0.
+    #[pyo3(signature = (value, /))]
     fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         Ok(usize::from(self.__contains__(py, value)?))
     }
 
     fn __repr__(&self) -> String {
-        let Queue { topic, queue_id, .. } = &self.queue;
+        let Queue { topic, id, .. } = &self.queue;
         format!(
-            "<mqstore.QueueSlice {topic}/{queue_id}[{}:{}]>",
+            "<mqstore.QueueSlice {topic}/{id}[{}:{}]>",
             self.offsets.start, self.offsets.end
         )
     }
@@ -391,12 +393,12 @@ impl Block {
 impl MessageIterator {
     fn forward(py: Python<'_>, queue: &Queue, offsets: Range<i64>) -> PyResult<Self> {
         let (reader, topic) = (queue.handle.reader(py)?, queue.topic.clone());
-        let scan = py.detach(|| QueueScan::new(reader, topic, queue.queue_id, offsets))?;
+        let scan = py.detach(|| QueueScan::new(reader, topic, queue.id, offsets))?;
         Ok(Self::over(queue, scan))
     }
 
     fn backward(py: Python<'_>, queue: &Queue, offsets: Range<i64>) -> PyResult<Self> {
-        let (reader, topic, queue_id) = (queue.handle.reader(py)?, queue.topic.clone(), queue.queue_id);
+        let (reader, topic, queue_id) = (queue.handle.reader(py)?, queue.topic.clone(), queue.id);
         let messages = offsets
             .rev()
             .filter_map(move |offset| message_if_there(&reader, &topic, queue_id, offset));

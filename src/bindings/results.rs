@@ -9,8 +9,8 @@ use crate::read::{self, StoredMessage};
 /// The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on.
 #[pyclass(frozen, module = "mqstore", sequence)]
 pub(super) struct GetResult {
-    /// How it ended, in RocketMQ's words: FOUND, NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING, OFFSET_FOUND_NULL,
-    /// OFFSET_OVERFLOW_BADLY, OFFSET_OVERFLOW_ONE, OFFSET_TOO_SMALL or NO_MESSAGE_IN_QUEUE.
+    /// How it ended, in RocketMQ's words: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`, `OFFSET_FOUND_NULL`,
+    /// `OFFSET_OVERFLOW_BADLY`, `OFFSET_OVERFLOW_ONE`, `OFFSET_TOO_SMALL` or `NO_MESSAGE_IN_QUEUE`.
     #[pyo3(get)]
     status: &'static str,
     /// The queue offset to ask for next.
@@ -69,13 +69,14 @@ impl GetResult {
         self.messages.bind(py).contains(value)
     }
 
-    /// The index of a message. Raises ValueError if it is not there.
-    #[pyo3(signature = (value, start=0, stop=None))]
-    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: Option<i64>) -> PyResult<usize> {
+    /// The index of a message. Raises `ValueError` if it is not there.
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
         index(self.messages.bind(py), value, start, stop)
     }
 
     /// How often a message is in it.
+    #[pyo3(signature = (value, /))]
     fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.messages.bind(py).call_method1("count", (value,))?.extract()
     }
@@ -136,13 +137,14 @@ impl QueryResult {
         self.messages.bind(py).contains(value)
     }
 
-    /// The index of a message. Raises ValueError if it is not there.
-    #[pyo3(signature = (value, start=0, stop=None))]
-    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: Option<i64>) -> PyResult<usize> {
+    /// The index of a message. Raises `ValueError` if it is not there.
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
         index(self.messages.bind(py), value, start, stop)
     }
 
     /// How often a message is in it.
+    #[pyo3(signature = (value, /))]
     fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.messages.bind(py).call_method1("count", (value,))?.extract()
     }
@@ -166,7 +168,6 @@ fn reversed<'py>(messages: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyIterat
     messages.to_list().call_method0("__reversed__")?.try_iter()
 }
 
-fn index(messages: &Bound<'_, PyTuple>, value: &Bound<'_, PyAny>, start: i64, stop: Option<i64>) -> PyResult<usize> {
-    let stop = stop.unwrap_or(i64::MAX);
+fn index(messages: &Bound<'_, PyTuple>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
     messages.call_method1("index", (value, start, stop))?.extract()
 }

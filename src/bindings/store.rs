@@ -1,13 +1,14 @@
 //! `Store`, and `open`.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyAny, PyDict};
+use pyo3::types::{PyDict, PyTuple};
 
-use super::batches::{BATCH_BYTES, Batches, RecordBatch, Source};
+use super::batches::{Batches, RecordBatch, Source};
 use super::capsule::import_table;
 use super::handle::Handle;
 use super::message::{Message, html_table};
@@ -23,16 +24,16 @@ use crate::read::{GetRequest, QueryRequest, TagFilter};
 /// Open the message store in the directory `path`, read-only: no file is changed and no lock is taken, so a running broker may own
 /// it. What is read is the store as it was when it was opened.
 ///
-/// `mode` is "r", the only one of this version. Options are RocketMQ's by name: mapped_file_size_commit_log,
-/// mapped_file_size_consume_queue (bytes), max_hash_slot_num, max_index_num (default: as the files say),
-/// access_message_in_memory_max_ratio (40 percent), max_transfer_bytes_on_message_in_memory (262,144),
-/// max_transfer_count_on_message_in_memory (32), max_transfer_bytes_on_message_in_disk (65,536),
-/// max_transfer_count_on_message_in_disk (8), max_filter_message_size (16,000 bytes), check_crc_on_recover (True),
-/// message_delay_level ("1s 5s 10s ..."), and sigbus_guard (True): whether a failing device raises CorruptError instead of killing
+/// `mode` is "r", the only one of this version. Options are RocketMQ's by name: `mapped_file_size_commit_log`,
+/// `mapped_file_size_consume_queue` (bytes), `max_hash_slot_num`, `max_index_num` (default: as the files say),
+/// `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
+/// `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
+/// `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes), `check_crc_on_recover` (True),
+/// `message_delay_level` ("1s 5s 10s ..."), and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of killing
 /// the process.
 ///
-/// Raises NotAStoreError (a FileNotFoundError) if the directory holds no store, CorruptError if its files cannot belong together,
-/// ValueError for a mode or value that cannot be, TypeError for an unknown option, StoreIOError (an OSError).
+/// Raises `NotAStoreError` (a `FileNotFoundError`) if the directory holds no store, `CorruptError` if its files cannot belong together,
+/// `ValueError` for a mode or value that cannot be, `TypeError` for an unknown option, `StoreIOError` (an `OSError`).
 #[pyfunction]
 #[pyo3(signature = (path, mode="r", **options))]
 pub(super) fn open(py: Python<'_>, path: PathBuf, mode: &str, options: Option<Bound<'_, PyDict>>) -> PyResult<Store> {
@@ -100,8 +101,8 @@ where
 ///
 /// Reads the store as it was when it was opened; open again to see more. Safe to use from several threads. Pickles as path and
 /// options, and opens again where it is unpickled; after a fork it opens again by itself. Once it is closed every call but `path`,
-/// `mode`, `closed` and `close` raises ClosedError; messages that were read stay readable. Where a call reads files it raises
-/// CorruptError for damage and StoreIOError for what the system refuses.
+/// `mode`, `closed` and `close` raises `ClosedError`; messages that were read stay readable. Where a call reads files it raises
+/// `CorruptError` for damage and `StoreIOError` for what the system refuses.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Store {
     handle: Arc<Handle>,
@@ -112,12 +113,13 @@ pub(super) struct Store {
 impl Store {
     /// The store's directory, absolute: str.
     #[getter]
-    fn path(&self) -> &std::ffi::OsStr {
+    fn path(&self) -> &OsStr {
         self.handle.path().as_os_str()
     }
 
     /// "r".
     #[getter]
+    #[expect(clippy::unused_self, reason = "an attribute of each store; writing will bring other modes")]
     fn mode(&self) -> &'static str {
         "r"
     }
@@ -164,7 +166,7 @@ impl Store {
     /// true value. `bounded=False` lifts the broker's bounds on the entries examined, the bytes and the count (all but
     /// `max_messages`).
     ///
-    /// Raises UnsupportedFormatError where the queue is not a file of this format (RocksDB, batch consume queue), and what `where`
+    /// Raises `UnsupportedFormatError` where the queue is not a file of this format (RocksDB, batch consume queue), and what `where`
     /// raises.
     #[pyo3(signature = (topic, queue, offset, max_messages=32, *, tags=None, r#where=None, bounded=true))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of a Python call")]
@@ -176,7 +178,7 @@ impl Store {
         offset: i64,
         max_messages: usize,
         tags: Option<&str>,
-        r#where: Option<Py<PyAny>>,
+        r#where: Option<Bound<'_, PyAny>>,
         bounded: bool,
     ) -> PyResult<GetResult> {
         let request = GetRequest {
@@ -188,9 +190,10 @@ impl Store {
             bounded,
         };
         let reader = self.handle.reader(py)?;
+        let accepts = r#where.map(Bound::unbind);
         let result = py.detach(|| {
             reader.get(&request, |message| {
-                let Some(accepts) = &r#where else { return Ok(true) };
+                let Some(accepts) = &accepts else { return Ok(true) };
                 Python::attach(|py| accepts.bind(py).call1((Message::new(message.clone()),))?.is_truthy())
             })
         });
@@ -203,7 +206,7 @@ impl Store {
     /// open. `limit` is the most messages to return, the newest ones; None for all. Topic and key are compared themselves, not
     /// only by hash. Where no index serves, the log is walked.
     ///
-    /// Raises ValueError for a datetime without a timezone.
+    /// Raises `ValueError` for a datetime without a timezone.
     #[pyo3(signature = (topic, key, begin=None, end=None, limit=64))]
     fn query(
         &self,
@@ -229,7 +232,7 @@ impl Store {
     /// The message with this id: an offset id (32 or 56 hex digits) if a record starts where it points, whatever its host; else the
     /// first stored message with this unique key, over every topic.
     ///
-    /// Raises NotFoundError.
+    /// Raises `NotFoundError`.
     fn message(&self, py: Python<'_>, id: &str) -> PyResult<Message> {
         let reader = self.handle.reader(py)?;
         Ok(Message::new(py.detach(|| reader.message(id))?))
@@ -237,28 +240,28 @@ impl Store {
 
     /// The message whose record starts at this physical offset.
     ///
-    /// Raises NotFoundError if no record starts there, CorruptError if it is damaged.
+    /// Raises `NotFoundError` if no record starts there, `CorruptError` if it is damaged.
     fn message_at(&self, py: Python<'_>, physical_offset: i64) -> PyResult<Message> {
         let reader = self.handle.reader(py)?;
         Ok(Message::new(py.detach(|| reader.message_at(physical_offset))?))
     }
 
-    /// Where messages lie in the log: columns `topic` (utf8), `queue_id` and `queue_offset` (integers) in, a RecordBatch of
+    /// Where messages lie in the log: columns `topic` (utf8), `queue_id` and `queue_offset` (integers) in, a `RecordBatch` of
     /// `physical_offset` (int64) and `store_size` (int32, bytes) out, a row for a row, null where there is no such message.
     ///
-    /// `batch` is anything that speaks Arrow: a table, frame or batch of pyarrow, polars, duckdb, pandas. Raises TypeError if it
-    /// does not, ValueError if a column is missing or of another type, UnsupportedFormatError as `get`.
+    /// `batch` is anything that speaks Arrow: a table, frame or batch of pyarrow, polars, duckdb, pandas. Raises `TypeError` if it
+    /// does not, `ValueError` if a column is missing or of another type, `UnsupportedFormatError` as `get`.
     fn resolve_offsets(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
         let reader = self.handle.reader(py)?;
         let wanted = import_table(batch)?;
         Ok(RecordBatch(py.detach(|| resolve_batch::resolve_offsets(&reader, &wanted))?))
     }
 
-    /// Which messages carry keys: columns `topic` and `key` (utf8) in, a RecordBatch of one column `hits` out, a row for a row:
-    /// a list of (queue_id int32, queue_offset int64, physical_offset int64, store_size int32), ascending by physical offset, null
+    /// Which messages carry keys: columns `topic` and `key` (utf8) in, a `RecordBatch` of one column `hits` out, a row for a row:
+    /// a list of (`queue_id` int32, `queue_offset` int64, `physical_offset` int64, `store_size` int32), ascending by physical offset, null
     /// if there is none.
     ///
-    /// `batch` is anything that speaks Arrow. Raises TypeError if it does not, ValueError if a column is missing or of another type.
+    /// `batch` is anything that speaks Arrow. Raises `TypeError` if it does not, `ValueError` if a column is missing or of another type.
     fn resolve_keys(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
         let reader = self.handle.reader(py)?;
         let wanted = import_table(batch)?;
@@ -269,9 +272,9 @@ impl Store {
     /// null, in order.
     ///
     /// `batch` is anything that speaks Arrow. `columns` names the columns wanted, in order, all by default; `max_bytes` is about
-    /// the most that a batch holds. Raises TypeError and ValueError as `resolve_offsets`; reading raises NotFoundError at an offset
+    /// the most that a batch holds. Raises `TypeError` and `ValueError` as `resolve_offsets`; reading raises `NotFoundError` at an offset
     /// where no record starts.
-    #[pyo3(signature = (batch, *, columns=None, max_bytes=BATCH_BYTES))]
+    #[pyo3(signature = (batch, *, columns=None, max_bytes=4_194_304))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn fetch(&self, batch: &Bound<'_, PyAny>, columns: Option<Vec<String>>, max_bytes: usize) -> PyResult<Batches> {
         self.handle.expect_open()?;
@@ -286,14 +289,14 @@ impl Store {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: Bound<'_, pyo3::types::PyTuple>) {
+    fn __exit__(&self, py: Python<'_>, _exception: Bound<'_, PyTuple>) {
         self.handle.close(py);
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (&std::ffi::OsStr, Py<PyDict>))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         self.handle.expect_open()?;
         let reopen = py.import("mqstore._native")?.getattr("_reopen")?;
-        Ok((reopen, (self.path(), self.options.clone_ref(py))))
+        Ok((reopen, (self.path(), &self.options).into_pyobject(py)?))
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

@@ -11,7 +11,7 @@ use super::queue::Queue;
 
 /// The topics of a store by name, ascending: a mapping of str to Topic.
 ///
-/// Where the queues are a RocksDB database the names come from walking the log. Any use raises ClosedError once the store is
+/// Where the queues are a RocksDB database the names come from walking the log. Any use raises `ClosedError` once the store is
 /// closed.
 #[pyclass(frozen, module = "mqstore", mapping)]
 pub(super) struct Topics {
@@ -61,9 +61,9 @@ impl Topics {
     }
 
     /// The topic of that name, or `default`.
-    #[pyo3(signature = (name, default=None))]
-    fn get<'py>(&self, py: Python<'py>, name: &str, default: Option<Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        match self.find(py, name)? {
+    #[pyo3(signature = (key, default=None, /))]
+    fn get<'py>(&self, py: Python<'py>, key: &str, default: Option<Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.find(py, key)? {
             Some(topic) => Ok(Some(Bound::new(py, topic)?.into_any())),
             None => Ok(default),
         }
@@ -109,7 +109,7 @@ pub(super) struct Topic {
 impl Topic {
     /// Its queues by id: a sequence of Queue.
     ///
-    /// Raises UnsupportedFormatError where the queues are a RocksDB database or the topic's is a batch consume queue: `message_at`,
+    /// Raises `UnsupportedFormatError` where the queues are a RocksDB database or the topic's is a batch consume queue: `message_at`,
     /// `message` and `query` of the store work there.
     #[getter]
     fn queues(&self, py: Python<'_>) -> PyResult<Queues> {
@@ -199,15 +199,16 @@ impl Queues {
 
     /// The id of a queue of this topic, if it lies between the ids `start` and `stop`.
     ///
-    /// Raises ValueError if it is not there.
-    #[pyo3(signature = (value, start=0, stop=None))]
-    fn index(&self, value: &Bound<'_, PyAny>, start: i64, stop: Option<i64>) -> PyResult<i64> {
-        let wanted = start..stop.unwrap_or(self.length);
+    /// Raises `ValueError` if it is not there.
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<i64> {
+        let wanted = start..stop;
         let found = self.id_of(value).filter(|id| wanted.contains(id));
         found.ok_or_else(|| PyValueError::new_err("the queue is not here"))
     }
 
     /// How often the queue is here: 1 or 0.
+    #[pyo3(signature = (value, /))]
     fn count(&self, value: &Bound<'_, PyAny>) -> usize {
         usize::from(self.id_of(value).is_some())
     }

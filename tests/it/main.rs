@@ -16,6 +16,7 @@ mod format_properties;
 mod golden;
 mod guard;
 mod reading;
+mod reading_lightly;
 mod storage;
 mod store_writer;
 mod options;

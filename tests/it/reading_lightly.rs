@@ -1,0 +1,190 @@
+//! What a reader touches: it changes nothing, reads no more than it needs, and keeps few mappings.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use mqstore::config::StoreConfig;
+use mqstore::error::Error;
+use mqstore::read::{GetRequest, MessageReader, QueryRequest, QueueScan, Side, TagFilter};
+use mqstore::storage::Env;
+use tempfile::{tempdir, tempdir_in};
+
+use crate::counting_env::CountingEnv;
+use crate::store_writer::StoreWriter;
+
+fn open(env: &CountingEnv, path: &Path) -> Arc<MessageReader> {
+    let env: Arc<dyn Env> = Arc::new(env.clone());
+    Arc::new(MessageReader::open(&env, path, StoreConfig::default()).unwrap())
+}
+
+fn files(dir: &Path, found: &mut BTreeMap<String, (SystemTime, Vec<u8>)>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            files(&entry.path(), found);
+        } else {
+            let modified = entry.metadata().unwrap().modified().unwrap();
+            found.insert(
+                entry.path().display().to_string(),
+                (modified, fs::read(entry.path()).unwrap()),
+            );
+        }
+    }
+}
+
+/// Reads everything there is to read, in every way there is.
+fn read_all(reader: &Arc<MessageReader>) -> usize {
+    let mut count = 0;
+    for topic in reader.topics().unwrap() {
+        let Ok(queue_ids) = reader.queue_ids(&topic) else { continue };
+        for queue_id in queue_ids {
+            let bounds = reader.queue_bounds(&topic, queue_id).unwrap();
+            for message in QueueScan::new(reader.clone(), topic.clone(), queue_id, bounds.clone()).unwrap() {
+                let message = message.unwrap();
+                let view = message.view();
+                reader.message(&view.message_id().to_string()).unwrap();
+                for key in view.keys() {
+                    let request = QueryRequest {
+                        topic: topic.clone(),
+                        key,
+                        begin: i64::MIN,
+                        end: i64::MAX,
+                        limit: Some(64),
+                    };
+                    assert!(!reader.query(&request).unwrap().messages.is_empty());
+                }
+                count += 1;
+            }
+            let request = GetRequest {
+                topic: topic.clone(),
+                queue_id,
+                offset: bounds.start,
+                max_messages: 32,
+                tags: TagFilter::default(),
+                bounded: true,
+            };
+            reader.get::<Error>(&request, |_| Ok(true)).unwrap();
+            reader.offset_at(&topic, queue_id, 0, Side::Left).unwrap();
+        }
+    }
+    count
+}
+
+#[test]
+fn reading_every_golden_store_opens_nothing_for_writing_and_changes_no_byte_and_no_time() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let mut messages = 0;
+    for store in fs::read_dir(&golden)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.join("commitlog").is_dir())
+    {
+        let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
+        files(&store, &mut before);
+        let env = CountingEnv::new();
+        messages += read_all(&open(&env, &store));
+        files(&store, &mut after);
+        assert_eq!(env.changes(), [""; 0], "{}", store.display());
+        assert!(before == after, "{} changed", store.display());
+    }
+    assert!(messages > 800, "{messages} messages read");
+}
+
+#[test]
+fn one_message_by_queue_offset_reads_twenty_bytes_of_its_queue() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 16, 1000, 100, 400);
+    for n in 0..900_u32 {
+        writer.put("orders", 0, &n.to_be_bytes(), &[]);
+    }
+    writer.finish(true);
+    let env = CountingEnv::new();
+    let reader = open(&env, dir.path());
+    let queue = dir.path().join("consumequeue");
+    let before = env.bytes_read_below(&queue);
+    let message = reader.message_in_queue("orders", 0, 555).unwrap();
+    assert_eq!(message.view().body(), 555_u32.to_be_bytes());
+    assert_eq!(env.bytes_read_below(&queue) - before, 20);
+}
+
+#[test]
+fn opening_a_clean_store_reads_only_its_ends() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 16, 1000, 100, 400);
+    for _ in 0..900 {
+        writer.put("orders", 0, &[7; 1000], &[("KEYS", "k")]);
+    }
+    writer.finish(true);
+    let env = CountingEnv::new();
+    open(&env, dir.path());
+    assert!(env.bytes_read_below(&dir.path().join("commitlog")) < 10_000);
+    assert!(env.bytes_read_below(&dir.path().join("consumequeue")) < 1_000);
+    assert_eq!(
+        env.bytes_read_below(&dir.path().join("index")),
+        40 * fs::read_dir(dir.path().join("index")).unwrap().count() as u64
+    );
+}
+
+#[test]
+fn ten_thousand_queues_stay_within_few_mappings() {
+    // In memory where there is such a directory: a disk takes half a minute to make ten thousand of them.
+    let dir = tempdir_in("/dev/shm").or_else(|_| tempdir()).unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 20, 10, 100, 400);
+    for n in 0..10_000 {
+        writer.put("orders", n, b"x", &[]);
+    }
+    writer.finish(true);
+    let reader = open(&CountingEnv::new(), dir.path());
+    for n in 0..10_000 {
+        assert_eq!(reader.message_in_queue("orders", n, 0).unwrap().view().queue_id(), n);
+    }
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let mapped = maps
+        .lines()
+        .filter(|line| line.contains(dir.path().to_str().unwrap()))
+        .count();
+    assert!((1..4000).contains(&mapped), "{mapped} mappings");
+    assert!(fs::read_dir("/proc/self/fd").unwrap().count() < 1000);
+}
+
+#[test]
+fn rocksdb_and_batch_queues_are_refused_by_queue_and_read_every_other_way() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/533_batchcq");
+    let reader = open(&CountingEnv::new(), &golden);
+    assert_eq!(reader.topics().unwrap(), ["TopicQ"]);
+    assert!(matches!(reader.queue_ids("TopicQ"), Err(Error::Unsupported { .. })));
+    assert_eq!(reader.message_at(0).unwrap().view().topic(), "TopicQ");
+
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::small(dir.path());
+    let at = writer.put("orders", 3, b"x", &[("KEYS", "k"), ("UNIQ_KEY", "u")]);
+    writer.finish(true);
+    fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
+    fs::create_dir(dir.path().join("consumequeue")).unwrap();
+    fs::write(dir.path().join("consumequeue/CURRENT"), "MANIFEST-000005\n").unwrap();
+    for index in [true, false] {
+        if !index {
+            fs::remove_dir_all(dir.path().join("index")).unwrap();
+        }
+        let reader = open(&CountingEnv::new(), dir.path());
+        assert_eq!(reader.topics().unwrap(), ["orders"]);
+        let Err(Error::Unsupported { path, what }) = reader.queue_ids("orders") else {
+            panic!("RocksDB queues were read")
+        };
+        assert!(path.ends_with("consumequeue") && what.contains("RocksDB"), "{what}");
+        assert!(matches!(reader.queue_bounds("orders", 3), Err(Error::Unsupported { .. })));
+        assert_eq!(reader.message_at(at).unwrap().view().body(), b"x");
+        assert_eq!(reader.message("u").unwrap().view().physical_offset(), at);
+        let request = QueryRequest {
+            topic: "orders".to_owned(),
+            key: "k".to_owned(),
+            begin: i64::MIN,
+            end: i64::MAX,
+            limit: None,
+        };
+        assert_eq!(reader.query(&request).unwrap().messages.len(), 1);
+    }
+}
