@@ -159,7 +159,7 @@ def check_hits(outcome: Outcome, asked: References, positions: dict[Reference, i
         else:
             outcome.topics[topic].keys_resolved += 1
         carriers = asked.carriers.get((topic, key))
-        expected = carriers and [(*at, positions.get((topic, *at))) for at in carriers]
+        expected = [(*at, positions.get((topic, *at))) for at in carriers] if carriers else None
         found = hits and [(hit["queue_id"], hit["queue_offset"], hit["physical_offset"]) for hit in hits]
         if found != expected:
             outcome.wrong.append(f"key {key} of topic {topic} gave {found}, not {expected}")
@@ -182,8 +182,9 @@ def time_jobs(spark: SparkSession, store: Path, asked: References) -> list[Timin
             ("resolve_keys", resolve_keys(keys, store), len(asked.keys), 0),
         ]
         for job, frame, rows, size in jobs:
-            seconds = [_seconds(frame) for _ in range(1 + RUNS)][1:]
-            timings.append(Timing(job, rows * times, seconds, size * times))
+            with step(f"timing {job}, {rows * times:,} rows, {1 + RUNS} runs"):
+                seconds = [_seconds(frame) for _ in range(1 + RUNS)]
+            timings.append(Timing(job, rows * times, seconds[1:], size * times))
     return timings
 
 
@@ -218,9 +219,9 @@ def print_timings(timings: list[Timing]) -> None:
         rate = f"{timing.body_bytes / median / 1e6:,.0f}" if timing.body_bytes else ""
         print(f"{timing.job:24}  {timing.rows:>10,}  {median:>8.2f}  {timing.rows / median:>10,.0f}  {rate:>14}")
     print(
-        f"Median of {RUNS} runs after one to warm up, local[{CORES}], the store in memory. Included: planning, both ways between\n"
-        "Java and Python, reading, and handing every column to Spark, which drops it there. The lower three ask each\n"
-        f"reference {REPEAT} times over."
+        f"Median of {RUNS} runs after one to warm up, local[{CORES}], the store in memory; the lower three ask each reference\n"
+        f"{REPEAT} times over. Included: planning, both ways between Java and Python, reading, and handing every column\n"
+        "to Spark, which drops it there."
     )
 
 
@@ -233,8 +234,7 @@ def main() -> int:
     wrong = 0
     for writer, store in stores.items():
         outcome = examine(spark, store, asked)
-        with step("timing"):
-            timings = time_jobs(spark, store, asked)
+        timings = time_jobs(spark, store, asked)
         print(f"\nThe store of {len(asked.bodies):,} events that {writer} wrote, resolved with Spark\n")
         print_table(outcome)
         print_timings(timings)

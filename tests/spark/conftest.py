@@ -34,6 +34,10 @@ SETTINGS = {
 }
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("filterwarnings", "ignore:PySpark does not yet fully support pandas:FutureWarning")
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """TEST_REMOTE=local[2] runs the same tests over Spark Connect."""

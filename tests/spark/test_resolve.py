@@ -244,7 +244,9 @@ def test_fetch_names_a_column_that_a_message_does_not_have(spark: SparkSession, 
         fetch(asked, events_store, columns=["body", "topic", "body"])
 
 
-@pytest.mark.parametrize(("offset", "error"), [(10**12, "NotFoundError"), (-1, "NotFoundError"), (1, "NotFoundError|CorruptError")])
+@pytest.mark.parametrize(
+    ("offset", "error"), [(10**12, "NotFoundError"), (-1, "NotFoundError"), (1, "NotFoundError|CorruptError")]
+)
 def test_fetch_fails_where_no_record_starts(spark: SparkSession, events_store: Path, offset: int, error: str) -> None:
     with pytest.raises(PythonException, match=error):
         fetch(spark.createDataFrame([(offset,)], "physical_offset long"), events_store).collect()

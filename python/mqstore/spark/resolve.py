@@ -6,7 +6,7 @@ so it returns positions, and bodies go through mapInArrow in batches of bounded 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -36,7 +36,7 @@ def resolve_offsets(df: DataFrame, store: StoreLike) -> DataFrame:
     _require(df, "resolve_offsets", arguments, appended=("physical_offset", "store_size"))
     ref = StoreRef.plan(store)
 
-    @arrow_udf(_POSITION)
+    @arrow_udf(_POSITION)  # type: ignore[call-overload, untyped-decorator]  # pyspark types only the deprecated form
     def position(topic: pa.Array, queue_id: pa.Array, queue_offset: pa.Array) -> pa.Array:
         wanted = pa.RecordBatch.from_arrays([topic, queue_id, queue_offset], names=list(arguments))
         return pa.array(ref.open().resolve_offsets(wanted))
@@ -55,7 +55,7 @@ def resolve_keys(df: DataFrame, store: StoreLike) -> DataFrame:
     _require(df, "resolve_keys", arguments, appended=("hits",))
     ref = StoreRef.plan(store)
 
-    @arrow_udf(_HITS)
+    @arrow_udf(_HITS)  # type: ignore[call-overload, untyped-decorator]
     def hits(topic: pa.Array, key: pa.Array) -> pa.Array:
         wanted = pa.RecordBatch.from_arrays([topic, key], names=list(arguments))
         return pa.record_batch(ref.open().resolve_keys(wanted)).column("hits")
@@ -82,7 +82,9 @@ def fetch(df: DataFrame, store: StoreLike, columns: Sequence[str] | None = None)
     return df.select("physical_offset").mapInArrow(messages, schema)
 
 
-def _require(df: DataFrame, caller: str, needed: dict[str, tuple[type[DataType], ...]], appended: tuple[str, ...] = ()) -> None:
+def _require(
+    df: DataFrame, caller: str, needed: Mapping[str, tuple[type[DataType], ...]], appended: tuple[str, ...] = ()
+) -> None:
     """ValueError unless `df` has each needed column once, of a fitting type, and none of the appended ones."""
     fields = df.schema.fields
     found = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields) or "no columns"
