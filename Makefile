@@ -10,6 +10,7 @@ $(error run it as: make -C $(dir $(lastword $(MAKEFILE_LIST))) $(MAKECMDGOALS))
 endif
 
 PYTHON ?= python3
+TARGET ?= record
 VENV := $(CURDIR)/.venv
 PY := $(VENV)/bin/python
 NATIVE := python/mqstore/_native.abi3.so
@@ -51,9 +52,9 @@ check: $(VENV)/dev.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clip
 bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading
 	@$(PY) benches/read.py
 
-fuzz: ## look for one minute for bytes that break the record parser
+fuzz: ## look for one minute for bytes that break the parser; TARGET=record, body or index
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: install it with 'cargo install cargo-fuzz'" >&2; exit 1; }
-	@cd fuzz && cargo fuzz run -s none record -- -max_total_time=60
+	@cd fuzz && cargo fuzz run -s none $(TARGET) -- -max_total_time=60
 
 wheel: $(VENV)/run.stamp ## a wheel for Python 3.11 and later, in target/wheels
 	@echo "building the wheel (release) ..."

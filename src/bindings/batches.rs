@@ -246,8 +246,8 @@ struct Pass {
     handle: Arc<Handle>,
     /// `None` after the end or an error.
     messages: Option<Messages>,
-    /// The message that did not fit into the batch before.
-    held_back: Option<StoredMessage>,
+    /// What ended the batch before: the message that did not fit into it, or what failed after it.
+    held_back: Option<Result<StoredMessage>>,
     builder: BatchBuilder,
     max_bytes: usize,
 }
@@ -271,14 +271,16 @@ impl Pass {
             let what = format!("{} was closed while its messages were read", self.handle.path().display());
             return Err(Error::Invalid { what });
         }
-        while let Some(message) = self.held_back.take().map(Ok).or_else(|| messages.next()) {
-            let message = message?;
-            if !self.builder.has_room(&message.view(), self.max_bytes) {
+        while let Some(message) = self.held_back.take().or_else(|| messages.next()) {
+            let fits = match &message {
+                Ok(message) => self.builder.append(&message.view(), self.max_bytes).map_err(from_arrow)?,
+                Err(_) => self.builder.is_empty(),
+            };
+            if !fits {
                 self.held_back = Some(message);
                 break;
             }
-            self.builder.append(&message.view()).map_err(from_arrow)?;
-            message.intact()?;
+            message?.intact()?;
         }
         if self.builder.is_empty() {
             return Ok(None);

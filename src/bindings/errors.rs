@@ -22,10 +22,11 @@ impl From<Error> for PyErr {
             Error::Unsupported { .. } => UnsupportedFormatError::new_err(error.to_string()),
             Error::NotFound { what } => NotFoundError::new_err(what),
             Error::Invalid { what } => PyValueError::new_err(what),
-            Error::Io { action, path, source } => {
-                let text = format!("cannot {action}: {source}");
-                StoreIOError::new_err((source.raw_os_error(), text, path.into_os_string()))
-            }
+            Error::Io { action, path, source } => match source.raw_os_error() {
+                Some(number) => StoreIOError::new_err((number, format!("cannot {action}: {source}"), path.into_os_string())),
+                // With a number that is None Python would show "[Errno None]".
+                None => StoreIOError::new_err(format!("cannot {action} {}: {source}", path.display())),
+            },
         }
     }
 }

@@ -17,9 +17,11 @@ mod time;
 mod handle;
 /// `Message`.
 mod message;
+/// What iterating a queue or a slice of it gives.
+mod message_iterator;
 /// `RecordBatch`, and `Batches`: a source of them that can be read again.
 mod batches;
-/// `Queue`, `QueueSlice` and their iterators.
+/// `Queue`, `QueueSlice`.
 mod queue;
 /// `Topics`, `Topic`, `Queues`.
 mod topic;

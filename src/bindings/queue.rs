@@ -1,22 +1,21 @@
-//! `Queue`, `QueueSlice` and their iterators.
+//! `Queue`, `QueueSlice`.
 
-use std::collections::VecDeque;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use pyo3::types::{PyCapsule, PySlice};
 
 use super::batches::{BATCH_BYTES, Batches, Source};
 use super::handle::Handle;
 use super::message::Message;
+use super::message_iterator::MessageIterator;
 use super::time::{Round, to_ms};
-use crate::error::{Error, Result};
-use crate::read::{MessageReader, QueueScan, Side, StoredMessage};
+use crate::error::Error;
+use crate::read::{QueueScan, Side};
 
 /// One queue of a topic: a sequence of messages by queue offset.
 ///
@@ -57,6 +56,23 @@ impl Queue {
             queue: Self::new(self.handle.clone(), self.topic.clone(), self.id),
             offsets,
         }
+    }
+
+    fn forward(&self, py: Python<'_>, offsets: Range<i64>) -> PyResult<MessageIterator> {
+        let (reader, topic) = (self.handle.reader(py)?, self.topic.clone());
+        let scan = py.detach(|| QueueScan::new(reader, topic, self.id, offsets))?;
+        Ok(MessageIterator::over(self.handle.clone(), scan))
+    }
+
+    fn backward(&self, py: Python<'_>, offsets: Range<i64>) -> PyResult<MessageIterator> {
+        let (reader, topic, id) = (self.handle.reader(py)?, self.topic.clone(), self.id);
+        let messages = offsets
+            .rev()
+            .filter_map(move |offset| match reader.message_in_queue(&topic, id, offset) {
+                Err(Error::NotFound { .. }) => None,
+                message => Some(message),
+            });
+        Ok(MessageIterator::over(self.handle.clone(), messages))
     }
 
     /// The queue offset of `message`, if it is in this queue between `offsets`.
@@ -150,11 +166,11 @@ impl Queue {
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
-        MessageIterator::forward(py, self, self.bounds(py)?)
+        self.forward(py, self.bounds(py)?)
     }
 
     fn __reversed__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
-        MessageIterator::backward(py, self, self.bounds(py)?)
+        self.backward(py, self.bounds(py)?)
     }
 
     fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -279,11 +295,11 @@ impl QueueSlice {
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
-        MessageIterator::forward(py, &self.queue, self.offsets.clone())
+        self.queue.forward(py, self.offsets.clone())
     }
 
     fn __reversed__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
-        MessageIterator::backward(py, &self.queue, self.offsets.clone())
+        self.queue.backward(py, self.offsets.clone())
     }
 
     fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -359,84 +375,4 @@ fn index_of(index: &Bound<'_, PyAny>) -> PyResult<i64> {
 
 fn not_here() -> PyErr {
     PyValueError::new_err("the message is not here")
-}
-
-/// What iterating a queue or slice gives: messages are read in blocks, without the interpreter, so that other threads run meanwhile.
-#[pyclass(frozen, module = "mqstore._native")]
-pub(super) struct MessageIterator {
-    handle: Arc<Handle>,
-    block: Mutex<Block>,
-}
-
-/// Most messages that are read ahead.
-const BLOCK_MESSAGES: usize = 64;
-/// Bytes after which no further message is read ahead.
-const BLOCK_BYTES: usize = 1 << 20;
-
-struct Block {
-    ready: VecDeque<Result<StoredMessage>>,
-    source: Box<dyn Iterator<Item = Result<StoredMessage>> + Send>,
-}
-
-impl Block {
-    /// Reads ahead; what fails is raised in its turn, after the messages before it.
-    fn fill(&mut self) {
-        let mut bytes = 0;
-        while self.ready.len() < BLOCK_MESSAGES && bytes < BLOCK_BYTES {
-            let Some(next) = self.source.next() else { break };
-            bytes += next.as_ref().map_or(BLOCK_BYTES, |message| message.view().size() as usize);
-            self.ready.push_back(next);
-        }
-    }
-}
-
-impl MessageIterator {
-    fn forward(py: Python<'_>, queue: &Queue, offsets: Range<i64>) -> PyResult<Self> {
-        let (reader, topic) = (queue.handle.reader(py)?, queue.topic.clone());
-        let scan = py.detach(|| QueueScan::new(reader, topic, queue.id, offsets))?;
-        Ok(Self::over(queue, scan))
-    }
-
-    fn backward(py: Python<'_>, queue: &Queue, offsets: Range<i64>) -> PyResult<Self> {
-        let (reader, topic, queue_id) = (queue.handle.reader(py)?, queue.topic.clone(), queue.id);
-        let messages = offsets
-            .rev()
-            .filter_map(move |offset| message_if_there(&reader, &topic, queue_id, offset));
-        Ok(Self::over(queue, messages))
-    }
-
-    fn over(queue: &Queue, source: impl Iterator<Item = Result<StoredMessage>> + Send + 'static) -> Self {
-        let block = Block {
-            ready: VecDeque::new(),
-            source: Box::new(source),
-        };
-        Self {
-            handle: queue.handle.clone(),
-            block: Mutex::new(block),
-        }
-    }
-}
-
-fn message_if_there(reader: &MessageReader, topic: &str, queue_id: i32, offset: i64) -> Option<Result<StoredMessage>> {
-    match reader.message_in_queue(topic, queue_id, offset) {
-        Err(Error::NotFound { .. }) => None,
-        message => Some(message),
-    }
-}
-
-#[pymethods]
-impl MessageIterator {
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        self.handle.expect_open()?;
-        let mut block = self.block.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        if block.ready.is_empty() {
-            let block = &mut *block;
-            py.detach(|| block.fill());
-        }
-        Ok(block.ready.pop_front().transpose()?.map(Message::new))
-    }
 }

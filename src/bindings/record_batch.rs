@@ -10,24 +10,46 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
 
 use crate::error::{Error, Result};
-use crate::format::MessageView;
+use crate::format::{MessageView, property};
 
-/// Most bytes that a batch may be asked to hold. Arrow counts the bytes of a column in 31 bits, and text that is not UTF-8 grows
-/// threefold when it is replaced.
-pub(super) const MAX_BATCH_BYTES: usize = 512 << 20;
+/// Most bytes that a batch may be asked to hold: Arrow counts the bytes of a column in 31 bits.
+pub(super) const MAX_BATCH_BYTES: usize = 1 << 30;
+
+/// A message on its way into a batch, its properties parsed once for all columns.
+struct Row<'a> {
+    message: &'a MessageView<'a>,
+    properties: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+}
+
+impl Row<'_> {
+    fn property(&self, name: &str) -> Option<Cow<'_, str>> {
+        let (_, value) = self.properties.iter().find(|(own, _)| own == name)?;
+        Some(Cow::Borrowed(value))
+    }
+}
+
+type Int32Of = fn(&MessageView<'_>) -> i32;
+type Int64Of = fn(&MessageView<'_>) -> i64;
+type LabelOf = fn(&MessageView<'_>) -> String;
+type TextOf = for<'a> fn(&'a Row<'_>) -> Option<Cow<'a, str>>;
 
 /// What a column holds and where it comes from.
 #[derive(Clone, Copy)]
 enum Kind {
-    Int32(fn(&MessageView<'_>) -> i32),
-    Int64(fn(&MessageView<'_>) -> i64),
+    Int32(Int32Of),
+    Int64(Int64Of),
     /// ms, written as microseconds.
-    Time(fn(&MessageView<'_>) -> i64),
-    Text(for<'a> fn(&MessageView<'a>) -> Option<Cow<'a, str>>),
+    Time(Int64Of),
+    /// An id or address, written out when it is asked for.
+    Label(LabelOf),
+    Text(TextOf),
     Keys,
     Body,
     Properties,
 }
+
+/// Longest label: the message id of an IPv6 host. An IPv6 address with its port has at most 53.
+const MAX_LABEL: usize = 56;
 
 /// The columns of a message, in order. docs/ARCHITECTURE.md, "One schema for a message".
 #[expect(
@@ -35,19 +57,16 @@ enum Kind {
     reason = "a method's path stands for one lifetime, a closure for any"
 )]
 const COLUMNS: [(&str, Kind); 19] = [
-    ("topic", Kind::Text(|message| Some(message.topic()))),
+    ("topic", Kind::Text(|row| Some(row.message.topic()))),
     ("queue_id", Kind::Int32(|message| message.queue_id())),
     ("queue_offset", Kind::Int64(|message| message.queue_offset())),
     ("physical_offset", Kind::Int64(|message| message.physical_offset())),
     ("store_size", Kind::Int32(|message| message.size() as i32)),
     ("store_time", Kind::Time(|message| message.store_time())),
     ("born_time", Kind::Time(|message| message.born_time())),
-    (
-        "message_id",
-        Kind::Text(|message| Some(message.message_id().to_string().into())),
-    ),
-    ("unique_key", Kind::Text(|message| message.unique_key())),
-    ("tags", Kind::Text(|message| message.tags())),
+    ("message_id", Kind::Label(|message| message.message_id().to_string())),
+    ("unique_key", Kind::Text(|row| row.property(property::UNIQ_KEY))),
+    ("tags", Kind::Text(|row| row.property(property::TAGS))),
     ("keys", Kind::Keys),
     ("body", Kind::Body),
     ("properties", Kind::Properties),
@@ -58,14 +77,8 @@ const COLUMNS: [(&str, Kind); 19] = [
         "prepared_transaction_offset",
         Kind::Int64(|message| message.prepared_transaction_offset()),
     ),
-    (
-        "born_host",
-        Kind::Text(|message| Some(message.born_host().to_string().into())),
-    ),
-    (
-        "store_host",
-        Kind::Text(|message| Some(message.store_host().to_string().into())),
-    ),
+    ("born_host", Kind::Label(|message| message.born_host().to_string())),
+    ("store_host", Kind::Label(|message| message.store_host().to_string())),
 ];
 
 impl Kind {
@@ -74,7 +87,7 @@ impl Kind {
             Self::Int32(_) => DataType::Int32,
             Self::Int64(_) => DataType::Int64,
             Self::Time(_) => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-            Self::Text(_) => DataType::Utf8,
+            Self::Label(_) | Self::Text(_) => DataType::Utf8,
             Self::Keys => DataType::new_list(DataType::Utf8, true),
             Self::Body => DataType::Binary,
             Self::Properties => {
@@ -86,12 +99,28 @@ impl Kind {
         }
     }
 
-    /// Bytes that a row takes in the buffers of the column, apart from text and bodies.
-    fn width(self) -> usize {
-        // Each value costs a bit of validity besides: counted as a byte.
+    fn needs_properties(self) -> bool {
+        matches!(self, Self::Text(_) | Self::Keys | Self::Properties)
+    }
+
+    /// Most bytes that the row takes in the buffers of the column: values, offsets of 4 bytes, and validity (a bit, counted as a
+    /// byte).
+    fn size(self, row: &Row<'_>) -> usize {
         1 + match self {
-            Self::Int32(_) | Self::Text(_) | Self::Keys | Self::Body | Self::Properties => 4,
+            Self::Int32(_) => 4,
             Self::Int64(_) | Self::Time(_) => 8,
+            Self::Label(_) => 4 + MAX_LABEL,
+            Self::Text(value) => 4 + value(row).map_or(0, |text| text.len()),
+            Self::Keys => {
+                4 + row
+                    .property(property::KEYS)
+                    .map_or(0, |keys| keys.len() + 4 * keys.split(' ').count())
+            }
+            Self::Body => 4 + row.message.body().len(),
+            Self::Properties => {
+                let pairs = row.properties.iter();
+                4 + pairs.map(|(name, value)| 8 + name.len() + value.len()).sum::<usize>()
+            }
         }
     }
 }
@@ -149,10 +178,11 @@ fn select_one(name: &str, before: &[String]) -> Result<(&'static str, Kind)> {
 
 /// A column as it is filled.
 enum Column {
-    Int32(fn(&MessageView<'_>) -> i32, Int32Builder),
-    Int64(fn(&MessageView<'_>) -> i64, Int64Builder),
-    Time(fn(&MessageView<'_>) -> i64, TimestampMicrosecondBuilder),
-    Text(for<'a> fn(&MessageView<'a>) -> Option<Cow<'a, str>>, StringBuilder),
+    Int32(Int32Of, Int32Builder),
+    Int64(Int64Of, Int64Builder),
+    Time(Int64Of, TimestampMicrosecondBuilder),
+    Label(LabelOf, StringBuilder),
+    Text(TextOf, StringBuilder),
     Keys(ListBuilder<StringBuilder>),
     Body(BinaryBuilder),
     Properties(MapBuilder<StringBuilder, StringBuilder>),
@@ -164,6 +194,7 @@ impl Column {
             Kind::Int32(value) => Self::Int32(value, Int32Builder::new()),
             Kind::Int64(value) => Self::Int64(value, Int64Builder::new()),
             Kind::Time(value) => Self::Time(value, TimestampMicrosecondBuilder::new().with_timezone("UTC")),
+            Kind::Label(value) => Self::Label(value, StringBuilder::new()),
             Kind::Text(value) => Self::Text(value, StringBuilder::new()),
             Kind::Keys => Self::Keys(ListBuilder::new(StringBuilder::new())),
             Kind::Body => Self::Body(BinaryBuilder::new()),
@@ -178,22 +209,23 @@ impl Column {
         }
     }
 
-    fn append(&mut self, message: &MessageView<'_>) -> Result<(), ArrowError> {
+    fn append(&mut self, row: &Row<'_>) -> Result<(), ArrowError> {
         match self {
-            Self::Int32(value, builder) => builder.append_value(value(message)),
-            Self::Int64(value, builder) => builder.append_value(value(message)),
+            Self::Int32(value, builder) => builder.append_value(value(row.message)),
+            Self::Int64(value, builder) => builder.append_value(value(row.message)),
             // A time that microseconds cannot hold (292,000 years away) is nobody's time.
-            Self::Time(value, builder) => builder.append_option(value(message).checked_mul(1000)),
-            Self::Text(value, builder) => builder.append_option(value(message)),
-            Self::Body(builder) => builder.append_value(message.body()),
+            Self::Time(value, builder) => builder.append_option(value(row.message).checked_mul(1000)),
+            Self::Label(value, builder) => builder.append_value(value(row.message)),
+            Self::Text(value, builder) => builder.append_option(value(row)),
+            Self::Body(builder) => builder.append_value(row.message.body()),
             Self::Keys(builder) => {
-                for key in message.keys() {
+                for key in row.message.keys() {
                     builder.values().append_value(key);
                 }
                 builder.append(true);
             }
             Self::Properties(builder) => {
-                for (name, value) in message.properties().to_pairs() {
+                for (name, value) in &row.properties {
                     builder.keys().append_value(name);
                     builder.values().append_value(value);
                 }
@@ -208,7 +240,7 @@ impl Column {
             Self::Int32(_, builder) => Arc::new(builder.finish()),
             Self::Int64(_, builder) => Arc::new(builder.finish()),
             Self::Time(_, builder) => Arc::new(builder.finish()),
-            Self::Text(_, builder) => Arc::new(builder.finish()),
+            Self::Label(_, builder) | Self::Text(_, builder) => Arc::new(builder.finish()),
             Self::Body(builder) => Arc::new(builder.finish()),
             Self::Keys(builder) => Arc::new(builder.finish()),
             Self::Properties(builder) => Arc::new(builder.finish()),
@@ -218,26 +250,19 @@ impl Column {
 
 /// Gathers messages into batches.
 pub(super) struct BatchBuilder {
-    schema: SchemaRef,
+    wanted: MessageColumns,
     columns: Vec<Column>,
-    width: usize,
-    has_text: bool,
-    has_body: bool,
+    needs_properties: bool,
     rows: usize,
     bytes: usize,
 }
 
 impl BatchBuilder {
-    pub(super) fn new(columns: &MessageColumns) -> Self {
-        let kinds = &columns.kinds;
+    pub(super) fn new(wanted: &MessageColumns) -> Self {
         Self {
-            schema: columns.schema.clone(),
-            columns: kinds.iter().copied().map(Column::new).collect(),
-            width: kinds.iter().map(|kind| kind.width()).sum(),
-            has_text: kinds
-                .iter()
-                .any(|kind| matches!(kind, Kind::Text(_) | Kind::Keys | Kind::Properties)),
-            has_body: kinds.iter().any(|kind| matches!(kind, Kind::Body)),
+            wanted: wanted.clone(),
+            columns: wanted.kinds.iter().copied().map(Column::new).collect(),
+            needs_properties: wanted.kinds.iter().any(|kind| kind.needs_properties()),
             rows: 0,
             bytes: 0,
         }
@@ -247,15 +272,22 @@ impl BatchBuilder {
         self.rows == 0
     }
 
-    /// Whether the batch stays within `max_bytes` with this message in it. An empty batch takes any message.
-    pub(super) fn has_room(&self, message: &MessageView<'_>, max_bytes: usize) -> bool {
-        self.rows == 0 || self.bytes.saturating_add(self.size_of(message)) <= max_bytes
-    }
-
-    pub(super) fn append(&mut self, message: &MessageView<'_>) -> Result<(), ArrowError> {
-        self.bytes += self.size_of(message);
+    /// Appends a message, or returns `false` if the batch would exceed `max_bytes` with it. An empty batch takes any message.
+    pub(super) fn append(&mut self, message: &MessageView<'_>, max_bytes: usize) -> Result<bool, ArrowError> {
+        let properties = if self.needs_properties {
+            message.properties().to_pairs()
+        } else {
+            Vec::new()
+        };
+        let row = Row { message, properties };
+        let size: usize = self.wanted.kinds.iter().map(|kind| kind.size(&row)).sum();
+        if self.rows > 0 && self.bytes.saturating_add(size) > max_bytes {
+            return Ok(false);
+        }
         self.rows += 1;
-        self.columns.iter_mut().try_for_each(|column| column.append(message))
+        self.bytes += size;
+        self.columns.iter_mut().try_for_each(|column| column.append(&row))?;
+        Ok(true)
     }
 
     /// The batch of what was appended; the next one begins.
@@ -265,14 +297,6 @@ impl BatchBuilder {
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         self.rows = 0;
         self.bytes = 0;
-        RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)
-    }
-
-    /// Bytes of the row, reckoned from the record's size alone: everything but the body counts twice, because tags and keys stand
-    /// in a column of their own and among the properties.
-    fn size_of(&self, message: &MessageView<'_>) -> usize {
-        let body = message.body().len();
-        let rest = (message.size() as usize).saturating_sub(body);
-        self.width + if self.has_text { 2 * rest } else { 0 } + if self.has_body { body } else { 0 }
+        RecordBatch::try_new_with_options(self.wanted.schema.clone(), arrays, &options)
     }
 }

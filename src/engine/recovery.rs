@@ -74,7 +74,7 @@ pub fn plan(
     let mut log_end = scan.position();
     let mut stop_reason = match scan.stopped_by() {
         None => "the last segment is full".to_owned(),
-        Some(LogRecord::Corrupt(error)) => error.to_string(),
+        Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.to_string(),
         Some(LogRecord::Missing) => format!("no segment holds offset {log_end}"),
         Some(_) => "nothing was written behind it".to_owned(),
     };

@@ -129,7 +129,7 @@ impl IndexHeader {
 
     /// No further key goes in.
     pub fn is_full(&self, geometry: IndexGeometry) -> bool {
-        i64::from(self.index_count) >= i64::from(geometry.items)
+        self.index_count >= i32::try_from(geometry.items).unwrap_or(i32::MAX)
     }
 
     /// Puts one key: returns its item, which belongs at the `index_count` of before, and whose number belongs into the key's

@@ -60,7 +60,7 @@ pub use message_id::MessageId;
 pub use message_view::MessageView;
 pub use producer_batch::{BatchUnit, ProducerBatch, encode_unit, stored_properties};
 pub use properties::{MAX_PROPERTIES_SIZE, Properties, encode_properties, property};
-pub use record::{BLANK_SIZE, Check, Record, encode_blank, fits, read as read_record};
+pub use record::{BLANK_SIZE, Check, Record, claimed_offset, encode_blank, fits, read_record};
 pub use record_layout::{MIN_RECORD_SIZE, RecordLayout, Version};
 pub use replication::{SLAVE_REPORT_SIZE, SlaveReport, TRANSFER_HEADER_SIZE, TransferHeader};
 pub use sys_flag::{

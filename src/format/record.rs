@@ -1,10 +1,10 @@
-use super::bytes::{i16_at, i32_at, put_i32, u8_at};
+use super::bytes::{i16_at, i32_at, i64_at, put_i32, u8_at};
 use super::crc::{CRC_PROPERTY_SIZE, crc_property, crc31, split_crc_property};
 use super::malformed::Malformed;
 use super::message_view::MessageView;
 use super::record_layout::{
-    BODY_CRC_AT, BODY_LENGTH_SIZE, MAGIC_AT, MIN_RECORD_SIZE, PROPERTIES_LENGTH_SIZE, RecordLayout, SYS_FLAG_AT, TOTAL_SIZE_AT,
-    Version,
+    BODY_CRC_AT, BODY_LENGTH_SIZE, MAGIC_AT, MIN_RECORD_SIZE, PHYSICAL_OFFSET_AT, PROPERTIES_LENGTH_SIZE, RecordLayout,
+    SYS_FLAG_AT, TOTAL_SIZE_AT, Version,
 };
 
 // A BLANK ends a commit-log file that is not the last one:
@@ -15,7 +15,7 @@ pub const BLANK_SIZE: usize = MAGIC_AT + 4;
 const _: () = assert!(BLANK_SIZE == 8);
 const BLANK_MAGIC: i32 = 0xCBD4_3194_u32.cast_signed();
 
-/// How much of a record `read` verifies.
+/// How much of a record is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// Nothing but lengths.
@@ -43,7 +43,7 @@ pub enum Record<'a> {
 }
 
 /// Reads what starts at the first byte; `bytes` may run past it. The only parser of records (docs/FORMAT.md, section Record).
-pub fn read(bytes: &[u8], check: Check) -> Record<'_> {
+pub fn read_record(bytes: &[u8], check: Check) -> Record<'_> {
     if bytes.len() < BLANK_SIZE {
         return Record::End;
     }
@@ -127,12 +127,17 @@ fn measure(record: &[u8], version: Version) -> Result<RecordLayout, Malformed> {
 
 /// The length of one variable part, whose length field stands at `at`.
 fn part(record: &[u8], name: &str, at: usize, field: usize, len: i64) -> Result<usize, Malformed> {
-    let left = record.len() as i64 - (at + field) as i64;
-    if left < 0 || len > left {
-        let reason = format!("{name} of {len} bytes, but only {} of the record are left", left.max(0));
-        return Err(Malformed::new(at, reason));
-    }
-    usize::try_from(len).map_err(|_| Malformed::new(at, format!("{name} length {len} is negative")))
+    let Some(left) = record.len().checked_sub(at + field) else {
+        let reason = format!(
+            "a record of {} bytes, but its {name} length stands at byte {at}",
+            record.len()
+        );
+        return Err(Malformed::new(record.len(), reason));
+    };
+    usize::try_from(len).ok().filter(|len| *len <= left).ok_or_else(|| {
+        let reason = format!("{name} of {len} bytes, but {left} of the record are left");
+        Malformed::new(at, reason)
+    })
 }
 
 fn check_body(view: &MessageView<'_>) -> Result<(), Malformed> {
@@ -161,6 +166,12 @@ fn check_whole(view: &MessageView<'_>) -> Result<(), Malformed> {
         at,
         format!("the record's CRC property is {found}, stored {stored}"),
     ))
+}
+
+/// The physical offset that a record starting at the first byte names as its own, whole or not; `None` if no record starts so.
+pub fn claimed_offset(bytes: &[u8]) -> Option<i64> {
+    let magic = i32_at(bytes, MAGIC_AT);
+    (bytes.len() >= PHYSICAL_OFFSET_AT + 8 && Version::of_magic(magic).is_some()).then(|| i64_at(bytes, PHYSICAL_OFFSET_AT))
 }
 
 /// The eight bytes of a BLANK that takes the `remaining` bytes of a file.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{Check, MessageView, Record, RecordLayout, read_record};
+use crate::format::{Check, MessageView, Record, RecordLayout, claimed_offset, read_record};
 use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuffer};
 
 /// One message of the log: its record's bytes and where its parts lie in them.
@@ -12,9 +12,6 @@ use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuff
 pub struct StoredMessage {
     buffer: Arc<SelectedBuffer>,
     layout: RecordLayout,
-    file: Arc<MappedFile>,
-    /// Where the record starts in that file.
-    position: usize,
 }
 
 impl StoredMessage {
@@ -28,24 +25,12 @@ impl StoredMessage {
         self.buffer.is_mapped()
     }
 
-    /// Whether the bytes are still the file's: a device error or a truncation under a mapping reads as zeros from then on.
+    /// Whether what was read of it so far were the file's bytes: a device error or a truncation under a mapping reads as zeros.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] with the segment and the record's position in it.
+    /// [`Error::Corrupt`] with the segment and the first lost position in it.
     pub fn intact(&self) -> Result<()> {
-        if self.buffer.intact() {
-            return Ok(());
-        }
-        Err(faulted(&self.file, self.position))
-    }
-}
-
-fn faulted(file: &MappedFile, position: usize) -> Error {
-    Error::Corrupt {
-        path: file.path().to_owned(),
-        offset: position as u64,
-        reason: "the device failed to read this page, or the file was shortened while it was open; check the disk and reopen"
-            .to_owned(),
+        self.buffer.check_intact()
     }
 }
 
@@ -63,7 +48,9 @@ pub enum LogRecord {
     End,
     /// No segment holds this offset.
     Missing,
-    /// Bytes that are no record: where and why.
+    /// Bytes that no record starts with: where and why.
+    NoRecord(Error),
+    /// A record that starts here by its own account, and is damaged: where and how.
     Corrupt(Error),
 }
 
@@ -118,56 +105,66 @@ impl LogFiles {
             return Ok(LogRecord::Missing);
         };
         let remaining = file.len() as usize - position;
-        let mut head = [0; 8];
-        if remaining < 8 || !file.read(position, &mut head) {
-            return Ok(LogRecord::End);
-        }
-        // The record's own length says how much to select; until it has been held against the segment it is only a claim.
-        let total = head.first_chunk().map_or(0, |total| u32::from_be_bytes(*total) as usize);
-        let range = position..position + total.clamp(8, remaining);
-        let Some(mut buffer) = file.select(range.clone()) else {
-            return Ok(LogRecord::Missing);
+        let Some(buffer) = self.select(&file, position, remaining) else {
+            let lost = file.check_intact(position..position + remaining);
+            return Ok(lost.map_or_else(LogRecord::Corrupt, |()| LogRecord::End));
         };
-        // A sealed segment never changes and is used in place; the last one may be cut by its owner, so a message there is copied.
-        if file.end() as i64 == self.files_end() && matches!(read_record(buffer.bytes(), Check::Structure), Record::Message(_)) {
-            let Some(copy) = file.copy(range) else {
-                return Ok(LogRecord::Missing);
-            };
-            buffer = copy;
-        }
-        let corrupt = |at: usize, reason: String| {
-            LogRecord::Corrupt(Error::Corrupt {
-                path: file.path().to_owned(),
-                offset: (position + at) as u64,
-                reason,
-            })
+        let end = position + buffer.bytes().len();
+        let error = |at: usize, reason: String| Error::Corrupt {
+            path: file.path().to_owned(),
+            offset: (position + at) as u64,
+            reason,
         };
-        Ok(match read_record(buffer.bytes(), check) {
-            _ if !buffer.intact() => LogRecord::Corrupt(faulted(&file, position)),
-            Record::Message(view) if view.physical_offset() != offset => corrupt(
-                0,
-                format!(
-                    "the record names {} as its physical offset, not {offset}: stale bytes, no message",
-                    view.physical_offset()
-                ),
-            ),
+        let record = match read_record(buffer.bytes(), check) {
+            Record::Message(view) if view.physical_offset() != offset => {
+                let own = view.physical_offset();
+                let reason = format!("the record names {own} as its physical offset, not {offset}: stale bytes, no message");
+                LogRecord::NoRecord(error(0, reason))
+            }
             Record::Message(view) => {
                 let layout = view.layout();
                 LogRecord::Message(StoredMessage {
                     buffer: Arc::new(buffer),
                     layout,
-                    file: file.clone(),
-                    position,
                 })
             }
             Record::Blank { size } if size as usize == remaining => LogRecord::Blank { next: file.end() as i64 },
-            Record::Blank { size } => corrupt(
-                0,
-                format!("an end-of-segment filler of {size} bytes where {remaining} remain"),
-            ),
+            Record::Blank { size } => {
+                let reason = format!("an end-of-segment filler of {size} bytes where {remaining} remain");
+                LogRecord::NoRecord(error(0, reason))
+            }
             Record::End => LogRecord::End,
-            Record::Corrupt(malformed) => corrupt(malformed.at, malformed.reason.into_owned()),
-        })
+            Record::Corrupt(malformed) => {
+                let claimed = claimed_offset(buffer.bytes()) == Some(offset);
+                let error = error(malformed.at, malformed.reason.into_owned());
+                if claimed {
+                    LogRecord::Corrupt(error)
+                } else {
+                    LogRecord::NoRecord(error)
+                }
+            }
+        };
+        // Zeros that the guard put in place of a lost page parse as an end, or as damage somewhere else.
+        let lost = file.check_intact(position..end);
+        Ok(lost.map_or_else(LogRecord::Corrupt, |()| record))
+    }
+
+    /// The bytes that the record at `position` claims; `None` if fewer than eight remain or they cannot be read.
+    fn select(&self, file: &Arc<MappedFile>, position: usize, remaining: usize) -> Option<SelectedBuffer> {
+        let mut head = [0; 8];
+        if remaining < head.len() || !file.read(position, &mut head) {
+            return None;
+        }
+        // The record's own length says how much to select; until it has been held against the segment it is only a claim.
+        let total = head.first_chunk().map_or(0, |total| u32::from_be_bytes(*total) as usize);
+        let range = position..position + total.clamp(head.len(), remaining);
+        let in_place = file.select(range.clone())?;
+        // A sealed segment never changes and is used in place; the last one may be cut by its owner, so a message there is copied.
+        let is_last = file.end() as i64 == self.files_end();
+        if is_last && matches!(read_record(in_place.bytes(), Check::Structure), Record::Message(_)) {
+            return file.copy(range);
+        }
+        Some(in_place)
     }
 
     /// Every whole record from `from` up to `until`, in order; stops at the first thing that is no record.

@@ -120,8 +120,12 @@ impl ConsumeQueue {
         };
         let Some(file) = self.files.find(at)? else { return Ok(None) };
         let mut bytes = [0; CQ_UNIT_SIZE];
-        let read = file.read((at - file.start()) as usize, &mut bytes);
-        Ok(read.then(|| CqUnit::decode(&bytes)))
+        let position = (at - file.start()) as usize;
+        if file.read(position, &mut bytes) {
+            return Ok(Some(CqUnit::decode(&bytes)));
+        }
+        file.check_intact(position..position + CQ_UNIT_SIZE)?;
+        Ok(None)
     }
 
     /// The end of the valid entries: they fill files from the front, the rest of a file is zero.

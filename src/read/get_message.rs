@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use crate::error::Error;
 use crate::error::Result;
-use crate::format::{Check, CqUnit, SCHEDULE_TOPIC, java_hash};
-use crate::log::{ConsumeQueue, LogRecord, StoredMessage};
+use crate::format::{CqUnit, SCHEDULE_TOPIC, java_hash};
+use crate::log::{ConsumeQueue, StoredMessage};
 use crate::read::message_reader::MessageReader;
 
 /// What a `get` asks for.
@@ -181,7 +181,12 @@ impl MessageReader {
             if !request.tags.may_match(&request.topic, &unit) {
                 continue;
             }
-            let Some(message) = self.record_of(&unit)? else {
+            let message = if unit.is_pre_blank() {
+                None
+            } else {
+                self.message_of_entry(unit.physical_offset)?
+            };
+            let Some(message) = message else {
                 if result.messages.is_empty() {
                     result.status = GetMessageStatus::MessageWasRemoving;
                 }
@@ -232,17 +237,5 @@ impl MessageReader {
         };
         let over = bytes + u64::from(size.unsigned_abs()) > max_bytes || count >= max_count;
         count > 0 && (count >= request.max_messages || (request.bounded && over))
-    }
-
-    /// The record that an entry points at; `None` if the log no longer holds it.
-    fn record_of(&self, unit: &CqUnit) -> Result<Option<StoredMessage>> {
-        if unit.is_pre_blank() || !self.physical_bounds().contains(&unit.physical_offset) {
-            return Ok(None);
-        }
-        match self.log().read(unit.physical_offset, Check::Body)? {
-            LogRecord::Message(message) => Ok(Some(message)),
-            LogRecord::Corrupt(error) => Err(error),
-            LogRecord::Blank { .. } | LogRecord::End | LogRecord::Missing => Ok(None),
-        }
     }
 }

@@ -185,28 +185,46 @@ impl MessageReader {
                 ),
             });
         };
-        self.message_at(position.physical_offset)
+        self.message_of_entry(position.physical_offset)?.ok_or_else(|| Error::NotFound {
+            what: format!(
+                "{topic}/{queue_id} at queue offset {queue_offset} points at physical offset {}, which the log no longer holds",
+                position.physical_offset
+            ),
+        })
+    }
+
+    /// The message that a queue entry points at; `None` if the log no longer holds it. A record is known to start there, so that
+    /// anything else is damage.
+    pub(super) fn message_of_entry(&self, physical_offset: i64) -> Result<Option<StoredMessage>> {
+        if !self.physical_bounds().contains(&physical_offset) {
+            return Ok(None);
+        }
+        match self.log.read(physical_offset, Check::Body)? {
+            LogRecord::Message(message) => Ok(Some(message)),
+            LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => Err(error),
+            LogRecord::Blank { .. } | LogRecord::End | LogRecord::Missing => Ok(None),
+        }
     }
 
     /// The message whose record starts at this physical offset. Its body is checked against its CRC.
     ///
     /// # Errors
-    /// [`Error::NotFound`] outside the log and inside a filler, [`Error::Corrupt`] where no record starts, [`Error::Io`].
+    /// [`Error::NotFound`] where no record starts, [`Error::Corrupt`] for a damaged one, [`Error::Io`].
     pub fn message_at(&self, physical_offset: i64) -> Result<StoredMessage> {
-        let bounds = self.physical_bounds();
-        if bounds.contains(&physical_offset) {
-            match self.log.read(physical_offset, Check::Body)? {
-                LogRecord::Message(message) => return Ok(message),
-                LogRecord::Corrupt(error) => return Err(error),
-                LogRecord::Blank { .. } | LogRecord::End | LogRecord::Missing => {}
-            }
+        let Range { start, end } = self.physical_bounds();
+        let nothing = |why: String| Error::NotFound {
+            what: format!("no message starts at physical offset {physical_offset}: {why}"),
+        };
+        if !(start..end).contains(&physical_offset) {
+            return Err(nothing(format!("the log spans {start} to {end} (exclusive)")));
         }
-        Err(Error::NotFound {
-            what: format!(
-                "no message starts at physical offset {physical_offset}: the log spans {} to {} (exclusive)",
-                bounds.start, bounds.end
-            ),
-        })
+        match self.log.read(physical_offset, Check::Body)? {
+            LogRecord::Message(message) => Ok(message),
+            LogRecord::Corrupt(error) => Err(error),
+            LogRecord::NoRecord(error) => Err(nothing(error.to_string())),
+            LogRecord::Missing => Err(nothing("its segment is missing".to_owned())),
+            LogRecord::Blank { .. } | LogRecord::End => Err(nothing("it lies in the filler at a segment's end".to_owned())),
+        }
     }
 
     /// The message with this id: an offset id (32 or 56 hex digits) if a record starts where it points, whatever its host; else
@@ -261,7 +279,7 @@ impl MessageReader {
             let at = scan.position();
             let error = match scan.stopped_by() {
                 None => return Ok(damage),
-                Some(LogRecord::Corrupt(error)) => error.clone(),
+                Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.clone(),
                 Some(_) => Error::Corrupt {
                     path: self.path.join("commitlog"),
                     offset: at as u64,

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::error::Result;
-use crate::format::{Check, MessageView, index_key_hash, index_keys};
-use crate::log::{LogRecord, Source};
+use crate::format::{MessageView, index_key_hash, index_keys};
+use crate::log::Source;
 use crate::read::message_reader::MessageReader;
 
 /// Where one message with a key lies.
@@ -77,10 +77,8 @@ impl MessageReader {
                     let (offsets, chain_whole) = file.offsets(*geometry, index_key_hash(topic, key))?;
                     whole &= chain_whole;
                     for offset in offsets {
-                        match self.log().read(offset, Check::Structure)? {
-                            LogRecord::Message(message) => add(&message.view()),
-                            LogRecord::Corrupt(error) => return Err(error),
-                            _ => {}
+                        if let Some(message) = self.message_of_entry(offset)? {
+                            add(&message.view());
                         }
                     }
                 }

@@ -153,12 +153,14 @@ impl SelectedBuffer {
         matches!(self, Self::Mapped { .. })
     }
 
-    /// Whether what was read from here so far were the file's bytes. `false` once a page of it, or before it in the file,
-    /// could not be read: zeros stand there instead.
-    pub fn intact(&self) -> bool {
+    /// Whether what was read from here so far were the file's bytes: no page of it, or before it in the file, was lost.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]: zeros stand there instead.
+    pub fn check_intact(&self) -> Result<()> {
         match self {
-            Self::Mapped { file, range } => file.region.intact(range.clone()),
-            Self::Owned(_) => true,
+            Self::Mapped { file, range } => file.check_intact(range.clone()),
+            Self::Owned(_) => Ok(()),
         }
     }
 }

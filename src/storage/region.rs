@@ -97,6 +97,8 @@ impl Region {
         };
         // SAFETY: `from` has `into.len()` readable bytes, and `into` is no part of the region: regions give out no `&mut`.
         unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        // Some read only to learn whether the page is there: a copy that nobody looks at must not be optimized away.
+        std::hint::black_box(into.as_mut_ptr());
         self.count(into.len());
         self.intact(at..at + into.len())
     }

@@ -1,6 +1,7 @@
 //! Tests that need a process of their own: an ignored test of this binary is its child's whole program.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,10 +21,11 @@ pub(crate) fn wait_for_parent() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
-fn start(program: &str) -> Child {
+fn start(program: &str, dir: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", program, "--ignored", "--nocapture", "--test-threads=1"])
         .env(MARK, "1")
+        .current_dir(dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -33,7 +35,7 @@ fn start(program: &str) -> Child {
 
 /// Runs a child to its end; one that takes more than half a minute is killed and fails the test.
 pub(crate) fn run(program: &str) -> Output {
-    let mut child = start(program);
+    let mut child = start(program, Path::new("."));
     let started = Instant::now();
     while child.try_wait().unwrap().is_none() {
         if started.elapsed() > Duration::from_secs(30) {
@@ -51,9 +53,9 @@ pub(crate) struct Waiting {
     input: Option<ChildStdin>,
 }
 
-/// Starts a child and returns once it is ready.
-pub(crate) fn run_until_ready(program: &str) -> Waiting {
-    let mut child = start(program);
+/// Starts a child in a directory and returns once it is ready.
+pub(crate) fn run_until_ready(program: &str, dir: &Path) -> Waiting {
+    let mut child = start(program, dir);
     let input = child.stdin.take();
     let output = BufReader::new(child.stdout.take().unwrap());
     let is_ready = output.lines().map_while(Result::ok).any(|line| line.contains(READY));

@@ -39,7 +39,9 @@ fn list(dir: &Path) -> Vec<(String, PathBuf)> {
 }
 
 /// The files of one queue or of the log, with the byte at which each starts.
-fn segments(dir: &Path) -> Vec<(i64, Vec<u8>)> {
+type Segments = Vec<(i64, Vec<u8>)>;
+
+fn segments(dir: &Path) -> Segments {
     let read = |(name, path): (String, PathBuf)| (parse_segment_name(&name).unwrap() as i64, fs::read(path).unwrap());
     list(dir).into_iter().map(read).collect()
 }
@@ -131,7 +133,7 @@ fn check_log<'a>(segments: &'a [(i64, Vec<u8>)], tally: &mut Tally) -> Log<'a> {
 }
 
 /// Every queue under `dir`: topic, queue id and files.
-fn queues(dir: &Path) -> Vec<(String, i32, Vec<(i64, Vec<u8>)>)> {
+fn queues(dir: &Path) -> Vec<(String, i32, Segments)> {
     let topics = list(dir).into_iter();
     let queues = topics.flat_map(|(topic, path)| list(&path).into_iter().map(move |(queue, path)| (topic.clone(), queue, path)));
     queues

@@ -13,12 +13,14 @@
 mod child;
 mod counting_env;
 mod format_properties;
+mod format_rules;
 mod golden;
 mod guard;
+mod mapped_file_queue;
+mod options;
 mod reading;
 mod reading_lightly;
 mod storage;
 mod store_writer;
-mod options;
 mod tidy;
 mod vectors;

@@ -497,8 +497,40 @@ fn damage_is_an_error_that_names_file_and_place() {
     };
     assert_eq!(named, path);
     assert!((at as u64..at as u64 + 200).contains(&offset));
-    assert!(matches!(reader.message_at(offsets[n] + 1), Err(Error::Corrupt { .. })));
+    assert!(
+        matches!(reader.message_at(offsets[n] + 1), Err(Error::NotFound { .. })),
+        "no record starts inside one"
+    );
     assert_eq!(reader.message_at(offsets[n + 1]).unwrap().view().queue_offset(), n as i64 + 1);
+}
+
+#[test]
+fn a_file_cut_short_while_it_is_read_is_an_error_and_not_an_end() {
+    let dir = tempdir().unwrap();
+    let (writer, offsets) = plain(dir.path(), 700);
+    writer.finish(true);
+    let reader = open(dir.path());
+    let held = reader.message_at(offsets[0]).unwrap();
+    assert!(held.is_mapped() && held.intact().is_ok());
+    for file in ["commitlog/00000000000000000000", "consumequeue/orders/0/00000000000000000000"] {
+        fs::OpenOptions::new()
+            .write(true)
+            .open(dir.path().join(file))
+            .unwrap()
+            .set_len(0)
+            .unwrap();
+    }
+    let path_of = |error: Error| match error {
+        Error::Corrupt { path, .. } => path,
+        other => panic!("{other}"),
+    };
+    let log = path_of(reader.message_at(offsets[50]).unwrap_err());
+    assert!(log.ends_with("commitlog/00000000000000000000"));
+    assert_eq!(held.view().body(), [0; 6], "zeros stand in its place");
+    assert!(path_of(held.intact().unwrap_err()).ends_with("commitlog/00000000000000000000"));
+    let queue = path_of(reader.message_in_queue("orders", 0, 3).unwrap_err());
+    assert!(queue.ends_with("consumequeue/orders/0/00000000000000000000"));
+    assert_eq!(reader.message_at(offsets[699]).unwrap().view().queue_offset(), 699);
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
 fn unhex_array<const N: usize>(text: &str) -> [u8; N] {
