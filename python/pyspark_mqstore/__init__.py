@@ -9,10 +9,10 @@ __all__ = ["DefaultSource"]
 DefaultSource: type[DataSource]
 try:
     from mqstore.spark.source import MessageDataSource as DefaultSource
-except Exception as error:
+except Exception as _error:
     # One pyspark_* package that fails to import would switch this lookup off for all of them,
     # so the reason waits until the format is used.
-    _reason = f"{type(error).__name__}: {error}"
+    _reason = f"{type(_error).__name__}: {_error}"
 
     class _Unavailable(DataSource):
         @classmethod

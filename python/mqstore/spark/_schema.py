@@ -1,4 +1,4 @@
-"""The one schema of a message, as Spark sees it (docs/ARCHITECTURE.md, "One schema for a message")."""
+"""The one schema of a message, as Spark sees it: Arrow and Parquet have the same."""
 
 from __future__ import annotations
 
