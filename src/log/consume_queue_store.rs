@@ -81,6 +81,11 @@ impl ConsumeQueueStore {
         self.topics.iter().map(|(topic, queues)| (topic.as_str(), queues))
     }
 
+    /// Whether the topic has queues of any form but RocksDB's.
+    pub fn has_topic(&self, topic: &str) -> bool {
+        self.topics.contains_key(topic)
+    }
+
     /// The queues of `topic` by id; `None` for a topic that has none.
     ///
     /// # Errors
