@@ -208,8 +208,20 @@ impl IndexService {
 
     /// The geometry of a file: the option, what all files share, or what its own bytes say; `None` if they admit several.
     fn geometry_of(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
-        if self.given.is_some() {
-            return Ok(self.given);
+        if let Some(given) = self.given {
+            if file.len() != given.file_len() || !file.admits(given)? {
+                let (len, given_len) = (file.len(), given.file_len());
+                return Err(Error::Invalid {
+                    what: format!(
+                        "max_hash_slot_num {} and max_index_num {} make index files of {given_len} bytes, and {} has {len} bytes \
+                         and other slots; leave both out, or give those that it was written with",
+                        given.slots,
+                        given.items,
+                        file.path().display()
+                    ),
+                });
+            }
+            return Ok(Some(given));
         }
         if self.shared_geometry.get().is_none() {
             let shared = self.find_shared_geometry()?;
