@@ -52,7 +52,7 @@ impl RecoveryPlan {
             report.queue_entries_ahead += queue.cut(report.log_end)?;
         }
         for ((topic, queue_id), tail) in self.undispatched {
-            if let Some(queue) = queues.queue_or_new(&topic, queue_id)? {
+            if let Some(queue) = queues.queue_or_new(&topic, queue_id) {
                 report.undispatched += tail.len() as u64;
                 queue.extend(tail);
             }

@@ -128,16 +128,16 @@ impl ConsumeQueueStore {
     }
 
     /// The queue, made if it is absent; `None` for a batch topic.
-    pub(crate) fn queue_or_new(&self, topic: &str, queue_id: i32) -> Result<Option<Arc<ConsumeQueue>>> {
+    pub(crate) fn queue_or_new(&self, topic: &str, queue_id: i32) -> Option<Arc<ConsumeQueue>> {
         if let Ok(Some(queue)) = self.queue(topic, queue_id) {
-            return Ok(Some(queue));
+            return Some(queue);
         }
         let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
         let queues = topics
             .entry(topic.to_owned())
             .or_insert_with(|| TopicQueues::Files(BTreeMap::new()));
-        let TopicQueues::Files(queues) = queues else { return Ok(None) };
-        Ok(Some(match queues.entry(queue_id) {
+        let TopicQueues::Files(queues) = queues else { return None };
+        Some(match queues.entry(queue_id) {
             Entry::Occupied(queue) => queue.get().clone(),
             Entry::Vacant(place) => {
                 let dir = self.root.join(QUEUES).join(topic).join(queue_id.to_string());
@@ -145,7 +145,7 @@ impl ConsumeQueueStore {
                 let queue = ConsumeQueue::empty(self.env.clone(), &dir, self.file_size, self.pool.clone());
                 place.insert(Arc::new(queue)).clone()
             }
-        }))
+        })
     }
 
     /// Makes everything that was written out durable.

@@ -61,8 +61,8 @@ impl IndexFile {
         &self.path
     }
 
-    /// Its length in bytes.
-    pub fn len(&self) -> u64 {
+    /// Bytes of the file.
+    pub fn file_len(&self) -> u64 {
         self.len
     }
 
