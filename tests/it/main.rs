@@ -12,6 +12,7 @@
 
 mod child;
 mod counting_env;
+mod damage;
 mod format_properties;
 mod format_rules;
 mod geometry;
