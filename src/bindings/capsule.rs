@@ -13,7 +13,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use super::resolve_batch::Table;
+use super::table::Table;
 
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
@@ -33,6 +33,14 @@ pub(super) fn export_batch<'py>(
     let (array, _) = to_ffi(&StructArray::from(batch.clone()).to_data()).map_err(refused)?;
     let array = PyCapsule::new_with_value(py, array, ARRAY)?;
     Ok((export_schema(py, &batch.schema())?, array))
+}
+
+/// What `__arrow_c_array__` gives: one array without nulls.
+pub(super) fn export_array<'py>(py: Python<'py>, array: &dyn Array) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+    let (exported, _) = to_ffi(&array.to_data()).map_err(refused)?;
+    let schema = FFI_ArrowSchema::try_from(Field::new("", array.data_type().clone(), false)).map_err(refused)?;
+    let schema = PyCapsule::new_with_value(py, schema, SCHEMA)?;
+    Ok((schema, PyCapsule::new_with_value(py, exported, ARRAY)?))
 }
 
 /// What `__arrow_c_stream__` gives: a stream that draws each batch when it is asked for it, on the consumer's thread.
@@ -79,6 +87,11 @@ impl<I: Iterator<Item = Result<RecordBatch, ArrowError>>> RecordBatchReader for 
     fn schema(&self) -> SchemaRef {
         self.schema.clone()
     }
+}
+
+/// Whether `import_table` takes it.
+pub(super) fn speaks_arrow(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(value.hasattr("__arrow_c_stream__")? || value.hasattr("__arrow_c_array__")?)
 }
 
 /// Takes the batches of anything that speaks the interface.

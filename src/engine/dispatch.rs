@@ -111,7 +111,7 @@ impl Dispatcher {
 
     fn dispatch_one(&mut self, view: &MessageView<'_>) -> Result<()> {
         if matches!(view.transaction(), Transaction::None | Transaction::Commit) && !view.is_inner_batch() {
-            self.add_to_queue(view)?;
+            self.add_to_queue(view);
         }
         if view.physical_offset() > self.indexed_until {
             self.index.put(view, self.geometry, self.index_tags)?;
@@ -119,10 +119,10 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn add_to_queue(&mut self, view: &MessageView<'_>) -> Result<()> {
+    fn add_to_queue(&mut self, view: &MessageView<'_>) {
         let topic = view.topic();
-        let Some(queue) = self.queues.queue_or_new(&topic, view.queue_id())? else {
-            return Ok(()); // a batch consume queue, which is not built here
+        let Some(queue) = self.queues.queue_or_new(&topic, view.queue_id()) else {
+            return; // a batch consume queue, which is not built here
         };
         let unit = CqUnit {
             physical_offset: view.physical_offset(),
@@ -134,6 +134,5 @@ impl Dispatcher {
             self.waiting.insert((topic.into_owned(), view.queue_id()), (queue, entries));
             self.waiting_since.get_or_insert_with(Instant::now);
         }
-        Ok(())
     }
 }

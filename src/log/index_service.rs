@@ -177,7 +177,7 @@ impl IndexService {
         let last = self.files().pop();
         if let Some(last) = &last
             && full.is_none()
-            && last.len() == geometry.file_len()
+            && last.file_len() == geometry.file_len()
             && self.geometry_of(last)?.is_none_or(|found| found == geometry)
             && !last.header().is_full(geometry)
         {
@@ -208,15 +208,27 @@ impl IndexService {
 
     /// The geometry of a file: the option, what all files share, or what its own bytes say; `None` if they admit several.
     fn geometry_of(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
-        if self.given.is_some() {
-            return Ok(self.given);
+        if let Some(given) = self.given {
+            if file.file_len() != given.file_len() || !file.admits(given)? {
+                let (len, given_len) = (file.file_len(), given.file_len());
+                return Err(Error::Invalid {
+                    what: format!(
+                        "max_hash_slot_num {} and max_index_num {} make index files of {given_len} bytes, and {} has {len} bytes \
+                         and other slots; leave both out, or give those that it was written with",
+                        given.slots,
+                        given.items,
+                        file.path().display()
+                    ),
+                });
+            }
+            return Ok(Some(given));
         }
         if self.shared_geometry.get().is_none() {
             let shared = self.find_shared_geometry()?;
             let _ = self.shared_geometry.set(shared);
         }
         match self.shared_geometry.get().copied().flatten() {
-            Some(shared) if shared.file_len() == file.len() => Ok(Some(shared)),
+            Some(shared) if shared.file_len() == file.file_len() => Ok(Some(shared)),
             _ => Ok(match file.guess_geometry()? {
                 GeometryGuess::One(geometry) => Some(geometry),
                 _ => None,

@@ -68,7 +68,7 @@ impl LogFiles {
     /// [`Error::Corrupt`] for a segment of the wrong length or at the wrong offset, [`Error::Io`].
     pub fn load(env: Arc<dyn Env>, dir: &Path, segment_size: Option<u64>) -> Result<Self> {
         Ok(Self {
-            files: MappedFileQueue::load(env, dir, segment_size, Arc::new(MappingPool::new(usize::MAX)))?,
+            files: MappedFileQueue::load(env, dir, segment_size, MappingPool::shared())?,
         })
     }
 
@@ -99,7 +99,9 @@ impl LogFiles {
 
     /// Start of the first segment after `offset`.
     pub fn next_start(&self, offset: i64) -> Option<i64> {
-        self.starts().find(|start| *start > offset)
+        let starts = self.files.starts();
+        let next = starts.partition_point(|start| (*start as i64) <= offset);
+        starts.get(next).map(|start| *start as i64)
     }
 
     /// Reads what stands at `offset`.
@@ -164,13 +166,12 @@ impl LogFiles {
         // The record's own length says how much to select; until it has been held against the segment it is only a claim.
         let total = head.first_chunk().map_or(0, |total| u32::from_be_bytes(*total) as usize);
         let range = position..position + total.clamp(head.len(), remaining);
-        let in_place = file.select(range.clone())?;
-        // A sealed segment never changes and is used in place; the last one may be cut by its owner, so a message there is copied.
-        let is_last = file.end() as i64 == self.files_end();
-        if is_last && matches!(read_record(in_place.bytes(), Check::Structure), Record::Message(_)) {
-            return file.copy(range);
+        // A sealed segment never changes and is used in place; the last one may be written or cut by its owner, so it is copied.
+        if file.end() as i64 == self.files_end() {
+            file.copy(range)
+        } else {
+            file.select(range)
         }
-        Some(in_place)
     }
 
     /// Every whole record from `from` up to `until`, in order; stops at the first thing that is no record.
