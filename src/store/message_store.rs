@@ -258,33 +258,26 @@ impl MessageStore {
         self.dispatched.get()
     }
 
-    /// Waits until the record at this physical offset is durable, syncing it if need be.
+    /// Waits until the record at this physical offset is appended and durable, syncing it if need be.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::Poisoned`]; [`Error::NotFound`] for an offset that was not appended yet.
+    /// [`Error::TimedOut`], [`Error::Poisoned`], [`Error::Closed`].
     pub fn wait_durable(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<()> {
-        if physical_offset >= self.log.appended.get() {
-            return Err(Error::NotFound {
-                what: format!("nothing was appended at physical offset {physical_offset} yet"),
-            });
+        let next = physical_offset.saturating_add(1);
+        if self.log.flushed.get() >= next {
+            return Ok(());
         }
-        if self.log.flushed.get() <= physical_offset {
-            self.log.flush()?;
-        }
-        outcome(
-            self.log.flushed.wait(physical_offset + 1, deadline),
-            "durable",
-            physical_offset,
-        )
+        outcome(self.log.appended.wait(next, deadline), "appended", physical_offset)?;
+        self.log.flush().map(drop)
     }
 
     /// Waits until the record at this physical offset is in its queue and in the index.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::Poisoned`].
+    /// [`Error::TimedOut`], [`Error::Poisoned`], [`Error::Closed`].
     pub fn wait_dispatched(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<()> {
         outcome(
-            self.dispatched.wait(physical_offset + 1, deadline),
+            self.dispatched.wait(physical_offset.saturating_add(1), deadline),
             "dispatched",
             physical_offset,
         )
@@ -299,6 +292,14 @@ impl MessageStore {
         let Some(running) = self.running.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(());
         };
+        let outcome = self.finish(running);
+        // Whoever still waits for a message waits in vain.
+        self.dispatched.poison(Error::Closed);
+        self.log.flushed.poison(Error::Closed);
+        outcome
+    }
+
+    fn finish(&self, running: Running) -> Result<()> {
         let failed = self.log.appended.poisoned();
         self.log.appended.poison(Error::Closed);
         self.stopping.advance(1);
@@ -370,6 +371,7 @@ fn outcome(wait: Wait, what: &str, physical_offset: i64) -> Result<()> {
         Wait::TimedOut => Err(Error::TimedOut {
             what: format!("the message at physical offset {physical_offset} is not {what} yet"),
         }),
+        Wait::Poisoned(Error::Closed) => Err(Error::Closed),
         Wait::Poisoned(cause) => Err(Error::Poisoned { cause: Box::new(cause) }),
     }
 }
