@@ -1,1 +1,54 @@
-//! (room under construction)
+//! The Python face. Every call converts its arguments, lets go of the interpreter, asks the core, and converts the answer; what a
+//! store means is decided in the rooms below.
+
+/// The one schema of a message, and batches of messages in it. Knows no Python.
+mod record_batch;
+/// Columns that come in to be resolved, and what goes back. Knows no Python.
+mod resolve_batch;
+/// Arrow batches and streams across the language border, as `PyCapsule`s.
+mod capsule;
+/// A message's body as a read-only buffer, without a copy.
+mod buffer;
+/// The crate's errors as the exceptions of `mqstore.errors`.
+mod errors;
+/// Times: ms since 1970 here, timezone-aware `datetime` there.
+mod time;
+/// An open store as Python holds it: closes once, reopens itself after a fork.
+mod handle;
+/// `Message`.
+mod message;
+/// What iterating a queue or a slice of it gives.
+mod message_iterator;
+/// `RecordBatch`, and `Batches`: a source of them that can be read again.
+mod batches;
+/// `Queue`, `QueueSlice`.
+mod queue;
+/// `Topics`, `Topic`, `Queues`.
+mod topic;
+/// `GetResult`, `QueryResult`.
+mod results;
+/// `RecoveryReport`.
+mod recovery;
+/// `Store`, and `open`.
+mod store;
+
+use pyo3::pymodule;
+
+/// The native part of `mqstore`; import `mqstore` instead.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::batches::{Batches, RecordBatch};
+    #[pymodule_export]
+    use super::message::{Message, unpickle_message};
+    #[pymodule_export]
+    use super::queue::{Queue, QueueSlice};
+    #[pymodule_export]
+    use super::recovery::RecoveryReport;
+    #[pymodule_export]
+    use super::results::{GetResult, QueryResult};
+    #[pymodule_export]
+    use super::store::{Store, open, reopen};
+    #[pymodule_export]
+    use super::topic::{Queues, Topic, Topics};
+}

@@ -97,6 +97,11 @@ impl ConsumeQueueStore {
         self.read().keys().cloned().collect()
     }
 
+    /// Whether the topic has queues of any form but RocksDB's.
+    pub fn has_topic(&self, topic: &str) -> bool {
+        self.read().contains_key(topic)
+    }
+
     /// The topic's queue ids, ascending; empty for a topic that has none.
     ///
     /// # Errors

@@ -238,7 +238,7 @@ fn a_selected_buffer_outlives_its_queue_and_a_copy_its_file() {
         panic!()
     };
     assert!(file.select(4090..4097).is_none() && file.copy(4090..4097).is_none() && file.copy(0..usize::MAX).is_none());
-    assert_eq!(file.select(4096..4096).unwrap().bytes(), [0_u8; 0]);
+    assert!(file.select(4096..4096).unwrap().bytes().is_empty());
 }
 
 proptest! {

@@ -1,0 +1,32 @@
+"""mqstore for PySpark: resolve references in bulk, fetch messages, and scan topics.
+
+>>> from mqstore.spark import fetch, resolve_keys, resolve_offsets
+>>> positions = resolve_offsets(references, "/data/store")    # + physical_offset, store_size
+>>> messages = fetch(positions, "/data/store")                # one row a message found
+>>> spark.read.format("mqstore").option("topics", "orders").load("/data/store")
+
+Only the DataFrame API is used, so all of it also works over Spark Connect. The path must be valid on every node, the
+driver's too. Stores are mapped into memory, and `spark.executor.pyspark.memory` limits the address space of Python workers
+(RLIMIT_AS), mapped files included: leave it unset, or larger than the store.
+"""
+
+from __future__ import annotations
+
+try:
+    import pyarrow as _pyarrow  # noqa: F401
+    from pyspark.sql.functions import arrow_udf as _arrow_udf  # noqa: F401  (new in 4.1)
+except ImportError as _missing:
+    raise ImportError("mqstore.spark needs pyspark 4.1 or later and pyarrow: pip install 'mqstore[spark]'") from _missing
+
+from pyspark.sql import SparkSession
+
+from mqstore.spark._schema import MESSAGE_SCHEMA
+from mqstore.spark.resolve import fetch, resolve_keys, resolve_offsets
+from mqstore.spark.source import MessageDataSource
+
+__all__ = ["MESSAGE_SCHEMA", "fetch", "register", "resolve_keys", "resolve_offsets"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make format "mqstore" known to this session. Spark finds it by itself where `pyspark_mqstore` is installed."""
+    spark.dataSource.register(MessageDataSource)

@@ -1,0 +1,216 @@
+"""Format "mqstore": scans the queues of a store, packed into Spark partitions of bounded size.
+
+    spark.read.format("mqstore").option("topics", "orders,refunds").load("/data/store")
+
+Options: path (or `load(path)`); topics (comma list; all by default); columns (comma list), or a schema of the wanted columns
+by `.schema("queue_id int, body binary")`, because Spark does not tell a Python source which columns a query uses;
+targetPartitionBytes (128 MiB).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+import mqstore
+from mqstore.spark._schema import check_message_schema, message_schema
+from mqstore.spark._store import StoreRef
+from mqstore.spark.resolve import BATCH_BYTES
+
+_ACCEPTED = ("path", "topics", "columns", "targetPartitionBytes")
+
+# Unless targetPartitionBytes is given, a partition holds TARGET bytes, less where cores would idle (not below LEAST), and
+# more where a store is so large that the driver would plan more than PARTITIONS_PER_CORE (a task costs some 30 ms).
+TARGET_PARTITION_BYTES = 128 << 20
+LEAST_PARTITION_BYTES = 4 << 20
+PARTITIONS_PER_CORE = 32
+
+_SIZE_SAMPLES = 16
+
+
+@dataclass(frozen=True)
+class ScanOptions:
+    """The options of one load, checked."""
+
+    path: str
+    topics: tuple[str, ...] | None
+    columns: tuple[str, ...] | None
+    target_partition_bytes: int | None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> ScanOptions:
+        """Names in any case, as Spark has them. ValueError says which option is wrong and what is accepted."""
+        given = {name.lower(): value for name, value in options.items()}
+        if "provider" in given:
+            raise ValueError("Spark gives a Python source no options when it reads a table: use CREATE TEMPORARY VIEW")
+        unknown = given.keys() - {name.lower() for name in _ACCEPTED}
+        if unknown:
+            raise ValueError(f"unknown option {', '.join(sorted(unknown))}; accepted are {', '.join(_ACCEPTED)}")
+        if not given.get("path"):
+            raise ValueError('path is missing: name the store directory by load("/path/of/the/store")')
+        return cls(given["path"], _names(given, "topics"), _names(given, "columns"), _target(given))
+
+
+def _names(given: Mapping[str, str], option: str) -> tuple[str, ...] | None:
+    if option not in given:
+        return None
+    names = tuple(dict.fromkeys(name.strip() for name in given[option].split(",")))
+    if "" in names:
+        raise ValueError(f"option {option} holds an empty name: {given[option]!r}; leave the option out for all {option}")
+    return names
+
+
+def _target(given: Mapping[str, str]) -> int | None:
+    text = given.get("targetpartitionbytes")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ValueError(f"targetPartitionBytes is a positive number of bytes, not {text!r}")
+    return int(text)
+
+
+class MessageDataSource(DataSource):
+    """What `spark.read.format("mqstore")` makes."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "mqstore"
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._scan = ScanOptions.parse(options)
+
+    def schema(self) -> StructType:
+        return message_schema(self._scan.columns)
+
+    def reader(self, schema: StructType) -> MessageReader:
+        check_message_schema(schema)
+        if self._scan.columns is not None and list(self._scan.columns) != schema.names:
+            raise ValueError(
+                f"option columns names {', '.join(self._scan.columns)}, but the schema has {', '.join(schema.names)}: "
+                "give one of the two"
+            )
+        return MessageReader(self._scan, schema.names)
+
+
+@dataclass(frozen=True)
+class QueueRange:
+    """Queue offsets start..stop of one queue, and about how many bytes their records have in the log."""
+
+    topic: str
+    queue_id: int
+    start: int
+    stop: int
+    size_bytes: int
+
+
+class QueueRanges(InputPartition):
+    """One Spark partition."""
+
+    def __init__(self, ranges: Sequence[QueueRange]) -> None:
+        super().__init__(None)
+        self.ranges = tuple(ranges)
+
+
+class MessageReader(DataSourceReader):
+    """Plans a scan in Spark's planner process and runs its parts in the executors; between them it is pickled."""
+
+    def __init__(self, scan: ScanOptions, columns: Sequence[str]) -> None:
+        self._scan = scan
+        self._columns = list(columns)
+        self._ref = StoreRef.plan(scan.path)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        store = self._ref.open()
+        ranges = measure(store, scanned_queues(store, self._scan.topics))
+        total = sum(queue.size_bytes for queue in ranges)
+        parts = pack(ranges, partition_count(total, self._scan.target_partition_bytes, len(os.sched_getaffinity(0))))
+        # Spark makes a partition of its own, one that names no ranges, of an empty list.
+        return [QueueRanges(part) for part in parts] or [QueueRanges(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, QueueRanges)
+        topics = self._ref.open().topics
+        for part in partition.ranges:
+            messages = topics[part.topic].queues[part.queue_id][part.start : part.stop]
+            for batch in messages.batches(columns=self._columns, max_bytes=BATCH_BYTES):
+                yield pa.record_batch(batch)
+
+
+def scanned_queues(store: mqstore.Store, wanted: Sequence[str] | None) -> list[mqstore.Queue]:
+    """The queues to scan that hold messages. ValueError names a topic that is not there or whose queues cannot be read."""
+    names = list(store.topics)
+    missing = set(wanted or ()).difference(names)
+    if missing:
+        some = ", ".join(names[:20])
+        raise ValueError(f"{store.path} has no topic {', '.join(sorted(missing))}; it has {len(names)} topics: {some}")
+    found: list[mqstore.Queue] = []
+    refused: dict[str, str] = {}
+    for topic in names if wanted is None else wanted:
+        try:
+            found += [queue for queue in store.topics[topic].queues if len(queue)]
+        except mqstore.UnsupportedFormatError as error:
+            refused[topic] = str(error)
+    if refused:
+        # Not UnsupportedFormatError: it is a NotImplementedError, which Spark takes for a reader without partitions.
+        readable = ",".join(dict.fromkeys(queue.topic for queue in found))
+        remedy = f'; the others are read with option("topics", "{readable}")' if readable else ""
+        raise ValueError(f"cannot scan topic {', '.join(refused)}: {next(iter(refused.values()))}{remedy}")
+    return found
+
+
+def measure(store: mqstore.Store, queues: Sequence[mqstore.Queue]) -> list[QueueRange]:
+    """All of these queues, their sizes estimated from a few of their entries."""
+    ranges = [QueueRange(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, 0) for queue in queues]
+    if not ranges:
+        return []
+    samples = [
+        (queue.topic, queue.queue_id, queue.start + (queue.stop - queue.start) * n // _SIZE_SAMPLES)
+        for queue in ranges
+        for n in range(_SIZE_SAMPLES)
+    ]
+    columns = [list(column) for column in zip(*samples, strict=True)]
+    wanted = pa.RecordBatch.from_arrays(list(map(pa.array, columns)), names=["topic", "queue_id", "queue_offset"])
+    sizes = pa.record_batch(store.resolve_offsets(wanted)).column("store_size").to_pylist()
+    return [
+        replace(queue, size_bytes=_estimate(queue, sizes[n * _SIZE_SAMPLES : (n + 1) * _SIZE_SAMPLES]))
+        for n, queue in enumerate(ranges)
+    ]
+
+
+def _estimate(queue: QueueRange, sizes: Sequence[int | None]) -> int:
+    found = [size for size in sizes if size is not None]
+    return (queue.stop - queue.start) * max(1, sum(found) // max(1, len(found)))
+
+
+def partition_count(total_bytes: int, target_bytes: int | None, cores: int) -> int:
+    """How many partitions `total_bytes` make."""
+    if target_bytes is not None:
+        return -(-total_bytes // target_bytes)
+    least = min(cores, -(-total_bytes // LEAST_PARTITION_BYTES))
+    return max(least, min(-(-total_bytes // TARGET_PARTITION_BYTES), cores * PARTITIONS_PER_CORE))
+
+
+def pack(ranges: Sequence[QueueRange], count: int) -> list[list[QueueRange]]:
+    """Cut the ranges, one after the other, into at most `count` parts of about equal bytes; none is empty, none is lost."""
+    total = sum(queue.size_bytes for queue in ranges)
+    parts: list[list[QueueRange]] = [[] for _ in range(max(count, 1))]
+    before = 0
+    for queue in ranges:
+        messages = queue.stop - queue.start
+        at = 0
+        while at < messages:
+            # The part in which message `at` begins, and the first message that begins beyond that part.
+            part = (before * messages + at * queue.size_bytes) * len(parts) // (total * messages)
+            room = total * messages * (part + 1) - before * messages * len(parts)
+            end = min(messages, -(-room // (queue.size_bytes * len(parts))))
+            size = queue.size_bytes * end // messages - queue.size_bytes * at // messages
+            parts[part].append(replace(queue, start=queue.start + at, stop=queue.start + end, size_bytes=size))
+            at = end
+        before += queue.size_bytes
+    return [part for part in parts if part]

@@ -1,0 +1,25 @@
+"""Spark finds format "mqstore" here: it imports every package named pyspark_* and registers its DefaultSource."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource
+
+__all__ = ["DefaultSource"]
+
+DefaultSource: type[DataSource]
+try:
+    from mqstore.spark.source import MessageDataSource as DefaultSource
+except Exception as _error:
+    # One pyspark_* package that fails to import would switch this lookup off for all of them,
+    # so the reason waits until the format is used.
+    _reason = f"{type(_error).__name__}: {_error}"
+
+    class _Unavailable(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "mqstore"
+
+        def __init__(self, options: dict[str, str]) -> None:
+            raise ImportError(f'format "mqstore" is not available in this Python: {_reason}')
+
+    DefaultSource = _Unavailable

@@ -1,0 +1,25 @@
+"""Read whole topics with spark.read.format("mqstore"), from Python and from SQL. Nothing needs to be registered.
+
+python spark_examples/scan_topics.py
+"""
+
+from __future__ import annotations
+
+from _session import events_store, start_spark
+
+spark = start_spark("scan topics")
+store = events_store()
+
+# The schema names the columns that are wanted; the bodies of the others are not shipped.
+messages = spark.read.format("mqstore").schema("topic string, queue_id int, born_time timestamp").load(str(store))
+print(f"{messages.count():,} messages in {messages.select('topic').distinct().count()} topics")
+messages.groupBy("topic").count().orderBy("count", ascending=False).show(5)
+
+spark.sql(
+    f"CREATE TEMPORARY VIEW fixes USING mqstore OPTIONS (path '{store}', topics 'broker,store', columns 'topic,tags,born_time')"
+)
+spark.sql(
+    """SELECT year(born_time) AS year, count_if(topic = 'broker') AS broker, count_if(topic = 'store') AS store
+    FROM fixes WHERE tags = 'fix' GROUP BY 1 ORDER BY 1"""
+).show()
+spark.stop()

@@ -1,0 +1,352 @@
+//! `RecordBatch`, and `Batches`: a source of them that can be read again.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_array as arrow;
+use arrow_schema::{ArrowError, SchemaRef};
+use pyo3::exceptions::{PyModuleNotFoundError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::PyCapsule;
+
+use super::capsule::{export_batch, export_schema, export_stream};
+use super::handle::Handle;
+use super::record_batch::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns};
+use super::resolve_batch::from_arrow;
+use crate::error::{Error, Result};
+use crate::read::{MessageReader, QueueScan, StoredMessage};
+
+/// Default of every `max_bytes`: 4 MiB.
+pub(super) const BATCH_BYTES: usize = 4 << 20;
+
+/// One Arrow record batch. Hand it to pyarrow, polars, duckdb or pandas as it is, or call one of the `to_` methods.
+#[pyclass(frozen, module = "mqstore")]
+pub(super) struct RecordBatch(pub(super) arrow::RecordBatch);
+
+#[pymethods]
+impl RecordBatch {
+    /// The names of its columns, a list of str.
+    #[getter]
+    fn column_names(&self) -> Vec<String> {
+        self.0
+            .schema_ref()
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect()
+    }
+
+    /// A pyarrow.RecordBatch with the same memory.
+    ///
+    /// Raises `ImportError` without pyarrow.
+    fn to_arrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        to_arrow(slf.as_any(), "record_batch")
+    }
+
+    /// A polars.DataFrame.
+    ///
+    /// Raises `ImportError` without polars.
+    fn to_polars<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        to_polars(slf.as_any())
+    }
+
+    /// A pandas.DataFrame.
+    ///
+    /// Raises `ImportError` without pandas or pyarrow.
+    fn to_pandas<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        to_pandas(slf.as_any(), "record_batch")
+    }
+
+    /// The Arrow PyCapsule interface.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        export_schema(py, self.0.schema_ref())
+    }
+
+    /// The Arrow PyCapsule interface.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        drop(requested_schema); // a wish that the interface lets a producer decline
+        export_batch(py, &self.0)
+    }
+
+    /// The Arrow PyCapsule interface.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        drop(requested_schema);
+        export_stream(py, self.0.schema(), std::iter::once(Ok(self.0.clone())))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.num_rows()
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<mqstore.RecordBatch {} rows: {}>",
+            self.0.num_rows(),
+            self.column_names().join(", ")
+        )
+    }
+}
+
+/// Which messages a source gives.
+pub(super) enum Source {
+    /// Those of a queue, between two queue offsets.
+    Queue {
+        topic: String,
+        queue_id: i32,
+        offsets: Range<i64>,
+    },
+    /// Those whose records start at these physical offsets, in this order.
+    Records(Arc<[i64]>),
+}
+
+type Messages = Box<dyn Iterator<Item = Result<StoredMessage>> + Send>;
+
+impl Source {
+    fn messages(&self, reader: Arc<MessageReader>) -> Result<Messages> {
+        Ok(match self {
+            Self::Queue {
+                topic,
+                queue_id,
+                offsets,
+            } => Box::new(QueueScan::new(reader, topic.clone(), *queue_id, offsets.clone())?),
+            Self::Records(offsets) => {
+                let offsets = offsets.clone();
+                Box::new((0..offsets.len()).filter_map(move |at| offsets.get(at).map(|offset| reader.message_at(*offset))))
+            }
+        })
+    }
+}
+
+/// Messages as Arrow record batches, read when they are asked for; it can be read any number of times, from the start each time.
+///
+/// Iterating gives `RecordBatch` objects of about `max_bytes` at most (a larger message has one for itself). Hand it to pyarrow,
+/// polars or duckdb as it is, or call one of the `to_` methods. Raises `ClosedError` once the store is closed, and from a batch what
+/// reading its messages raises (through `__arrow_c_stream__` the consumer raises its own error with the same text).
+#[pyclass(frozen, module = "mqstore")]
+pub(super) struct Batches {
+    handle: Arc<Handle>,
+    source: Source,
+    columns: MessageColumns,
+    max_bytes: usize,
+}
+
+impl Batches {
+    /// # Errors
+    /// `ValueError` for `columns` or `max_bytes`, and `ClosedError`.
+    pub(super) fn new(handle: Arc<Handle>, source: Source, columns: Option<&[String]>, max_bytes: usize) -> PyResult<Self> {
+        handle.expect_open()?;
+        if !(1..=MAX_BATCH_BYTES).contains(&max_bytes) {
+            return Err(PyValueError::new_err(format!(
+                "max_bytes is {max_bytes}: expected 1 to {MAX_BATCH_BYTES} bytes"
+            )));
+        }
+        Ok(Self {
+            handle,
+            source,
+            columns: MessageColumns::select(columns)?,
+            max_bytes,
+        })
+    }
+
+    fn pass(&self, py: Python<'_>) -> PyResult<Pass> {
+        let reader = self.handle.reader(py)?;
+        Ok(Pass {
+            handle: self.handle.clone(),
+            messages: Some(py.detach(|| self.source.messages(reader))?),
+            held_back: None,
+            builder: BatchBuilder::new(&self.columns),
+            max_bytes: self.max_bytes,
+        })
+    }
+
+    /// All of it, in memory, with the exceptions of this package where a stream could only pass on a text.
+    fn collect(&self, py: Python<'_>) -> PyResult<Collected> {
+        let pass = self.pass(py)?;
+        let batches = py.detach(|| pass.collect::<Result<_>>())?;
+        Ok(Collected {
+            schema: self.columns.schema().clone(),
+            batches,
+        })
+    }
+}
+
+#[pymethods]
+impl Batches {
+    /// A pyarrow.Table of everything.
+    ///
+    /// Raises `ImportError` without pyarrow, and what reading the messages raises.
+    fn to_arrow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        to_arrow(Bound::new(py, self.collect(py)?)?.as_any(), "table")
+    }
+
+    /// A polars.DataFrame of everything.
+    ///
+    /// Raises `ImportError` without polars, and what reading the messages raises.
+    fn to_polars<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        to_polars(Bound::new(py, self.collect(py)?)?.as_any())
+    }
+
+    /// A pandas.DataFrame of everything.
+    ///
+    /// Raises `ImportError` without pandas or pyarrow, and what reading the messages raises.
+    fn to_pandas<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        to_pandas(Bound::new(py, self.collect(py)?)?.as_any(), "table")
+    }
+
+    /// The Arrow PyCapsule interface.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        export_schema(py, self.columns.schema())
+    }
+
+    /// The Arrow PyCapsule interface: a new pass over the messages.
+    #[pyo3(signature = (requested_schema=None))]
+    pub(super) fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        drop(requested_schema);
+        let batches = self
+            .pass(py)?
+            .map(|batch| batch.map_err(|error| ArrowError::ExternalError(error.into())));
+        export_stream(py, self.columns.schema().clone(), batches)
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<BatchIterator> {
+        Ok(BatchIterator(Mutex::new(self.pass(py)?)))
+    }
+
+    fn __repr__(&self) -> String {
+        let columns = self.columns.schema().fields().len();
+        let of = match &self.source {
+            Source::Queue {
+                topic,
+                queue_id,
+                offsets,
+            } => format!("{topic}/{queue_id}[{}:{}]", offsets.start, offsets.end),
+            Source::Records(offsets) => format!("{} records", offsets.len()),
+        };
+        format!("<mqstore.Batches of {of}, {columns} columns, max_bytes={}>", self.max_bytes)
+    }
+}
+
+/// One pass over a source: knows no Python, so that it runs on any thread.
+struct Pass {
+    handle: Arc<Handle>,
+    /// `None` after the end or an error.
+    messages: Option<Messages>,
+    /// What ended the batch before: the message that did not fit into it, or what failed after it.
+    held_back: Option<Result<StoredMessage>>,
+    builder: BatchBuilder,
+    max_bytes: usize,
+}
+
+impl Iterator for Pass {
+    type Item = Result<arrow::RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut messages = self.messages.take()?;
+        let batch = self.fill(&mut messages).transpose();
+        if matches!(batch, Some(Ok(_))) {
+            self.messages = Some(messages);
+        }
+        batch
+    }
+}
+
+impl Pass {
+    fn fill(&mut self, messages: &mut Messages) -> Result<Option<arrow::RecordBatch>> {
+        if self.handle.is_closed() {
+            let what = format!("{} was closed while its messages were read", self.handle.path().display());
+            return Err(Error::Invalid { what });
+        }
+        while let Some(message) = self.held_back.take().or_else(|| messages.next()) {
+            let fits = match &message {
+                Ok(message) => self.builder.append(&message.view(), self.max_bytes).map_err(from_arrow)?,
+                Err(_) => self.builder.is_empty(),
+            };
+            if !fits {
+                self.held_back = Some(message);
+                break;
+            }
+            message?.intact()?;
+        }
+        if self.builder.is_empty() {
+            return Ok(None);
+        }
+        self.builder.finish().map(Some).map_err(from_arrow)
+    }
+}
+
+/// What iterating `Batches` gives.
+#[pyclass(frozen, module = "mqstore._native")]
+struct BatchIterator(Mutex<Pass>);
+
+#[pymethods]
+impl BatchIterator {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
+        let mut pass = self.0.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        pass.handle.expect_open()?;
+        let pass = &mut *pass;
+        let batch = py.detach(|| pass.next()).transpose()?;
+        Ok(batch.map(RecordBatch))
+    }
+}
+
+/// Batches that were read already, as a stream.
+#[pyclass(frozen, module = "mqstore._native")]
+struct Collected {
+    schema: SchemaRef,
+    batches: Vec<arrow::RecordBatch>,
+}
+
+#[pymethods]
+impl Collected {
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        drop(requested_schema);
+        export_stream(py, self.schema.clone(), self.batches.clone().into_iter().map(Ok))
+    }
+}
+
+fn to_arrow<'py>(batches: &Bound<'py, PyAny>, function: &str) -> PyResult<Bound<'py, PyAny>> {
+    import(batches.py(), "pyarrow")?.call_method1(function, (batches,))
+}
+
+fn to_polars<'py>(batches: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    import(batches.py(), "polars")?.call_method1("DataFrame", (batches,))
+}
+
+fn to_pandas<'py>(batches: &Bound<'py, PyAny>, function: &str) -> PyResult<Bound<'py, PyAny>> {
+    import(batches.py(), "pandas")?;
+    to_arrow(batches, function)?.call_method0("to_pandas")
+}
+
+/// A package that mqstore itself does without.
+fn import<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyModule>> {
+    py.import(name).map_err(|error| {
+        if error.is_instance_of::<PyModuleNotFoundError>(py) {
+            return PyModuleNotFoundError::new_err(format!("this call needs {name}: pip install {name}"));
+        }
+        error
+    })
+}

@@ -1,0 +1,71 @@
+//! What iterating a queue or a slice of it gives.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+
+use super::handle::Handle;
+use super::message::Message;
+use crate::error::Result;
+use crate::read::StoredMessage;
+
+/// Messages one by one. They are read in blocks, without the interpreter, so that other threads run meanwhile.
+#[pyclass(frozen, module = "mqstore._native")]
+pub(super) struct MessageIterator {
+    handle: Arc<Handle>,
+    block: Mutex<Block>,
+}
+
+/// Most messages that are read ahead.
+const BLOCK_MESSAGES: usize = 64;
+/// Bytes after which no further message is read ahead.
+const BLOCK_BYTES: usize = 1 << 20;
+
+struct Block {
+    ready: VecDeque<Result<StoredMessage>>,
+    source: Box<dyn Iterator<Item = Result<StoredMessage>> + Send>,
+}
+
+impl Block {
+    /// Reads ahead; what fails is raised in its turn, after the messages before it.
+    fn fill(&mut self) {
+        let mut bytes = 0;
+        while self.ready.len() < BLOCK_MESSAGES && bytes < BLOCK_BYTES {
+            let Some(next) = self.source.next() else { break };
+            bytes += next.as_ref().map_or(BLOCK_BYTES, |message| message.view().size() as usize);
+            self.ready.push_back(next);
+        }
+    }
+}
+
+impl MessageIterator {
+    pub(super) fn over(handle: Arc<Handle>, source: impl Iterator<Item = Result<StoredMessage>> + Send + 'static) -> Self {
+        let block = Block {
+            ready: VecDeque::new(),
+            source: Box::new(source),
+        };
+        Self {
+            handle,
+            block: Mutex::new(block),
+        }
+    }
+}
+
+#[pymethods]
+impl MessageIterator {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+        self.handle.expect_open()?;
+        let mut block = self.block.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        if block.ready.is_empty() {
+            let block = &mut *block;
+            py.detach(|| block.fill());
+        }
+        Ok(block.ready.pop_front().transpose()?.map(Message::new))
+    }
+}

@@ -1,0 +1,378 @@
+//! `Queue`, `QueueSlice`.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PySlice};
+
+use super::batches::{BATCH_BYTES, Batches, Source};
+use super::handle::Handle;
+use super::message::Message;
+use super::message_iterator::MessageIterator;
+use super::time::{Round, to_ms};
+use crate::error::Error;
+use crate::read::{QueueScan, Side};
+
+/// One queue of a topic: a sequence of messages by queue offset.
+///
+/// `queue[n]` is the message with queue offset n, a negative n counts from `max_offset`; `queue[a:b]` is a `QueueSlice`, clipped to
+/// the queue; `len(queue)` is `max_offset - min_offset`. Iteration starts at `min_offset` and passes over messages that the log no
+/// longer holds. The bounds are those of when the store was opened. Any use raises `ClosedError` once the store is closed, and
+/// `UnsupportedFormatError` where the queues are not files of this format (RocksDB, batch consume queues).
+#[pyclass(frozen, module = "mqstore")]
+pub(super) struct Queue {
+    handle: Arc<Handle>,
+    topic: String,
+    id: i32,
+}
+
+impl Queue {
+    pub(super) fn new(handle: Arc<Handle>, topic: String, id: i32) -> Self {
+        Self { handle, topic, id }
+    }
+
+    /// Whether both are the same queue of the same open store.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.handle, &other.handle) && self.topic == other.topic && self.id == other.id
+    }
+
+    fn bounds(&self, py: Python<'_>) -> PyResult<Range<i64>> {
+        let reader = self.handle.reader(py)?;
+        Ok(py.detach(|| reader.queue_bounds(&self.topic, self.id))?)
+    }
+
+    fn message(&self, py: Python<'_>, queue_offset: i64) -> PyResult<Message> {
+        let reader = self.handle.reader(py)?;
+        let message = py.detach(|| reader.message_in_queue(&self.topic, self.id, queue_offset))?;
+        Ok(Message::new(message))
+    }
+
+    fn slice(&self, offsets: Range<i64>) -> QueueSlice {
+        QueueSlice {
+            queue: Self::new(self.handle.clone(), self.topic.clone(), self.id),
+            offsets,
+        }
+    }
+
+    fn forward(&self, py: Python<'_>, offsets: Range<i64>) -> PyResult<MessageIterator> {
+        let (reader, topic) = (self.handle.reader(py)?, self.topic.clone());
+        let scan = py.detach(|| QueueScan::new(reader, topic, self.id, offsets))?;
+        Ok(MessageIterator::over(self.handle.clone(), scan))
+    }
+
+    fn backward(&self, py: Python<'_>, offsets: Range<i64>) -> PyResult<MessageIterator> {
+        let (reader, topic, id) = (self.handle.reader(py)?, self.topic.clone(), self.id);
+        let messages = offsets
+            .rev()
+            .filter_map(move |offset| match reader.message_in_queue(&topic, id, offset) {
+                Err(Error::NotFound { .. }) => None,
+                message => Some(message),
+            });
+        Ok(MessageIterator::over(self.handle.clone(), messages))
+    }
+
+    /// The queue offset of `message`, if it is in this queue between `offsets`.
+    fn find(&self, py: Python<'_>, message: &Bound<'_, PyAny>, offsets: &Range<i64>) -> PyResult<Option<i64>> {
+        let Ok(message) = message.cast::<Message>() else {
+            return Ok(None);
+        };
+        let queue_offset = message.get().queue_offset()?;
+        if !offsets.contains(&queue_offset) {
+            return Ok(None);
+        }
+        let reader = self.handle.reader(py)?;
+        match py.detach(|| reader.message_in_queue(&self.topic, self.id, queue_offset)) {
+            Ok(stored) => Ok((Message::new(stored).is_same(message.get())?).then_some(queue_offset)),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[pymethods]
+impl Queue {
+    /// The topic's name.
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// The queue's id within the topic, from 0.
+    #[getter]
+    pub(super) fn queue_id(&self) -> i32 {
+        self.id
+    }
+
+    /// Queue offset of the first message.
+    #[getter]
+    fn min_offset(&self, py: Python<'_>) -> PyResult<i64> {
+        Ok(self.bounds(py)?.start)
+    }
+
+    /// Queue offset of the message that comes next: one more than the last one's.
+    #[getter]
+    fn max_offset(&self, py: Python<'_>) -> PyResult<i64> {
+        Ok(self.bounds(py)?.end)
+    }
+
+    /// Queue offset of the first message stored at or after `time` (side="left") or after it (side="right"); `max_offset` if there
+    /// is none.
+    ///
+    /// `time` is a datetime with a timezone, or an int of ms since 1970. Raises `ValueError` for a datetime without one and for
+    /// another side.
+    #[pyo3(signature = (time, side="left"))]
+    fn offset_at(&self, py: Python<'_>, time: &Bound<'_, PyAny>, side: &str) -> PyResult<i64> {
+        let (side, round) = match side {
+            "left" => (Side::Left, Round::Up),
+            "right" => (Side::Right, Round::Down),
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "side is {other:?}: expected \"left\" or \"right\""
+                )));
+            }
+        };
+        let ms = to_ms(time, round)?;
+        let reader = self.handle.reader(py)?;
+        Ok(py.detach(|| reader.offset_at(&self.topic, self.id, ms, side))?)
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let bounds = self.bounds(py)?;
+        Ok((bounds.end - bounds.start) as usize)
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let bounds = self.bounds(py)?;
+        if let Ok(slice) = index.cast::<PySlice>() {
+            let [start, stop] = slice_ends(slice)?;
+            let absolute = |end: i64| if end < 0 { bounds.end + end } else { end }.clamp(bounds.start, bounds.end);
+            let start = start.map_or(bounds.start, absolute);
+            let stop = stop.map_or(bounds.end, absolute).max(start);
+            return Ok(Bound::new(py, self.slice(start..stop))?.into_any());
+        }
+        let given = index_of(index)?;
+        let queue_offset = if given < 0 { bounds.end + given } else { given };
+        if !bounds.contains(&queue_offset) {
+            return Err(PyIndexError::new_err(format!(
+                "{}/{} has no queue offset {given}: it spans {} to {} (exclusive)",
+                self.topic, self.id, bounds.start, bounds.end
+            )));
+        }
+        Ok(Bound::new(py, self.message(py, queue_offset)?)?.into_any())
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
+        self.forward(py, self.bounds(py)?)
+    }
+
+    fn __reversed__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
+        self.backward(py, self.bounds(py)?)
+    }
+
+    fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(self.find(py, value, &(i64::MIN..i64::MAX))?.is_some())
+    }
+
+    /// The queue offset of a message of this queue, if it lies between the queue offsets `start` and `stop`.
+    ///
+    /// Raises `ValueError` if it is not there.
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<i64> {
+        let offsets = start..stop;
+        self.find(py, value, &offsets)?.ok_or_else(not_here)
+    }
+
+    /// How often the message is in this queue: 1 or 0.
+    #[pyo3(signature = (value, /))]
+    fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
+        Ok(usize::from(self.__contains__(py, value)?))
+    }
+
+    fn __eq__(&self, other: &Bound<'_, Self>) -> bool {
+        self.is_same(other.get())
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.topic, self.id).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let state = match self.bounds(py) {
+            Ok(bounds) => format!("{}..{}", bounds.start, bounds.end),
+            Err(error) => error
+                .get_type(py)
+                .name()
+                .map_or_else(|_| "unreadable".to_owned(), |name| name.to_string()),
+        };
+        format!("<mqstore.Queue {}/{} {state}>", self.topic, self.id)
+    }
+}
+
+/// Consecutive messages of a queue, read when they are asked for.
+///
+/// An index counts from the slice's start, so `s[0]` is the message with queue offset `s.start`; it raises `NotFoundError` where the
+/// log no longer holds the message, and iteration passes over it. `s[a:b]` is a smaller `QueueSlice`. A slice is also an Arrow
+/// stream of its messages: hand it to pyarrow, polars or duckdb.
+#[pyclass(frozen, module = "mqstore")]
+pub(super) struct QueueSlice {
+    queue: Queue,
+    offsets: Range<i64>,
+}
+
+impl QueueSlice {
+    fn length(&self) -> i64 {
+        self.offsets.end - self.offsets.start
+    }
+}
+
+#[pymethods]
+impl QueueSlice {
+    /// Queue offset of the first message.
+    #[getter]
+    fn start(&self) -> i64 {
+        self.offsets.start
+    }
+
+    /// Queue offset after the last message.
+    #[getter]
+    fn stop(&self) -> i64 {
+        self.offsets.end
+    }
+
+    /// The messages as Arrow record batches, read when they are asked for.
+    ///
+    /// `columns` names the columns wanted, in order, all by default; `max_bytes` is about the most that a batch holds. Raises
+    /// `ValueError` for a column that a message does not have.
+    #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
+    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+    fn batches(&self, columns: Option<Vec<String>>, max_bytes: usize) -> PyResult<Batches> {
+        let source = Source::Queue {
+            topic: self.queue.topic.clone(),
+            queue_id: self.queue.id,
+            offsets: self.offsets.clone(),
+        };
+        Batches::new(self.queue.handle.clone(), source, columns.as_deref(), max_bytes)
+    }
+
+    /// The Arrow PyCapsule interface: all columns of the messages, in batches of 4 MiB.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        self.batches(None, BATCH_BYTES)?.__arrow_c_stream__(py, requested_schema)
+    }
+
+    fn __len__(&self) -> usize {
+        self.length() as usize
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let length = self.length();
+        if let Ok(slice) = index.cast::<PySlice>() {
+            let [start, stop] = slice_ends(slice)?;
+            let within = |end: i64| if end < 0 { length + end } else { end }.clamp(0, length);
+            let start = start.map_or(0, within);
+            let stop = stop.map_or(length, within).max(start);
+            let offsets = self.offsets.start + start..self.offsets.start + stop;
+            return Ok(Bound::new(py, self.queue.slice(offsets))?.into_any());
+        }
+        let given = index_of(index)?;
+        let at = if given < 0 { length + given } else { given };
+        if !(0..length).contains(&at) {
+            return Err(PyIndexError::new_err(format!(
+                "index {given} is outside a slice of {length} messages"
+            )));
+        }
+        Ok(Bound::new(py, self.queue.message(py, self.offsets.start + at)?)?.into_any())
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
+        self.queue.forward(py, self.offsets.clone())
+    }
+
+    fn __reversed__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
+        self.queue.backward(py, self.offsets.clone())
+    }
+
+    fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(self.queue.find(py, value, &self.offsets)?.is_some())
+    }
+
+    /// The index in this slice of a message, if it lies between the indexes `start` and `stop`.
+    ///
+    /// Raises `ValueError` if it is not there.
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<i64> {
+        let found = self
+            .queue
+            .find(py, value, &self.offsets)?
+            .map(|offset| offset - self.offsets.start);
+        let wanted = start..stop;
+        found.filter(|at| wanted.contains(at)).ok_or_else(not_here)
+    }
+
+    /// How often the message is in this slice: 1 or 0.
+    #[pyo3(signature = (value, /))]
+    fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
+        Ok(usize::from(self.__contains__(py, value)?))
+    }
+
+    fn __repr__(&self) -> String {
+        let Queue { topic, id, .. } = &self.queue;
+        format!(
+            "<mqstore.QueueSlice {topic}/{id}[{}:{}]>",
+            self.offsets.start, self.offsets.end
+        )
+    }
+}
+
+/// Start and stop of a slice; `None` = to the end on that side. What exceeds 64 bits is cut to them: the caller clips further.
+fn slice_ends(slice: &Bound<'_, PySlice>) -> PyResult<[Option<i64>; 2]> {
+    let step = slice.getattr("step")?;
+    if !step.is_none() && !step.eq(1)? {
+        return Err(PyValueError::new_err(format!("a queue is sliced with step 1, not {step}")));
+    }
+    let end = |name: &str| -> PyResult<Option<i64>> {
+        let value = slice.getattr(name)?;
+        if value.is_none() {
+            return Ok(None);
+        }
+        match value.extract::<i64>() {
+            // Half of the range, so that no sum with it overflows.
+            Ok(end) => Ok(Some(end.clamp(i64::MIN / 2, i64::MAX / 2))),
+            Err(error) if error.is_instance_of::<PyOverflowError>(slice.py()) => {
+                Ok(Some(if value.lt(0)? { i64::MIN / 2 } else { i64::MAX / 2 }))
+            }
+            Err(error) => Err(error),
+        }
+    };
+    Ok([end("start")?, end("stop")?])
+}
+
+/// The number in `[...]`.
+fn index_of(index: &Bound<'_, PyAny>) -> PyResult<i64> {
+    match index.extract::<i64>() {
+        Ok(at) if at < i64::MIN / 2 => Err(PyIndexError::new_err(format!("there is no queue offset {at}"))),
+        Ok(at) => Ok(at),
+        Err(error) if error.is_instance_of::<PyOverflowError>(index.py()) => {
+            Err(PyIndexError::new_err(format!("there is no queue offset {index}")))
+        }
+        Err(error) if error.is_instance_of::<PyTypeError>(index.py()) => Err(PyTypeError::new_err(format!(
+            "a queue is indexed by int or slice, not {}",
+            index.get_type()
+        ))),
+        Err(error) => Err(error),
+    }
+}
+
+fn not_here() -> PyErr {
+    PyValueError::new_err("the message is not here")
+}

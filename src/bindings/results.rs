@@ -1,0 +1,173 @@
+//! `GetResult`, `QueryResult`.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyIterator, PyList, PyTuple};
+
+use super::message::Message;
+use crate::read::{self, StoredMessage};
+
+/// The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on.
+#[pyclass(frozen, module = "mqstore", sequence)]
+pub(super) struct GetResult {
+    /// How it ended, in RocketMQ's words: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`, `OFFSET_FOUND_NULL`,
+    /// `OFFSET_OVERFLOW_BADLY`, `OFFSET_OVERFLOW_ONE`, `OFFSET_TOO_SMALL` or `NO_MESSAGE_IN_QUEUE`.
+    #[pyo3(get)]
+    status: &'static str,
+    /// The queue offset to ask for next.
+    #[pyo3(get)]
+    next_begin_offset: i64,
+    /// The queue's first offset.
+    #[pyo3(get)]
+    min_offset: i64,
+    /// The queue's next offset: one more than its last.
+    #[pyo3(get)]
+    max_offset: i64,
+    /// Whether what was read lies so far behind the log's end that memory is thought not to hold it.
+    #[pyo3(get)]
+    suggest_pulling_from_slave: bool,
+    messages: Py<PyTuple>,
+}
+
+impl GetResult {
+    pub(super) fn new(py: Python<'_>, result: read::GetResult) -> PyResult<Self> {
+        Ok(Self {
+            status: result.status.name(),
+            next_begin_offset: result.next_begin_offset,
+            min_offset: result.min_offset,
+            max_offset: result.max_offset,
+            suggest_pulling_from_slave: result.suggest_pulling_from_slave,
+            messages: tuple(py, result.messages)?,
+        })
+    }
+}
+
+#[pymethods]
+impl GetResult {
+    /// The messages in queue order, as a new list of Message.
+    #[getter]
+    fn messages<'py>(&self, py: Python<'py>) -> Bound<'py, PyList> {
+        self.messages.bind(py).to_list()
+    }
+
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.messages.bind(py).len()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.messages.bind(py).as_any().get_item(index)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.messages.bind(py).try_iter()
+    }
+
+    fn __reversed__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        reversed(self.messages.bind(py))
+    }
+
+    fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.messages.bind(py).contains(value)
+    }
+
+    /// The index of a message. Raises `ValueError` if it is not there.
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
+        index(self.messages.bind(py), value, start, stop)
+    }
+
+    /// How often a message is in it.
+    #[pyo3(signature = (value, /))]
+    fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
+        self.messages.bind(py).call_method1("count", (value,))?.extract()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!(
+            "<mqstore.GetResult {}, {} messages, next_begin_offset={}, queue {}..{}>",
+            self.status,
+            self.__len__(py),
+            self.next_begin_offset,
+            self.min_offset,
+            self.max_offset
+        )
+    }
+}
+
+/// The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it speaks for.
+#[pyclass(frozen, module = "mqstore", sequence)]
+pub(super) struct QueryResult {
+    /// Whether every part of the log that had to be looked at could be read.
+    #[pyo3(get)]
+    complete: bool,
+    /// The physical offsets (begin, end) that were looked at, end exclusive: down from the log's end, until the limit was reached.
+    #[pyo3(get)]
+    covers: (i64, i64),
+    messages: Py<PyTuple>,
+}
+
+impl QueryResult {
+    pub(super) fn new(py: Python<'_>, result: read::QueryResult) -> PyResult<Self> {
+        Ok(Self {
+            complete: result.complete,
+            covers: (result.covers.start, result.covers.end),
+            messages: tuple(py, result.messages)?,
+        })
+    }
+}
+
+#[pymethods]
+impl QueryResult {
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.messages.bind(py).len()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.messages.bind(py).as_any().get_item(index)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.messages.bind(py).try_iter()
+    }
+
+    fn __reversed__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        reversed(self.messages.bind(py))
+    }
+
+    fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.messages.bind(py).contains(value)
+    }
+
+    /// The index of a message. Raises `ValueError` if it is not there.
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
+        index(self.messages.bind(py), value, start, stop)
+    }
+
+    /// How often a message is in it.
+    #[pyo3(signature = (value, /))]
+    fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
+        self.messages.bind(py).call_method1("count", (value,))?.extract()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!(
+            "<mqstore.QueryResult {} messages, complete={}, covers {}..{}>",
+            self.__len__(py),
+            if self.complete { "True" } else { "False" },
+            self.covers.0,
+            self.covers.1
+        )
+    }
+}
+
+fn tuple(py: Python<'_>, messages: Vec<StoredMessage>) -> PyResult<Py<PyTuple>> {
+    Ok(PyTuple::new(py, messages.into_iter().map(Message::new))?.unbind())
+}
+
+fn reversed<'py>(messages: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyIterator>> {
+    messages.to_list().call_method0("__reversed__")?.try_iter()
+}
+
+fn index(messages: &Bound<'_, PyTuple>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
+    messages.call_method1("index", (value, start, stop))?.extract()
+}

@@ -1,0 +1,121 @@
+//! Times: ms since 1970 here, timezone-aware `datetime` there.
+
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDateTime, PyDelta, PyDeltaAccess, PyTzInfo};
+
+/// Which whole ms stands for a time between two.
+#[derive(Clone, Copy)]
+pub(super) enum Round {
+    /// The one before: the last that is not after the time.
+    Down,
+    /// The one after: the first that is not before the time.
+    Up,
+}
+
+/// Parts of a time of day and a date, in UTC.
+struct Utc {
+    year: i32,
+    month: u8,
+    day: u8,
+    hour: u8,
+    minute: u8,
+    second: u8,
+    millisecond: u32,
+}
+
+impl Utc {
+    /// `None` outside the years 1 to 9999, which a `datetime` cannot hold.
+    fn of(ms: i64) -> Option<Self> {
+        let (days, in_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
+        // Counted from 1 March of the year 0, so that a leap day is the last day of its year: 146,097 days make 400 years.
+        let days = days.checked_add(719_468)?;
+        let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month = (5 * day_of_year + 2) / 153; // 0 = March
+        let year = era * 400 + year_of_era + i64::from(month >= 10);
+        let year = i32::try_from(year).ok().filter(|year| (1..=9999).contains(year))?;
+        Some(Self {
+            year,
+            month: if month < 10 { month + 3 } else { month - 9 } as u8,
+            day: (day_of_year - (153 * month + 2) / 5 + 1) as u8,
+            hour: (in_day / 3_600_000) as u8,
+            minute: (in_day / 60_000 % 60) as u8,
+            second: (in_day / 1000 % 60) as u8,
+            millisecond: (in_day % 1000) as u32,
+        })
+    }
+}
+
+/// A `datetime` in UTC.
+///
+/// # Errors
+/// `OverflowError` outside the years 1 to 9999.
+pub(super) fn to_datetime(py: Python<'_>, ms: i64) -> PyResult<Bound<'_, PyDateTime>> {
+    let Some(utc) = Utc::of(ms) else {
+        return Err(PyOverflowError::new_err(format!(
+            "{ms} ms since 1970 lies outside the years 1 to 9999 that a datetime holds"
+        )));
+    };
+    let zone = PyTzInfo::utc(py)?;
+    let microsecond = utc.millisecond * 1000;
+    PyDateTime::new(
+        py,
+        utc.year,
+        utc.month,
+        utc.day,
+        utc.hour,
+        utc.minute,
+        utc.second,
+        microsecond,
+        Some(&zone),
+    )
+}
+
+/// `2026-11-20T19:55:54.848Z`, or the bare number where that does not do.
+pub(super) fn to_text(ms: i64) -> String {
+    match Utc::of(ms) {
+        Some(t) => format!(
+            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
+            t.year, t.month, t.day, t.hour, t.minute, t.second, t.millisecond
+        ),
+        None => format!("{ms} ms"),
+    }
+}
+
+/// ms since 1970 of an aware `datetime` or an `int` of ms.
+///
+/// # Errors
+/// `ValueError` for a `datetime` without a timezone, `TypeError` for anything else, `OverflowError` for an `int` beyond 64 bits.
+pub(super) fn to_ms(time: &Bound<'_, PyAny>, round: Round) -> PyResult<i64> {
+    let Ok(moment) = time.cast::<PyDateTime>() else {
+        return time.extract().map_err(|error: PyErr| {
+            if error.is_instance_of::<PyOverflowError>(time.py()) {
+                return error;
+            }
+            PyTypeError::new_err(format!(
+                "expected a datetime with a timezone or an int of ms since 1970, got {}",
+                time.get_type()
+            ))
+        });
+    };
+    if moment.call_method0("utcoffset")?.is_none() {
+        return Err(PyValueError::new_err(format!(
+            "{moment} has no timezone: give it one, such as tzinfo=datetime.timezone.utc"
+        )));
+    }
+    let since = moment.sub(epoch(time.py())?)?;
+    let since = since.cast::<PyDelta>()?;
+    let seconds = i64::from(since.get_days()) * 86_400 + i64::from(since.get_seconds());
+    let ms = seconds * 1000 + i64::from(since.get_microseconds() / 1000);
+    let between = since.get_microseconds() % 1000 != 0;
+    Ok(ms + i64::from(between && matches!(round, Round::Up)))
+}
+
+fn epoch(py: Python<'_>) -> PyResult<&Bound<'_, PyDateTime>> {
+    static EPOCH: PyOnceLock<Py<PyDateTime>> = PyOnceLock::new();
+    let epoch = EPOCH.get_or_try_init(py, || to_datetime(py, 0).map(Bound::unbind))?;
+    Ok(epoch.bind(py))
+}

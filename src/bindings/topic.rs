@@ -1,0 +1,219 @@
+//! `Topics`, `Topic`, `Queues`.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyIndexError, PyKeyError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyIterator, PyList, PyRange, PySlice};
+
+use super::handle::Handle;
+use super::queue::Queue;
+
+/// The topics of a store by name, ascending: a mapping of str to Topic.
+///
+/// Where the queues are a RocksDB database the names come from walking the log. Any use raises `ClosedError` once the store is
+/// closed.
+#[pyclass(frozen, module = "mqstore", mapping)]
+pub(super) struct Topics {
+    handle: Arc<Handle>,
+}
+
+impl Topics {
+    pub(super) fn new(handle: Arc<Handle>) -> Self {
+        Self { handle }
+    }
+
+    fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let reader = self.handle.reader(py)?;
+        Ok(py.detach(|| reader.topics())?)
+    }
+
+    fn find(&self, py: Python<'_>, name: &str) -> PyResult<Option<Topic>> {
+        let reader = self.handle.reader(py)?;
+        let found = py.detach(|| reader.has_topic(name))?;
+        Ok(found.then(|| Topic {
+            handle: self.handle.clone(),
+            name: name.to_owned(),
+        }))
+    }
+}
+
+#[pymethods]
+impl Topics {
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.names(py)?.len())
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        PyList::new(py, self.names(py)?)?.try_iter()
+    }
+
+    fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<Topic> {
+        let missing = || PyKeyError::new_err(format!("{} has no topic {name:?}", self.handle.path().display()));
+        self.find(py, name)?.ok_or_else(missing)
+    }
+
+    fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+        match name.extract::<&str>() {
+            Ok(name) => Ok(self.find(py, name)?.is_some()),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// The topic of that name, or `default`.
+    #[pyo3(signature = (key, default=None, /))]
+    fn get<'py>(&self, py: Python<'py>, key: &str, default: Option<Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.find(py, key)? {
+            Some(topic) => Ok(Some(Bound::new(py, topic)?.into_any())),
+            None => Ok(default),
+        }
+    }
+
+    /// The names, as a view.
+    fn keys<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        view(slf, "KeysView")
+    }
+
+    /// The topics, as a view.
+    fn values<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        view(slf, "ValuesView")
+    }
+
+    /// Name and topic, as a view.
+    fn items<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        view(slf, "ItemsView")
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let names = self.names(py)?;
+        let first: Vec<_> = names.iter().take(8).map(String::as_str).collect();
+        let more = if names.len() > first.len() { ", ..." } else { "" };
+        Ok(format!("<mqstore.Topics {}: {}{more}>", names.len(), first.join(", ")))
+    }
+}
+
+fn view<'py>(topics: &Bound<'py, Topics>, kind: &str) -> PyResult<Bound<'py, PyAny>> {
+    topics.py().import("collections.abc")?.call_method1(kind, (topics,))
+}
+
+/// One topic of a store.
+#[pyclass(frozen, module = "mqstore")]
+pub(super) struct Topic {
+    handle: Arc<Handle>,
+    #[pyo3(get)]
+    /// Its name.
+    name: String,
+}
+
+#[pymethods]
+impl Topic {
+    /// Its queues by id: a sequence of Queue.
+    ///
+    /// Raises `UnsupportedFormatError` where the queues are a RocksDB database or the topic's is a batch consume queue: `message_at`,
+    /// `message` and `query` of the store work there.
+    #[getter]
+    fn queues(&self, py: Python<'_>) -> PyResult<Queues> {
+        let reader = self.handle.reader(py)?;
+        let ids = py.detach(|| reader.queue_ids(&self.name))?;
+        Ok(Queues {
+            handle: self.handle.clone(),
+            topic: self.name.clone(),
+            length: ids.last().map_or(0, |highest| i64::from(*highest) + 1),
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<mqstore.Topic {:?}>", self.name)
+    }
+}
+
+/// The queues of a topic, a sequence of Queue: `queues[n]` is the queue with id n. An id that has no files is an empty queue.
+#[pyclass(frozen, module = "mqstore", sequence)]
+pub(super) struct Queues {
+    handle: Arc<Handle>,
+    topic: String,
+    /// The highest id and one.
+    length: i64,
+}
+
+impl Queues {
+    fn queue(&self, queue_id: i64) -> Queue {
+        Queue::new(self.handle.clone(), self.topic.clone(), queue_id as i32)
+    }
+
+    fn id_of(&self, queue: &Bound<'_, PyAny>) -> Option<i64> {
+        let queue = queue.cast::<Queue>().ok()?.get();
+        let id = i64::from(queue.queue_id());
+        (0..self.length)
+            .contains(&id)
+            .then_some(id)
+            .filter(|id| self.queue(*id).is_same(queue))
+    }
+
+    /// The queues with these ids, made as they are asked for.
+    fn each<'py>(slf: &Bound<'py, Self>, ids: &Bound<'py, PyRange>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py()
+            .import("builtins")?
+            .call_method1("map", (slf.getattr("__getitem__")?, ids))
+    }
+}
+
+#[pymethods]
+impl Queues {
+    fn __len__(&self) -> usize {
+        self.length as usize
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if let Ok(slice) = index.cast::<PySlice>() {
+            let within = slice.indices(self.length as isize)?;
+            let ids = PyRange::new_with_step(py, within.start, within.stop, within.step)?;
+            let queues = ids.try_iter()?.map(|id| Ok(self.queue(id?.extract()?)));
+            return Ok(PyList::new(py, queues.collect::<PyResult<Vec<_>>>()?)?.into_any());
+        }
+        let given: i64 = index.extract()?;
+        let id = if given < 0 { given.saturating_add(self.length) } else { given };
+        if !(0..self.length).contains(&id) {
+            return Err(PyIndexError::new_err(format!(
+                "{} has no queue {given}: its ids are 0 to {}",
+                self.topic,
+                self.length - 1
+            )));
+        }
+        Ok(Bound::new(py, self.queue(id))?.into_any())
+    }
+
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let ids = PyRange::new(slf.py(), 0, slf.get().length as isize)?;
+        Self::each(slf, &ids)
+    }
+
+    fn __reversed__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let ids = PyRange::new_with_step(slf.py(), slf.get().length as isize - 1, -1, -1)?;
+        Self::each(slf, &ids)
+    }
+
+    fn __contains__(&self, queue: &Bound<'_, PyAny>) -> bool {
+        self.id_of(queue).is_some()
+    }
+
+    /// The id of a queue of this topic, if it lies between the ids `start` and `stop`.
+    ///
+    /// Raises `ValueError` if it is not there.
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<i64> {
+        let wanted = start..stop;
+        let found = self.id_of(value).filter(|id| wanted.contains(id));
+        found.ok_or_else(|| PyValueError::new_err("the queue is not here"))
+    }
+
+    /// How often the queue is here: 1 or 0.
+    #[pyo3(signature = (value, /))]
+    fn count(&self, value: &Bound<'_, PyAny>) -> usize {
+        usize::from(self.id_of(value).is_some())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<mqstore.Queues of {:?}: {}>", self.topic, self.length)
+    }
+}

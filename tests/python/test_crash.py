@@ -1,0 +1,99 @@
+"""A store whose writer was killed reads as if it had closed it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from encoder import Encoder
+from test_golden import by_queue, expected, listed, with_our_hosts
+
+import mqstore
+
+IMAGE = "491_crash_image"
+
+
+def assert_lists_what_rocketmq_recovers(path: Path) -> None:
+    with mqstore.open(path) as store:
+        assert by_queue(listed(store)) == by_queue(with_our_hosts(expected(IMAGE)))
+
+
+def queue_file_bytes(path: Path) -> tuple[list[Path], bytearray]:
+    files = sorted((path / "consumequeue" / "TopicF" / "0").iterdir())
+    return files, bytearray(b"".join(file.read_bytes() for file in files))
+
+
+@pytest.mark.parametrize("lost", [1, 20, 70])
+def test_entries_that_were_not_written_come_back_from_the_log(copied: Callable[[str], Path], lost: int) -> None:
+    path = copied(IMAGE)
+    files, content = queue_file_bytes(path)
+    used = 120 * 20
+    content[used - 20 * lost : used] = bytes(20 * lost)
+    for number, file in enumerate(files):
+        file.write_bytes(content[number * 1000 : (number + 1) * 1000])
+    assert_lists_what_rocketmq_recovers(path)
+    with mqstore.open(path) as store:
+        assert store.recovery.undispatched == lost
+        assert not store.recovery.clean_exit
+
+
+def test_queue_files_that_are_gone_come_back_from_the_log(copied: Callable[[str], Path]) -> None:
+    path = copied(IMAGE)
+    shutil.rmtree(path / "consumequeue" / "TopicF")
+    assert_lists_what_rocketmq_recovers(path)
+    shutil.rmtree(path / "consumequeue")
+    assert_lists_what_rocketmq_recovers(path)
+
+
+def test_an_index_that_is_gone_costs_no_answer(copied: Callable[[str], Path]) -> None:
+    path = copied(IMAGE)
+    with mqstore.open(path) as store:
+        message = store.topics["TopicF"].queues[0][60]
+    key = message.unique_key
+    assert key
+    shutil.rmtree(path / "index")
+    with mqstore.open(path) as store:
+        result = store.query("TopicF", key, limit=None)
+        assert message in result
+        assert result.complete
+
+
+def test_a_record_cut_short_ends_the_log_in_front_of_it(tmp_path: Path) -> None:
+    encoder = Encoder(tmp_path / "store")
+    for number in range(3):
+        last = encoder.append("orders", b"x" * 100, unique_key=f"U{number}")
+    end = len(encoder.log)
+    for cut in (last + 1, last + 40, end - 50, end - 1):
+        shutil.rmtree(encoder.path, ignore_errors=True)
+        path = encoder.write(clean=False)
+        segment = path / "commitlog" / f"{0:020}"
+        whole = segment.read_bytes()
+        segment.write_bytes(whole[:cut].ljust(len(whole), b"\0"))
+        with mqstore.open(path) as store:
+            assert store.max_physical_offset == last
+            assert [message.unique_key for message in store.topics["orders"].queues[0]] == ["U0", "U1"]
+            assert store.recovery.queue_entries_ahead == 1
+
+
+def test_queue_entries_ahead_of_the_log_are_left_out(tmp_path: Path) -> None:
+    encoder = Encoder(tmp_path / "store")
+    for _ in range(3):
+        last = encoder.append("orders", b"x")
+    encoder.log[last:] = bytes(len(encoder.log) - last)
+    with mqstore.open(encoder.write(clean=False)) as store:
+        assert store.topics["orders"].queues[0].max_offset == 2
+        assert store.recovery.queue_entries_ahead == 1
+        assert store.max_physical_offset == last
+
+
+def test_the_report_says_where_and_why_the_log_ends(golden: Path) -> None:
+    with mqstore.open(golden / IMAGE) as store:
+        report = store.recovery
+        assert (report.clean_exit, report.undispatched, report.queue_entries_ahead) == (False, 0, 0)
+        assert report.log_end == store.max_physical_offset
+        assert store.min_physical_offset <= report.scan_start <= report.log_end
+        assert report.stop_reason
+        assert "clean_exit=False" in repr(report)
+        assert "\n" not in repr(report)

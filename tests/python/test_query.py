@@ -1,0 +1,156 @@
+"""Messages by key, by id and by physical offset."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from encoder import EPOCH_MS, Encoder
+
+import mqstore
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> Encoder:
+    return Encoder(tmp_path / "store")
+
+
+@pytest.fixture(params=["index", "walk"])
+def hundred(request: pytest.FixtureRequest, encoder: Encoder) -> mqstore.Store:
+    """Messages 0 to 99, a second apart, key "all" and key "k<number % 10>", unique key "U<number>"; by index and without one."""
+    encoder.index_geometry = (100, 400) if request.param == "index" else None
+    for number in range(100):
+        encoder.append(
+            "orders",
+            b"%d" % number,
+            keys=["all", f"k{number % 10}"],
+            unique_key=f"U{number}",
+            store_time=EPOCH_MS + 1000 * number,
+        )
+    return mqstore.open(encoder.write())
+
+
+def numbers(result: mqstore.QueryResult) -> list[int]:
+    return [int(message.body) for message in result]
+
+
+def test_all_hits_come_in_ascending_order(hundred: mqstore.Store) -> None:
+    result = hundred.query("orders", "k3", limit=None)
+    assert numbers(result) == list(range(3, 100, 10))
+    assert result.complete
+    assert result.covers == (hundred.min_physical_offset, hundred.max_physical_offset)
+
+
+def test_the_limit_keeps_the_newest(hundred: mqstore.Store) -> None:
+    assert numbers(hundred.query("orders", "all")) == list(range(36, 100))
+    assert numbers(hundred.query("orders", "all", limit=5)) == list(range(95, 100))
+    assert numbers(hundred.query("orders", "all", limit=None)) == list(range(100))
+    assert numbers(hundred.query("orders", "all", limit=0)) == []
+    with pytest.raises(OverflowError):
+        hundred.query("orders", "all", limit=-1)
+
+
+def test_both_time_bounds_are_inclusive_and_exact_to_the_ms(hundred: mqstore.Store) -> None:
+    ten, twenty = EPOCH_MS + 10_000, EPOCH_MS + 20_000
+    assert numbers(hundred.query("orders", "all", begin=ten, end=twenty)) == list(range(10, 21))
+    assert numbers(hundred.query("orders", "all", begin=ten + 1, end=twenty - 1)) == list(range(11, 20))
+    assert numbers(hundred.query("orders", "all", end=ten)) == list(range(11))
+    assert numbers(hundred.query("orders", "all", begin=EPOCH_MS + 98_000)) == [98, 99]
+    assert numbers(hundred.query("orders", "all", begin=twenty, end=ten)) == []
+    time = datetime.fromtimestamp(ten / 1000, UTC)
+    assert numbers(hundred.query("orders", "all", begin=time, end=time)) == [10]
+    micro = timedelta(microseconds=1)
+    assert numbers(hundred.query("orders", "all", begin=time - micro, end=time + micro)) == [10]
+    assert numbers(hundred.query("orders", "all", begin=time + micro, end=time + micro)) == []
+    with pytest.raises(ValueError, match="timezone"):
+        hundred.query("orders", "all", begin=datetime(2026, 1, 1))
+
+
+def test_unique_keys_are_keys(hundred: mqstore.Store) -> None:
+    assert numbers(hundred.query("orders", "U57")) == [57]
+    assert hundred.message("U57").body == b"57"
+
+
+def test_a_key_that_nobody_has_gives_a_complete_empty_answer(hundred: mqstore.Store) -> None:
+    for topic, key in (("orders", "k10"), ("orders", ""), ("other", "k1"), ("", "")):
+        result = hundred.query(topic, key)
+        assert (numbers(result), result.complete, bool(result)) == ([], True, False)
+
+
+def test_keys_of_one_hash_do_not_mix(encoder: Encoder) -> None:
+    for key in ("Aa", "BB", "AaBB", "BBAa", "Aa"):
+        encoder.append("orders", key.encode(), keys=[key])
+    # orders#... of these topics and keys collide too.
+    encoder.append("Aa#x", b"y", keys=["y"])
+    encoder.append("Aa", b"x#y", keys=["x#y"])
+    with mqstore.open(encoder.write()) as store:
+        assert [message.body for message in store.query("orders", "Aa")] == [b"Aa", b"Aa"]
+        assert [message.body for message in store.query("orders", "BBAa")] == [b"BBAa"]
+        assert [message.body for message in store.query("Aa", "x#y")] == [b"x#y"]
+        assert [message.body for message in store.query("Aa#x", "y")] == [b"y"]
+
+
+def test_the_answer_is_a_sequence(hundred: mqstore.Store) -> None:
+    result = hundred.query("orders", "k3")
+    assert len(result) == 10
+    assert result[0].body == b"3"
+    assert [message.body for message in result[-2:]] == [b"83", b"93"]
+    assert result[4] in result
+    assert (result.index(result[4]), result.count(result[4])) == (4, 1)
+    assert next(reversed(result)) == result[-1]
+    with pytest.raises(IndexError):
+        result[10]
+
+
+def test_an_offset_id_leads_to_its_record_whatever_its_host(hundred: mqstore.Store) -> None:
+    message = hundred.topics["orders"].queues[0][33]
+    assert hundred.message(message.message_id) == message
+    assert hundred.message(message.message_id.lower()) == message
+    assert hundred.message("7F000001" + message.message_id[8:]) == message
+    assert hundred.message("0" * 32 + message.message_id[8:]) == message
+
+
+@pytest.mark.parametrize("unknown", ["", "U100", "k3", "0A00000100002A9F0000000000000001", "7" * 56, "é"])
+def test_an_unknown_id_is_not_found(hundred: mqstore.Store, unknown: str) -> None:
+    with pytest.raises(mqstore.NotFoundError) as raised:
+        hundred.message(unknown)
+    assert isinstance(raised.value, LookupError)
+
+
+def test_an_offset_id_can_be_a_unique_key_too(encoder: Encoder) -> None:
+    encoder.append("orders", unique_key="0A00000100002A9F00000000000F0000")
+    with mqstore.open(encoder.write()) as store:
+        assert store.message("0A00000100002A9F00000000000F0000").physical_offset == 0
+
+
+def test_a_record_starts_where_it_starts_only(hundred: mqstore.Store) -> None:
+    starts = {message.physical_offset for message in hundred.topics["orders"].queues[0]}
+    for offset in range(hundred.max_physical_offset):
+        if offset in starts:
+            assert hundred.message_at(offset).physical_offset == offset
+        else:
+            with pytest.raises((mqstore.NotFoundError, mqstore.CorruptError)):
+                hundred.message_at(offset)
+
+
+@pytest.mark.parametrize("offset", [-1, -(2**63), 10**9, 2**63 - 1])
+def test_an_offset_outside_the_log_is_not_found(hundred: mqstore.Store, offset: int) -> None:
+    with pytest.raises(mqstore.NotFoundError, match="0 to "):
+        hundred.message_at(offset)
+
+
+def test_a_record_that_was_damaged_is_corrupt(encoder: Encoder) -> None:
+    for _ in range(3):
+        start = encoder.append("orders", b"important", keys=["o-1"])
+    damaged = encoder.log.index(b"important", start - 200)
+    encoder.log[damaged] ^= 1
+    encoder.append("orders", b"after it", keys=["o-1"])
+    with mqstore.open(encoder.write(), check_crc_on_recover=False) as store:
+        at = next(unit for unit in (0, start // 2) if damaged > unit)
+        with pytest.raises(mqstore.CorruptError) as raised:
+            store.message_at(at)
+        assert Path(raised.value.path).name == f"{0:020}"
+        result = store.query("orders", "o-1")
+        assert not result.complete
+        assert b"after it" in [message.body for message in result]

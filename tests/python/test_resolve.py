@@ -1,0 +1,285 @@
+"""Many references at once: Arrow in, Arrow out, order kept, missing is null."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from encoder import Encoder
+
+import mqstore
+
+POSITIONS = pa.schema([("physical_offset", pa.int64()), ("store_size", pa.int32())])
+HIT = pa.struct(
+    [("queue_id", pa.int32()), ("queue_offset", pa.int64()), ("physical_offset", pa.int64()), ("store_size", pa.int32())]
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> mqstore.Store:
+    """Topics a and b, queues 0 and 2, 30 messages in each; key k<number % 5>, unique key per message."""
+    encoder = Encoder(tmp_path_factory.mktemp("resolve") / "store")
+    for number in range(30):
+        for topic in ("a", "b"):
+            for queue in (0, 2):
+                unique_key = f"{topic}{queue}-{number}"
+                encoder.append(topic, unique_key.encode(), queue=queue, keys=[f"k{number % 5}"], unique_key=unique_key)
+    return mqstore.open(encoder.write())
+
+
+def references() -> pa.Table:
+    rows = [(topic, queue, offset) for topic in ("b", "a", "none") for queue in (2, 0, 1, -1) for offset in range(-1, 32)]
+    rows += [(None, 0, 0), ("a", None, 0), ("a", 0, None), (None, None, None)]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return pa.table(columns, pa.schema([("topic", pa.string()), ("queue_id", pa.int32()), ("queue_offset", pa.int64())]))
+
+
+def one_by_one(store: mqstore.Store, wanted: pa.Table) -> list[dict[str, int | None]]:
+    answers: list[dict[str, int | None]] = []
+    for line in wanted.to_pylist():
+        result = None
+        if None not in line.values() and line["queue_id"] >= 0 and line["queue_offset"] >= 0:
+            result = store.get(line["topic"], line["queue_id"], line["queue_offset"], 1)
+        message = result[0] if result else None
+        answers.append(
+            {
+                "physical_offset": message.physical_offset if message else None,
+                "store_size": message.store_size if message else None,
+            }
+        )
+    return answers
+
+
+def test_offsets_resolve_as_one_by_one(store: mqstore.Store) -> None:
+    wanted = references()
+    resolved = pa.record_batch(store.resolve_offsets(wanted))
+    assert resolved.schema.equals(POSITIONS, check_metadata=True)
+    assert resolved.to_pylist() == one_by_one(store, wanted)
+    assert resolved.column("physical_offset").null_count == resolved.num_rows - 120
+
+
+@pytest.mark.parametrize(
+    "cast",
+    [
+        pytest.param([pa.large_string(), pa.int64(), pa.int64()], id="large"),
+        pytest.param([pa.string_view(), pa.int8(), pa.int16()], id="view and narrow"),
+        pytest.param([pa.dictionary(pa.int32(), pa.string()), pa.int16(), pa.int32()], id="dictionary"),
+        pytest.param([pa.dictionary(pa.int8(), pa.large_string()), pa.int64(), pa.int8()], id="large dictionary"),
+    ],
+)
+def test_text_and_integers_come_in_any_width(store: mqstore.Store, cast: list[pa.DataType]) -> None:
+    wanted = references()
+    columns = [column.combine_chunks().cast(kind) for column, kind in zip(wanted.columns, cast, strict=True)]
+    given = pa.table(columns, names=wanted.column_names)
+    assert pa.record_batch(store.resolve_offsets(given)).to_pylist() == one_by_one(store, wanted)
+
+
+def test_unsigned_integers_come_in_and_one_too_large_is_refused(store: mqstore.Store) -> None:
+    wanted = pa.table({"topic": ["a", "a"], "queue_id": [0, 2], "queue_offset": [5, None]})
+    for kind in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()):
+        given = pa.table([wanted["topic"], wanted["queue_id"].cast(kind), wanted["queue_offset"].cast(kind)], wanted.column_names)
+        assert pa.record_batch(store.resolve_offsets(given)).to_pylist() == one_by_one(store, wanted)
+    large = pa.table({"topic": ["a"], "queue_id": [2**40], "queue_offset": pa.array([2**64 - 1], pa.uint64())})
+    with pytest.raises(ValueError, match="18446744073709551615"):
+        store.resolve_offsets(large)
+
+
+def test_a_queue_id_beyond_32_bits_is_missing(store: mqstore.Store) -> None:
+    wanted = pa.table({"topic": ["a"], "queue_id": [2**40], "queue_offset": [0]})
+    assert pa.record_batch(store.resolve_offsets(wanted)).to_pylist() == [{"physical_offset": None, "store_size": None}]
+
+
+def test_columns_of_nulls_are_missing(store: mqstore.Store) -> None:
+    wanted = pa.table({"topic": pa.nulls(3), "queue_id": pa.nulls(3), "queue_offset": pa.nulls(3), "key": pa.nulls(3)})
+    assert pa.record_batch(store.resolve_offsets(wanted)).column("store_size").null_count == 3
+    assert pa.record_batch(store.resolve_keys(wanted)).column("hits").null_count == 3
+    empty_words = pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int8()), pa.array([], pa.string()))
+    wanted = pa.table({"topic": empty_words, "key": empty_words})
+    assert pa.record_batch(store.resolve_keys(wanted)).column("hits").null_count == 2
+
+
+def test_other_columns_and_their_order_do_not_matter(store: mqstore.Store) -> None:
+    wanted = references()
+    given = wanted.select(["queue_offset", "topic", "queue_id"]).append_column("extra", pa.array(range(wanted.num_rows)))
+    assert pa.record_batch(store.resolve_offsets(given)).to_pylist() == one_by_one(store, wanted)
+
+
+def test_several_chunks_come_out_as_one_batch(store: mqstore.Store) -> None:
+    wanted = references()
+    pieces = [wanted.slice(0, 1), wanted.slice(1, 0), wanted.slice(1, 100), wanted.slice(101)]
+    given = pa.concat_tables(pieces)
+    assert given.column("topic").num_chunks > 2
+    assert pa.record_batch(store.resolve_offsets(given)).to_pylist() == one_by_one(store, wanted)
+
+
+def test_a_sliced_batch_is_read_from_its_offset(store: mqstore.Store) -> None:
+    wanted = references().combine_chunks().to_batches()[0].slice(40, 30)
+    answer = one_by_one(store, pa.Table.from_batches([wanted]))
+    assert pa.record_batch(store.resolve_offsets(wanted)).to_pylist() == answer
+    assert pa.record_batch(store.resolve_offsets(wanted.to_struct_array())).to_pylist() == answer
+
+
+def test_a_row_that_is_null_as_a_whole_is_missing(store: mqstore.Store) -> None:
+    wanted = references().combine_chunks().to_batches()[0].slice(60, 4).to_struct_array()
+    masked = pa.StructArray.from_arrays(wanted.flatten(), fields=list(wanted.type), mask=pa.array([False, True, False, True]))
+    plain = pa.record_batch(store.resolve_offsets(wanted)).to_pylist()
+    missing = {"physical_offset": None, "store_size": None}
+    assert pa.record_batch(store.resolve_offsets(masked)).to_pylist() == [plain[0], missing, plain[2], missing]
+
+
+def test_no_row_in_is_no_row_out(store: mqstore.Store) -> None:
+    empty = references().slice(0, 0)
+    assert pa.record_batch(store.resolve_offsets(empty)).num_rows == 0
+    keys = pa.table({"topic": pa.array([], pa.string()), "key": pa.array([], pa.string())})
+    assert pa.record_batch(store.resolve_keys(keys)).num_rows == 0
+
+
+def test_polars_duckdb_and_pandas_come_in_as_they_are(store: mqstore.Store) -> None:
+    wanted = references()
+    answer = one_by_one(store, wanted)
+    frame = pl.from_arrow(wanted)
+    assert pa.record_batch(store.resolve_offsets(frame)).to_pylist() == answer
+    assert pa.record_batch(store.resolve_offsets(frame.with_columns(pl.col("topic").cast(pl.Categorical)))).to_pylist() == answer
+    relation = duckdb.from_arrow(wanted)
+    assert pa.record_batch(store.resolve_offsets(relation)).to_pylist() == answer
+    whole = wanted.slice(0, 100)
+    assert pa.record_batch(store.resolve_offsets(whole.to_pandas())).to_pylist() == answer[:100]
+    assert pa.record_batch(store.resolve_offsets(pd.DataFrame(whole.to_pylist()))).to_pylist() == answer[:100]
+
+
+def test_what_we_give_we_take(store: mqstore.Store) -> None:
+    batches = store.topics["a"].queues[2][5:25].batches(["topic", "queue_id", "queue_offset"], max_bytes=100)
+    resolved = store.resolve_offsets(batches)
+    assert [bytes(body).decode() for body in store.fetch(resolved).to_arrow()["body"].to_pylist()] == [
+        f"a2-{number}" for number in range(5, 25)
+    ]
+
+
+def test_keys_resolve_as_queries_do(store: mqstore.Store) -> None:
+    pairs = [(topic, key) for topic in ("b", "a", "none") for key in ("k3", "k9", "a2-7", "b0-0", "")] + [
+        (None, "k3"),
+        ("a", None),
+    ]
+    wanted = pa.table([list(column) for column in zip(*pairs, strict=True)], names=["topic", "key"])
+    resolved = pa.record_batch(store.resolve_keys(wanted))
+    assert resolved.schema.equals(pa.schema([("hits", pa.list_(HIT))]), check_metadata=True)
+    for (topic, key), hits in zip(pairs, resolved.column("hits").to_pylist(), strict=True):
+        found = [] if topic is None or key is None else store.query(topic, key, limit=None)
+        expected = [{name: getattr(message, name) for name in HIT.names} for message in found]
+        assert hits == (expected or None)
+
+
+@pytest.fixture
+def starts(store: mqstore.Store) -> list[int]:
+    return [message.physical_offset for message in store.topics["b"].queues[2]]
+
+
+def test_fetch_gives_a_row_for_each_offset_in_order(store: mqstore.Store, starts: list[int]) -> None:
+    offsets = [*reversed(starts), None, starts[3], starts[3]]
+    fetched = store.fetch(pa.table({"physical_offset": offsets}))
+    there = [offset for offset in offsets if offset is not None]
+    assert fetched.to_arrow()["physical_offset"].to_pylist() == there
+    assert fetched.to_arrow()["body"].to_pylist() == [store.message_at(offset).body for offset in there]
+    assert pa.table(fetched).equals(fetched.to_arrow())
+    assert repr(fetched) == f"<mqstore.Batches of {len(there)} records, 19 columns, max_bytes=4194304>"
+
+
+def test_fetch_cuts_batches_and_columns(store: mqstore.Store, starts: list[int]) -> None:
+    fetched = store.fetch(pl.DataFrame({"physical_offset": starts}), columns=["body", "tags"], max_bytes=200)
+    batches = [pa.record_batch(batch) for batch in fetched]
+    assert len(batches) > 1
+    assert all(batch.nbytes <= 200 for batch in batches)
+    assert batches[0].schema.names == ["body", "tags"]
+
+
+def test_fetch_where_no_record_starts_is_not_found(store: mqstore.Store, starts: list[int]) -> None:
+    fetched = store.fetch(pa.table({"physical_offset": [starts[0], store.max_physical_offset]}))
+    with pytest.raises(mqstore.NotFoundError, match=str(store.max_physical_offset)):
+        fetched.to_arrow()
+    with pytest.raises((OSError, pa.ArrowInvalid), match=str(store.max_physical_offset)):
+        pa.table(fetched)
+
+
+@pytest.mark.parametrize("value", [None, 7, [1, 2], {"topic": ["a"]}, "topic"])
+def test_what_speaks_no_arrow_is_refused(store: mqstore.Store, value: object) -> None:
+    for call in (store.resolve_offsets, store.resolve_keys, store.fetch):
+        with pytest.raises(TypeError, match="Arrow"):
+            call(value)
+
+
+def test_a_column_alone_is_no_table(store: mqstore.Store) -> None:
+    for value in (pa.array([1, 2]), pa.chunked_array([[1], [2]]), pl.Series([1, 2])):
+        with pytest.raises(TypeError, match="named columns"):
+            store.fetch(value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({"topic": ["a"], "queue_id": [0]}, "'?.?queue_offset.*topic, queue_id"),
+        ({"topic": ["a"], "queue_id": [0.0], "queue_offset": [0]}, "queue_id.*Float64.*int64"),
+        ({"topic": [b"a"], "queue_id": [0], "queue_offset": [0]}, "topic.*Binary.*utf8"),
+        ({"topic": [7], "queue_id": [0], "queue_offset": [0]}, "topic.*Int64.*utf8"),
+    ],
+)
+def test_a_column_that_is_missing_or_of_another_type_is_named(
+    store: mqstore.Store, columns: dict[str, list[object]], text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        store.resolve_offsets(pa.table(columns))
+
+
+def test_a_column_name_that_comes_twice_is_refused(store: mqstore.Store) -> None:
+    with pytest.raises(ValueError, match="one column called"):
+        store.fetch(pa.table([pa.array([1]), pa.array([2])], names=["physical_offset", "physical_offset"]))
+
+
+def test_what_a_producer_raises_comes_out_as_text(store: mqstore.Store) -> None:
+    schema = pa.schema([("physical_offset", pa.int64())])
+
+    def broken() -> object:
+        yield pa.record_batch([[0]], schema=schema)
+        raise RuntimeError("the producer broke")
+
+    with pytest.raises(ValueError, match="the producer broke"):
+        store.fetch(pa.RecordBatchReader.from_batches(schema, broken()))
+
+
+def test_a_stream_that_was_read_before_is_refused(store: mqstore.Store) -> None:
+    reader = pa.RecordBatchReader.from_batches(pa.schema([("physical_offset", pa.int64())]), [])
+
+    class Twice:
+        def __init__(self) -> None:
+            self.capsule = reader.__arrow_c_stream__()
+
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            return self.capsule
+
+    once = Twice()
+    store.fetch(once)
+    with pytest.raises(ValueError, match="released"):
+        store.fetch(once)
+
+
+def test_every_event_resolves_and_fetches(events: Path) -> None:
+    with mqstore.open(events) as store:
+        scanned = [
+            queue[:].batches(["topic", "queue_id", "queue_offset", "physical_offset", "unique_key"]).to_arrow()
+            for topic in store.topics.values()
+            for queue in topic.queues
+        ]
+        everything = pa.concat_tables(scanned)
+        assert everything.num_rows == 7865
+        resolved = pa.table(store.resolve_offsets(everything))
+        assert resolved["physical_offset"].combine_chunks().equals(everything["physical_offset"].combine_chunks())
+        fetched = store.fetch(resolved, columns=["unique_key"]).to_arrow()
+        assert fetched["unique_key"].combine_chunks().equals(everything["unique_key"].combine_chunks())
+        keys = pa.table({"topic": everything["topic"], "key": everything["unique_key"]})
+        hits = pa.record_batch(store.resolve_keys(keys)).column("hits").to_pylist()
+        assert [[hit["physical_offset"] for hit in line] for line in hits] == [
+            [offset] for offset in everything["physical_offset"].to_pylist()
+        ]

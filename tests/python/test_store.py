@@ -1,0 +1,382 @@
+"""Opening, closing, and where a store may travel."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from encoder import Encoder
+
+import mqstore
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    encoder = Encoder(tmp_path / "store")
+    for number in range(100):
+        encoder.append("orders", b"%d" % number, keys=[f"o-{number}"], unique_key=f"U{number}")
+    return encoder.write()
+
+
+def test_a_store_is_a_context_manager(path: Path) -> None:
+    with mqstore.open(path) as store:
+        assert not store.closed
+        assert (store.mode, store.path) == ("r", str(path))
+        assert (store.min_physical_offset, store.max_physical_offset) == (0, store.recovery.log_end)
+    assert store.closed
+    store.close()
+
+
+def test_a_path_may_be_text_or_path_and_becomes_absolute(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(path.parent)
+    for given in ("store", Path("store"), os.fsencode("store").decode()):
+        with mqstore.open(given) as store:
+            assert store.path == str(path)
+
+
+def test_a_path_may_hold_any_bytes(path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(path.parent) + b"/odd \xff name"))
+    path.rename(odd)
+    with mqstore.open(odd) as store:
+        assert store.path == str(odd)
+        assert len(pickle.loads(pickle.dumps(store)).topics["orders"].queues[0]) == 100
+
+
+@pytest.mark.parametrize("mode", ["a", "x", "r+", "w", ""])
+def test_only_reading_is_there_yet(path: Path, mode: str) -> None:
+    with pytest.raises(ValueError, match="reads only"):
+        mqstore.open(path, mode)
+
+
+def test_what_is_no_store_says_what_was_expected_and_found(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(mqstore.NotAStoreError, match=r"commitlog.*notes\.txt"):
+        mqstore.open(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        mqstore.open(tmp_path / "absent")
+    with pytest.raises(mqstore.StoreError):
+        mqstore.open(tmp_path / "notes.txt")
+
+
+def test_the_folder_of_segments_itself_is_pointed_out(path: Path) -> None:
+    with pytest.raises(mqstore.NotAStoreError, match="directory above"):
+        mqstore.open(path / "commitlog")
+
+
+def test_a_segment_of_another_length_is_corrupt_and_named(path: Path) -> None:
+    shutil.copy(path / "commitlog" / f"{0:020}", path / "commitlog" / f"{16384:020}")
+    with (path / "commitlog" / f"{0:020}").open("ab") as segment:
+        segment.write(b"more")
+    with pytest.raises(mqstore.CorruptError) as raised:
+        mqstore.open(path).message_at(0)
+    error = raised.value
+    assert isinstance(error, ValueError)
+    assert Path(error.path).parent == path / "commitlog"
+    assert error.reason in str(error)
+    assert pickle.loads(pickle.dumps(error)).args == error.args
+
+
+def test_what_the_system_refuses_is_an_oserror(path: Path) -> None:
+    (path / "checkpoint").unlink()
+    (path / "checkpoint").symlink_to("checkpoint")
+    with pytest.raises(OSError, match="checkpoint") as raised:
+        mqstore.open(path)
+    assert isinstance(raised.value, mqstore.StoreIOError)
+    assert (raised.value.errno, raised.value.filename) == (errno.ELOOP, str(path / "checkpoint"))
+    (path / "checkpoint").unlink()
+    (path / "checkpoint").mkdir()
+    with pytest.raises(mqstore.StoreIOError, match=r"checkpoint: expected a regular file, found a directory"):
+        mqstore.open(path)
+
+
+def test_options_are_rocketmqs_names(path: Path) -> None:
+    options = {
+        "mapped_file_size_commit_log": 16_384,
+        "mapped_file_size_consume_queue": 1000,
+        "max_hash_slot_num": 200,
+        "max_index_num": 2000,
+        "access_message_in_memory_max_ratio": 40,
+        "max_transfer_bytes_on_message_in_memory": 262_144,
+        "max_transfer_count_on_message_in_memory": 32,
+        "max_transfer_bytes_on_message_in_disk": 65_536,
+        "max_transfer_count_on_message_in_disk": 8,
+        "max_filter_message_size": 16_000,
+        "check_crc_on_recover": True,
+        "message_delay_level": "1s 5s",
+        "sigbus_guard": True,
+    }
+    with mqstore.open(path, **options) as store:
+        assert [message.unique_key for message in store.query("orders", "o-7")] == ["U7"]
+    for name in options:
+        assert name in (mqstore.open.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"flushes": 1}, TypeError, "flushes"),
+        ({"max_index_num": "many"}, TypeError, "max_index_num"),
+        ({"max_filter_message_size": -1}, OverflowError, "max_filter_message_size"),
+        ({"sigbus_guard": 7.5}, TypeError, "sigbus_guard"),
+        ({"max_index_num": 400}, ValueError, "max_hash_slot_num"),
+        ({"mapped_file_size_commit_log": 5000}, ValueError, "4096"),
+        ({"message_delay_level": "soon"}, ValueError, "soon"),
+    ],
+)
+def test_an_option_that_cannot_be_is_named(path: Path, options: dict[str, object], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        mqstore.open(path, **options)
+
+
+def test_every_use_after_close_raises_and_messages_stay(path: Path) -> None:
+    store = mqstore.open(path)
+    topics = store.topics
+    topic = topics["orders"]
+    queues = topic.queues
+    queue = queues[0]
+    part = queue[10:20]
+    batches = part.batches()
+    under_way, batch_under_way = iter(queue), iter(queue[:].batches(max_bytes=1000))
+    message = next(under_way)
+    next(batch_under_way)
+    store.close()
+    uses: list[Callable[[], object]] = [
+        lambda: store.topics,
+        lambda: store.recovery,
+        lambda: store.min_physical_offset,
+        lambda: store.max_physical_offset,
+        lambda: store.get("orders", 0, 0),
+        lambda: store.query("orders", "o-1"),
+        lambda: store.message("U1"),
+        lambda: store.message_at(0),
+        lambda: store.resolve_offsets(None),
+        lambda: store.resolve_keys(None),
+        lambda: store.fetch(None),
+        lambda: store.__enter__(),
+        lambda: pickle.dumps(store),
+        lambda: list(topics),
+        lambda: topics["orders"],
+        lambda: topic.queues,
+        lambda: queue.min_offset,
+        lambda: len(queue),
+        lambda: queue[0],
+        lambda: list(queue),
+        lambda: queue.offset_at(0),
+        lambda: part[0],
+        lambda: list(part),
+        lambda: part.batches(),
+        lambda: list(batches),
+        lambda: batches.to_arrow(),
+        lambda: next(under_way),
+        lambda: next(batch_under_way),
+    ]
+    for use in uses:
+        with pytest.raises(mqstore.ClosedError, match="closed"):
+            use()
+    assert isinstance(mqstore.ClosedError("x"), ValueError)
+    assert message.body == b"0"
+    assert bytes(message.body_view) == b"0"
+    assert "closed" in repr(store)
+    assert "\n" not in repr(queue)
+
+
+def test_a_store_pickles_as_path_and_options(path: Path) -> None:
+    with mqstore.open(path, access_message_in_memory_max_ratio=0) as store:
+        copy = pickle.loads(pickle.dumps(store))
+        assert copy.path == store.path
+        assert copy.get("orders", 0, 0).suggest_pulling_from_slave
+    assert [message.body for message in copy.query("orders", "o-5")] == [b"5"]
+
+
+def test_a_pickle_opens_in_another_process_and_folder(path: Path, tmp_path: Path) -> None:
+    pickled = pickle.dumps(mqstore.open(path))
+    code = "import pickle, sys; print(len(pickle.load(sys.stdin.buffer).topics['orders'].queues[0]))"
+    printed = subprocess.run([sys.executable, "-c", code], input=pickled, cwd=tmp_path, check=True, capture_output=True)
+    assert printed.stdout.split() == [b"100"]
+
+
+def test_a_reader_reopens_itself_after_a_fork(path: Path) -> None:
+    store = mqstore.open(path)
+    queue = store.topics["orders"].queues[0]
+    message = queue[42]
+    # What a fork of the parent's reader would still see, a reopened reader does not.
+    path.rename(path.with_name("moved"))
+    Encoder(path).write()
+    child = os.fork()
+    if child == 0:
+        reopened = len(queue) == 0 and store.max_physical_offset == 0
+        os._exit(0 if reopened and message.body == b"42" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(queue) == 100
+
+
+def test_threads_share_a_store(path: Path) -> None:
+    store = mqstore.open(path)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for number in range(100):
+                assert store.topics["orders"].queues[0][number].body == b"%d" % number
+                assert len(store.query("orders", f"o-{number}")) == 1
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_rocksdb_queues_are_refused_and_the_log_is_read(path: Path) -> None:
+    shutil.rmtree(path / "consumequeue")
+    (path / "consumequeue").mkdir()
+    (path / "consumequeue" / "CURRENT").write_text("MANIFEST-000005\n")
+    with mqstore.open(path) as store:
+        assert list(store.topics) == ["orders"]
+        for use in (lambda: store.topics["orders"].queues, lambda: store.get("orders", 0, 0)):
+            with pytest.raises(mqstore.UnsupportedFormatError, match="RocksDB") as raised:
+                use()
+            assert isinstance(raised.value, NotImplementedError)
+        assert store.message_at(0).unique_key == "U0"
+        assert store.message("U7").body == b"7"
+        assert [message.body for message in store.query("orders", "o-9")] == [b"9"]
+        shutil.rmtree(path / "index")
+    with mqstore.open(path) as store:
+        assert [message.body for message in store.query("orders", "o-9")] == [b"9"]
+
+
+def test_batch_queues_are_refused_and_the_log_is_read(golden: Path) -> None:
+    with mqstore.open(golden / "533_batchcq") as store:
+        (topic,) = store.topics
+        with pytest.raises(mqstore.UnsupportedFormatError):
+            store.topics[topic].queues  # noqa: B018
+        with pytest.raises(mqstore.UnsupportedFormatError):
+            store.get(topic, 1, 0)
+        message = store.message_at(store.min_physical_offset)
+        assert message.topic == topic
+        assert store.message(message.message_id) == message
+        assert message.unique_key
+        assert message in store.query(topic, message.unique_key)
+
+
+def test_shown_in_one_line_and_as_html(path: Path) -> None:
+    with mqstore.open(path) as store:
+        assert repr(store) == f'<mqstore.Store "{path}" mode="r", log 0..{store.max_physical_offset}>'
+        assert str(path) in store._repr_html_()
+        assert repr(store.query("orders", "o-1")).startswith("<mqstore.QueryResult 1 messages, complete=True, covers ")
+
+
+def test_every_public_name_is_documented() -> None:
+    for name in mqstore.__all__:
+        item = getattr(mqstore, name)
+        assert inspect.getdoc(item), name
+        for attribute, value in vars(item).items() if isinstance(item, type) else ():
+            if not attribute.startswith("_") and not isinstance(value, str):
+                assert inspect.getdoc(value), f"{name}.{attribute}"
+
+
+@pytest.fixture(scope="module")
+def without_index(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The events, unclean and without an index: whoever asks walks the log."""
+    path = shutil.copytree(events, tmp_path_factory.mktemp("walked") / "store", ignore=shutil.ignore_patterns("index"))
+    (path / "abort").touch()
+    return path
+
+
+@pytest.fixture
+def no_forced_switch() -> Iterator[None]:
+    """Another thread runs only when this one lets go of the interpreter by itself."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("no_forced_switch")
+@pytest.mark.parametrize("call", ["open", "query", "resolve_keys", "iteration", "batches", "fetch", "stream"])
+def test_other_threads_run_while_a_call_reads(without_index: Path, call: str) -> None:
+    store = mqstore.open(without_index)
+    topics = list(store.topics.values())
+    queue = max((queue for topic in topics for queue in topic.queues), key=len)
+    positions = queue[:].batches(["physical_offset"]).to_arrow()
+    keys = pa.table({"topic": [queue.topic], "key": ["no such key"]})
+    calls: dict[str, Callable[[], object]] = {
+        "open": lambda: mqstore.open(without_index),
+        "query": lambda: store.query(queue.topic, "no such key"),
+        "resolve_keys": lambda: store.resolve_keys(keys),
+        "iteration": lambda: sum(1 for _ in queue),
+        "batches": lambda: queue[:].batches().to_arrow(),
+        "fetch": lambda: list(store.fetch(positions)),
+        "stream": lambda: pa.table(queue[:]),
+    }
+    turns, stop = 0, threading.Event()
+
+    def take_turns() -> None:
+        nonlocal turns
+        while not stop.is_set():
+            turns += 1
+            time.sleep(0.0001)
+
+    other = threading.Thread(target=take_turns)
+    other.start()
+    before, deadline = turns, time.monotonic() + 20
+    while turns == before and time.monotonic() < deadline:
+        calls[call]()
+    after = turns
+    stop.set()
+    other.join()
+    assert after > before
+
+
+def test_a_file_that_shrinks_under_a_reader_is_corruption_and_no_signal(path: Path) -> None:
+    encoder = Encoder(path.with_name("shrinking"))
+    for _ in range(40):
+        encoder.append("orders", b"x" * 1000)
+    store = mqstore.open(encoder.write())
+    queue = store.topics["orders"].queues[0]
+    message, view = queue[3], queue[3].body_view
+    os.truncate(encoder.path / "commitlog" / f"{0:020}", 0)
+    for use in (lambda: message.body, lambda: message.topic, lambda: repr(message), lambda: pickle.dumps(message)):
+        with pytest.raises(mqstore.CorruptError, match=f"{0:020}"):
+            use()
+    assert bytes(view) in (b"x" * 1000, bytes(1000))
+    for use in (lambda: queue[5], lambda: list(queue[4:7]), lambda: queue[4:7].batches().to_arrow()):
+        with pytest.raises(mqstore.CorruptError, match=f"{0:020}"):
+            use()
+    assert queue[-1].body == b"x" * 1000
+
+
+def test_sixty_four_callers_start_no_thread_of_the_store(golden: Path) -> None:
+    with mqstore.open(golden / "491_multifile") as store:
+        before = len(os.listdir("/proc/self/task"))
+        ready, done = threading.Barrier(65), threading.Barrier(65)
+
+        def call() -> None:
+            ready.wait()
+            store.get("TopicF", 0, 0)
+            list(store.query("TopicF", key="U00000007"))
+            done.wait()
+
+        callers = [threading.Thread(target=call) for _ in range(64)]
+        for caller in callers:
+            caller.start()
+        ready.wait()
+        assert len(os.listdir("/proc/self/task")) == before + 64
+        done.wait()
+        for caller in callers:
+            caller.join()
+        assert len(os.listdir("/proc/self/task")) == before

@@ -1,0 +1,121 @@
+"""One Spark session for the run, the golden stores, and stores that a test encodes itself."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+# Spark's workers would otherwise be the python3 of the PATH.
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+from pyspark.sql import SparkSession
+
+import mqstore
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("filterwarnings", "ignore:PySpark does not yet fully support pandas:FutureWarning")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """TEST_REMOTE=local[2] runs the same tests over Spark Connect."""
+    remote = os.environ.get("TEST_REMOTE")
+    builder = SparkSession.builder.remote(remote) if remote else SparkSession.builder.master("local[2]")
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+def file_queue_stores() -> list[str]:
+    """The golden stores whose queues are files; the events come as an archive."""
+    return sorted(path.name for path in GOLDEN.iterdir() if (path / "consumequeue").is_dir())
+
+
+@pytest.fixture(params=file_queue_stores())
+def golden_store(request: pytest.FixtureRequest) -> Path:
+    return GOLDEN / request.param
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """The folder of the golden stores."""
+    return GOLDEN
+
+
+@pytest.fixture(scope="session")
+def events_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """7,865 events in 53 topics."""
+    folder = tmp_path_factory.mktemp("events")
+    with tarfile.open(GOLDEN / "533_events.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "533_events"
+
+
+@pytest.fixture(scope="session")
+def queue_tables() -> Callable[..., list[pa.Table]]:
+    """What `mqstore` itself reads from each queue, in the order of a scan."""
+
+    def read(path: Path, topics: Sequence[str] | None = None, columns: list[str] | None = None) -> list[pa.Table]:
+        with mqstore.open(path) as store:
+            return [
+                pa.Table.from_batches(map(pa.record_batch, queue[:].batches(columns=columns)))
+                for topic in topics or store.topics
+                for queue in store.topics[topic].queues
+                if len(queue)
+            ]
+
+    return read
+
+
+def encode_record(topic: str, queue_id: int, queue_offset: int, physical_offset: int, body: bytes) -> bytes:
+    """A V1 record without properties."""
+    host = struct.pack(">4si", bytes([127, 0, 0, 1]), 10911)
+    name = topic.encode()
+    rest = struct.pack(">IIiiqqiq", 0xDAA320A7, zlib.crc32(body) & 0x7FFFFFFF, queue_id, 0, queue_offset, physical_offset, 0, 0)
+    rest += host + struct.pack(">q", 1) + host + struct.pack(">iqi", 0, 0, len(body)) + body
+    rest += struct.pack(">B", len(name)) + name + struct.pack(">h", 0)
+    return struct.pack(">I", 4 + len(rest)) + rest
+
+
+@pytest.fixture
+def write_store() -> Callable[..., None]:
+    """Write a store of one log segment, or more messages into it; its queues are what a reader dispatches from the log."""
+
+    def write(path: Path, messages: Sequence[tuple[str, int, bytes]], segment: int = 64 << 20) -> None:
+        (path / "commitlog").mkdir(parents=True, exist_ok=True)
+        written: dict[tuple[str, int], int] = {}
+        segment_file = path / "commitlog" / f"{0:020}"
+        # Written over when it is there, as a broker appends; never cut under a reader that maps it.
+        with segment_file.open("r+b" if segment_file.exists() else "w+b") as log:
+            log.truncate(segment)
+            for topic, queue_id, body in messages:
+                queue_offset = written.get((topic, queue_id), 0)
+                log.write(encode_record(topic, queue_id, queue_offset, log.tell(), body))
+                written[topic, queue_id] = queue_offset + 1
+        (path / "abort").touch()
+
+    return write

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "spark_examples"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd="/", capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize(
+    ("example", "expected"),
+    [
+        ("resolve_offsets.py", ["3 of 4 references lead to a message"]),
+        ("resolve_keys.py", ["|broker|         1568|       8| 3792650|", "15 messages carry one of the 4 keys"]),
+        ("fetch_bodies.py", ["40 messages with 22,495 bytes of bodies"]),
+        ("scan_topics.py", ["7,865 messages in 53 topics", "|rocketmq-client|  882|", "|2025|    21|    7|"]),
+        (
+            "resolve_events.py",
+            [
+                "total                    7,865   4,838,322       7,865        79       3,915        40",
+                "Checked against the events: 7,865 bodies are equal byte for byte, 3,915 keys",
+            ],
+        ),
+    ],
+)
+def test_an_example_runs_alone_and_prints_what_it_found(example: str, expected: list[str]) -> None:
+    done = run(str(EXAMPLES / example))
+    assert done.returncode == 0, done.stderr
+    for line in expected:
+        assert line in done.stdout
+    assert "WARN" not in done.stderr
+    assert "starting Spark ... " in done.stderr
+
+
+def test_every_example_is_run() -> None:
+    parameters = test_an_example_runs_alone_and_prints_what_it_found.pytestmark[0].args[1]  # type: ignore[attr-defined]
+    assert {example for example, _ in parameters} == {path.name for path in EXAMPLES.glob("[!_]*.py")}
+
+
+def test_the_main_job_fails_when_an_answer_is_wrong() -> None:
+    spoiled = f"""
+import sys
+sys.path.insert(0, {str(EXAMPLES)!r})
+import dataclasses, resolve_events
+events = resolve_events.load_events()
+events[7] = dataclasses.replace(events[7], body=b"not what RocketMQ wrote")
+resolve_events.load_events = lambda: events
+resolve_events.time_jobs = lambda *_: []
+sys.exit(resolve_events.main())
+"""
+    done = run("-c", spoiled)
+    assert done.returncode == 1, done.stderr
+    assert "1 answers are WRONG" in done.stdout
+
+
+def test_importing_mqstore_imports_neither_spark_nor_arrow() -> None:
+    done = run("-c", "import mqstore, sys; print([m for m in ('pyspark', 'pyarrow', 'pandas', 'numpy') if m in sys.modules])")
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_package_that_spark_looks_for_imports_even_when_mqstore_does_not() -> None:
+    done = run(
+        "-c",
+        "import sys; sys.modules['mqstore'] = None\n"
+        "import pyspark_mqstore\n"
+        "print(pyspark_mqstore.DefaultSource.name())\n"
+        "try: pyspark_mqstore.DefaultSource({})\n"
+        "except ImportError as error: print(error)",
+    )
+    assert done.stdout.startswith('mqstore\nformat "mqstore" is not available in this Python: '), done.stderr
+
+
+def test_without_pyspark_the_import_says_what_to_install() -> None:
+    done = run("-c", "import sys; sys.modules['pyspark'] = None\nimport mqstore.spark")
+    assert "mqstore.spark needs pyspark 4.1 or later and pyarrow: pip install 'mqstore[spark]'" in done.stderr
