@@ -24,6 +24,8 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 MAX_PROPERTIES = 32_767
 #: What a segment keeps free for the record that ends it.
 BLANK = 8
+#: How often a plan has each of the records that it must have but only few of.
+RARE = 10
 
 PREPARED, COMMIT, ROLLBACK = 0x4, 0x8, 0xC
 BORN_HOST_V6, STORE_HOST_V6 = 0x10, 0x20
@@ -129,15 +131,20 @@ def tags_code(record: Record) -> int:
     return java_hash(record["properties"].get("TAGS", ""))
 
 
-def index_keys(record: Record, *, tags: bool) -> set[str]:
+def index_keys(record: Record, *, tags: bool) -> list[str]:
     """The keys that find the record."""
     if record["sys_flag"] & 0xC == ROLLBACK:
-        return set()
+        return []
     properties = record["properties"]
-    keys = set(properties.get("KEYS", "").split(" ")) | {properties.get("UNIQ_KEY", "")}
+    keys = [properties.get("UNIQ_KEY", ""), *properties.get("KEYS", "").split(" ")]
     if tags and "TAGS" in properties:
-        keys.add("T#" + properties["TAGS"])
-    return keys - {""}
+        keys.append("T#" + properties["TAGS"])
+    return [key for key in keys if key]
+
+
+def index_hash(topic: str, key: str) -> int:
+    """What the index keeps of a key."""
+    return abs(java_hash(f"{topic}#{key}")) % (1 << 31)
 
 
 class Generator:
@@ -153,12 +160,15 @@ class Generator:
 
     def plan(self, messages: int) -> list[Step]:
         """Steps that store at least so many messages. Two pauses of more than a second part their times."""
+        rare = [self.longest_properties, self.full_segment, self.unlucky_key] * RARE
+        rare_at = dict(zip(self.random.sample(range(messages // 2), len(rare)), rare, strict=True))
+        pauses = [messages // 3, messages * 2 // 3]
         steps: list[Step] = []
-        done, pauses = 0, [messages // 3, messages * 2 // 3]
+        done = 0
         while done < messages:
-            step = self.draw()
+            step = rare_at.get(len(steps), self.usual)()
             steps.append(step)
-            done += 1 if step["op"] == "put" else len(list(decode_units(base64.b64decode(step["body"]))))
+            done += count_messages(step)
             if self.random.random() < 0.005:
                 steps.append({"op": "sleep", "ms": self.random.randint(1, 3)})
             if pauses and done > pauses[0]:
@@ -166,11 +176,9 @@ class Generator:
                 pauses.pop(0)
         return steps
 
-    def draw(self) -> Step:
-        """One step."""
-        weights = [(self.plain, 1000), (self.batch, 40), (self.longest_properties, 3), (self.full_segment, 1)]
-        draw: Callable[[], Step] = self.random.choices([draw for draw, _ in weights], [weight for _, weight in weights])[0]
-        return draw()
+    def usual(self) -> Step:
+        """A put or, one in twenty-five, a batch."""
+        return self.batch() if self.random.random() < 0.04 else self.plain()
 
     def common(self) -> Step:
         """A put with random values in every field but body and properties."""
@@ -258,6 +266,10 @@ class Generator:
         step["properties"] = properties
         return step
 
+    def unlucky_key(self) -> Step:
+        """A key whose hash has no absolute value."""
+        return self.common() | {"topic": UNLUCKY_TOPIC, "properties": {"KEYS": UNLUCKY_KEY}}
+
     def full_segment(self) -> Step:
         """A record that leaves just the room for the one that ends a segment, and so gets a segment for itself."""
         step = self.common() | {"properties": {"TAGS": "full"}}
@@ -269,6 +281,13 @@ class Generator:
 def encoded(body: bytes) -> str:
     """As a plan holds a body."""
     return base64.b64encode(body).decode()
+
+
+def count_messages(step: Step) -> int:
+    """How many messages a step stores."""
+    if step["op"] == "batch":
+        return len(list(decode_units(base64.b64decode(step["body"]))))
+    return 1 if step["op"] == "put" else 0
 
 
 def record_size(step: Step, body: bytes, *, separator_at_end: bool) -> int:

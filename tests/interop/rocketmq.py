@@ -65,10 +65,17 @@ class RocketMQ:
         self.longest_topic = self.number >= (5, 1)
         self.command = java_command(version)
 
-    def run(self, store: Path, geometry: Geometry, *commands: str, stdin: int | None = subprocess.DEVNULL) -> dict[str, list[Any]]:
+    def run(
+        self, store: Path, geometry: Geometry, *commands: str, stdin: int | None = subprocess.DEVNULL
+    ) -> dict[str, list[Any]]:
         """Opens a store, carries out commands and closes it; gives the lines that each command printed."""
         done = subprocess.run(
-            self.arguments(store, geometry, *commands), stdin=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            self.arguments(store, geometry, *commands),
+            stdin=stdin,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
         )
         if done.returncode != 0:
             raise RuntimeError(f"RocketMQ {self.version} failed on {store}: {' '.join(commands)}\n{done.stderr[-8000:]}")
@@ -119,7 +126,9 @@ def maven(version: str) -> None:
     command += [f"-Drocketmq.version={version}", f"-Drocketmq.api={version[0]}", "compile", "dependency:build-classpath"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"Maven could not build the harness for RocketMQ {version}:\n{done.stdout[-8000:]}{done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"Maven could not build the harness for RocketMQ {version}:\n{done.stdout[-8000:]}{done.stderr[-2000:]}"
+        )
 
 
 def save_lines(path: Path, lines: list[Any]) -> Path:

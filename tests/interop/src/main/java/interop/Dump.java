@@ -22,7 +22,6 @@ import org.apache.rocketmq.store.SelectMappedBufferResult;
  * in no queue ("unqueued": true), found by walking the log; then one for each queue with its bounds and entries; then the log's.
  */
 final class Dump {
-    private static final int BLANK_MAGIC = -875286124;
     /** RocketMQ gives no more at once by default. */
     private static final int MESSAGES_AT_ONCE = 32;
 
@@ -85,7 +84,7 @@ final class Dump {
         }
     }
 
-    /** Walks the log, record by record; returns where it ends. */
+    /** Walks the log and checks each record; returns where it ends. */
     private long printUnqueued() throws IOException {
         long at = store.getMinPhyOffset();
         while (at < store.getMaxPhyOffset()) {
@@ -93,15 +92,14 @@ final class Dump {
             if (rest == null) {
                 throw new IOException("RocketMQ has no bytes at " + at);
             }
-            ByteBuffer bytes = rest.getByteBuffer();
-            int size = bytes.getInt(bytes.position());
-            if (bytes.getInt(bytes.position() + 4) != BLANK_MAGIC && !queued.contains(at)) {
-                Map<String, Object> line = fields(decode(bytes.slice()));
+            int size = Generation.check(store, rest.getByteBuffer().slice());
+            if (size > 0 && !queued.contains(at)) {
+                Map<String, Object> line = fields(decode(rest.getByteBuffer().slice()));
                 line.put("unqueued", true);
                 out.print(line);
             }
+            at += size > 0 ? size : rest.getByteBuffer().remaining();
             rest.release();
-            at += size;
         }
         return at;
     }
@@ -147,7 +145,7 @@ final class Dump {
             "message_id", message.getMsgId(),
             "body_len", body.length,
             "body_crc32", crc.getValue(),
-            "properties", new TreeMap<>(message.getProperties()));
+            "properties", message.getProperties() == null ? Map.of() : new TreeMap<>(message.getProperties()));
     }
 
     private static String host(java.net.SocketAddress host) {

@@ -1,5 +1,7 @@
 package interop;
 
+import java.io.IOException;
+import java.nio.ByteBuffer;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.protocol.heartbeat.SubscriptionData;
 import org.apache.rocketmq.store.ConsumeQueue;
@@ -56,6 +58,16 @@ final class Generation {
     /** There is one lookup; it gives the nearest message. */
     static long offsetAt(DefaultMessageStore store, String topic, int queue, long time, String side) {
         return store.getOffsetInQueueByTime(topic, queue, time);
+    }
+
+    /** The size of a record that passes the check of recovery, its body's checksum included; 0 for one that ends a segment. */
+    static int check(DefaultMessageStore store, ByteBuffer message) throws IOException {
+        int at = message.position();
+        var checked = store.getCommitLog().checkMessageAndReturnSize(message, true, true);
+        if (!checked.isSuccess()) {
+            throw new IOException("RocketMQ does not accept the record of " + message.getInt(at) + " bytes");
+        }
+        return checked.getMsgSize();
     }
 
     /** Physical offset, size and tags code of an entry; null where there is none. */

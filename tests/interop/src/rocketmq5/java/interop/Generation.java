@@ -1,5 +1,7 @@
 package interop;
 
+import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.common.BoundaryType;
 import org.apache.rocketmq.common.BrokerConfig;
@@ -57,6 +59,16 @@ final class Generation {
 
     static long offsetAt(DefaultMessageStore store, String topic, int queue, long time, String side) {
         return store.getOffsetInQueueByTime(topic, queue, time, BoundaryType.valueOf(side));
+    }
+
+    /** The size of a record that passes the check of recovery, its body's checksum included; 0 for one that ends a segment. */
+    static int check(DefaultMessageStore store, ByteBuffer message) throws IOException {
+        int at = message.position();
+        var checked = store.getCommitLog().checkMessageAndReturnSize(message, true, false, true);
+        if (!checked.isSuccess()) {
+            throw new IOException("RocketMQ does not accept the record of " + message.getInt(at) + " bytes");
+        }
+        return checked.getMsgSize();
     }
 
     /** Physical offset, size and tags code of an entry; null where there is none. */
