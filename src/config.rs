@@ -8,6 +8,15 @@ pub const MIN_SEGMENT_SIZE: u64 = 4096;
 /// Largest commit-log segment: positions inside a segment are signed 32-bit numbers.
 pub const MAX_SEGMENT_SIZE: u64 = (1 << 31) - 4096;
 
+/// Which sizes a new store gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Geometry {
+    /// Small enough to be made in a moment.
+    Small,
+    /// `RocketMQ`'s defaults.
+    Broker,
+}
+
 /// Options of a store that is opened. `None` for a size means: as the files on disk say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
@@ -15,6 +24,8 @@ pub struct StoreConfig {
     pub mapped_file_size_commit_log: Option<u64>,
     /// Bytes of a consume-queue file, a multiple of 20 (RocketMQ's default: 6,000,000).
     pub mapped_file_size_consume_queue: Option<u64>,
+    /// The sizes that neither an option nor a file tells: a new store's.
+    pub geometry: Geometry,
     /// Hash slots of an index file (RocketMQ's default: 5,000,000). Given together with `max_index_num`.
     pub max_hash_slot_num: Option<u64>,
     /// Items of an index file (RocketMQ's default: 20,000,000). Given together with `max_hash_slot_num`.
@@ -51,6 +62,7 @@ impl Default for StoreConfig {
         Self {
             mapped_file_size_commit_log: None,
             mapped_file_size_consume_queue: None,
+            geometry: Geometry::Small,
             max_hash_slot_num: None,
             max_index_num: None,
             access_message_in_memory_max_ratio: 40,

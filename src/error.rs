@@ -45,6 +45,11 @@ pub enum Error {
         /// Its name, its value and what is accepted.
         what: String,
     },
+    /// A new store was wanted, and the directory is not empty.
+    Exists {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Another process, or another handle of this one, writes to the store.
     Locked {
         /// The lock file.
@@ -122,6 +127,7 @@ impl fmt::Display for Error {
             Self::Corrupt { path, offset, reason } => write!(f, "{} at byte {offset}: {reason}", path.display()),
             Self::Unsupported { path, what } => write!(f, "{}: {what}", path.display()),
             Self::NotFound { what } | Self::Invalid { what } | Self::TimedOut { what } => f.write_str(what),
+            Self::Exists { path } => write!(f, "{}: a new store needs an empty directory", path.display()),
             Self::Locked { path } => write!(
                 f,
                 "{}: locked: another store or a broker writes here; close it first",

@@ -18,9 +18,11 @@ from collections.abc import Mapping as _Mapping
 from collections.abc import Sequence as _Sequence
 
 from mqstore._native import (
+    AppendResult,
     Batches,
     GetResult,
     Message,
+    Offsets,
     QueryResult,
     Queue,
     Queues,
@@ -35,37 +37,55 @@ from mqstore._native import (
 from mqstore.errors import (
     ClosedError,
     CorruptError,
+    DiskFullError,
+    IllegalMessageError,
+    LockedError,
     NotAStoreError,
     NotFoundError,
+    PoisonedError,
+    ReadOnlyError,
     StoreError,
+    StoreExistsError,
     StoreIOError,
+    UncleanStoreError,
     UnsupportedFormatError,
+    WaitTimeoutError,
 )
 
 __all__ = [
+    "AppendResult",
     "Batches",
     "ClosedError",
     "CorruptError",
+    "DiskFullError",
     "GetResult",
+    "IllegalMessageError",
+    "LockedError",
     "Message",
     "NotAStoreError",
     "NotFoundError",
+    "Offsets",
+    "PoisonedError",
     "QueryResult",
     "Queue",
     "QueueSlice",
     "Queues",
+    "ReadOnlyError",
     "RecordBatch",
     "RecoveryReport",
     "Store",
     "StoreError",
+    "StoreExistsError",
     "StoreIOError",
     "Topic",
     "Topics",
+    "UncleanStoreError",
     "UnsupportedFormatError",
+    "WaitTimeoutError",
     "open",
 ]
 
 _Mapping.register(Topics)  # pyright: ignore[reportAttributeAccessIssue]
-for _sequence in (Queues, Queue, QueueSlice, GetResult, QueryResult):
+for _sequence in (Queues, Queue, QueueSlice, GetResult, QueryResult, Offsets):
     _Sequence.register(_sequence)  # pyright: ignore[reportAttributeAccessIssue]
 del _sequence

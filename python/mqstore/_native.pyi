@@ -1,15 +1,18 @@
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, final, overload
 
 import polars
-from typing_extensions import CapsuleType
+from typing_extensions import Buffer, CapsuleType
 
 __all__ = [
+    "AppendResult",
     "Batches",
     "GetResult",
     "Message",
+    "Offsets",
     "QueryResult",
     "Queue",
     "QueueSlice",
@@ -38,6 +41,17 @@ _PyArrowRecordBatch: TypeAlias = Any
 _PyArrowTable: TypeAlias = Any
 _PandasDataFrame: TypeAlias = Any
 _Time: TypeAlias = datetime | int
+_Mode: TypeAlias = Literal["r", "r+", "a", "x"]
+# (topic, body, tags, keys, properties, queue)
+_Row: TypeAlias = (
+    bytes
+    | Message
+    | tuple[str | None, Buffer]
+    | tuple[str | None, Buffer, str | None]
+    | tuple[str | None, Buffer, str | None, str | Iterable[str] | None]
+    | tuple[str | None, Buffer, str | None, str | Iterable[str] | None, Mapping[str, str] | None]
+    | tuple[str | None, Buffer, str | None, str | Iterable[str] | None, Mapping[str, str] | None, int | None]
+)
 _Status: TypeAlias = Literal[
     "FOUND",
     "NO_MATCHED_MESSAGE",
@@ -51,8 +65,9 @@ _Status: TypeAlias = Literal[
 
 def open(
     path: str | os.PathLike[str],
-    mode: Literal["r"] = "r",
+    mode: _Mode = "r",
     *,
+    geometry: Literal["broker"] | None = ...,
     mapped_file_size_commit_log: int | None = ...,
     mapped_file_size_consume_queue: int | None = ...,
     max_hash_slot_num: int | None = ...,
@@ -65,6 +80,9 @@ def open(
     max_filter_message_size: int = ...,
     check_crc_on_recover: bool = ...,
     message_delay_level: str = ...,
+    max_message_size: int = ...,
+    flush_interval_commit_log: int = ...,
+    index_tags: bool = ...,
     sigbus_guard: bool = ...,
 ) -> Store: ...
 
@@ -73,10 +91,36 @@ class Store:
     @property
     def path(self) -> str: ...
     @property
-    def mode(self) -> Literal["r"]: ...
+    def mode(self) -> _Mode: ...
     @property
     def closed(self) -> bool: ...
     def close(self) -> None: ...
+    def append(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue: int = 0,
+        delay_level: int = 0,
+        born_time: _Time | None = None,
+        born_host: str | None = None,
+        store_host: str | None = None,
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+    ) -> AppendResult: ...
+    def append_batch(self, rows: Iterable[_Row] | _Table, topic: str | None = None, queue: int = 0) -> Offsets: ...
+    def flush(self) -> int: ...
+    @property
+    def flushed_offset(self) -> int: ...
+    @property
+    def dispatched_offset(self) -> int: ...
+    def wait_durable(self, offset: int, timeout: float | timedelta | None = None) -> None: ...
+    def wait_dispatched(self, offset: int, timeout: float | timedelta | None = None) -> None: ...
     @property
     def topics(self) -> Topics: ...
     @property
@@ -117,6 +161,32 @@ class Store:
     ) -> Batches: ...
     def __enter__(self) -> Store: ...
     def __exit__(self, *_exception: object) -> None: ...
+
+@final
+class AppendResult:
+    @property
+    def status(self) -> Literal["PUT_OK"]: ...
+    @property
+    def physical_offset(self) -> int: ...
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def wrote_bytes(self) -> int: ...
+    @property
+    def store_time(self) -> datetime: ...
+    @property
+    def message_id(self) -> str: ...
+
+@final
+class Offsets(Sequence[int]):
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int, /) -> int: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> memoryview[int]: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[CapsuleType, CapsuleType]: ...
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class Topics(Mapping[str, Topic]):

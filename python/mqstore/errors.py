@@ -5,19 +5,34 @@ Arguments that cannot be right raise ValueError or TypeError themselves.
 
 from __future__ import annotations
 
+import io
+
 __all__ = [
     "ClosedError",
     "CorruptError",
+    "DiskFullError",
+    "IllegalMessageError",
+    "LockedError",
     "NotAStoreError",
     "NotFoundError",
+    "PoisonedError",
+    "ReadOnlyError",
     "StoreError",
+    "StoreExistsError",
     "StoreIOError",
+    "UncleanStoreError",
     "UnsupportedFormatError",
+    "WaitTimeoutError",
 ]
 
 
 class StoreError(Exception):
     """Base of every exception of mqstore."""
+
+    status: str | None = None
+    """RocketMQ's PutMessageStatus for a message that was not stored, where it has one."""
+    stored: int
+    """Set by `append_batch` only: how many rows, from the first, were stored before it failed."""
 
 
 class NotAStoreError(StoreError, FileNotFoundError):
@@ -53,8 +68,52 @@ class NotFoundError(StoreError, LookupError):
 
 
 class ClosedError(StoreError, ValueError):
-    """The store was closed before."""
+    """The store was closed before, or opened for writing by the process that this one was forked from."""
+
+    status = "SERVICE_NOT_AVAILABLE"
 
 
 class StoreIOError(StoreError, OSError):
     """The operating system refused; `errno`, `strerror` and `filename` are set."""
+
+
+class StoreExistsError(StoreError, FileExistsError):
+    """Mode "x" makes a new store, and the directory is not empty."""
+
+
+class LockedError(StoreError, BlockingIOError):
+    """Another store or a broker writes here; `errno` is EAGAIN, `filename` the lock file. Reading needs no lock."""
+
+
+class UncleanStoreError(StoreError):
+    """The last writer did not close the store; it can be read all the same."""
+
+
+class ReadOnlyError(StoreError, io.UnsupportedOperation):
+    """The store was opened with mode "r"."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+
+class IllegalMessageError(StoreError, ValueError):
+    """A message that no store would take; nothing was stored. `status` is MESSAGE_ILLEGAL or PROPERTIES_SIZE_EXCEEDED."""
+
+    def __init__(self, text: str, status: str = "MESSAGE_ILLEGAL") -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class DiskFullError(StoreError, OSError):
+    """No room for the next segment; `errno` is ENOSPC. The store is whole, and appending works again when there is room."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+
+class PoisonedError(StoreError, OSError):
+    """A write or sync failed, now or before, and the store takes no more; `__cause__` says which. Close it and open it again."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+
+class WaitTimeoutError(StoreError, TimeoutError):
+    """The time was up first."""

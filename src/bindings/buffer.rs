@@ -1,11 +1,15 @@
-//! A message's body as a read-only buffer, without a copy.
+//! What Python reads as a buffer, without a copy: a message's body; `Offsets`.
 #![expect(unsafe_code, reason = "Python's buffer protocol hands out pointers")]
 
 use std::ffi::{c_int, c_void};
 
+use arrow_array::Int64Array;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyMemoryView;
+use pyo3::types::{PyCapsule, PyIterator, PyMemoryView};
+
+use super::capsule::export_array;
+use crate::store::AppendResult;
 
 /// Bytes that stay where they are, unchanged, while their owner lives.
 pub(super) trait PinnedBytes: Send + Sync {
@@ -36,4 +40,108 @@ impl Buffer {
         let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, length, 1, flags) };
         if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
     }
+}
+
+/// The physical offsets of messages that were stored, a row each: a sequence of int, a read-only buffer of int64 and an Arrow array.
+#[pyclass(frozen, module = "mqstore", sequence)]
+pub(super) struct Offsets {
+    values: Int64Array,
+    /// Where a buffer says how many values it holds.
+    shape: [isize; 1],
+}
+
+impl Offsets {
+    pub(super) fn new(results: &[AppendResult]) -> Self {
+        let values: Vec<i64> = results.iter().map(|result| result.appended.physical_offset).collect();
+        Self {
+            shape: [values.len() as isize],
+            values: values.into(),
+        }
+    }
+}
+
+#[pymethods]
+impl Offsets {
+    fn __len__(&self) -> usize {
+        self.values.len()
+    }
+
+    /// An int for an int; for a slice a memoryview of int64, which copies nothing.
+    fn __getitem__<'py>(slf: &Bound<'py, Self>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        view(slf)?.get_item(index)
+    }
+
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyIterator>> {
+        view(slf)?.try_iter()
+    }
+
+    fn __reversed__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyIterator>> {
+        view(slf)?.call_method0("tolist")?.call_method0("__reversed__")?.try_iter()
+    }
+
+    fn __contains__(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        view(slf)?.contains(value)
+    }
+
+    /// The row of an offset. Raises `ValueError` if it is not there.
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
+        view(slf)?
+            .call_method0("tolist")?
+            .call_method1("index", (value, start, stop))?
+            .extract()
+    }
+
+    /// In how many rows an offset is: 1 or 0.
+    #[pyo3(signature = (value, /))]
+    fn count(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
+        Ok(usize::from(Self::__contains__(slf, value)?))
+    }
+
+    /// # Safety
+    /// Python calls it with a `view` to fill.
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let offsets = slf.get();
+        let start = offsets.values.values().as_ptr();
+        let length = size_of_val(offsets.values.values().as_ref());
+        // SAFETY: as for `Buffer`: the values are pinned and read-only.
+        let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.cast_mut().cast(), length as isize, 1, flags) };
+        if filled != 0 {
+            return Err(PyErr::fetch(slf.py()));
+        }
+        // SAFETY: `view` was filled as bytes just now. What it gets here points at what lives as long as `slf`, which nobody writes to
+        // through a read-only view; the strides point at its own item size already.
+        unsafe {
+            (*view).itemsize = size_of::<i64>() as isize;
+            if flags & ffi::PyBUF_FORMAT == ffi::PyBUF_FORMAT {
+                (*view).format = c"q".as_ptr().cast_mut();
+            }
+            if flags & ffi::PyBUF_ND == ffi::PyBUF_ND {
+                (*view).shape = offsets.shape.as_ptr().cast_mut();
+            }
+        }
+        Ok(())
+    }
+
+    /// The Arrow PyCapsule interface: one array of int64.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        drop(requested_schema);
+        export_array(py, &self.values)
+    }
+
+    fn __repr__(&self) -> String {
+        match (self.values.values().first(), self.values.values().last()) {
+            (Some(first), Some(last)) => format!("<mqstore.Offsets of {} messages, {first} to {last}>", self.values.len()),
+            _ => "<mqstore.Offsets of 0 messages>".to_owned(),
+        }
+    }
+}
+
+fn view<'py>(offsets: &Bound<'py, Offsets>) -> PyResult<Bound<'py, PyAny>> {
+    Ok(PyMemoryView::from(offsets.as_any())?.into_any())
 }

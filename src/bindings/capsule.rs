@@ -35,6 +35,14 @@ pub(super) fn export_batch<'py>(
     Ok((export_schema(py, &batch.schema())?, array))
 }
 
+/// What `__arrow_c_array__` gives: one array without nulls.
+pub(super) fn export_array<'py>(py: Python<'py>, array: &dyn Array) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+    let (exported, _) = to_ffi(&array.to_data()).map_err(refused)?;
+    let schema = FFI_ArrowSchema::try_from(Field::new("", array.data_type().clone(), false)).map_err(refused)?;
+    let schema = PyCapsule::new_with_value(py, schema, SCHEMA)?;
+    Ok((schema, PyCapsule::new_with_value(py, exported, ARRAY)?))
+}
+
 /// What `__arrow_c_stream__` gives: a stream that draws each batch when it is asked for it, on the consumer's thread.
 pub(super) fn export_stream(
     py: Python<'_>,

@@ -1,27 +1,53 @@
 //! The crate's errors as the exceptions of `mqstore.errors`.
 
-use pyo3::PyErr;
 use pyo3::exceptions::PyValueError;
-use pyo3::import_exception;
+use pyo3::prelude::*;
+use pyo3::{PyErr, import_exception};
 
 use crate::error::Error;
 
 import_exception!(mqstore.errors, ClosedError);
 import_exception!(mqstore.errors, CorruptError);
+import_exception!(mqstore.errors, DiskFullError);
+import_exception!(mqstore.errors, IllegalMessageError);
+import_exception!(mqstore.errors, LockedError);
 import_exception!(mqstore.errors, NotAStoreError);
 import_exception!(mqstore.errors, NotFoundError);
+import_exception!(mqstore.errors, PoisonedError);
+import_exception!(mqstore.errors, ReadOnlyError);
 import_exception!(mqstore.errors, StoreError);
+import_exception!(mqstore.errors, StoreExistsError);
 import_exception!(mqstore.errors, StoreIOError);
+import_exception!(mqstore.errors, UncleanStoreError);
 import_exception!(mqstore.errors, UnsupportedFormatError);
+import_exception!(mqstore.errors, WaitTimeoutError);
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
+        let text = error.to_string();
         match error {
-            Error::NotAStore { .. } => NotAStoreError::new_err(error.to_string()),
+            Error::NotAStore { .. } => NotAStoreError::new_err(text),
             Error::Corrupt { path, offset, reason } => CorruptError::new_err((path.into_os_string(), offset, reason)),
-            Error::Unsupported { .. } => UnsupportedFormatError::new_err(error.to_string()),
-            Error::NotFound { what } => NotFoundError::new_err(what),
-            Error::Invalid { what } => PyValueError::new_err(what),
+            Error::Unsupported { .. } => UnsupportedFormatError::new_err(text),
+            Error::NotFound { .. } => NotFoundError::new_err(text),
+            Error::Invalid { .. } => PyValueError::new_err(text),
+            Error::Exists { path } => {
+                let why = "mode \"x\" makes a new store, and the directory is not empty";
+                StoreExistsError::new_err((libc::EEXIST, why, path.into_os_string()))
+            }
+            Error::Locked { path } => {
+                let why = "another store or a broker writes here: close it first, or open with mode \"r\"";
+                LockedError::new_err((libc::EAGAIN, why, path.into_os_string()))
+            }
+            Error::Unclean { .. } => UncleanStoreError::new_err(text),
+            Error::IllegalMessage { what, status } => IllegalMessageError::new_err((what, status)),
+            Error::DiskFull { path } => {
+                let why = "no space left on the disk for the next segment: free some and append again";
+                DiskFullError::new_err((libc::ENOSPC, why, path.into_os_string()))
+            }
+            Error::Poisoned { cause } => poisoned(*cause, text),
+            Error::TimedOut { .. } => WaitTimeoutError::new_err(text),
+            Error::Closed => ClosedError::new_err(text),
             Error::Io { action, path, source } => match source.raw_os_error() {
                 Some(number) => StoreIOError::new_err((number, format!("cannot {action}: {source}"), path.into_os_string())),
                 // With a number that is None Python would show "[Errno None]".
@@ -29,4 +55,16 @@ impl From<Error> for PyErr {
             },
         }
     }
+}
+
+fn poisoned(cause: Error, text: String) -> PyErr {
+    let number = match cause {
+        // Whoever waited while the store was closed.
+        Error::Closed | Error::Poisoned { .. } => return cause.into(),
+        Error::Io { ref source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        _ => libc::EIO,
+    };
+    let error = PoisonedError::new_err((number, text));
+    Python::attach(|py| error.set_cause(py, Some(cause.into())));
+    error
 }

@@ -1,21 +1,57 @@
-//! An open store as Python holds it: closes once, reopens itself after a fork.
+//! An open store as Python holds it: closes once; after a fork a reader reopens itself, and a writer stays with its process.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::errors::ClosedError;
+use super::errors::{ClosedError, ReadOnlyError};
 use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::read::MessageReader;
 use crate::storage::{Env, RealEnv};
+use crate::store::{MessageStore, OpenMode};
+
+/// What a store is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Read,
+    Write(OpenMode),
+}
+
+impl Mode {
+    /// # Errors
+    /// `ValueError`.
+    pub(super) fn parse(name: &str) -> PyResult<Self> {
+        match name {
+            "r" => Ok(Self::Read),
+            "r+" => Ok(Self::Write(OpenMode::Existing)),
+            "a" => Ok(Self::Write(OpenMode::Append)),
+            "x" => Ok(Self::Write(OpenMode::New)),
+            _ => Err(PyValueError::new_err(format!(
+                "mode is {name:?}: expected \"r\" (read), \"r+\" (write, must exist), \"a\" (write, made if it does not exist) or \"x\" \
+                 (write, must not exist)"
+            ))),
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Read => "r",
+            Self::Write(OpenMode::Existing) => "r+",
+            Self::Write(OpenMode::Append) => "a",
+            Self::Write(OpenMode::New) => "x",
+        }
+    }
+}
 
 /// What a `Store` and everything that came from it share.
 pub(super) struct Handle {
     path: PathBuf,
     config: StoreConfig,
+    mode: Mode,
     closed: AtomicBool,
     /// Locked only for a moment and with the interpreter attached: a fork then never finds it locked by a thread that the child
     /// lacks.
@@ -23,29 +59,44 @@ pub(super) struct Handle {
 }
 
 struct Opened {
-    /// The process that opened the reader.
+    /// The process that opened it.
     pid: u32,
     /// `None` once closed.
     reader: Option<Arc<MessageReader>>,
+    /// `None` once closed, and where the mode is "r".
+    writer: Option<Arc<MessageStore>>,
 }
 
 impl Handle {
     /// Opens the store; call it detached.
-    pub(super) fn open(path: PathBuf, config: StoreConfig) -> Result<Self> {
-        let reader = open_reader(&path, &config)?;
+    pub(super) fn open(path: PathBuf, config: StoreConfig, mode: Mode) -> Result<Self> {
+        let (reader, writer) = match mode {
+            Mode::Read => (open_reader(&path, &config)?, None),
+            Mode::Write(how) => {
+                let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+                let store = MessageStore::open(&env, &path, config.clone(), how)?;
+                (store.reader().clone(), Some(Arc::new(store)))
+            }
+        };
         Ok(Self {
             path,
             config,
+            mode,
             closed: AtomicBool::new(false),
             opened: Mutex::new(Opened {
                 pid: std::process::id(),
                 reader: Some(reader),
+                writer,
             }),
         })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -55,13 +106,11 @@ impl Handle {
     /// # Errors
     /// `ClosedError`.
     pub(super) fn expect_open(&self) -> PyResult<()> {
-        if self.is_closed() {
-            return Err(ClosedError::new_err(format!(
-                "{} is closed: open it again with mqstore.open",
-                self.path.display()
-            )));
-        }
-        Ok(())
+        if self.is_closed() { Err(self.closed_error()) } else { Ok(()) }
+    }
+
+    fn closed_error(&self) -> PyErr {
+        ClosedError::new_err(format!("{} is closed: open it again with mqstore.open", self.path.display()))
     }
 
     /// The reader, a new one if this process is a fork of the one that opened it.
@@ -76,6 +125,7 @@ impl Handle {
             if let (Some(reader), true) = (&opened.reader, opened.pid == pid) {
                 return Ok(reader.clone());
             }
+            self.expect_own(&opened)?;
         }
         let fresh = py.detach(|| open_reader(&self.path, &self.config))?;
         self.expect_open()?;
@@ -87,15 +137,81 @@ impl Handle {
         Ok(fresh)
     }
 
-    /// Lets go of the reader; a second call does nothing.
-    pub(super) fn close(&self, py: Python<'_>) {
+    /// The writer.
+    ///
+    /// # Errors
+    /// `ReadOnlyError`, `ClosedError`.
+    pub(super) fn writer(&self) -> PyResult<Arc<MessageStore>> {
+        if self.mode == Mode::Read {
+            return Err(ReadOnlyError::new_err(format!(
+                "{} is open for reading: open it with mode=\"a\" to write",
+                self.path.display()
+            )));
+        }
+        let opened = self.opened();
+        self.expect_own(&opened)?;
+        let writer = opened.writer.clone();
+        drop(opened);
+        match writer {
+            Some(writer) => Ok(writer),
+            None => Err(self.closed_error()),
+        }
+    }
+
+    /// Whether a writer is used by the process that opened it.
+    fn expect_own(&self, opened: &Opened) -> PyResult<()> {
+        if self.mode == Mode::Read || opened.pid == std::process::id() {
+            return Ok(());
+        }
+        Err(ClosedError::new_err(format!(
+            "{} is open for writing in the process that this one was forked from: open it here with mode=\"r\"",
+            self.path.display()
+        )))
+    }
+
+    /// Lets go of the store; a second call does nothing.
+    ///
+    /// # Errors
+    /// What a writer could not do any more.
+    pub(super) fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.closed.store(true, Ordering::Release);
-        let reader = self.opened().reader.take();
-        py.detach(|| drop(reader));
+        let (reader, writer) = self.take();
+        py.detach(|| {
+            drop(reader);
+            writer.map_or(Ok(()), |writer| writer.close())
+        })?;
+        Ok(())
+    }
+
+    fn take(&self) -> (Option<Arc<MessageReader>>, Option<Arc<MessageStore>>) {
+        let mut opened = self.opened();
+        let writer = opened.writer.take();
+        if opened.pid == std::process::id() {
+            return (opened.reader.take(), writer);
+        }
+        // The parent's threads and lock are not this process's: closing the store here would tell the next writer that it is whole.
+        std::mem::forget(writer);
+        (opened.reader.take(), None)
     }
 
     fn opened(&self) -> MutexGuard<'_, Opened> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Handle {
+    /// Whoever forgot to close it learns of a failure as of one in `__del__`.
+    fn drop(&mut self) {
+        let (reader, Some(writer)) = self.take() else { return };
+        drop(reader);
+        let closed = Python::try_attach(|py| {
+            if let Err(error) = py.detach(|| writer.close()) {
+                PyErr::from(error).write_unraisable(py, None);
+            }
+        });
+        if closed.is_none() {
+            drop(writer);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyDateTime, PyDict, PyMemoryView};
 use super::buffer::{PinnedBytes, memory_view};
 use super::time::{to_datetime, to_text};
 use crate::error::{Error, Result};
-use crate::format::{Check, MessageView, Record, RecordLayout, decode_body, read_record};
+use crate::format::{self, Check, MessageView, Record, RecordLayout, decode_body, read_record};
 use crate::read::StoredMessage;
 
 /// Most bytes that a body may decode to.
@@ -65,6 +65,17 @@ pub(super) struct Message(Held);
 impl Message {
     pub(super) fn new(message: StoredMessage) -> Self {
         Self(Held::Stored(message))
+    }
+
+    /// What it takes to store it again, its body copied: the file that it lies in may be another process's.
+    pub(super) fn to_stored(&self) -> Result<format::Message<'static>> {
+        self.0.read(|message| {
+            let message = message.to_message();
+            format::Message {
+                body: message.body.into_owned().into(),
+                ..message
+            }
+        })
     }
 
     /// Whether both are the same record. A record names its own offset and size, so equal bytes are the same message.

@@ -5,9 +5,11 @@
 mod record_batch;
 /// Columns that come in to be resolved, and what goes back. Knows no Python.
 mod resolve_batch;
+/// The properties of a message on its way in. Knows no Python.
+mod property_list;
 /// Arrow batches and streams across the language border, as `PyCapsule`s.
 mod capsule;
-/// A message's body as a read-only buffer, without a copy.
+/// What is read as a buffer, without a copy: a message's body; `Offsets`.
 mod buffer;
 /// The crate's errors as the exceptions of `mqstore.errors`.
 mod errors;
@@ -29,8 +31,14 @@ mod topic;
 mod results;
 /// `RecoveryReport`.
 mod recovery;
-/// `Store`, and `open`.
+/// `AppendResult`.
+mod append_result;
+/// Messages as Python gives them: the arguments of `append`, the rows of `append_batch`.
+mod rows;
+/// `Store`.
 mod store;
+/// `open`: the mode and the options.
+mod open;
 
 use pyo3::pymodule;
 
@@ -38,9 +46,15 @@ use pyo3::pymodule;
 #[pymodule]
 mod _native {
     #[pymodule_export]
+    use super::append_result::AppendResult;
+    #[pymodule_export]
     use super::batches::{Batches, RecordBatch};
     #[pymodule_export]
+    use super::buffer::Offsets;
+    #[pymodule_export]
     use super::message::{Message, unpickle_message};
+    #[pymodule_export]
+    use super::open::{open, reopen};
     #[pymodule_export]
     use super::queue::{Queue, QueueSlice};
     #[pymodule_export]
@@ -48,7 +62,7 @@ mod _native {
     #[pymodule_export]
     use super::results::{GetResult, QueryResult};
     #[pymodule_export]
-    use super::store::{Store, open, reopen};
+    use super::store::Store;
     #[pymodule_export]
     use super::topic::{Queues, Topic, Topics};
 }

@@ -1,112 +1,78 @@
-//! `Store`, and `open`.
+//! `Store`.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::append_result::AppendResult;
 use super::batches::{Batches, RecordBatch, Source};
+use super::buffer::Offsets;
 use super::capsule::import_table;
-use super::handle::Handle;
+use super::handle::{Handle, Mode};
 use super::message::{Message, html_table};
 use super::recovery::RecoveryReport;
 use super::resolve_batch;
 use super::results::{GetResult, QueryResult};
-use super::time::{Round, to_ms};
+use super::rows::{self, Defaults, PropertyArguments};
+use super::time::{Round, to_deadline, to_ms};
 use super::topic::Topics;
-use crate::config::StoreConfig;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::format::Message as Draft;
 use crate::read::{GetRequest, QueryRequest, TagFilter};
+use crate::storage::{Env, RealEnv};
+use crate::store::MessageStore;
 
-/// Open the message store in the directory `path`, read-only: no file is changed and no lock is taken, so a running broker may own
-/// it. What is read is the store as it was when it was opened.
-///
-/// `mode` is "r", the only one of this version. Options are RocketMQ's by name: `mapped_file_size_commit_log`,
-/// `mapped_file_size_consume_queue` (bytes), `max_hash_slot_num`, `max_index_num` (default: as the files say),
-/// `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
-/// `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
-/// `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes), `check_crc_on_recover` (True),
-/// `message_delay_level` ("1s 5s 10s ..."), and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of killing
-/// the process.
-///
-/// Raises `NotAStoreError` (a `FileNotFoundError`) if the directory holds no store, `CorruptError` if its files cannot belong together,
-/// `ValueError` for a mode or value that cannot be, `TypeError` for an unknown option, `StoreIOError` (an `OSError`).
-#[pyfunction]
-#[pyo3(signature = (path, mode="r", **options))]
-pub(super) fn open(py: Python<'_>, path: PathBuf, mode: &str, options: Option<Bound<'_, PyDict>>) -> PyResult<Store> {
-    if mode != "r" {
-        return Err(PyValueError::new_err(format!(
-            "mode is {mode:?}: this version reads only, open with mode=\"r\""
-        )));
-    }
-    let options = options.unwrap_or_else(|| PyDict::new(py));
-    let mut config = StoreConfig::default();
-    for (name, value) in &options {
-        set_option(&mut config, name.extract()?, &value)?;
-    }
-    // Absolute, because a reader that is pickled or reopened may find itself in another working directory.
-    let path = std::path::absolute(&path).map_err(|error| Error::io("find", path, error))?;
-    let handle = py.detach(|| Handle::open(path, config))?;
-    Ok(Store {
-        handle: Arc::new(handle),
-        options: options.unbind(),
-    })
-}
-
-/// A store from its path and options: what pickle calls.
-#[pyfunction(name = "_reopen")]
-pub(super) fn reopen(py: Python<'_>, path: PathBuf, options: Bound<'_, PyDict>) -> PyResult<Store> {
-    open(py, path, "r", Some(options))
-}
-
-fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-    let set = match name {
-        "mapped_file_size_commit_log" => assign(&mut config.mapped_file_size_commit_log, value),
-        "mapped_file_size_consume_queue" => assign(&mut config.mapped_file_size_consume_queue, value),
-        "max_hash_slot_num" => assign(&mut config.max_hash_slot_num, value),
-        "max_index_num" => assign(&mut config.max_index_num, value),
-        "access_message_in_memory_max_ratio" => assign(&mut config.access_message_in_memory_max_ratio, value),
-        "max_transfer_bytes_on_message_in_memory" => assign(&mut config.max_transfer_bytes_on_message_in_memory, value),
-        "max_transfer_count_on_message_in_memory" => assign(&mut config.max_transfer_count_on_message_in_memory, value),
-        "max_transfer_bytes_on_message_in_disk" => assign(&mut config.max_transfer_bytes_on_message_in_disk, value),
-        "max_transfer_count_on_message_in_disk" => assign(&mut config.max_transfer_count_on_message_in_disk, value),
-        "max_filter_message_size" => assign(&mut config.max_filter_message_size, value),
-        "check_crc_on_recover" => assign(&mut config.check_crc_on_recover, value),
-        "message_delay_level" => assign(&mut config.message_delay_level, value),
-        "sigbus_guard" => assign(&mut config.sigbus_guard, value),
-        _ => {
-            return Err(PyTypeError::new_err(format!(
-                "open() has no option {name:?}: help(mqstore.open) lists them"
-            )));
-        }
-    };
-    set.map_err(|error| {
-        let text = format!("option {name}: {}", error.value(value.py()));
-        PyErr::from_type(error.get_type(value.py()), (text,))
-    })
-}
-
-fn assign<'py, T>(field: &mut T, value: &Bound<'py, PyAny>) -> PyResult<()>
-where
-    T: for<'a> FromPyObject<'a, 'py>,
-{
-    *field = value.extract().map_err(Into::into)?;
-    Ok(())
-}
+/// How long a wait goes on before it looks whether the user interrupts it.
+const INTERRUPTIBLE: Duration = Duration::from_millis(100);
 
 /// An open message store; `mqstore.open` makes one. A context manager.
 ///
-/// Reads the store as it was when it was opened; open again to see more. Safe to use from several threads. Pickles as path and
-/// options, and opens again where it is unpickled; after a fork it opens again by itself. Once it is closed every call but `path`,
-/// `mode`, `closed` and `close` raises `ClosedError`; messages that were read stay readable. Where a call reads files it raises
-/// `CorruptError` for damage and `StoreIOError` for what the system refuses.
+/// With mode "r" it reads the store as it was when it was opened; open again to see more. It pickles as path and options, and opens
+/// again where it is unpickled; after a fork it opens again by itself.
+///
+/// With the other modes it writes as well, and reads what it wrote: a message by its physical offset at once, through its queue and
+/// its keys when it is dispatched, a moment later. It neither pickles nor survives a fork: the child opens the store for itself, with
+/// mode "r". Close it (or use `with`): what it appended is then durable, and the next writer opens it.
+///
+/// Safe to use from several threads. Once it is closed every call but `path`, `mode`, `closed` and `close` raises `ClosedError`; messages
+/// that were read stay readable. Where a call reads files it raises `CorruptError` for damage and `StoreIOError` for what the system
+/// refuses; where it writes, `ReadOnlyError` with mode "r", and `PoisonedError` once a write or sync has failed.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Store {
     handle: Arc<Handle>,
     options: Py<PyDict>,
+}
+
+impl Store {
+    pub(super) fn new(handle: Handle, options: Bound<'_, PyDict>) -> Self {
+        Self {
+            handle: Arc::new(handle),
+            options: options.unbind(),
+        }
+    }
+
+    /// Waits in steps, so that Ctrl-C ends it.
+    fn wait(
+        &self,
+        py: Python<'_>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        wait: impl Fn(&MessageStore, Option<Instant>) -> Result<()> + Sync,
+    ) -> PyResult<()> {
+        let writer = self.handle.writer()?;
+        let deadline = to_deadline(timeout)?;
+        loop {
+            let step = Instant::now() + INTERRUPTIBLE;
+            let is_last = deadline.is_some_and(|deadline| deadline <= step);
+            match py.detach(|| wait(&writer, if is_last { deadline } else { Some(step) })) {
+                Err(Error::TimedOut { .. }) if !is_last => py.check_signals()?,
+                done => return Ok(done?),
+            }
+        }
+    }
 }
 
 #[pymethods]
@@ -117,11 +83,10 @@ impl Store {
         self.handle.path().as_os_str()
     }
 
-    /// "r".
+    /// What it was opened with: "r", "r+", "a" or "x".
     #[getter]
-    #[expect(clippy::unused_self, reason = "an attribute of each store; writing will bring other modes")]
     fn mode(&self) -> &'static str {
-        "r"
+        self.handle.mode().name()
     }
 
     /// Whether the store was closed.
@@ -130,9 +95,137 @@ impl Store {
         self.handle.is_closed()
     }
 
-    /// Let go of the store's files. Messages that were read stay readable; calling it again does nothing.
-    fn close(&self, py: Python<'_>) {
-        self.handle.close(py);
+    /// Let go of the store's files, after everything that was appended is in its queues and durable. Messages that were read stay
+    /// readable; calling it again does nothing.
+    ///
+    /// Raises `PoisonedError` or `StoreIOError` for what could not be done; the next open then raises `UncleanStoreError`.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.handle.close(py)
+    }
+
+    /// Append a message; gives where it went. It survives the process from now on, and a power cut once it is flushed: within
+    /// `flush_interval_commit_log`, or when `flush` or `wait_durable` returns.
+    ///
+    /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character. `body` is bytes, or a buffer of bytes (which is
+    /// copied first). `keys` is a key or an iterable of them; a key holds no space. `properties` maps str to str and holds every
+    /// property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and `UNIQ_KEY` is stored only if
+    /// it is given. `queue` is the queue's id. `delay_level` of 1 or more sends the message to that level's queue, for a broker to
+    /// deliver; `AppendResult` tells its place there. `born_time` is a datetime with a timezone or an int of ms since 1970, now by
+    /// default; hosts are "ip:port", an IPv6 address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a
+    /// compressed body, a transaction's type); its two address bits follow the hosts.
+    ///
+    /// Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`: nothing was stored;
+    /// `status` has RocketMQ's word for it.
+    #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, born_time=None, born_host=None,
+        store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0))]
+    #[expect(clippy::too_many_arguments, reason = "every field of a record can be set")]
+    fn append(
+        &self,
+        topic: &str,
+        body: &Bound<'_, PyAny>,
+        tags: Option<&str>,
+        keys: Option<&Bound<'_, PyAny>>,
+        properties: Option<&Bound<'_, PyAny>>,
+        queue: i32,
+        delay_level: i32,
+        born_time: Option<&Bound<'_, PyAny>>,
+        born_host: Option<&str>,
+        store_host: Option<&str>,
+        flag: i32,
+        sys_flag: i32,
+        reconsume_times: i32,
+        prepared_transaction_offset: i64,
+    ) -> PyResult<AppendResult> {
+        let writer = self.handle.writer()?;
+        let properties = PropertyArguments {
+            tags,
+            keys,
+            properties,
+            delay_level,
+        };
+        let message = Draft {
+            topic: topic.to_owned(),
+            body: rows::body(body.as_borrowed())?,
+            properties: properties.encode()?,
+            queue_id: queue,
+            born_time: born_time.map_or_else(|| Ok(now_ms()), |time| to_ms(time, Round::Down))?,
+            born_host: rows::host(born_host)?,
+            store_host: rows::host(store_host)?,
+            flag,
+            sys_flag,
+            reconsume_times,
+            prepared_transaction_offset,
+            ..Draft::default()
+        };
+        // With the interpreter, because letting go of it takes longer than the append.
+        Ok(AppendResult(writer.append(message)?))
+    }
+
+    /// Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`.
+    ///
+    /// `rows` is an iterable of bytes (bodies, to `topic`), of tuples (topic, body, tags, keys, properties, queue), the last four of
+    /// which may be left out or None, or of Message objects, of which everything is kept but their place and their store time.
+    /// `topic` and `queue` stand where a row says nothing.
+    ///
+    /// Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its position, and
+    /// nothing was stored. Where it fails midway, `stored` says how many rows were stored.
+    #[pyo3(signature = (rows, topic=None, queue=0))]
+    fn append_batch(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, topic: Option<&str>, queue: i32) -> PyResult<Offsets> {
+        let writer = self.handle.writer()?;
+        let defaults = Defaults {
+            topic,
+            queue_id: queue,
+            born_time: now_ms(),
+        };
+        let rows = rows.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let messages = rows::messages(&rows, &defaults)?;
+        let mut done = Vec::new();
+        let outcome = py.detach(|| writer.append_all(messages, &mut done));
+        match outcome {
+            Ok(()) => Ok(Offsets::new(&done)),
+            Err(error) => {
+                let error = PyErr::from(error);
+                error.value(py).setattr("stored", done.len())?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Make everything appended so far durable; gives the physical offset up to which the log then is.
+    ///
+    /// Raises `PoisonedError` if the device refuses: what is not durable by then is lost.
+    fn flush(&self, py: Python<'_>) -> PyResult<i64> {
+        let writer = self.handle.writer()?;
+        Ok(py.detach(|| writer.flush())?)
+    }
+
+    /// Physical offset below which the log survives a power cut.
+    #[getter]
+    fn flushed_offset(&self) -> PyResult<i64> {
+        Ok(self.handle.writer()?.flushed_offset())
+    }
+
+    /// Physical offset below which messages are in their queues and in the index.
+    #[getter]
+    fn dispatched_offset(&self) -> PyResult<i64> {
+        Ok(self.handle.writer()?.dispatched_offset())
+    }
+
+    /// Wait until the message at this physical offset is durable, syncing it if need be.
+    ///
+    /// `timeout` is in seconds, or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`), `PoisonedError` if it can no longer come,
+    /// `NotFoundError` for an offset that was not appended yet.
+    #[pyo3(signature = (offset, timeout=None))]
+    fn wait_durable(&self, py: Python<'_>, offset: i64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        self.wait(py, timeout, |store, deadline| store.wait_durable(offset, deadline))
+    }
+
+    /// Wait until the message at this physical offset is in its queue and in the index.
+    ///
+    /// `timeout` is in seconds, or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`), `PoisonedError` if it can no longer come.
+    #[pyo3(signature = (offset, timeout=None))]
+    fn wait_dispatched(&self, py: Python<'_>, offset: i64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        self.wait(py, timeout, |store, deadline| store.wait_dispatched(offset, deadline))
     }
 
     /// The topics by name: a mapping of str to Topic.
@@ -289,12 +382,17 @@ impl Store {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: Bound<'_, PyTuple>) {
-        self.handle.close(py);
+    fn __exit__(&self, py: Python<'_>, _exception: Bound<'_, PyTuple>) -> PyResult<()> {
+        self.handle.close(py)
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         self.handle.expect_open()?;
+        if self.handle.mode() != Mode::Read {
+            return Err(PyTypeError::new_err(
+                "a store that is open for writing does not pickle: pickle its path, or a store opened with mode=\"r\"",
+            ));
+        }
         let reopen = py.import("mqstore._native")?.getattr("_reopen")?;
         Ok((reopen, (self.path(), &self.options).into_pyobject(py)?))
     }
@@ -304,7 +402,11 @@ impl Store {
         match self.handle.reader(py) {
             Ok(reader) => {
                 let bounds = reader.physical_bounds();
-                format!("<mqstore.Store \"{path}\" mode=\"r\", log {}..{}>", bounds.start, bounds.end)
+                let mode = self.mode();
+                format!(
+                    "<mqstore.Store \"{path}\" mode=\"{mode}\", log {}..{}>",
+                    bounds.start, bounds.end
+                )
             }
             Err(_) => format!("<mqstore.Store \"{path}\" closed>"),
         }
@@ -322,4 +424,8 @@ impl Store {
         ];
         html_table(py, &rows)
     }
+}
+
+fn now_ms() -> i64 {
+    RealEnv::new().now_ms()
 }

@@ -1,5 +1,7 @@
 //! Times: ms since 1970 here, timezone-aware `datetime` there.
 
+use std::time::{Duration, Instant};
+
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -112,6 +114,31 @@ pub(super) fn to_ms(time: &Bound<'_, PyAny>, round: Round) -> PyResult<i64> {
     let ms = seconds * 1000 + i64::from(since.get_microseconds() / 1000);
     let between = since.get_microseconds() % 1000 != 0;
     Ok(ms + i64::from(between && matches!(round, Round::Up)))
+}
+
+/// When a time that may be waited is up: seconds or a `timedelta`, `None` for ever.
+///
+/// # Errors
+/// `ValueError` for a negative time, `TypeError` for anything else.
+pub(super) fn to_deadline(timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Instant>> {
+    let Some(timeout) = timeout else { return Ok(None) };
+    let seconds: f64 = match timeout.cast::<PyDelta>() {
+        Ok(delta) => delta.call_method0("total_seconds")?.extract()?,
+        Err(_) => timeout.extract().map_err(|_| {
+            PyTypeError::new_err(format!(
+                "expected seconds, a timedelta or None as timeout, got {}",
+                timeout.get_type()
+            ))
+        })?,
+    };
+    if seconds.is_nan() || seconds < 0.0 {
+        return Err(PyValueError::new_err(format!(
+            "timeout is {timeout}: expected 0 or more seconds"
+        )));
+    }
+    // What no clock can count to is for ever.
+    let wait = Duration::try_from_secs_f64(seconds).ok();
+    Ok(wait.and_then(|wait| Instant::now().checked_add(wait)))
 }
 
 fn epoch(py: Python<'_>) -> PyResult<&Bound<'_, PyDateTime>> {

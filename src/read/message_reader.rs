@@ -379,7 +379,10 @@ fn exists(env: &dyn Env, dir: &Path, name: &str) -> Result<bool> {
 }
 
 /// Whether `path` is a directory with a `commitlog` directory in it; otherwise the error says what it is.
-fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
+///
+/// # Errors
+/// [`Error::NotAStore`].
+pub(crate) fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
     let not_a_store = |found: String| {
         Err(Error::NotAStore {
             path: path.to_owned(),

@@ -9,6 +9,7 @@ mod scan;
 
 pub use crate::log::StoredMessage;
 pub use get_message::{GetMessageStatus, GetRequest, GetResult, TagFilter};
+pub(crate) use message_reader::expect_store;
 pub use message_reader::{MessageReader, Position, Side};
 pub use query::{QueryRequest, QueryResult};
 pub use resolve::KeyHit;

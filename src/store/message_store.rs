@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::config::StoreConfig;
+use crate::config::{Geometry, StoreConfig};
 use crate::engine::Dispatcher;
 use crate::error::{Error, Result};
 use crate::format::{
     BatchUnit, Checkpoint, DelayLevels, EncodedMessage, IndexGeometry, Message, MessageId, ProducerBatch, stored_properties,
 };
 use crate::log::{Appended, CommitLog, ConsumeQueueStore, IndexService, record_geometry, save_checkpoint};
-use crate::read::MessageReader;
+use crate::read::{MessageReader, expect_store};
 use crate::storage::{Access, Env, Lock, Step};
 use crate::store::draft;
 use crate::watermark::{Wait, Watermark};
@@ -84,6 +84,7 @@ impl MessageStore {
         // What no option and no file tells is as in a broker's store where the segments are a broker's.
         match config.mapped_file_size_commit_log {
             Some(BROKER_SEGMENT) => config.fill_broker_geometry(),
+            _ if config.geometry == Geometry::Broker => config.fill_broker_geometry(),
             _ => config.fill_new_geometry(),
         }
         record_geometry(env.as_ref(), path, &config)?;
@@ -421,16 +422,10 @@ fn make_directories(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<bool> 
     };
     let is_store = found.iter().any(|entry| entry.name == "commitlog");
     match mode {
-        OpenMode::New if !found.is_empty() => {
-            return Err(Error::Invalid {
-                what: format!(
-                    "{}: mode \"x\" makes a new store, and the directory is not empty",
-                    path.display()
-                ),
-            });
-        }
-        OpenMode::Existing if !is_store => return Ok(false), // the reader says what is there instead
-        OpenMode::Append if !is_store && !found.is_empty() => return Ok(false),
+        OpenMode::New if !found.is_empty() => return Err(Error::Exists { path: path.to_owned() }),
+        // Before the lock: its file would stop a broker if this were one of a store's own directories.
+        OpenMode::Existing => expect_store(env, path)?,
+        OpenMode::Append if !found.is_empty() => expect_store(env, path)?,
         _ => {}
     }
     for dir in ["commitlog", "consumequeue", "index", "config"] {

@@ -1,0 +1,100 @@
+//! `open`: the mode and the options of a store.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::handle::{Handle, Mode};
+use super::store::Store;
+use crate::config::{Geometry, StoreConfig};
+use crate::error::Error;
+
+/// Open the message store in the directory `path`.
+///
+/// `mode` is "r" to read: no file is changed and no lock is taken, so a running broker may own the store, and what is read is the
+/// store as it was when it was opened. The others write, one process at a time and no broker beside it: "r+" goes on with a store
+/// that must exist, "a" makes it if it does not, "x" makes it and wants a missing or empty directory.
+///
+/// Options are RocketMQ's by name. Sizes, by default as the files say: `mapped_file_size_commit_log`, `mapped_file_size_consume_queue`
+/// (bytes), `max_hash_slot_num`, `max_index_num`; a new store has segments of 64 MiB and an index file of 125,000 slots and 500,000
+/// items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with `geometry="broker"`. Writing: `max_message_size` (4,194,304 bytes
+/// of body), `flush_interval_commit_log` (500 ms), `index_tags` (False: whether tags are indexed, as 5.4 does). Reading:
+/// `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
+/// `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
+/// `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes). Both: `check_crc_on_recover` (True),
+/// `message_delay_level` ("1s 5s 10s ..."), and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of killing
+/// the process.
+///
+/// Raises `NotAStoreError` (a `FileNotFoundError`) if the directory holds no store, `StoreExistsError` (a `FileExistsError`) if it holds
+/// anything and the mode is "x", `CorruptError` if its files cannot belong together, `ValueError` for a mode or value that cannot be,
+/// `TypeError` for an unknown option, `StoreIOError` (an `OSError`); and where the mode writes, `LockedError` (a `BlockingIOError`) while
+/// another writer has the store, and `UncleanStoreError` if the last one did not close it.
+#[pyfunction]
+#[pyo3(signature = (path, mode="r", **options))]
+pub(super) fn open(py: Python<'_>, path: PathBuf, mode: &str, options: Option<Bound<'_, PyDict>>) -> PyResult<Store> {
+    let mode = Mode::parse(mode)?;
+    let options = options.unwrap_or_else(|| PyDict::new(py));
+    let mut config = StoreConfig::default();
+    for (name, value) in &options {
+        set_option(&mut config, name.extract()?, &value)?;
+    }
+    // Absolute, because a reader that is pickled or reopened may find itself in another working directory.
+    let path = std::path::absolute(&path).map_err(|error| Error::io("find", path, error))?;
+    let handle = py.detach(|| Handle::open(path, config, mode))?;
+    Ok(Store::new(handle, options))
+}
+
+/// A store from its path and options: what pickle calls.
+#[pyfunction(name = "_reopen")]
+pub(super) fn reopen(py: Python<'_>, path: PathBuf, options: Bound<'_, PyDict>) -> PyResult<Store> {
+    open(py, path, "r", Some(options))
+}
+
+fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    let set = match name {
+        "mapped_file_size_commit_log" => assign(&mut config.mapped_file_size_commit_log, value),
+        "mapped_file_size_consume_queue" => assign(&mut config.mapped_file_size_consume_queue, value),
+        "max_hash_slot_num" => assign(&mut config.max_hash_slot_num, value),
+        "max_index_num" => assign(&mut config.max_index_num, value),
+        "access_message_in_memory_max_ratio" => assign(&mut config.access_message_in_memory_max_ratio, value),
+        "max_transfer_bytes_on_message_in_memory" => assign(&mut config.max_transfer_bytes_on_message_in_memory, value),
+        "max_transfer_count_on_message_in_memory" => assign(&mut config.max_transfer_count_on_message_in_memory, value),
+        "max_transfer_bytes_on_message_in_disk" => assign(&mut config.max_transfer_bytes_on_message_in_disk, value),
+        "max_transfer_count_on_message_in_disk" => assign(&mut config.max_transfer_count_on_message_in_disk, value),
+        "max_filter_message_size" => assign(&mut config.max_filter_message_size, value),
+        "check_crc_on_recover" => assign(&mut config.check_crc_on_recover, value),
+        "message_delay_level" => assign(&mut config.message_delay_level, value),
+        "max_message_size" => assign(&mut config.max_message_size, value),
+        "flush_interval_commit_log" => assign(&mut config.flush_interval_commit_log, value),
+        "index_tags" => assign(&mut config.index_tags, value),
+        "sigbus_guard" => assign(&mut config.sigbus_guard, value),
+        "geometry" => geometry(value).map(|geometry| config.geometry = geometry),
+        _ => {
+            return Err(PyTypeError::new_err(format!(
+                "open() has no option {name:?}: help(mqstore.open) lists them"
+            )));
+        }
+    };
+    set.map_err(|error| {
+        let text = format!("option {name}: {}", error.value(value.py()));
+        PyErr::from_type(error.get_type(value.py()), (text,))
+    })
+}
+
+fn assign<'py, T>(field: &mut T, value: &Bound<'py, PyAny>) -> PyResult<()>
+where
+    T: for<'a> FromPyObject<'a, 'py>,
+{
+    *field = value.extract().map_err(Into::into)?;
+    Ok(())
+}
+
+fn geometry(value: &Bound<'_, PyAny>) -> PyResult<Geometry> {
+    match value.extract::<Option<&str>>()? {
+        None => Ok(Geometry::Small),
+        Some("broker") => Ok(Geometry::Broker),
+        Some(other) => Err(PyValueError::new_err(format!("{other:?}: expected \"broker\" or None"))),
+    }
+}

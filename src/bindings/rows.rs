@@ -1,0 +1,186 @@
+//! Messages as Python gives them: the arguments of `append`, the rows of `append_batch`.
+
+use std::borrow::Cow;
+
+use pyo3::Borrowed;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyMapping, PyString, PyTuple};
+
+use super::message::Message;
+use super::property_list::{PropertyList, illegal};
+use crate::error::Result;
+use crate::format::{self, Host, property};
+
+/// What every property of a message can be given by.
+#[derive(Default)]
+pub(super) struct PropertyArguments<'a, 'py> {
+    pub(super) tags: Option<&'a str>,
+    /// A str, or an iterable of them.
+    pub(super) keys: Option<&'a Bound<'py, PyAny>>,
+    /// A mapping of str to str.
+    pub(super) properties: Option<&'a Bound<'py, PyAny>>,
+    /// 0 for none.
+    pub(super) delay_level: i32,
+}
+
+impl PropertyArguments<'_, '_> {
+    /// # Errors
+    /// `IllegalMessageError`, `TypeError`.
+    pub(super) fn encode(&self) -> PyResult<Vec<u8>> {
+        let mut list = PropertyList::default();
+        if let Some(properties) = self.properties {
+            for pair in properties.cast::<PyMapping>()?.items()? {
+                let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
+                list.put(text(&name, "the name of a property")?, text(&value, "a property")?);
+            }
+        }
+        if let Some(tags) = self.tags {
+            list.put(property::TAGS, tags);
+        }
+        if let Some(keys) = self.keys {
+            list.put_keys(&texts(keys)?)?;
+        }
+        if self.delay_level < 0 {
+            return Err(illegal(format!(
+                "delay_level is {}: give a level from 1, or 0 for none",
+                self.delay_level
+            ))
+            .into());
+        }
+        if self.delay_level > 0 {
+            list.put(property::DELAY, self.delay_level.to_string());
+        }
+        Ok(list.encode()?)
+    }
+}
+
+/// The body. Only bytes stay where they are: other buffers may change while they are read, and a record whose checksum does not
+/// match its body would end the log there.
+///
+/// # Errors
+/// `TypeError` if it is no buffer of bytes.
+pub(super) fn body<'a>(value: Borrowed<'a, '_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
+    if let Ok(bytes) = value.extract::<&'a [u8]>() {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let wrong = |why: String| PyTypeError::new_err(format!("a body is bytes or a buffer of bytes, not {why}"));
+    match PyBuffer::<u8>::get(&value) {
+        Ok(buffer) => Ok(Cow::Owned(buffer.to_vec(value.py())?)),
+        Err(_) if value.is_instance_of::<PyString>() => Err(wrong("str: encode it".to_owned())),
+        Err(_) => Err(wrong(value.get_type().fully_qualified_name()?.to_string())),
+    }
+}
+
+/// "ip:port".
+///
+/// # Errors
+/// [`Error::IllegalMessage`](crate::error::Error::IllegalMessage).
+pub(super) fn host(text: Option<&str>) -> Result<Host> {
+    let Some(text) = text else { return Ok(Host::LOCAL) };
+    text.parse()
+        .map_err(|malformed: format::Malformed| illegal(malformed.reason.into_owned()))
+}
+
+/// What a row of `append_batch` does not say.
+pub(super) struct Defaults<'a> {
+    pub(super) topic: Option<&'a str>,
+    pub(super) queue_id: i32,
+    pub(super) born_time: i64,
+}
+
+impl Defaults<'_> {
+    /// # Errors
+    /// [`Error::IllegalMessage`](crate::error::Error::IllegalMessage) where nothing names a topic.
+    pub(super) fn topic(&self, stated: Option<&str>) -> Result<String> {
+        let topic = stated
+            .or(self.topic)
+            .ok_or_else(|| illegal("it has no topic: give `topic`".to_owned()))?;
+        Ok(topic.to_owned())
+    }
+}
+
+/// The messages of rows; their bodies stay in the rows.
+///
+/// # Errors
+/// `IllegalMessageError` and `TypeError`, naming the row.
+pub(super) fn messages<'a>(rows: &'a [Bound<'_, PyAny>], defaults: &Defaults<'_>) -> PyResult<Vec<format::Message<'a>>> {
+    let messages = rows.iter().enumerate().map(|(at, row)| {
+        message(row, defaults).map_err(|error| {
+            let value = error.value(row.py());
+            // In place, so that the exception keeps its type and its status.
+            match value.setattr("args", (format!("message {at}: {value}"),)) {
+                Ok(()) => error,
+                Err(other) => other,
+            }
+        })
+    });
+    messages.collect()
+}
+
+fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<format::Message<'a>> {
+    if let Ok(bytes) = row.cast::<PyBytes>() {
+        return Ok(format::Message {
+            topic: defaults.topic(None)?,
+            queue_id: defaults.queue_id,
+            born_time: defaults.born_time,
+            body: bytes.as_bytes().into(),
+            ..format::Message::default()
+        });
+    }
+    if let Ok(message) = row.cast::<Message>() {
+        return Ok(message.get().to_stored()?);
+    }
+    let Ok(row) = row.cast::<PyTuple>() else {
+        return Err(PyTypeError::new_err(format!(
+            "a row is bytes, a tuple (topic, body, tags, keys, properties, queue) or a Message, not {}",
+            row.get_type().fully_qualified_name()?
+        )));
+    };
+    from_tuple(row, defaults)
+}
+
+fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'_>) -> PyResult<format::Message<'a>> {
+    if !(2..=6).contains(&row.len()) {
+        return Err(PyTypeError::new_err(format!(
+            "a row is (topic, body, tags, keys, properties, queue), the last four optional, not {} values",
+            row.len()
+        )));
+    }
+    let given = |at: usize| row.get_item(at).ok().filter(|value| !value.is_none());
+    let (topic, tags, keys, properties, queue) = (given(0), given(2), given(3), given(4), given(5));
+    let tags = tags.map(|tags| text(&tags, "tags")).transpose()?;
+    let topic = topic.map(|topic| text(&topic, "a topic")).transpose()?;
+    let properties = PropertyArguments {
+        tags: tags.as_deref(),
+        keys: keys.as_ref(),
+        properties: properties.as_ref(),
+        delay_level: 0,
+    };
+    Ok(format::Message {
+        topic: defaults.topic(topic.as_deref())?,
+        queue_id: queue.map_or(Ok(defaults.queue_id), |queue| queue.extract())?,
+        born_time: defaults.born_time,
+        body: body(row.get_borrowed_item(1)?)?,
+        properties: properties.encode()?,
+        ..format::Message::default()
+    })
+}
+
+fn text(value: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
+    match value.cast::<PyString>() {
+        Ok(text) => Ok(text.to_str()?.to_owned()),
+        Err(_) => Err(PyTypeError::new_err(format!(
+            "{what} is a str, not {}",
+            value.get_type().fully_qualified_name()?
+        ))),
+    }
+}
+
+fn texts(keys: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    if keys.is_instance_of::<PyString>() {
+        return Ok(vec![text(keys, "a key")?]);
+    }
+    keys.try_iter()?.map(|key| text(&key?, "a key")).collect()
+}
