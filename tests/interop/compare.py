@@ -11,9 +11,10 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-import mqstore
 from generator import BLANK, TAGS, Geometry, Record, Step, asked, index_hash, index_keys, is_visible, tags_code
 from rocketmq import Dump, RocketMQ
+
+import mqstore
 
 Question = dict[str, Any]
 
@@ -106,7 +107,7 @@ def queues(dump: Dump) -> Iterator[str]:
 
 
 def rolls(path: Path, geometry: Geometry, dump: Dump, puts: list[list[int]]) -> Iterator[str]:
-    """Each put lies behind the one before, or in the next segment when it did not fit; only then a segment ends, and as it must."""
+    """Each put lies behind the one before, or in the next segment if it does not fit; only then a segment ends, as it must."""
     end = 0
     for offsets in sorted(puts):
         room = geometry.segment - end % geometry.segment
@@ -133,8 +134,9 @@ class Asker:
         self.by_hash: dict[tuple[str, int], list[int]] = defaultdict(list)
         for offset, record in sorted(dump.records.items()):
             for key in index_keys(record, tags=rocketmq.index_tags):
-                self.exact[record["topic"], key].append(offset)
                 self.by_hash[record["topic"], index_hash(record["topic"], key)].append(offset)
+            for key in set(index_keys(record, tags=rocketmq.index_tags)):
+                self.exact[record["topic"], key].append(offset)
         self.keys = list(self.exact)
         self.times = {
             key: [dump.records[entry[0]]["store_time"] for entry in entries] for key, (_, _, entries) in dump.queues.items()

@@ -3,16 +3,52 @@
 from __future__ import annotations
 
 import base64
+import time
 import zlib
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import mqstore
+import pyarrow as pa
 from generator import DELAY_LEVELS, Geometry, Record, Step, decode_units
 from rocketmq import Dump
 
+import mqstore
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Of so many puts behind each other the last third goes into one batch.
+STRETCH = 150
+#: What a step and `append` call by one name.
+OWN_FIELDS = [
+    "queue",
+    "flag",
+    "sys_flag",
+    "born_time",
+    "born_host",
+    "store_host",
+    "reconsume_times",
+    "prepared_transaction_offset",
+]
+#: The columns of a batch.
+ROW = pa.schema(
+    {
+        "topic": pa.utf8(),
+        "queue_id": pa.int32(),
+        "tags": pa.utf8(),
+        "keys": pa.list_(pa.utf8()),
+        "body": pa.binary(),
+        "properties": pa.map_(pa.utf8(), pa.utf8()),
+        "sys_flag": pa.int32(),
+        "flag": pa.int32(),
+        "born_time": pa.timestamp("us", "UTC"),
+        "born_host": pa.utf8(),
+        "store_host": pa.utf8(),
+        "reconsume_times": pa.int32(),
+        "prepared_transaction_offset": pa.int64(),
+    }
+)
 
 
 def options(geometry: Geometry) -> dict[str, Any]:
@@ -26,10 +62,65 @@ def options(geometry: Geometry) -> dict[str, Any]:
     }
 
 
-def write(path: Path, mode: str, geometry: Geometry, plan: list[Step], *, index_tags: bool) -> list[Record]:
-    """Carries out a plan; gives where each message was stored."""
+def write(
+    path: Path, mode: Any, geometry: Geometry, plan: list[Step], *, index_tags: bool
+) -> tuple[list[Record], list[list[int]]]:
+    """Carries out a plan; gives where each message was stored, and where those of each put are."""
+    stored: list[Record] = []
     with mqstore.open(path, mode=mode, index_tags=index_tags, **options(geometry)) as store:
-        return [stored for step in plan for stored in carry_out(store, step)]
+        for (op, together), group in groupby(enumerate(plan), way_in):
+            steps = [step for _, step in group]
+            if op == "sleep":
+                time.sleep(sum(step["ms"] for step in steps) / 1000)
+            elif op == "batch" or together:
+                stored += append_together(store, steps)
+            else:
+                stored += [append(store, step) for step in steps]
+    return stored, [[place["physical_offset"]] for place in stored]
+
+
+def way_in(numbered: tuple[int, Step]) -> tuple[str, bool]:
+    """What is done together with a step: nothing with a pause or a producer batch, much with some puts."""
+    number, step = numbered
+    return step["op"], step["op"] == "put" and number % STRETCH >= STRETCH * 2 // 3
+
+
+def append(store: mqstore.Store, step: Step) -> Record:
+    """Appends one message, every other one with what has an argument of its own in that argument."""
+    properties = dict(step["properties"])
+    named: dict[str, Any] = {}
+    if len(step["body"]) % 8 == 0:
+        named["tags"] = properties.pop("TAGS", None)
+        named["delay_level"] = int(properties.pop("DELAY", 0))
+        if "  " not in properties.get("KEYS", ""):
+            named["keys"] = properties.pop("KEYS", "").split()
+    named |= {name: step[name] for name in OWN_FIELDS}
+    result = store.append(step["topic"], base64.b64decode(step["body"]), properties=properties, **named)
+    return {
+        "physical_offset": result.physical_offset,
+        "queue_offset": result.queue_offset,
+        "store_size": result.wrote_bytes,
+        "store_time": milliseconds(result.store_time),
+        "message_id": result.message_id,
+    }
+
+
+def append_together(store: mqstore.Store, steps: list[Step]) -> list[Record]:
+    """Appends puts, or the messages of producer batches, in one call."""
+    rows = [row for step in steps for row in batch_rows(step)]
+    offsets = store.append_batch(pa.RecordBatch.from_pylist(rows, schema=ROW))
+    return [{"physical_offset": offset} for offset in offsets]
+
+
+def batch_rows(step: Step) -> Iterator[dict[str, Any]]:
+    """The rows of a put or of a producer batch, whose own properties are its sender's business."""
+    common = {name: step[name] for name in ROW.names if name in step}
+    common |= {"queue_id": step["queue"], "born_time": EPOCH + timedelta(milliseconds=step["born_time"])}
+    body = base64.b64decode(step["body"])
+    units = [(step["flag"], body, step["properties"])] if step["op"] == "put" else decode_units(body)
+    for flag, body_of_one, properties in units:
+        others = dict(properties)
+        yield common | {"flag": flag, "body": body_of_one, "tags": others.pop("TAGS", None), "properties": list(others.items())}
 
 
 def dump(store: mqstore.Store, segment: int) -> Dump:
@@ -77,6 +168,6 @@ def fields(message: mqstore.Message) -> Record:
     }
 
 
-def milliseconds(time: datetime) -> int:
+def milliseconds(at: datetime) -> int:
     """Since 1970."""
-    return (time - EPOCH) // timedelta(milliseconds=1)
+    return (at - EPOCH) // timedelta(milliseconds=1)

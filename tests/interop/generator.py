@@ -1,6 +1,6 @@
 """Plans of random messages with every kind of record among them; the same seed gives the same plan.
 
-A plan is a list of steps, each a dictionary that the harness (src/) and `embedded.py` understand: a put, a producer batch or a pause.
+A plan is a list of steps, each a dictionary that the harness (src/) and `embedded.py` carry out: put, producer batch or pause.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def encode_properties(properties: dict[str, str], *, separator_at_end: bool = Tr
 
 def decode_properties(encoded: bytes) -> dict[str, str]:
     """What was encoded."""
-    pairs = (pair.split("\x01", 1) for pair in encoded.decode().split("\x02") if pair)
-    return {name: value for name, value in pairs}
+    pairs = (pair.partition("\x01") for pair in encoded.decode().split("\x02") if pair)
+    return {name: value for name, _, value in pairs}
 
 
 def encode_unit(flag: int, body: bytes, properties: dict[str, str]) -> bytes:

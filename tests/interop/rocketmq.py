@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from ipaddress import ip_address
@@ -18,6 +20,8 @@ HERE = Path(__file__).resolve().parent
 VERSIONS = ["4.9.1", "4.9.8", "5.3.3", "5.5.1"]
 #: Nothing here takes longer than some seconds.
 TIMEOUT_S = 180
+#: What the harness prints when it begins to hold a store open.
+HELD = '{"command":"hold"}\n'
 
 
 @dataclass
@@ -50,7 +54,7 @@ def as_number(version: str) -> tuple[int, ...]:
 class RocketMQ:
     """One version."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, *, compiled_in_full: bool = False) -> None:
         self.version = version
         self.number = as_number(version)
         #: The generation of its classes.
@@ -63,33 +67,33 @@ class RocketMQ:
         self.index_tags = self.number >= (5, 4)
         #: Records of the second form, for topics over 127 bytes.
         self.longest_topic = self.number >= (5, 1)
-        self.command = java_command(version)
+        self.command = java_command(version, compiled_in_full=compiled_in_full)
 
-    def run(
-        self, store: Path, geometry: Geometry, *commands: str, stdin: int | None = subprocess.DEVNULL
-    ) -> dict[str, list[Any]]:
+    def run(self, store: Path, geometry: Geometry | None, *commands: str) -> dict[str, list[Any]]:
         """Opens a store, carries out commands and closes it; gives the lines that each command printed."""
-        done = subprocess.run(
-            self.arguments(store, geometry, *commands),
-            stdin=stdin,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        arguments = self.arguments(store, geometry, *commands)
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"RocketMQ {self.version} failed on {store}: {' '.join(commands)}\n{done.stderr[-8000:]}")
-        answers: dict[str, list[Any]] = {}
-        for line in map(json.loads, done.stdout.splitlines()):
-            if isinstance(line, dict) and "command" in line:
-                lines = answers[line["command"]] = []
-            else:
-                lines.append(line)
-        return answers
+        return by_command(done.stdout.splitlines())
 
-    def arguments(self, store: Path, geometry: Geometry, *commands: str) -> list[str]:
-        """The command line of the harness."""
-        sizes = (f"{name}={value}" for name, value in vars(geometry).items())
+    @contextmanager
+    def held(self, store: Path, geometry: Geometry, plan: list[Step]) -> Iterator[list[Record]]:
+        """Carries out a plan and keeps the store open meanwhile; gives what the store said of each put."""
+        file = save_lines(store.with_name(f"{store.name}.plan"), plan)
+        arguments = self.arguments(store, geometry, f"write={file}", "hold")
+        with subprocess.Popen(
+            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as java:
+            assert java.stdin is not None
+            assert java.stdout is not None
+            yield by_command(list(iter(java.stdout.readline, HELD)))["write"]
+            java.stdin.close()
+        assert java.returncode == 0, f"RocketMQ {self.version} failed on {store}"
+
+    def arguments(self, store: Path, geometry: Geometry | None, *commands: str) -> list[str]:
+        """The command line of the harness. Without a geometry sizes are RocketMQ's defaults."""
+        sizes = [f"{name}={value}" for name, value in vars(geometry).items()] if geometry else []
         return [*self.command, str(store), *sizes, f"levels={DELAY_LEVELS}", *commands]
 
     def write(self, store: Path, geometry: Geometry, plan: list[Step]) -> list[Record]:
@@ -105,8 +109,11 @@ class RocketMQ:
 
 
 @cache
-def java_command(version: str) -> list[str]:
-    """Compiles the harness against a version, unless that was done, and gives the command that starts it."""
+def java_command(version: str, *, compiled_in_full: bool) -> list[str]:
+    """Compiles the harness against a version, unless that was done, and gives the command that starts it.
+
+    Compiling Java's byte code in full takes longer than a test runs.
+    """
     java, _ = need("java", "openjdk-17-jdk-headless"), need("javac", "openjdk-17-jdk-headless")
     target = HERE / "target" / version
     classpath = target / "classpath"
@@ -114,7 +121,7 @@ def java_command(version: str) -> list[str]:
     if not classpath.exists() or classpath.stat().st_mtime < max(path.stat().st_mtime for path in sources):
         maven(version)
         classpath.touch()
-    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Xshare:auto", f"-Duser.home={target}"]
+    options = ["-Xmx512m", f"-Duser.home={target}", *([] if compiled_in_full else ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])]
     # 4.9 unmaps files by reflection.
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")]
     return [java, *options, *opened, "-cp", f"{target / 'classes'}{os.pathsep}{classpath.read_text().strip()}", "interop.Harness"]
@@ -129,6 +136,17 @@ def maven(version: str) -> None:
         raise RuntimeError(
             f"Maven could not build the harness for RocketMQ {version}:\n{done.stdout[-8000:]}{done.stderr[-2000:]}"
         )
+
+
+def by_command(lines: list[str]) -> dict[str, list[Any]]:
+    """The harness's lines, by the command that printed them."""
+    answers: dict[str, list[Any]] = {}
+    for line in map(json.loads, lines):
+        if isinstance(line, dict) and "command" in line:
+            current = answers[line["command"]] = []
+        else:
+            current.append(line)
+    return answers
 
 
 def save_lines(path: Path, lines: list[Any]) -> Path:

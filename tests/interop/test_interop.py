@@ -12,11 +12,12 @@ from pathlib import Path
 
 import compare
 import embedded
-import mqstore
 import pytest
-from conftest import Proof
 from generator import Generator, Geometry, Record, Step, count_kinds
+from proof import PROOFS, Proof
 from rocketmq import VERSIONS, Dump, RocketMQ
+
+import mqstore
 
 #: Of each plan, and so of each way.
 MESSAGES = 10_000
@@ -46,6 +47,14 @@ def _far_from_utc() -> Iterator[None]:
 def rocketmq(request: pytest.FixtureRequest) -> RocketMQ:
     """Each published version."""
     return RocketMQ(request.param)
+
+
+@pytest.fixture
+def proof(rocketmq: RocketMQ) -> Proof:
+    """Where a test writes down what it compared."""
+    made = Proof(rocketmq.version)
+    PROOFS.append(made)
+    return made
 
 
 @pytest.fixture
@@ -85,6 +94,7 @@ def opened(path: Path, geometry: Geometry) -> Iterator[tuple[mqstore.Store, mqst
 class Written:
     """What one side was asked to write, and what it says that it did."""
 
+    writer: str
     plan: list[Step]
     #: Of each message.
     stored: list[Record]
@@ -126,14 +136,16 @@ def compare_all(rocketmq: RocketMQ, geometry: Geometry, path: Path, proof: Proof
     proof.differences += compare.rolls(path, geometry, theirs, [put for part in written for put in part.puts])
     for part in written:
         proof.differences += compare.plans(part.plan, part.stored, theirs, batch_properties=part.batch_properties)
-    proof.compared["messages"] += len(theirs.records)
+    proof.compared["records"] += len(theirs.records)
     proof.compared["key queries"] += KEY_QUESTIONS
     proof.compared["time lookups"] += TIME_QUESTIONS
     proof.compared["gets"] += GETS
 
 
-def settle(proof: Proof) -> None:
-    """Fails on any difference, and shows the first ones."""
+def settle(proof: Proof, written: list[Written]) -> None:
+    """Counts the messages, and fails on any difference."""
+    for part in written:
+        proof.messages[part.writer] += len(part.stored)
     assert not proof.differences, "\n".join([f"{len(proof.differences)} differences, the first are", *proof.differences[:10]])
 
 
@@ -141,20 +153,20 @@ def test_what_rocketmq_writes_we_read(rocketmq: RocketMQ, geometry: Geometry, pr
     proof.way = "a: RocketMQ writes, mqstore reads"
     store = tmp_path / "store"
     plan = make_plan(rocketmq, geometry, "a", proof, MESSAGES, separator_at_end=rocketmq.separator_at_end)
-    written = Written(plan, *compare.places(rocketmq.write(store, geometry, plan)), rocketmq.batch_properties)
+    written = Written("RocketMQ", plan, *compare.places(rocketmq.write(store, geometry, plan)), rocketmq.batch_properties)
     check_closed(store)
     compare_all(rocketmq, geometry, store, proof, "a", [written])
-    settle(proof)
+    settle(proof, [written])
 
 
 def test_what_we_write_rocketmq_reads(rocketmq: RocketMQ, geometry: Geometry, proof: Proof, tmp_path: Path) -> None:
     proof.way = "b: mqstore writes, RocketMQ reads"
     store = tmp_path / "store"
     plan = make_plan(rocketmq, geometry, "b", proof, MESSAGES, separator_at_end=True)
-    written = Written(plan, *embedded.write(store, "x", geometry, plan, index_tags=rocketmq.index_tags))
+    written = Written("mqstore", plan, *embedded.write(store, "x", geometry, plan, index_tags=rocketmq.index_tags))
     check_closed(store)
     compare_all(rocketmq, geometry, store, proof, "b", [written])
-    settle(proof)
+    settle(proof, [written])
 
 
 def test_both_extend_what_the_other_wrote(rocketmq: RocketMQ, geometry: Geometry, proof: Proof, tmp_path: Path) -> None:
@@ -165,13 +177,32 @@ def test_both_extend_what_the_other_wrote(rocketmq: RocketMQ, geometry: Geometry
     log = b""
     for turn in range(TURNS):
         plan = make_plan(rocketmq, geometry, f"c{turn} RocketMQ", proof, size, separator_at_end=rocketmq.separator_at_end)
-        written.append(Written(plan, *compare.places(rocketmq.write(store, geometry, plan)), rocketmq.batch_properties))
+        written.append(
+            Written("RocketMQ", plan, *compare.places(rocketmq.write(store, geometry, plan)), rocketmq.batch_properties)
+        )
         log = grown(store, geometry, log)
         plan = make_plan(rocketmq, geometry, f"c{turn} mqstore", proof, size, separator_at_end=True)
-        written.append(Written(plan, *embedded.write(store, "r+", geometry, plan, index_tags=rocketmq.index_tags)))
+        written.append(Written("mqstore", plan, *embedded.write(store, "r+", geometry, plan, index_tags=rocketmq.index_tags)))
         log = grown(store, geometry, log)
         compare_all(rocketmq, geometry, store, proof, f"c{turn}", written)
-    settle(proof)
+    settle(proof, written)
+
+
+def test_a_store_has_one_writer_and_is_read_beside_it(rocketmq: RocketMQ, geometry: Geometry, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    plan = Generator(rocketmq.version, geometry, longest_topic=False, separator_at_end=rocketmq.separator_at_end, now_ms=0).plan(
+        500
+    )
+    with rocketmq.held(store, geometry, plan) as results:
+        stored, _ = compare.places(results)
+        with pytest.raises(mqstore.LockedError):
+            mqstore.open(store, mode="r+")
+        with mqstore.open(store, **embedded.options(geometry)) as beside:
+            found = embedded.dump(beside, geometry.segment)
+        assert not list(compare.plans(plan, stored, found, batch_properties=rocketmq.batch_properties))
+    assert not list(compare.dumps(found, rocketmq.ask(store, geometry, [])[0]))
+    with mqstore.open(store, mode="r+"), pytest.raises(RuntimeError, match="Lock failed"):
+        rocketmq.ask(store, geometry, [])
 
 
 def grown(path: Path, geometry: Geometry, before: bytes) -> bytes:

@@ -27,7 +27,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  *
  * <p>Arguments: {@code DIR option=value... command[=argument]...}. Options set the size of what is in the store: {@code segment}
  * (bytes of a commit-log file), {@code queue} (bytes of a consume-queue file), {@code slots} and {@code items} (of an index file),
- * {@code levels} (the delay levels). Commands: {@code write=PLAN}, {@code dump}, {@code query=FILE}, {@code bench=SIZE,COUNT} and
+ * {@code levels} (the delay levels). Commands: {@code write=PLAN}, {@code dump}, {@code query=FILE}, {@code bench=BYTES,MESSAGES,ROUNDS} and
  * {@code hold} (keep the store open until the standard input ends).
  */
 public final class Harness {
