@@ -8,10 +8,9 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMapping, PyString, PyTuple};
 
+use super::incoming::{Defaults, PropertyList, illegal};
 use super::message::Message;
-use super::property_list::{PropertyList, illegal};
-use crate::error::Result;
-use crate::format::{self, Host, property};
+use crate::format::{self, property};
 
 /// What every property of a message can be given by.
 #[derive(Default)]
@@ -70,34 +69,6 @@ pub(super) fn body<'a>(value: Borrowed<'a, '_, PyAny>) -> PyResult<Cow<'a, [u8]>
         Ok(buffer) => Ok(Cow::Owned(buffer.to_vec(value.py())?)),
         Err(_) if value.is_instance_of::<PyString>() => Err(wrong("str: encode it".to_owned())),
         Err(_) => Err(wrong(value.get_type().fully_qualified_name()?.to_string())),
-    }
-}
-
-/// "ip:port".
-///
-/// # Errors
-/// [`Error::IllegalMessage`](crate::error::Error::IllegalMessage).
-pub(super) fn host(text: Option<&str>) -> Result<Host> {
-    let Some(text) = text else { return Ok(Host::LOCAL) };
-    text.parse()
-        .map_err(|malformed: format::Malformed| illegal(malformed.reason.into_owned()))
-}
-
-/// What a row of `append_batch` does not say.
-pub(super) struct Defaults<'a> {
-    pub(super) topic: Option<&'a str>,
-    pub(super) queue_id: i32,
-    pub(super) born_time: i64,
-}
-
-impl Defaults<'_> {
-    /// # Errors
-    /// [`Error::IllegalMessage`](crate::error::Error::IllegalMessage) where nothing names a topic.
-    pub(super) fn topic(&self, stated: Option<&str>) -> Result<String> {
-        let topic = stated
-            .or(self.topic)
-            .ok_or_else(|| illegal("it has no topic: give `topic`".to_owned()))?;
-        Ok(topic.to_owned())
     }
 }
 

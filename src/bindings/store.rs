@@ -11,13 +11,14 @@ use pyo3::types::{PyDict, PyTuple};
 use super::append_result::AppendResult;
 use super::batches::{Batches, RecordBatch, Source};
 use super::buffer::Offsets;
-use super::capsule::import_table;
+use super::capsule::{import_table, speaks_arrow};
 use super::handle::{Handle, Mode};
+use super::incoming::{self, Defaults, host};
 use super::message::{Message, html_table};
 use super::recovery::RecoveryReport;
 use super::resolve_batch;
 use super::results::{GetResult, QueryResult};
-use super::rows::{self, Defaults, PropertyArguments};
+use super::rows::{self, PropertyArguments};
 use super::time::{Round, to_deadline, to_ms};
 use super::topic::Topics;
 use crate::error::{Error, Result};
@@ -149,8 +150,8 @@ impl Store {
             properties: properties.encode()?,
             queue_id: queue,
             born_time: born_time.map_or_else(|| Ok(now_ms()), |time| to_ms(time, Round::Down))?,
-            born_host: rows::host(born_host)?,
-            store_host: rows::host(store_host)?,
+            born_host: host(born_host)?,
+            store_host: host(store_host)?,
             flag,
             sys_flag,
             reconsume_times,
@@ -164,11 +165,17 @@ impl Store {
     /// Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`.
     ///
     /// `rows` is an iterable of bytes (bodies, to `topic`), of tuples (topic, body, tags, keys, properties, queue), the last four of
-    /// which may be left out or None, or of Message objects, of which everything is kept but their place and their store time.
-    /// `topic` and `queue` stand where a row says nothing.
+    /// which may be left out or None, or of Message objects, of which everything is kept but their place and their store time. Or it
+    /// is anything that speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas, a queue of a store) with columns
+    /// named as those of a message: `topic` (utf8), `queue_id` (integer), `body` (binary or utf8; the one that must be there), `tags`,
+    /// `unique_key` (utf8), `keys` (list of utf8), `properties` (map of utf8, list of name and value, or struct), `born_time` (timestamp
+    /// with a timezone, or ms), `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_host`,
+    /// `store_host` (utf8). `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` are ignored. `topic` and `queue`
+    /// stand where a row says nothing, and for the rest what `append` takes by default.
     ///
     /// Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its position, and
-    /// nothing was stored. Where it fails midway, `stored` says how many rows were stored.
+    /// nothing was stored; `ValueError` for columns of other names or types. Where it fails midway, `stored` says how many rows were
+    /// stored.
     #[pyo3(signature = (rows, topic=None, queue=0))]
     fn append_batch(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, topic: Option<&str>, queue: i32) -> PyResult<Offsets> {
         let writer = self.handle.writer()?;
@@ -177,10 +184,15 @@ impl Store {
             queue_id: queue,
             born_time: now_ms(),
         };
-        let rows = rows.try_iter()?.collect::<PyResult<Vec<_>>>()?;
-        let messages = rows::messages(&rows, &defaults)?;
         let mut done = Vec::new();
-        let outcome = py.detach(|| writer.append_all(messages, &mut done));
+        let outcome = if speaks_arrow(rows)? {
+            let table = import_table(rows)?;
+            py.detach(|| writer.append_all(incoming::messages(&table, &defaults)?, &mut done))
+        } else {
+            let rows = rows.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+            let messages = rows::messages(&rows, &defaults)?;
+            py.detach(|| writer.append_all(messages, &mut done))
+        };
         match outcome {
             Ok(()) => Ok(Offsets::new(&done)),
             Err(error) => {

@@ -39,6 +39,8 @@ pub(super) fn prepare<'a>(
         )));
     }
     check_numbers(&message)?;
+    // Whoever copies a record brings a checksum of its old place along; a broker that checks it would end the log here.
+    message.crc_property |= Properties::new(&message.properties).get(property::CRC32).is_some();
     if let Some(level) = delay_level(&message, levels) {
         delay(&mut message, level)?;
     }
