@@ -121,7 +121,11 @@ def java_command(version: str, *, compiled_in_full: bool) -> list[str]:
     if not classpath.exists() or classpath.stat().st_mtime < max(path.stat().st_mtime for path in sources):
         maven(version)
         classpath.touch()
-    options = ["-Xmx512m", f"-Duser.home={target}", *([] if compiled_in_full else ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])]
+    options = [
+        "-Xmx512m",
+        f"-Duser.home={target}",
+        *([] if compiled_in_full else ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]),
+    ]
     # 4.9 unmaps files by reflection.
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")]
     return [java, *options, *opened, "-cp", f"{target / 'classes'}{os.pathsep}{classpath.read_text().strip()}", "interop.Harness"]
