@@ -56,13 +56,17 @@ fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
 fn edit_entry(root: &Path, n: i64, change: impl FnOnce(&mut [u8])) {
     let start = n / ENTRIES * QUEUE_FILE as i64;
     let at = (n * 20 - start) as usize;
-    edit(&queue_file(root, "orders", start as u64), |bytes| change(&mut bytes[at..at + 20]));
+    edit(&queue_file(root, "orders", start as u64), |bytes| {
+        change(&mut bytes[at..at + 20])
+    });
 }
 
 /// Changes the log from a physical offset to the end of its segment.
 fn edit_log(root: &Path, offset: i64, change: impl FnOnce(&mut [u8])) {
     let start = offset - offset % SEGMENT;
-    edit(&log_file(root, start), |bytes| change(&mut bytes[(offset - start) as usize..]));
+    edit(&log_file(root, start), |bytes| {
+        change(&mut bytes[(offset - start) as usize..])
+    });
 }
 
 /// A checkpoint that claims everything stored before `time` and more is on disk.

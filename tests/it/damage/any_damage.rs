@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use mqstore::config::StoreConfig;
 use mqstore::error::{Error, Result};
-use mqstore::format::{INDEX_HEADER_SIZE, Record, read_record, segment_name};
 use mqstore::format::{CQ_UNIT_SIZE, Check};
+use mqstore::format::{INDEX_HEADER_SIZE, Record, read_record, segment_name};
 use mqstore::read::{GetRequest, MessageReader, QueryRequest, QueueScan, Side, TagFilter};
 use tempfile::tempdir_in;
 
@@ -80,7 +80,9 @@ fn fields(path: &Path, bytes: &[u8]) -> Vec<(usize, usize)> {
     let path = path.to_string_lossy();
     let every = |start: usize, step: usize, fields: &[(usize, usize)]| {
         let starts = (start..bytes.len()).step_by(step);
-        starts.flat_map(|at| fields.iter().map(move |(field, width)| (at + field, *width))).collect()
+        starts
+            .flat_map(|at| fields.iter().map(move |(field, width)| (at + field, *width)))
+            .collect()
     };
     let mut found: Vec<(usize, usize)> = if path.contains("/commitlog/") {
         record_fields(bytes)
@@ -195,7 +197,11 @@ fn mutate_file(draw: &mut Draw, path: &Path) -> String {
     let file = fs::OpenOptions::new().write(true).open(path).unwrap();
     match draw.below(6) {
         0 | 1 => {
-            let to = if draw.below(2) == 0 { draw.below(length) } else { draw.below(40).min(length) };
+            let to = if draw.below(2) == 0 {
+                draw.below(length)
+            } else {
+                draw.below(40).min(length)
+            };
             file.set_len(to as u64).unwrap();
             format!("cut to {to} bytes")
         }
@@ -205,7 +211,17 @@ fn mutate_file(draw: &mut Draw, path: &Path) -> String {
             format!("extended by {by} bytes")
         }
         3 => {
-            let starts = [0, 20, 1000, 16384, 163_840, 1 << 40, i64::MAX as u64, u64::MAX - 999, draw.next() >> 40];
+            let starts = [
+                0,
+                20,
+                1000,
+                16384,
+                163_840,
+                1 << 40,
+                i64::MAX as u64,
+                u64::MAX - 999,
+                draw.next() >> 40,
+            ];
             let name = segment_name(*draw.one(&starts));
             fs::rename(path, path.with_file_name(&name)).unwrap();
             format!("renamed to {name}")
@@ -237,7 +253,11 @@ fn mutate(draw: &mut Draw, root: &Path) -> Vec<String> {
             continue;
         }
         let path = draw.one(&all).clone();
-        let what = if draw.below(4) == 0 { mutate_file(draw, &path) } else { mutate_bytes(draw, &path) };
+        let what = if draw.below(4) == 0 {
+            mutate_file(draw, &path)
+        } else {
+            mutate_bytes(draw, &path)
+        };
         done.push(format!("{}: {what}", path.strip_prefix(root).unwrap().display()));
     }
     let abort = root.join("abort");
@@ -295,7 +315,9 @@ fn read_all(reader: &Arc<MessageReader>, outcome: &mut Outcome) {
 }
 
 fn read_queue(reader: &Arc<MessageReader>, topic: &str, queue_id: i32, keys: &mut Vec<(String, String)>, outcome: &mut Outcome) {
-    let Some(bounds) = outcome.count(reader.queue_bounds(topic, queue_id)) else { return };
+    let Some(bounds) = outcome.count(reader.queue_bounds(topic, queue_id)) else {
+        return;
+    };
     let Some(scan) = outcome.count(QueueScan::new(reader.clone(), topic.to_owned(), queue_id, bounds.clone())) else {
         return;
     };
@@ -304,14 +326,23 @@ fn read_queue(reader: &Arc<MessageReader>, topic: &str, queue_id: i32, keys: &mu
         count += 1;
         let Some(message) = outcome.count(message) else { continue };
         let view = message.view();
-        assert_eq!(reader.message_at(view.physical_offset()).unwrap().view().bytes(), view.bytes());
+        assert_eq!(
+            reader.message_at(view.physical_offset()).unwrap().view().bytes(),
+            view.bytes()
+        );
         if count % 10 == 0 {
             outcome.count(reader.message(&view.message_id().to_string()));
         }
         keys.extend(view.keys().into_iter().map(|key| (topic.to_owned(), key)));
     }
     assert!(count < ENDLESS, "{topic}/{queue_id} {bounds:?} is iterated without end");
-    for offset in [i64::MIN, bounds.start, bounds.start + (bounds.end - bounds.start) / 2, bounds.end, i64::MAX] {
+    for offset in [
+        i64::MIN,
+        bounds.start,
+        bounds.start + (bounds.end - bounds.start) / 2,
+        bounds.end,
+        i64::MAX,
+    ] {
         for bounded in [true, false] {
             let request = GetRequest {
                 topic: topic.to_owned(),
@@ -350,9 +381,16 @@ fn any_damage_ends_in_data_or_a_typed_error() {
         with_errors += usize::from(outcome.errors > 12);
         with_data += usize::from(outcome.read > 100);
         if ended.is_err() || took > SLOWEST {
-            wrong.push(format!("seed {seed}, {name}, {took:?}, panic {}: {}", ended.is_err(), done.join("; ")));
+            wrong.push(format!(
+                "seed {seed}, {name}, {took:?}, panic {}: {}",
+                ended.is_err(),
+                done.join("; ")
+            ));
         }
     }
     assert!(wrong.is_empty(), "{} rounds\n{}", wrong.len(), wrong.join("\n"));
-    assert!(with_errors > 50 && with_data > 50, "{with_errors} rounds with errors, {with_data} with data");
+    assert!(
+        with_errors > 50 && with_data > 50,
+        "{with_errors} rounds with errors, {with_data} with data"
+    );
 }

@@ -44,7 +44,8 @@ fn an_index_geometry_of_another_file_length_is_refused_by_both_lengths() {
     plain(dir.path(), 300).0.finish(true);
     let right = IndexGeometry { slots: 100, items: 400 }.file_len();
     for (slots, items) in [(100, 401), (101, 400), (5_000_000, 20_000_000), (1, 2)] {
-        let asked = open_with(dir.path(), with_geometry(slots, items)).and_then(|reader| query_all(&reader, "orders", "k7", None));
+        let asked =
+            open_with(dir.path(), with_geometry(slots, items)).and_then(|reader| query_all(&reader, "orders", "k7", None));
         let Err(Error::Invalid { what }) = asked else {
             panic!("{slots} slots and {items} items were accepted: {asked:?}")
         };
@@ -94,7 +95,11 @@ fn an_index_geometry_of_the_right_length_and_another_shape_gives_no_short_answer
         }
     }
     let reader = open_with(dir.path(), with_geometry(100, 400)).unwrap();
-    assert_eq!(resolved(&reader, "ten").unwrap(), tens(&offsets), "the right shape is accepted");
+    assert_eq!(
+        resolved(&reader, "ten").unwrap(),
+        tens(&offsets),
+        "the right shape is accepted"
+    );
 }
 
 #[test]
@@ -133,7 +138,11 @@ fn the_unique_key_of_a_half_message_whose_topic_has_no_queue_is_found() {
         }
         let reader = open(dir.path());
         assert_eq!(reader.topics().unwrap(), ["orders"]);
-        assert_eq!(reader.message("HALF").unwrap().view().physical_offset(), half, "index {index}");
+        assert_eq!(
+            reader.message("HALF").unwrap().view().physical_offset(),
+            half,
+            "index {index}"
+        );
     }
 }
 

@@ -69,7 +69,10 @@ fn a_missing_segment_in_the_middle_is_damage_at_each_of_its_messages() {
     let hole = before(2 * SEGMENT)..before(3 * SEGMENT);
     let reader = open(dir.path());
     assert_hole(&reader, &hole, &dir.path().join("commitlog"));
-    assert!(reader.position("orders", 0, hole.start).unwrap().is_some(), "the entry is whole");
+    assert!(
+        reader.position("orders", 0, hole.start).unwrap().is_some(),
+        "the entry is whole"
+    );
     let result = reader.get::<Error>(&get_request(hole.start, "*"), |_| Ok(true)).unwrap();
     assert_eq!(
         (result.status, result.messages.len()),
@@ -110,7 +113,11 @@ fn zeroed_entries_in_a_clean_queue_are_damage_at_each_of_them() {
         corrupt_place(result.unwrap_err());
     }
     assert!(reader.position("orders", 0, 19).unwrap().is_some());
-    assert_eq!(reader.position("orders", 0, COUNT).unwrap(), None, "behind the queue is no damage");
+    assert_eq!(
+        reader.position("orders", 0, COUNT).unwrap(),
+        None,
+        "behind the queue is no damage"
+    );
 }
 
 #[test]
@@ -202,12 +209,18 @@ fn a_last_queue_file_cut_to_any_length_opens_and_lacks_nothing() {
         plain(dir.path(), count).0.finish(true);
         let path = queue_file(dir.path(), "orders", last);
         let whole = fs::read(&path).unwrap();
-        let lengths = (0..45).chain((45..whole.len()).step_by(17)).chain([whole.len() - 1, whole.len()]);
+        let lengths = (0..45)
+            .chain((45..whole.len()).step_by(17))
+            .chain([whole.len() - 1, whole.len()]);
         for length in lengths {
             fs::write(&path, &whole[..length]).unwrap();
             let reader = open(dir.path());
             let read = whole_queue(&reader, "orders");
-            assert_eq!(read, (0..count).collect::<Vec<_>>(), "{count} messages, cut to {length} bytes");
+            assert_eq!(
+                read,
+                (0..count).collect::<Vec<_>>(),
+                "{count} messages, cut to {length} bytes"
+            );
         }
     }
 }
