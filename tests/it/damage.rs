@@ -57,7 +57,7 @@ fn edit_entry(root: &Path, n: i64, change: impl FnOnce(&mut [u8])) {
     let start = n / ENTRIES * QUEUE_FILE as i64;
     let at = (n * 20 - start) as usize;
     edit(&queue_file(root, "orders", start as u64), |bytes| {
-        change(&mut bytes[at..at + 20])
+        change(&mut bytes[at..at + 20]);
     });
 }
 
@@ -65,7 +65,7 @@ fn edit_entry(root: &Path, n: i64, change: impl FnOnce(&mut [u8])) {
 fn edit_log(root: &Path, offset: i64, change: impl FnOnce(&mut [u8])) {
     let start = offset - offset % SEGMENT;
     edit(&log_file(root, start), |bytes| {
-        change(&mut bytes[(offset - start) as usize..])
+        change(&mut bytes[(offset - start) as usize..]);
     });
 }
 

@@ -29,7 +29,7 @@ const SLOWEST: Duration = Duration::from_secs(2);
 /// More messages than any of the stores holds.
 const ENDLESS: usize = 100_000;
 
-/// SplitMix64: every number follows from the seed.
+/// `SplitMix64`: every number follows from the seed.
 struct Draw(u64);
 
 impl Draw {

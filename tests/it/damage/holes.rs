@@ -162,7 +162,8 @@ fn forty(path: &Path, other: bool, clean: bool) {
 
 #[test]
 fn one_bad_entry_never_shortens_its_queue() {
-    let changes: [(&str, fn(&mut [u8])); 5] = [
+    type Change = (&'static str, fn(&mut [u8]));
+    let changes: [Change; 5] = [
         ("zeroed", |entry| entry.fill(0)),
         ("high bit of the offset", |entry| entry[2] ^= 1),
         ("low bit of the offset", |entry| entry[7] ^= 1),
