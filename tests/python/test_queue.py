@@ -258,3 +258,12 @@ def test_reprs_say_what_it_is_in_one_line(store: mqstore.Store, queue: mqstore.Q
         "<mqstore.Queue orders/1 0..200>",
         "<mqstore.QueueSlice orders/1[3:5]>",
     ]
+
+
+def test_queue_ids_are_those_that_are_there(encoder: Encoder) -> None:
+    for queue in (7, 0, 3):
+        encoder.append("orders", b"x", queue=queue)
+    with mqstore.open(encoder.write()) as store:
+        orders = store.topics["orders"]
+        assert orders.queue_ids == [0, 3, 7]
+        assert len(orders.queues) == 8
