@@ -12,16 +12,30 @@ use crate::format::{
 /// Bytes of the longest topic that a V1 record holds.
 const MAX_V1_TOPIC: usize = 127;
 
+/// A message on its way into the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Draft<'a> {
+    /// As its producer sends it: a delay level in its properties sends it to that level's queue.
+    New(Message<'a>),
+    /// As a record holds it: its properties say what became of it, and it stays where it is. A delivered one still has its level.
+    Copy(Message<'a>),
+}
+
+impl<'a> From<Message<'a>> for Draft<'a> {
+    fn from(message: Message<'a>) -> Self {
+        Self::New(message)
+    }
+}
+
 /// Checks a message against every limit, picks its record form, and sends a delayed one to its level's queue.
 ///
 /// # Errors
 /// [`Error::IllegalMessage`] with `RocketMQ`'s status.
-pub(super) fn prepare<'a>(
-    mut message: Message<'a>,
-    config: &StoreConfig,
-    levels: &DelayLevels,
-    max_record: u64,
-) -> Result<Message<'a>> {
+pub(super) fn prepare<'a>(draft: Draft<'a>, config: &StoreConfig, levels: &DelayLevels, max_record: u64) -> Result<Message<'a>> {
+    let (mut message, is_new) = match draft {
+        Draft::New(message) => (message, true),
+        Draft::Copy(message) => (message, false),
+    };
     message.version = if message.topic.len() > MAX_V1_TOPIC {
         Version::V2
     } else {
@@ -41,7 +55,7 @@ pub(super) fn prepare<'a>(
     check_numbers(&message)?;
     // Whoever copies a record brings a checksum of its old place along; a broker that checks it would end the log here.
     message.crc_property |= Properties::new(&message.properties).get(property::CRC32).is_some();
-    if let Some(level) = delay_level(&message, levels) {
+    if is_new && let Some(level) = delay_level(&message, levels) {
         delay(&mut message, level)?;
     }
     if message.properties.len() > MAX_PROPERTIES_SIZE {

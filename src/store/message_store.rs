@@ -16,7 +16,7 @@ use crate::format::{
 use crate::log::{Appended, CommitLog, ConsumeQueueStore, IndexService, record_geometry, save_checkpoint};
 use crate::read::{MessageReader, expect_store};
 use crate::storage::{Access, Env, Lock, Step};
-use crate::store::draft;
+use crate::store::draft::{self, Draft};
 use crate::watermark::{Wait, Watermark};
 
 /// The segments of a broker that was told nothing else.
@@ -178,8 +178,13 @@ impl MessageStore {
     ///
     /// # Errors
     /// As [`MessageStore::append`]; an illegal message names its position, and then nothing was stored.
-    pub fn append_all(&self, messages: Vec<Message<'_>>, done: &mut Vec<AppendResult>) -> Result<()> {
-        let mut prepared = Vec::with_capacity(messages.len());
+    pub fn append_all<'a, M: Into<Draft<'a>>>(
+        &self,
+        messages: impl IntoIterator<Item = M>,
+        done: &mut Vec<AppendResult>,
+    ) -> Result<()> {
+        let messages = messages.into_iter();
+        let mut prepared = Vec::with_capacity(messages.size_hint().0);
         for (row, message) in messages.into_iter().enumerate() {
             prepared.push(self.prepare(message).map_err(|error| at_row(error, row))?);
         }
@@ -328,8 +333,8 @@ impl MessageStore {
         removed.map_err(|error| Error::io("remove", &abort, error))
     }
 
-    fn prepare<'a>(&self, message: Message<'a>) -> Result<Message<'a>> {
-        draft::prepare(message, &self.config, &self.delay_levels, self.log.max_record_size())
+    fn prepare<'a>(&self, draft: impl Into<Draft<'a>>) -> Result<Message<'a>> {
+        draft::prepare(draft.into(), &self.config, &self.delay_levels, self.log.max_record_size())
     }
 }
 

@@ -5,4 +5,5 @@ mod draft;
 /// A store opened for writing.
 mod message_store;
 
+pub use draft::Draft;
 pub use message_store::{AppendResult, MessageStore, OpenMode};
