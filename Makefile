@@ -16,7 +16,7 @@ PY := $(VENV)/bin/python
 NATIVE := python/mqstore/_native.abi3.so
 # Directories count too: a file added or removed changes them.
 SOURCES := $(shell find src) Cargo.toml Cargo.lock pyproject.toml
-HAVE := $(wildcard python tests/python tests/spark spark_examples benches)
+HAVE := $(wildcard python tests/python tests/spark tests/interop spark_examples benches)
 
 export VIRTUAL_ENV := $(VENV)
 export PATH := $(VENV)/bin:$(PATH)
@@ -26,7 +26,7 @@ export PYSPARK_DRIVER_PYTHON := $(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME SPARK_HOME
 
-.PHONY: help run test check bench fuzz wheel clean
+.PHONY: help run test check interop bench fuzz wheel clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -38,7 +38,7 @@ test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust and the Python tests
 	@echo "== Rust tests"
 	@cargo test
 	@echo "== Python and Spark tests"
-	@$(PY) -m pytest $(filter tests/%,$(HAVE))
+	@$(PY) -m pytest tests/python tests/spark
 
 check: $(VENV)/dev.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clippy, ruff, mypy, pyright, stubtest
 	@echo "== rustfmt";    cargo fmt --check
@@ -49,8 +49,15 @@ check: $(VENV)/dev.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clip
 	@echo "== pyright";    basedpyright
 	@echo "== stubtest";   $(PY) -m mypy.stubtest --mypy-config-file pyproject.toml mqstore
 
-bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading
+interop: java $(VENV)/dev.stamp $(NATIVE) ## hold what we write and read against RocketMQ's own classes; needs Maven
+	@command -v mvn >/dev/null || { echo "Maven is missing: install it (Debian: apt-get install maven)" >&2; exit 1; }
+	@$(PY) -m pytest tests/interop
+
+bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading and appending
+	@echo "== reading"
 	@$(PY) benches/read.py
+	@echo "== appending"
+	@cargo bench --quiet --bench append
 
 fuzz: ## look for one minute for bytes that break the parser; TARGET=record, body or index
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: install it with 'cargo install cargo-fuzz'" >&2; exit 1; }

@@ -117,6 +117,9 @@ impl StoreConfig {
                 });
             }
         }
+        if self.flush_interval_commit_log == 0 {
+            return invalid("flush_interval_commit_log", 0, "1 or more (ms)");
+        }
         if self.access_message_in_memory_max_ratio > 100 {
             return invalid(
                 "access_message_in_memory_max_ratio",
@@ -141,6 +144,13 @@ impl StoreConfig {
         self.mapped_file_size_consume_queue.get_or_insert(6_000_000);
         self.max_hash_slot_num.get_or_insert(5_000_000);
         self.max_index_num.get_or_insert(20_000_000);
+    }
+
+    /// Whether every size is given.
+    pub fn has_geometry(&self) -> bool {
+        self.mapped_file_size_commit_log.is_some()
+            && self.mapped_file_size_consume_queue.is_some()
+            && self.index_geometry().is_some()
     }
 
     /// The geometry of the index files, if it is given.

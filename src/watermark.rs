@@ -55,6 +55,8 @@ impl Watermark {
 
     /// Raises it to `value`, if that is higher, and wakes the threads that waited for no more.
     pub fn advance(&self, value: i64) {
+        // Sequentially consistent, as in `enter`: of two threads that each write one of the two numbers and then read the other,
+        // at least one sees what the other wrote.
         self.value.fetch_max(value, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.wake(value);
@@ -63,9 +65,7 @@ impl Watermark {
 
     /// Nothing rises any more: everybody who waits, now or later, for more than was reached gets `cause`. The first cause stays.
     pub fn poison(&self, cause: Error) {
-        let mut state = self.state();
-        state.poisoned.get_or_insert(cause);
-        drop(state);
+        self.state().poisoned.get_or_insert(cause);
         self.wake(i64::MAX);
     }
 

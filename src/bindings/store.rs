@@ -228,10 +228,10 @@ impl Store {
         Ok(self.handle.writer()?.dispatched_offset())
     }
 
-    /// Wait until the message at this physical offset is appended and durable, syncing it if need be.
+    /// Wait until the message at this physical offset is durable; it is synced at once.
     ///
-    /// `timeout` is in seconds, or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`), `PoisonedError` or `ClosedError` if it can
-    /// no longer come.
+    /// `timeout` is in seconds, or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`), `PoisonedError` or `ClosedError` if that can
+    /// no longer be, `NotFoundError` for an offset at which nothing was appended yet.
     #[pyo3(signature = (offset, timeout=None))]
     fn wait_durable(&self, py: Python<'_>, offset: i64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         self.wait(py, timeout, |store, deadline| store.wait_durable(offset, deadline))

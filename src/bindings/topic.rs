@@ -29,9 +29,9 @@ impl Topics {
     }
 
     fn find(&self, py: Python<'_>, name: &str) -> PyResult<Option<Topic>> {
-        let names = self.names(py)?;
-        let found = names.binary_search_by(|other| other.as_str().cmp(name));
-        Ok(found.ok().map(|_| Topic {
+        let reader = self.handle.reader(py)?;
+        let found = py.detach(|| reader.has_topic(name))?;
+        Ok(found.then(|| Topic {
             handle: self.handle.clone(),
             name: name.to_owned(),
         }))

@@ -1,15 +1,15 @@
 //! Dispatch: for each message that the log gains, its entry in its consume queue and its keys in the index. `RocketMQ` calls it Reput.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::Result;
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, DelayLevels, IndexGeometry, MessageView, Transaction};
-use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles};
+use crate::log::{CommitLog, ConsumeQueue, ConsumeQueueStore, IndexService, LogRecord, LogScan};
 use crate::watermark::{Wait, Watermark};
 
-/// Messages that one step dispatches at most, so that a stop and a write-out are never far away.
+/// Messages that one step dispatches at most, so that a write-out is never far away.
 const STEP_MESSAGES: usize = 4096;
 /// Entries of a queue that wait in memory until they are written out.
 const WRITE_OUT_ENTRIES: usize = 64;
@@ -19,94 +19,82 @@ const WRITE_OUT_AFTER: Duration = Duration::from_millis(10);
 /// Follows the log's end.
 #[derive(Debug)]
 pub struct Dispatcher {
-    log: Arc<LogFiles>,
+    log: Arc<CommitLog>,
     queues: Arc<ConsumeQueueStore>,
     index: Arc<IndexService>,
-    appended: Arc<Watermark>,
     dispatched: Arc<Watermark>,
     delay_levels: DelayLevels,
     geometry: IndexGeometry,
     index_tags: bool,
     indexed_until: i64,
-    /// Queues with entries in memory, and how many; written out together.
-    waiting: HashMap<(String, i32), (Arc<ConsumeQueue>, usize)>,
+    /// Queues with entries in memory; written out together.
+    waiting: Vec<Arc<ConsumeQueue>>,
     waiting_since: Option<Instant>,
+    is_full: bool,
 }
 
 impl Dispatcher {
-    /// Starts at `dispatched`.
-    #[expect(clippy::too_many_arguments, reason = "one each of what it connects")]
+    /// Starts at `dispatched`, and moves it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for delay levels that are none.
     pub fn new(
-        log: Arc<LogFiles>,
+        log: Arc<CommitLog>,
         queues: Arc<ConsumeQueueStore>,
         index: Arc<IndexService>,
-        appended: Arc<Watermark>,
         dispatched: Arc<Watermark>,
-        delay_levels: DelayLevels,
-        geometry: IndexGeometry,
-        index_tags: bool,
-    ) -> Self {
+        config: &StoreConfig,
+    ) -> Result<Self> {
         let indexed_until = index.indexed_until();
-        Self {
+        Ok(Self {
             log,
             queues,
             index,
-            appended,
             dispatched,
-            delay_levels,
-            geometry,
-            index_tags,
+            delay_levels: config.delay_levels()?,
+            geometry: config.index_geometry().unwrap_or(IndexGeometry::ROCKETMQ),
+            index_tags: config.index_tags,
             indexed_until,
-            waiting: HashMap::new(),
+            waiting: Vec::new(),
             waiting_since: None,
-        }
+            is_full: false,
+        })
     }
 
     /// Waits for messages (at most until entries in memory are due) and dispatches what has come. `false` when nothing can come any
-    /// more.
+    /// more and everything is written out.
     ///
     /// # Errors
     /// What reading the log or writing the queues and the index raises; nothing is dispatched behind it.
     pub fn step(&mut self) -> Result<bool> {
         let at = self.dispatched.get();
         let due = self.waiting_since.map(|since| since + WRITE_OUT_AFTER);
-        let open = !matches!(self.appended.wait(at + 1, due), Wait::Poisoned(_));
+        let is_open = !matches!(self.log.appended.wait(at + 1, due), Wait::Poisoned(_));
         self.dispatch(at)?;
         let is_due = self.waiting_since.is_some_and(|since| since.elapsed() >= WRITE_OUT_AFTER);
-        let is_full = self.waiting.values().any(|(_, entries)| *entries >= WRITE_OUT_ENTRIES);
-        if is_due || is_full {
+        if is_due || self.is_full || !is_open {
             self.write_out()?;
         }
-        Ok(open)
+        Ok(is_open)
     }
 
-    /// Writes the entries in memory out to the queue files.
-    ///
-    /// # Errors
-    /// As [`Dispatcher::step`].
-    pub fn write_out(&mut self) -> Result<()> {
-        for (queue, _) in self.waiting.values() {
-            queue.write_out()?;
-        }
+    fn write_out(&mut self) -> Result<()> {
+        self.queues.write_out(&self.waiting)?;
         self.waiting.clear();
         self.waiting_since = None;
+        self.is_full = false;
         Ok(())
     }
 
     fn dispatch(&mut self, from: i64) -> Result<()> {
         let log = self.log.clone();
-        let mut scan = log.scan(from, self.appended.get(), Check::Structure);
-        let mut failed = Ok(());
+        let mut scan = log.files().scan(from, log.appended.get(), Check::Structure);
         for message in scan.by_ref().take(STEP_MESSAGES) {
-            failed = message.and_then(|message| self.dispatch_one(&message.view()));
-            if failed.is_err() {
-                break;
-            }
+            self.dispatch_one(&message?.view())?;
         }
-        if failed.is_ok() {
-            self.dispatched.advance(scan.position());
-        }
-        failed
+        expect_no_stop(&scan)?;
+        self.dispatched.advance(scan.position());
+        Ok(())
     }
 
     fn dispatch_one(&mut self, view: &MessageView<'_>) -> Result<()> {
@@ -120,8 +108,7 @@ impl Dispatcher {
     }
 
     fn add_to_queue(&mut self, view: &MessageView<'_>) -> Result<()> {
-        let topic = view.topic();
-        let Some(queue) = self.queues.queue_or_new(&topic, view.queue_id())? else {
+        let Some(queue) = self.queues.queue_or_new(&view.topic(), view.queue_id())? else {
             return Ok(()); // a batch consume queue, which is not built here
         };
         let unit = CqUnit {
@@ -130,10 +117,25 @@ impl Dispatcher {
             tags_code: view.tags_code(&self.delay_levels),
         };
         let entries = queue.append(view.queue_offset(), unit);
-        if entries > 0 {
-            self.waiting.insert((topic.into_owned(), view.queue_id()), (queue, entries));
+        self.is_full |= entries >= WRITE_OUT_ENTRIES;
+        if entries == 1 {
+            self.waiting.push(queue);
             self.waiting_since.get_or_insert_with(Instant::now);
         }
         Ok(())
+    }
+}
+
+/// Every byte below the log's end belongs to a record or a filler: a scan that stops before has met damage.
+fn expect_no_stop(scan: &LogScan<'_>) -> Result<()> {
+    match scan.stopped_by() {
+        None => Ok(()),
+        Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => Err(error.clone()),
+        Some(_) => Err(Error::NotFound {
+            what: format!(
+                "no message starts at physical offset {}, although one was appended there",
+                scan.position()
+            ),
+        }),
     }
 }

@@ -27,7 +27,9 @@ pub(super) fn crc_property<const N: usize>(covered: [&[u8]; N]) -> [u8; CRC_PROP
     prefix.copy_from_slice(PREFIX);
     let (digits, separator) = rest.split_at_mut(DIGITS);
     let mut hasher = crc32fast::Hasher::new();
-    covered.iter().for_each(|part| hasher.update(part));
+    for part in covered {
+        hasher.update(part);
+    }
     let mut crc = hasher.finalize() & 0x7FFF_FFFF;
     for digit in digits {
         *digit = b'0' + (crc % 10) as u8;

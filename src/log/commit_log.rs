@@ -9,10 +9,12 @@ use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, encode_blank, fits};
 use crate::log::log_files::LogFiles;
 use crate::storage::{AppendFile, Env, Step};
-use crate::watermark::{Wait, Watermark};
+use crate::watermark::Watermark;
 
 /// Bytes that one hold of the lock writes at most, but for a single larger message.
 pub const MAX_BATCH_BYTES: usize = 256 * 1024;
+/// Segments that may wait for a sync; each holds a descriptor and a mapping. Whoever needs one more syncs first.
+const MAX_UNSYNCED: usize = 64;
 
 /// Where a message was put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +29,9 @@ pub struct Appended {
     pub store_time: i64,
 }
 
+/// The next offset of every queue that has one, by topic and queue id.
+pub type QueueOffsets = HashMap<String, HashMap<i32, i64>>;
+
 /// The end of the log, for one writing process.
 #[derive(Debug)]
 pub struct CommitLog {
@@ -35,8 +40,10 @@ pub struct CommitLog {
     segment_size: u64,
     files: Arc<LogFiles>,
     tail: Mutex<Tail>,
-    /// Held while a segment is made, by one thread; never together with `tail`, except to hand the segment over.
+    /// Held while a segment is made, by one thread; `tail` only to look and to hand the segment over.
     allocating: Mutex<()>,
+    /// Held while the log is synced, by one thread.
+    flushing: Mutex<()>,
     /// Segments with bytes that no sync has covered yet, oldest first.
     unsynced: Mutex<Vec<Arc<AppendFile>>>,
     /// Every byte below can be read.
@@ -52,21 +59,44 @@ struct Tail {
     current: Option<Arc<AppendFile>>,
     next: Option<Arc<AppendFile>>,
     last_store_time: i64,
-    queue_offsets: HashMap<String, HashMap<i32, i64>>,
+    queue_offsets: QueueOffsets,
+    /// Why nothing is appended any more.
+    stopped: Option<Error>,
+}
+
+impl Tail {
+    fn remaining(&self) -> u64 {
+        self.current.as_ref().map_or(0, |file| file.end().saturating_sub(self.end))
+    }
+
+    /// The next number of the message's queue, taken; 0 for those that have none.
+    fn next_queue_offset(&mut self, message: &EncodedMessage<'_>) -> i64 {
+        if !message.has_queue_offset() {
+            return 0;
+        }
+        let queues = match self.queue_offsets.get_mut(message.topic()) {
+            Some(queues) => queues,
+            None => self.queue_offsets.entry(message.topic().to_owned()).or_default(),
+        };
+        let next = queues.entry(message.queue_id()).or_default();
+        *next += 1;
+        *next - 1
+    }
 }
 
 /// What one attempt under the lock came to.
 enum Outcome {
     Written,
-    /// The next segment must be made first.
-    WouldBlock,
+    /// The next segment must be made first: so many bytes do not fit into this one.
+    WouldBlock(u64),
 }
 
 impl CommitLog {
-    /// Goes on at `end`. `queue_offsets` gives the next offset of every queue that has one.
+    /// Goes on at `appended`. Changes no byte yet: see [`CommitLog::clear_tail`].
     ///
     /// # Errors
-    /// [`Error::Io`] when the last segment cannot be opened for writing or cleared behind the end.
+    /// [`Error::Corrupt`] when the last segment is cut short or is not where the log ends, [`Error::DiskFull`] and [`Error::Io`]
+    /// when it cannot be opened for writing.
     pub fn open(
         env: Arc<dyn Env>,
         dir: PathBuf,
@@ -74,40 +104,51 @@ impl CommitLog {
         files: Arc<LogFiles>,
         appended: Arc<Watermark>,
         last_store_time: i64,
-        queue_offsets: HashMap<String, HashMap<i32, i64>>,
+        queue_offsets: QueueOffsets,
     ) -> Result<Self> {
         let end = appended.get();
-        let start = files
-            .starts()
-            .rev()
-            .find(|start| *start <= end && end < start + segment_size as i64);
-        let current = match start {
+        files.expect_last_segment_at(end)?;
+        let last = files.starts().next_back().filter(|start| end < start + segment_size as i64);
+        let current = match last {
             None => None,
-            Some(start) => {
-                let file = AppendFile::open(env.as_ref(), &dir, start as u64, segment_size)?;
-                file.clear_from((end - start) as usize)?;
-                Some(Arc::new(file))
-            }
-        };
-        let unsynced = current.iter().cloned().collect();
-        let tail = Tail {
-            end: end as u64,
-            current,
-            next: None,
-            last_store_time,
-            queue_offsets,
+            Some(start) => Some(Arc::new(AppendFile::open(env.as_ref(), &dir, start as u64, segment_size)?)),
         };
         Ok(Self {
             env,
             dir,
             segment_size,
             files,
-            tail: Mutex::new(tail),
-            allocating: Mutex::new(()),
-            unsynced: Mutex::new(unsynced),
+            allocating: Mutex::default(),
+            flushing: Mutex::default(),
+            unsynced: Mutex::new(current.iter().cloned().collect()),
+            tail: Mutex::new(Tail {
+                end: end as u64,
+                current,
+                next: None,
+                last_store_time,
+                queue_offsets,
+                stopped: None,
+            }),
             appended,
             flushed: Arc::new(Watermark::new(end)),
         })
+    }
+
+    /// Zeroes what stands behind the end of the log, durably: a stale record there would look like the next one.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn clear_tail(&self) -> Result<()> {
+        let tail = lock(&self.tail);
+        match &tail.current {
+            None => Ok(()),
+            Some(file) => file.clear_from((tail.end - file.start()) as usize),
+        }
+    }
+
+    /// What was written, for reading.
+    pub fn files(&self) -> &LogFiles {
+        &self.files
     }
 
     /// Bytes that a record may have.
@@ -115,29 +156,36 @@ impl CommitLog {
         self.segment_size - BLANK_SIZE as u64
     }
 
+    /// Store time of the last message; 0 for none.
+    pub fn last_store_time(&self) -> i64 {
+        lock(&self.tail).last_store_time
+    }
+
     /// Appends the messages in order; as many of them share one hold of the lock as fit into [`MAX_BATCH_BYTES`]. What was appended
-    /// is in `done`, whatever happens.
+    /// is added to `done`, whatever happens.
     ///
     /// # Errors
-    /// [`Error::DiskFull`]: those in `done` are stored, the others not. [`Error::Poisoned`].
+    /// [`Error::DiskFull`]: those in `done` are stored, the others not. [`Error::Poisoned`], [`Error::Closed`].
     pub fn append(&self, messages: &[EncodedMessage<'_>], done: &mut Vec<Appended>) -> Result<()> {
-        while done.len() < messages.len() {
+        let mut waiting = messages;
+        while !waiting.is_empty() {
+            let before = done.len();
             let outcome = self.with_tail(|tail| {
                 let mut bytes = 0;
-                while let Some(message) = messages.get(done.len()) {
+                for message in waiting {
                     bytes += message.len();
                     if bytes > MAX_BATCH_BYTES && bytes > message.len() {
                         break;
                     }
-                    match self.put(tail, std::slice::from_ref(message), done)? {
-                        Outcome::Written => {}
-                        Outcome::WouldBlock => return Ok(Outcome::WouldBlock),
+                    if let Outcome::WouldBlock(len) = self.put(tail, std::slice::from_ref(message), done)? {
+                        return Ok(Outcome::WouldBlock(len));
                     }
                 }
                 Ok(Outcome::Written)
             })?;
-            if let Outcome::WouldBlock = outcome {
-                self.make_next_segment()?;
+            waiting = waiting.get(done.len() - before..).unwrap_or_default();
+            if let Outcome::WouldBlock(len) = outcome {
+                self.make_next_segment(len)?;
             }
         }
         Ok(())
@@ -149,19 +197,19 @@ impl CommitLog {
     /// As [`CommitLog::append`].
     pub fn append_together(&self, messages: &[EncodedMessage<'_>]) -> Result<Vec<Appended>> {
         let mut done = Vec::with_capacity(messages.len());
-        while let Outcome::WouldBlock = self.with_tail(|tail| self.put(tail, messages, &mut done))? {
-            self.make_next_segment()?;
+        while let Outcome::WouldBlock(len) = self.with_tail(|tail| self.put(tail, messages, &mut done))? {
+            self.make_next_segment(len)?;
         }
         Ok(done)
     }
 
     fn with_tail(&self, work: impl FnOnce(&mut Tail) -> Result<Outcome>) -> Result<Outcome> {
-        match self.appended.poisoned() {
+        let mut tail = lock(&self.tail);
+        match &tail.stopped {
             None => {}
             Some(Error::Closed) => return Err(Error::Closed),
-            Some(cause) => return Err(Error::Poisoned { cause: Box::new(cause) }),
+            Some(cause) => return Err(poisoned(cause.clone())),
         }
-        let mut tail = lock(&self.tail);
         let outcome = work(&mut tail);
         let end = tail.end as i64;
         drop(tail);
@@ -169,27 +217,27 @@ impl CommitLog {
         outcome
     }
 
-    /// Puts messages that belong into one segment.
+    /// Puts messages that belong into one segment. The end moves when all of them are written.
     fn put(&self, tail: &mut Tail, messages: &[EncodedMessage<'_>], done: &mut Vec<Appended>) -> Result<Outcome> {
         let len: u64 = messages.iter().map(|message| message.len() as u64).sum();
-        if !self.has_room(tail, len)? {
-            return Ok(Outcome::WouldBlock);
+        if !fits(len, tail.remaining()) && !self.roll(tail)? {
+            return Ok(Outcome::WouldBlock(len));
         }
         let Some(file) = tail.current.clone() else {
-            return Ok(Outcome::WouldBlock);
+            return Ok(Outcome::WouldBlock(len));
         };
         let store_time = self.env.now_ms().max(tail.last_store_time);
         tail.last_store_time = store_time;
+        let mut end = tail.end;
         for message in messages {
-            let queue_offset = next_queue_offset(tail, message);
-            let at = (tail.end - file.start()) as usize;
-            let physical_offset = tail.end as i64;
+            let queue_offset = tail.next_queue_offset(message);
+            let (at, physical_offset) = ((end - file.start()) as usize, end as i64);
             if !message.write(queue_offset, physical_offset, store_time, |position, bytes| {
                 file.write(at + position, bytes)
             }) {
-                return Err(self.poison(&file, at));
+                return Err(self.lost(tail, &file, at));
             }
-            tail.end += message.len() as u64;
+            end += message.len() as u64;
             done.push(Appended {
                 physical_offset,
                 queue_offset,
@@ -197,100 +245,130 @@ impl CommitLog {
                 store_time,
             });
         }
+        tail.end = end;
         Ok(Outcome::Written)
     }
 
-    /// Whether `len` bytes fit behind the end, after moving to the next segment if they do not fit into this one.
-    fn has_room(&self, tail: &mut Tail, len: u64) -> Result<bool> {
-        let remaining = tail.current.as_ref().map_or(0, |file| file.end().saturating_sub(tail.end));
-        if fits(len, remaining) {
-            return Ok(true);
-        }
-        let Some(next) = tail.next.take() else { return Ok(false) };
-        if let Some(full) = tail.current.replace(next.clone())
+    /// Fills the rest of the segment and moves to the next one, if that was made.
+    fn roll(&self, tail: &mut Tail) -> Result<bool> {
+        let Some(next) = tail.next.clone() else { return Ok(false) };
+        let remaining = tail.remaining();
+        if let Some(full) = tail.current.clone()
             && remaining > 0
         {
             let at = (tail.end - full.start()) as usize;
             if !full.write(at, &encode_blank(remaining as u32)) {
-                return Err(self.poison(&full, at));
+                return Err(self.lost(tail, &full, at));
             }
         }
         tail.end = next.start();
+        tail.current = tail.next.take();
         Ok(true)
     }
 
-    /// Makes the segment behind the current one, outside the lock, unless another thread has.
-    fn make_next_segment(&self) -> Result<()> {
+    /// Makes the segment behind the current one, outside the lock, unless another thread has made room for `len` bytes.
+    fn make_next_segment(&self, len: u64) -> Result<()> {
         let _one_at_a_time = lock(&self.allocating);
         let start = {
             let tail = lock(&self.tail);
-            if tail.next.is_some() {
+            if tail.stopped.is_some() || tail.next.is_some() || fits(len, tail.remaining()) {
                 return Ok(());
             }
             tail.current.as_ref().map_or(tail.end, |file| file.end())
         };
-        let file = Arc::new(AppendFile::create(self.env.as_ref(), &self.dir, start, self.segment_size)?);
-        self.files.push(start as i64);
+        if lock(&self.unsynced).len() >= MAX_UNSYNCED {
+            self.flush()?;
+        }
+        let file = AppendFile::create(self.env.as_ref(), &self.dir, start, self.segment_size)?;
+        if let Err(cause) = file.sync_name(self.env.as_ref()) {
+            return Err(self.fail(cause));
+        }
+        let file = Arc::new(file);
         lock(&self.unsynced).push(file.clone());
+        self.files.add(start);
         lock(&self.tail).next = Some(file);
         Ok(())
     }
 
-    /// Makes everything appended so far durable and says up to where. One thread syncs at a time; the others find it done.
+    /// Makes everything appended so far durable and says up to where. One thread syncs at a time; what came while others waited for
+    /// it goes along with the next, and they find it done.
     ///
     /// # Errors
     /// [`Error::Poisoned`]: a sync failed, now or before; it is never tried again.
     pub fn flush(&self) -> Result<i64> {
-        let target = self.appended.get();
-        let mut unsynced = lock(&self.unsynced);
-        if self.flushed.get() < target {
-            if let Wait::Poisoned(cause) = self.flushed.wait(i64::MAX, Some(std::time::Instant::now())) {
-                return Err(Error::Poisoned { cause: Box::new(cause) });
+        let wanted = self.appended.get();
+        if self.flushed.get() < wanted {
+            let _one_at_a_time = lock(&self.flushing);
+            let from = self.flushed.get();
+            if from < wanted {
+                self.sync(from as u64)?;
             }
-            for file in unsynced.iter().filter(|file| (file.start() as i64) < target) {
-                let range =
-                    (self.flushed.get() as u64).saturating_sub(file.start())..(target as u64).min(file.end()) - file.start();
-                if let Err(cause) = file.sync(range, Step::LogRange) {
-                    self.appended.poison(cause.clone());
-                    self.flushed.poison(cause.clone());
-                    return Err(Error::Poisoned { cause: Box::new(cause) });
-                }
-            }
-            unsynced.retain(|file| file.end() as i64 > target);
-            self.flushed.advance(target);
         }
         Ok(self.flushed.get())
     }
 
-    /// Store time of the last message; 0 for none.
-    pub fn last_store_time(&self) -> i64 {
-        lock(&self.tail).last_store_time
+    fn sync(&self, from: u64) -> Result<()> {
+        if let Some(cause) = self.flushed.poisoned() {
+            return Err(poisoned(cause));
+        }
+        let target = self.appended.get();
+        let end = target as u64;
+        let unsynced = lock(&self.unsynced).clone();
+        for file in unsynced.iter().filter(|file| file.start() < end) {
+            let range = from.saturating_sub(file.start())..end.min(file.end()) - file.start();
+            if let Err(cause) = file.sync(range, Step::LogRange) {
+                return Err(self.fail(cause));
+            }
+        }
+        lock(&self.unsynced).retain(|file| file.end() > end);
+        self.flushed.advance(target);
+        Ok(())
     }
 
-    fn poison(&self, file: &AppendFile, at: usize) -> Error {
+    /// Appends nothing from now on, and says up to where it did. The first cause stays.
+    pub fn stop(&self, cause: Error) {
+        let mut tail = lock(&self.tail);
+        tail.stopped.get_or_insert_with(|| cause.clone());
+        let end = tail.end as i64;
+        drop(tail);
+        // Before the poison, so that whoever follows the log sees all of it.
+        self.appended.advance(end);
+        self.appended.poison(cause);
+    }
+
+    /// Removes the segment that was made ahead, once the log is stopped: a store that was closed has none behind its end.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn remove_unused(&self) -> Result<()> {
+        let _one_at_a_time = lock(&self.allocating);
+        let unused = lock(&self.tail).next.take();
+        unused.map_or(Ok(()), |file| file.remove(self.env.as_ref()))
+    }
+
+    /// A sync failed: nothing is appended any more, and nothing becomes durable.
+    fn fail(&self, cause: Error) -> Error {
+        self.stop(cause.clone());
+        self.flushed.poison(cause.clone());
+        poisoned(cause)
+    }
+
+    /// A page could not be written: as `fail`, for who holds the lock.
+    fn lost(&self, tail: &mut Tail, file: &AppendFile, at: usize) -> Error {
         let cause = Error::Corrupt {
             path: file.path().to_owned(),
             offset: at as u64,
             reason: "the device failed under this page while a message was written".to_owned(),
         };
+        tail.stopped.get_or_insert_with(|| cause.clone());
         self.appended.poison(cause.clone());
         self.flushed.poison(cause.clone());
-        Error::Poisoned { cause: Box::new(cause) }
+        poisoned(cause)
     }
 }
 
-/// The next number of the message's queue, taken; 0 for those that have none.
-fn next_queue_offset(tail: &mut Tail, message: &EncodedMessage<'_>) -> i64 {
-    if !message.has_queue_offset() {
-        return 0;
-    }
-    let queues = match tail.queue_offsets.get_mut(message.topic()) {
-        Some(queues) => queues,
-        None => tail.queue_offsets.entry(message.topic().to_owned()).or_default(),
-    };
-    let next = queues.entry(message.queue_id()).or_default();
-    *next += 1;
-    *next - 1
+fn poisoned(cause: Error) -> Error {
+    Error::Poisoned { cause: Box::new(cause) }
 }
 
 /// A thread that panicked inside left nothing half done that the next could not see: the end moves last.

@@ -3,6 +3,7 @@
 //! The files hold what was written out; the in-memory tail holds what the log has beyond them. Readers see both.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -30,6 +31,24 @@ struct State {
     on_disk: Range<i64>,
     tail: BTreeMap<i64, CqUnit>,
     min_offset: i64,
+}
+
+/// A queue file under another name, with its first entries in it.
+#[derive(Debug)]
+pub(super) struct StagedFile {
+    new: PathBuf,
+    start: u64,
+    entries: Range<i64>,
+}
+
+impl StagedFile {
+    /// Makes it durable, so that no power cut leaves a file of zeros in its place.
+    pub(super) fn sync(&self, env: &dyn Env) -> Result<()> {
+        let synced = env
+            .open(&self.new, Access::ReadWrite)
+            .and_then(|file| file.sync(Step::QueueFiles));
+        synced.map_err(|error| Error::io("sync", &self.new, error))
+    }
 }
 
 impl State {
@@ -153,71 +172,64 @@ impl ConsumeQueue {
         state.tail.len()
     }
 
-    /// Writes the tail out to the files, making the next ones as needed; visible, not durable.
+    /// Refuses a queue whose last file is cut short.
     ///
     /// # Errors
-    /// [`Error::Io`].
-    pub(crate) fn write_out(&self) -> Result<()> {
-        loop {
-            let (first, bytes) = {
-                let state = self.state();
-                let Some((first, _)) = state.tail.first_key_value() else {
-                    return Ok(());
-                };
-                let end = self.next_file_start(*first);
-                (*first, contiguous(&state.tail, *first, end))
-            };
-            let written = bytes.len() as i64 / UNIT;
-            self.write_units(first, &bytes)?;
-            let mut state = self.state_mut();
-            if state.on_disk.is_empty() {
-                state.on_disk.start = first;
+    /// [`Error::Corrupt`].
+    pub(super) fn expect_whole(&self) -> Result<()> {
+        self.files.expect_whole()
+    }
+
+    /// Writes the tail out as far as there are files for it; visible, not durable. What comes next then stands in a new file that is
+    /// not in its place yet.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub(super) fn write_out(&self) -> Result<Option<StagedFile>> {
+        while let Some((first, bytes)) = self.next_stretch() {
+            let file_start = self.next_file_start(first) - self.entries_per_file();
+            let (start, at) = ((file_start * UNIT) as u64, ((first - file_start) * UNIT) as u64);
+            let stretch = first..first + bytes.len() as i64 / UNIT;
+            if !self.files.has(start) {
+                return self.stage(start, stretch, at, &bytes).map(Some);
             }
-            state.on_disk.end = first + written;
-            state.tail = state.tail.split_off(&(first + written));
-        }
-    }
-
-    /// Writes entries that lie in one file.
-    fn write_units(&self, first: i64, bytes: &[u8]) -> Result<()> {
-        let file_start = self.next_file_start(first) - self.entries_per_file();
-        let start = (file_start * UNIT) as u64;
-        let at = ((first - file_start) * UNIT) as u64;
-        let path = self.dir.join(segment_name(start));
-        let write = |path: &Path, bytes: &[u8], at: u64| {
-            let file = self
+            let path = self.dir.join(segment_name(start));
+            let written = self
                 .env
-                .open(path, Access::ReadWrite)
-                .map_err(|error| Error::io("open", path, error))?;
-            file.write_all_at(bytes, at).map_err(|error| Error::io("write", path, error))
-        };
-        if self.files.starts().contains(&start) {
-            return write(&path, bytes, at);
+                .open(&path, Access::ReadWrite)
+                .and_then(|file| file.write_all_at(&bytes, at));
+            written.map_err(|error| Error::full_or_io("write", &path, error))?;
+            self.wrote(stretch);
         }
-        self.create_file(&path, start, bytes, at)?;
-        self.files.push(start);
-        Ok(())
+        Ok(None)
     }
 
-    /// Makes a queue file under another name, with its first entries in it: a broker reads one full of zeros as an entry.
-    fn create_file(&self, path: &Path, start: u64, bytes: &[u8], at: u64) -> Result<()> {
+    /// The first entries of the tail that stand without a gap and in one file: the first one's number and the bytes of all.
+    fn next_stretch(&self) -> Option<(i64, Vec<u8>)> {
+        let state = self.state();
+        let (first, _) = state.tail.first_key_value()?;
+        let mut bytes = Vec::new();
+        for (next, (offset, unit)) in (*first..self.next_file_start(*first)).zip(&state.tail) {
+            if *offset != next {
+                break;
+            }
+            bytes.extend(unit.encode());
+        }
+        Some((*first, bytes))
+    }
+
+    /// Makes a queue file beside the queue's directory, where a broker passes over names that are no number. It gets its entries
+    /// there: a broker takes a file full of zeros for an entry.
+    fn stage(&self, start: u64, entries: Range<i64>, at: u64, bytes: &[u8]) -> Result<StagedFile> {
         let size = (self.entries_per_file() * UNIT) as u64;
-        let (queue, topic) = (
-            self.dir.file_name().unwrap_or_default(),
-            self.dir.parent().unwrap_or(&self.dir),
-        );
-        // Beside the queue's directory, where a broker passes over names that are no number.
+        let queue = self.dir.file_name().unwrap_or_default();
+        let topic = self.dir.parent().unwrap_or(&self.dir);
         let new = topic.join(format!("mqstore-new-{}-{}", queue.display(), segment_name(start)));
         for dir in [topic, &self.dir] {
-            match self.env.create_dir(dir) {
-                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(Error::io("create", dir, error)),
-                _ => {}
-            }
+            create_dir(self.env.as_ref(), dir)?;
         }
-        match self.env.unlink(&new) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Error::io("remove", &new, error)),
-            _ => {}
-        }
+        // What an earlier process left there when it died.
+        let _ = self.env.unlink(&new);
         let filled = || {
             let file = self.env.create(&new)?;
             file.write_all_at(&CqUnit::PRE_BLANK.encode().repeat(at as usize / CQ_UNIT_SIZE), 0)?;
@@ -225,10 +237,35 @@ impl ConsumeQueue {
             if at + (bytes.len() as u64) < size {
                 file.write_all_at(&[0], size - 1)?;
             }
-            file.sync(Step::QueueFiles)?;
-            self.env.rename(&new, path)
+            Ok(())
         };
-        filled().map_err(|error| Error::io("create", path, error))
+        filled().map_err(|error| Error::full_or_io("make", &new, error))?;
+        Ok(StagedFile { new, start, entries })
+    }
+
+    /// Puts a file that was staged, and synced since, in its place.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn publish(&self, staged: StagedFile) -> Result<()> {
+        let path = self.dir.join(segment_name(staged.start));
+        self.env
+            .rename(&staged.new, &path)
+            .map_err(|error| Error::full_or_io("rename", &path, error))?;
+        self.files.add(staged.start);
+        self.wrote(staged.entries);
+        Ok(())
+    }
+
+    /// These entries, the first ones of the tail, are in the files now.
+    fn wrote(&self, entries: Range<i64>) {
+        let mut state = self.state_mut();
+        state.tail = state.tail.split_off(&entries.end);
+        state.on_disk = if state.on_disk.is_empty() {
+            entries
+        } else {
+            state.on_disk.start.min(entries.start)..state.on_disk.end.max(entries.end)
+        };
     }
 
     fn entries_per_file(&self) -> i64 {
@@ -244,16 +281,11 @@ impl ConsumeQueue {
     }
 }
 
-/// The bytes of the entries from `first` on that stand without a gap, up to `end`.
-fn contiguous(tail: &BTreeMap<i64, CqUnit>, first: i64, end: i64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (next, (offset, unit)) in (first..end).zip(tail.range(first..)) {
-        if *offset != next {
-            break;
-        }
-        bytes.extend(unit.encode());
+fn create_dir(env: &dyn Env, dir: &Path) -> Result<()> {
+    match env.create_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(Error::full_or_io("create", dir, error)),
+        _ => Ok(()),
     }
-    bytes
 }
 
 fn entries_per_file(files: &MappedFileQueue) -> i64 {

@@ -15,6 +15,8 @@ const BATCH_QUEUES: &str = "batchconsumequeue";
 const ROCKSDB_QUEUES: &str = "consumequeue_rocksdb";
 /// Queue files that stay mapped: the log and the index need some of the guard's places, too.
 const MAX_MAPPED_FILES: usize = 3000;
+/// New queue files that are synced one by one; of more, the whole file system is synced in one call.
+const SYNCED_ONE_BY_ONE: usize = 16;
 
 /// The queues of one topic.
 #[derive(Debug)]
@@ -97,6 +99,11 @@ impl ConsumeQueueStore {
         self.read().keys().cloned().collect()
     }
 
+    /// Whether the topic has queues of any form but RocksDB's.
+    pub fn has_topic(&self, topic: &str) -> bool {
+        self.read().contains_key(topic)
+    }
+
     /// The topic's queue ids, ascending; empty for a topic that has none.
     ///
     /// # Errors
@@ -142,6 +149,50 @@ impl ConsumeQueueStore {
                 place.insert(Arc::new(queue)).clone()
             }
         }))
+    }
+
+    /// Topics with a batch consume queue, which are only read.
+    pub(crate) fn batch_topics(&self) -> BTreeSet<String> {
+        let topics = self.read();
+        let batch = topics.iter().filter(|(_, queues)| matches!(queues, TopicQueues::Batch(_)));
+        batch.map(|(topic, _)| topic.clone()).collect()
+    }
+
+    /// Refuses queues that cannot be gone on with: a database, or one whose last file is cut short.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], [`Error::Corrupt`].
+    pub(crate) fn expect_writable(&self) -> Result<()> {
+        if let Some(path) = &self.rocksdb {
+            return Err(Error::Unsupported {
+                path: path.clone(),
+                what: "the consume queues are a RocksDB database: open the store with mode \"r\"".to_owned(),
+            });
+        }
+        self.file_queues().iter().try_for_each(|(_, _, queue)| queue.expect_whole())
+    }
+
+    /// Writes out what these queues hold in memory. New files are synced under other names first, all together where there are many.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub(crate) fn write_out(&self, queues: &[Arc<ConsumeQueue>]) -> Result<()> {
+        loop {
+            let mut staged = Vec::new();
+            for queue in queues {
+                if let Some(file) = queue.write_out()? {
+                    staged.push((queue, file));
+                }
+            }
+            match staged.len() {
+                0 => return Ok(()),
+                1..=SYNCED_ONE_BY_ONE => staged.iter().try_for_each(|(_, file)| file.sync(self.env.as_ref()))?,
+                _ => self.sync()?,
+            }
+            for (queue, file) in staged {
+                queue.publish(file)?;
+            }
+        }
     }
 
     /// Makes everything that was written out durable.

@@ -56,7 +56,7 @@ impl IndexFile {
     }
 
     /// Its length in bytes.
-    pub fn len(&self) -> u64 {
+    pub fn file_len(&self) -> u64 {
         self.len
     }
 

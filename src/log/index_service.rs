@@ -146,6 +146,26 @@ impl IndexService {
         Ok(())
     }
 
+    /// Refuses files that are not of this geometry: keys put into files of two geometries are not found again.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`].
+    pub(crate) fn expect_geometry(&self, geometry: IndexGeometry) -> Result<()> {
+        match self.files().iter().find(|file| file.file_len() != geometry.file_len()) {
+            None => Ok(()),
+            Some(file) => Err(Error::Invalid {
+                what: format!(
+                    "max_hash_slot_num is {} and max_index_num is {}, which makes files of {} bytes: {} has {}",
+                    geometry.slots,
+                    geometry.items,
+                    geometry.file_len(),
+                    file.path().display(),
+                    file.file_len()
+                ),
+            }),
+        }
+    }
+
     /// End of what is indexed: messages that start at or before it have their keys in a file. -1 for nothing.
     pub(crate) fn indexed_until(&self) -> i64 {
         let last = self.files().pop().map(|file| file.header());
@@ -177,7 +197,7 @@ impl IndexService {
         let last = self.files().pop();
         if let Some(last) = &last
             && full.is_none()
-            && last.len() == geometry.file_len()
+            && last.file_len() == geometry.file_len()
             && self.geometry_of(last)?.is_none_or(|found| found == geometry)
             && !last.header().is_full(geometry)
         {
@@ -216,7 +236,7 @@ impl IndexService {
             let _ = self.shared_geometry.set(shared);
         }
         match self.shared_geometry.get().copied().flatten() {
-            Some(shared) if shared.file_len() == file.len() => Ok(Some(shared)),
+            Some(shared) if shared.file_len() == file.file_len() => Ok(Some(shared)),
             _ => Ok(match file.guess_geometry()? {
                 GeometryGuess::One(geometry) => Some(geometry),
                 _ => None,

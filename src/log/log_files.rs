@@ -1,12 +1,15 @@
 //! The segments of the commit log, read: all messages of all topics, in arrival order, in files of equal size named by their
 //! first byte's offset.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{Check, MessageView, Record, RecordLayout, claimed_offset, read_record};
+use crate::format::{Check, MessageView, Record, RecordLayout, claimed_offset, read_record, segment_name};
 use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuffer};
+
+/// Segments that stay mapped: queues and index need some of the guard's places, too.
+const MAX_MAPPED_SEGMENTS: usize = 500;
 
 /// One message of the log: its record's bytes and where its parts lie in them.
 #[derive(Debug, Clone)]
@@ -58,6 +61,7 @@ pub enum LogRecord {
 /// The segments of a commit log as they lie on disk; where the log ends in them is the recovery plan's to say.
 #[derive(Debug)]
 pub struct LogFiles {
+    dir: PathBuf,
     files: MappedFileQueue,
 }
 
@@ -68,7 +72,8 @@ impl LogFiles {
     /// [`Error::Corrupt`] for a segment of the wrong length or at the wrong offset, [`Error::Io`].
     pub fn load(env: Arc<dyn Env>, dir: &Path, segment_size: Option<u64>) -> Result<Self> {
         Ok(Self {
-            files: MappedFileQueue::load(env, dir, segment_size, Arc::new(MappingPool::new(usize::MAX)))?,
+            dir: dir.to_owned(),
+            files: MappedFileQueue::load(env, dir, segment_size, Arc::new(MappingPool::new(MAX_MAPPED_SEGMENTS)))?,
         })
     }
 
@@ -78,8 +83,27 @@ impl LogFiles {
     }
 
     /// Adds the segment that a writer has just made at the log's end.
-    pub(crate) fn push(&self, start: i64) {
-        self.files.push(start as u64);
+    pub(super) fn add(&self, start: u64) {
+        self.files.add(start);
+    }
+
+    /// Refuses a log that cannot be gone on with at `end`: its last segment is cut short, or more of them stand behind.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(super) fn expect_last_segment_at(&self, end: i64) -> Result<()> {
+        self.files.expect_whole()?;
+        match self.next_start(end) {
+            None => Ok(()),
+            Some(behind) => Err(Error::Corrupt {
+                path: self.dir.join(segment_name(behind as u64)),
+                offset: 0,
+                reason: format!(
+                    "the log ends at {end}, before this segment: what it holds cannot be reached; \
+                     open the store with mode \"r\" to see why, then take the segment away"
+                ),
+            }),
+        }
     }
 
     /// Start of the first segment: the smallest physical offset. 0 for an empty log.

@@ -58,12 +58,17 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
     Ok(())
 }
 
-/// Records the sizes of `config`, which are all given, durably.
+/// Records the sizes of `config`, which are all given, durably, unless they stand there already.
 ///
 /// # Errors
-/// [`Error::Io`].
+/// As [`fill_from_record`].
 pub fn record(env: &dyn Env, root: &Path, config: &StoreConfig) -> Result<()> {
     let mut config = config.clone();
+    let mut recorded = StoreConfig::default();
+    fill_from_record(env, root, &mut recorded)?;
+    if FIELDS.iter().all(|(_, field)| field(&mut config) == field(&mut recorded)) {
+        return Ok(());
+    }
     let recorded: Map<String, Value> = FIELDS
         .iter()
         .filter_map(|(name, field)| Some(((*name).to_owned(), Value::from((*field(&mut config))?))))

@@ -174,6 +174,17 @@ impl MessageReader {
         Ok(topics.into_iter().collect())
     }
 
+    /// Whether [`MessageReader::topics`] holds this name.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn has_topic(&self, topic: &str) -> Result<bool> {
+        if self.queues.rocksdb().is_none() {
+            return Ok(self.queues.has_topic(topic));
+        }
+        Ok(self.topics()?.iter().any(|name| name == topic))
+    }
+
     /// Ids of the topic's queues, ascending; empty for an unknown topic.
     ///
     /// # Errors

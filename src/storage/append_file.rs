@@ -20,55 +20,87 @@ pub struct AppendFile {
 
 impl AppendFile {
     /// Makes the segment that starts at `start` in `dir`, all `len` bytes of it allocated. It is made beside `dir`, because a broker
-    /// stops at a foreign file in there, and both directories are synced: after that a record in it can be acknowledged.
+    /// stops at a foreign file in there. Its name is durable after [`AppendFile::sync_name`].
     ///
     /// # Errors
-    /// [`Error::DiskFull`] when there is no room: nothing is left behind. [`Error::Io`].
+    /// [`Error::DiskFull`] when there is no room, [`Error::Io`]: nothing is left behind, and another try starts afresh.
     pub fn create(env: &dyn Env, dir: &Path, start: u64, len: u64) -> Result<Self> {
         let path = dir.join(segment_name(start));
-        let parent = dir.parent().unwrap_or(dir);
-        let new = parent.join(format!("mqstore-new-{}", segment_name(start)));
-        let refused = |error| {
-            // What was made so far must not hold the space; if even that fails, the next open removes it.
-            let _ = env.unlink(&new);
-            Error::full_or_io("allocate", &path, error)
-        };
+        let new = dir
+            .parent()
+            .unwrap_or(dir)
+            .join(format!("mqstore-new-{}", segment_name(start)));
+        // What an earlier process left there when it died.
         let _ = env.unlink(&new);
-        let file = env.create(&new).map_err(refused)?;
-        file.allocate(len).map_err(refused)?;
-        file.sync(Step::SegmentAllocated).map_err(refused)?;
-        let region = file.map(len as usize, Access::ReadWrite).map_err(refused)?;
-        env.rename(&new, &path).map_err(refused)?;
-        for dir in [dir, parent] {
+        let made = || {
+            let file = env.create(&new)?;
+            file.allocate(len)?;
+            file.sync(Step::SegmentAllocated)?;
+            let region = file.map(len as usize, Access::ReadWrite)?;
+            env.rename(&new, &path)?;
+            Ok((file, region))
+        };
+        match made() {
+            Ok((file, region)) => Ok(Self {
+                path,
+                start,
+                file,
+                region,
+            }),
+            Err(error) => {
+                // What was made so far must not hold the space.
+                let _ = env.unlink(&new);
+                Err(Error::full_or_io("make", &path, error))
+            }
+        }
+    }
+
+    /// Opens an existing segment to go on writing. A broker's may have holes, where a full disk would be found only when a page is
+    /// written: they get their blocks now.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub fn open(env: &dyn Env, dir: &Path, start: u64, len: u64) -> Result<Self> {
+        let path = dir.join(segment_name(start));
+        let opened = || {
+            let file = env.open(&path, Access::ReadWrite)?;
+            file.allocate(len)?;
+            let region = file.map(len as usize, Access::ReadWrite)?;
+            Ok((file, region))
+        };
+        match opened() {
+            Ok((file, region)) => Ok(Self {
+                path,
+                start,
+                file,
+                region,
+            }),
+            Err(error) => Err(Error::full_or_io("open", &path, error)),
+        }
+    }
+
+    /// Makes the name of a new segment durable, and the end of the one under which it was made: after that a record in it can be
+    /// acknowledged.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: whether the segment survives a power cut is not known.
+    pub fn sync_name(&self, env: &dyn Env) -> Result<()> {
+        let dir = self.path.parent().unwrap_or(&self.path);
+        for dir in [dir, dir.parent().unwrap_or(dir)] {
             env.sync_dir(dir, Step::SegmentRenamed)
                 .map_err(|error| Error::io("sync", dir, error))?;
         }
-        Ok(Self {
-            path,
-            start,
-            file,
-            region,
-        })
+        Ok(())
     }
 
-    /// Opens an existing segment to go on writing.
+    /// Removes a segment that holds no record, durably.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn open(env: &dyn Env, dir: &Path, start: u64, len: u64) -> Result<Self> {
-        let path = dir.join(segment_name(start));
-        let file = env
-            .open(&path, Access::ReadWrite)
-            .map_err(|error| Error::io("open", &path, error))?;
-        let region = file
-            .map(len as usize, Access::ReadWrite)
-            .map_err(|error| Error::io("map", &path, error))?;
-        Ok(Self {
-            path,
-            start,
-            file,
-            region,
-        })
+    pub fn remove(&self, env: &dyn Env) -> Result<()> {
+        let dir = self.path.parent().unwrap_or(&self.path);
+        let removed = env.unlink(&self.path).and_then(|()| env.sync_dir(dir, Step::SegmentRemoved));
+        removed.map_err(|error| Error::io("remove", &self.path, error))
     }
 
     /// Its path.

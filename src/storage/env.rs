@@ -81,6 +81,9 @@ pub enum Step {
     /// The segment's new name in `commitlog/` and the end of its old name in the store's directory, before the first ack
     /// inside it. Without: the segment is gone with acked records in it.
     SegmentRenamed,
+    /// The end of the name of a segment that was made ahead and never used, before `abort` goes. Without: an empty segment
+    /// stands behind the end of a log that was closed, and the next writer refuses it.
+    SegmentRemoved,
     /// The records below an offset, before `flushed` rises to it. Without: acked records are lost or torn.
     LogRange,
     /// Queue entries past the recovered end of the log are gone, before the log itself is cut. Without: entries point at

@@ -89,13 +89,36 @@ impl MappedFileQueue {
         self.files().iter().map(|f| f.start).collect()
     }
 
-    /// Adds the next file, which a writer has just made: `start` is behind every other's.
-    pub fn push(&self, start: u64) {
+    /// Adds a file that a writer has just made: almost always behind every other.
+    pub fn add(&self, start: u64) {
         let file = PooledFile::new(self.dir.join(segment_name(start)), start, self.file_size);
-        self.files
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::new(file));
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let place = files.partition_point(|f| f.start < start);
+        files.insert(place, Arc::new(file));
+    }
+
+    /// Whether there is a file that starts there.
+    pub fn has(&self, start: u64) -> bool {
+        self.files().binary_search_by_key(&start, |f| f.start).is_ok()
+    }
+
+    /// The last file, if it is not as long as the others: nothing can be appended to it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn expect_whole(&self) -> Result<()> {
+        let files = self.files();
+        let Some(last) = files.last().filter(|f| f.len != self.file_size) else {
+            return Ok(());
+        };
+        Err(Error::Corrupt {
+            path: self.dir.join(segment_name(last.start)),
+            offset: last.len,
+            reason: format!(
+                "the file ends here, {} bytes were expected: nothing can be written behind it; copy it again",
+                self.file_size
+            ),
+        })
     }
 
     /// The names in the directory that are no segment's, sorted. A broker refuses to start on some of them; a reader passes

@@ -1,12 +1,13 @@
 //! What a store refuses before the first byte is written, and what it makes of a delayed message.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::format::{
-    DelayLevels, MAX_PROPERTIES_SIZE, Message, Properties, SCHEDULE_TOPIC, Transaction, Version, encode_properties, property,
-    transaction, validate_topic,
+    BatchUnit, DelayLevels, INNER_BATCH, MAX_PROPERTIES_SIZE, Message, ProducerBatch, Properties, SCHEDULE_TOPIC, Transaction,
+    Version, encode_properties, property, stored_properties, transaction, validate_topic,
 };
 
 /// Bytes of the longest topic that a V1 record holds.
@@ -14,88 +15,173 @@ const MAX_V1_TOPIC: usize = 127;
 
 /// A message on its way into the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Draft<'a> {
-    /// As its producer sends it: a delay level in its properties sends it to that level's queue.
-    New(Message<'a>),
-    /// As a record holds it: its properties say what became of it, and it stays where it is. A delivered one still has its level.
-    Copy(Message<'a>),
+pub enum Incoming<'a> {
+    /// As its producer sends it: a delay level among its properties sends it to that level's queue.
+    Sent(Message<'a>),
+    /// As a record holds it: it stays where it was. One that was delivered after its delay still has the level.
+    Copied(Message<'a>),
 }
 
-impl<'a> From<Message<'a>> for Draft<'a> {
+impl<'a> From<Message<'a>> for Incoming<'a> {
     fn from(message: Message<'a>) -> Self {
-        Self::New(message)
+        Self::Sent(message)
     }
 }
 
-/// Checks a message against every limit, picks its record form, and sends a delayed one to its level's queue.
-///
-/// # Errors
-/// [`Error::IllegalMessage`] with `RocketMQ`'s status.
-pub(super) fn prepare<'a>(draft: Draft<'a>, config: &StoreConfig, levels: &DelayLevels, max_record: u64) -> Result<Message<'a>> {
-    let (mut message, is_new) = match draft {
-        Draft::New(message) => (message, true),
-        Draft::Copy(message) => (message, false),
-    };
-    message.version = if message.topic.len() > MAX_V1_TOPIC {
-        Version::V2
-    } else {
-        Version::V1
-    };
-    validate_topic(&message.topic, message.version).map_err(|malformed| illegal(malformed.to_string()))?;
-    if message.queue_id < 0 {
-        return Err(illegal(format!("queue is {}: queues are numbered from 0", message.queue_id)));
-    }
-    if message.body.len() > config.max_message_size {
-        return Err(illegal(format!(
-            "the body takes {} bytes: max_message_size is {}",
-            message.body.len(),
-            config.max_message_size
-        )));
-    }
-    check_numbers(&message)?;
-    // Whoever copies a record brings a checksum of its old place along; a broker that checks it would end the log here.
-    message.crc_property |= Properties::new(&message.properties).get(property::CRC32).is_some();
-    if is_new && let Some(level) = delay_level(&message, levels) {
-        delay(&mut message, level)?;
-    }
-    if message.properties.len() > MAX_PROPERTIES_SIZE {
-        return Err(Error::IllegalMessage {
-            what: format!(
-                "the properties take {} bytes, at most {MAX_PROPERTIES_SIZE} fit",
-                message.properties.len()
-            ),
-            status: "PROPERTIES_SIZE_EXCEEDED",
-        });
-    }
-    if message.encoded_len() as u64 > max_record {
-        return Err(illegal(format!(
-            "the record takes {} bytes, at most {max_record} fit into a segment",
-            message.encoded_len()
-        )));
-    }
-    Ok(message)
+/// The limits that every message is held against, and where delayed ones go.
+#[derive(Debug)]
+pub(super) struct Draft {
+    max_message_size: usize,
+    max_record_size: u64,
+    delay_levels: DelayLevels,
+    /// Topics whose queues are batch consume queues, which are not built here.
+    batch_topics: BTreeSet<String>,
 }
 
-/// A broker's recovery ends the log at a record whose numeric properties are none, so they must be.
-fn check_numbers(message: &Message<'_>) -> Result<()> {
-    let properties = Properties::new(&message.properties);
-    for name in [property::DELAY, property::INNER_NUM, property::INNER_BASE] {
-        if let Some(value) = properties.get(name)
-            && value.parse::<i64>().is_err()
+impl Draft {
+    pub(super) fn new(config: &StoreConfig, max_record_size: u64, batch_topics: BTreeSet<String>) -> Result<Self> {
+        Ok(Self {
+            max_message_size: config.max_message_size,
+            max_record_size,
+            delay_levels: config.delay_levels()?,
+            batch_topics,
+        })
+    }
+
+    /// Checks a message against every limit, picks its record form, and sends a delayed one to its level's queue.
+    ///
+    /// # Errors
+    /// [`Error::IllegalMessage`] with `RocketMQ`'s status.
+    pub(super) fn prepare<'a>(&self, incoming: impl Into<Incoming<'a>>) -> Result<Message<'a>> {
+        let (mut message, is_sent) = match incoming.into() {
+            Incoming::Sent(message) => (message, true),
+            Incoming::Copied(message) => (message, false),
+        };
+        message.version = if message.topic.len() > MAX_V1_TOPIC {
+            Version::V2
+        } else {
+            Version::V1
+        };
+        validate_topic(&message.topic, message.version).map_err(|malformed| illegal(malformed.to_string()))?;
+        if message.queue_id < 0 {
+            return Err(illegal(format!("queue is {}: queues are numbered from 0", message.queue_id)));
+        }
+        self.check_body(message.body.len())?;
+        self.check_batch_queue(&message)?;
+        // Whoever copies a record brings a checksum of its old place along; a broker that checks it would end the log here.
+        message.crc_property |= Properties::new(&message.properties).get(property::CRC32).is_some();
+        if let Some(level) = delay_level(&message)?
+            && is_sent
         {
-            return Err(illegal(format!(
-                "property {name} is {value:?}: a broker expects a number there"
+            delay(&mut message, level.min(self.delay_levels.max_level()))?;
+        }
+        if message.properties.len() > MAX_PROPERTIES_SIZE {
+            let len = message.properties.len();
+            return Err(properties_exceeded(format!(
+                "the properties take {len} bytes, at most {MAX_PROPERTIES_SIZE} fit"
             )));
         }
+        self.check_size("record", message.encoded_len() as u64)?;
+        Ok(message)
     }
-    Ok(())
+
+    /// The messages in the body of a producer batch, each checked. With `batch_properties` each gets them behind its own.
+    ///
+    /// # Errors
+    /// [`Error::IllegalMessage`], for one of them with its number.
+    pub(super) fn prepare_batch<'a>(&self, common: &'a Message<'_>, batch_properties: Option<&[u8]>) -> Result<Vec<Message<'a>>> {
+        self.check_body(common.body.len())?;
+        if transaction(common.sys_flag) != Transaction::None {
+            return Err(illegal("a batch cannot be part of a transaction".to_owned()));
+        }
+        let units: std::result::Result<Vec<BatchUnit<'_>>, _> = ProducerBatch::new(&common.body).collect();
+        let units = units.map_err(|malformed| illegal(format!("the body is no producer batch: {malformed}")))?;
+        if units.is_empty() {
+            return Err(illegal("the batch holds no message".to_owned()));
+        }
+        let shared = Message {
+            body: Cow::Borrowed(&[]),
+            prepared_transaction_offset: 0,
+            topic: common.topic.clone(),
+            properties: Vec::new(),
+            ..*common
+        };
+        let prepare = |unit: &BatchUnit<'a>| {
+            let message = Message {
+                flag: unit.flag,
+                body: unit.body.into(),
+                properties: stored_properties(unit.properties, batch_properties),
+                ..shared.clone()
+            };
+            match delay_level(&message)? {
+                None => self.prepare(message),
+                Some(_) => Err(illegal("a message of a batch cannot be delayed".to_owned())),
+            }
+        };
+        let prepared = units.iter().enumerate();
+        prepared
+            .map(|(row, unit)| prepare(unit).map_err(|error| at_row(error, row)))
+            .collect()
+    }
+
+    /// Checks that this many bytes fit into one segment.
+    ///
+    /// # Errors
+    /// [`Error::IllegalMessage`].
+    pub(super) fn check_size(&self, what: &str, len: u64) -> Result<()> {
+        if len <= self.max_record_size {
+            return Ok(());
+        }
+        Err(illegal(format!(
+            "the {what} takes {len} bytes, at most {} fit into a segment",
+            self.max_record_size
+        )))
+    }
+
+    fn check_body(&self, len: usize) -> Result<()> {
+        if len <= self.max_message_size {
+            return Ok(());
+        }
+        Err(illegal(format!(
+            "the body takes {len} bytes: max_message_size is {}",
+            self.max_message_size
+        )))
+    }
+
+    /// A producer batch that is stored as one record belongs into a batch consume queue, and nothing else does.
+    fn check_batch_queue(&self, message: &Message<'_>) -> Result<()> {
+        if message.sys_flag & INNER_BATCH != 0 || Properties::new(&message.properties).get(property::INNER_NUM).is_some() {
+            return Err(illegal(format!(
+                "sys_flag {INNER_BATCH:#x} and property {} mark a batch stored as one record, for a batch consume queue: append \
+                 it as a producer batch",
+                property::INNER_NUM
+            )));
+        }
+        if self.batch_topics.contains(&message.topic) {
+            return Err(illegal(format!(
+                "topic {} has a batch consume queue, which is only read",
+                message.topic
+            )));
+        }
+        Ok(())
+    }
 }
 
-fn delay_level(message: &Message<'_>, levels: &DelayLevels) -> Option<i32> {
-    let immediate =
+/// The level by which a message asks to be delayed; prepared and rolled-back ones and those that wait already cannot.
+fn delay_level(message: &Message<'_>) -> Result<Option<i32>> {
+    let Some(text) = Properties::new(&message.properties).get(property::DELAY) else {
+        return Ok(None);
+    };
+    // A broker's recovery ends the log at a record in which it finds no number.
+    let Ok(level) = text.parse::<i32>() else {
+        return Err(illegal(format!(
+            "property {} is {text:?}: a broker expects a number there",
+            property::DELAY
+        )));
+    };
+    let is_immediate =
         matches!(transaction(message.sys_flag), Transaction::Prepared | Transaction::Rollback) || message.topic == SCHEDULE_TOPIC;
-    let level: i32 = Properties::new(&message.properties).get(property::DELAY)?.parse().ok()?;
-    (!immediate && level > 0).then(|| level.min(levels.max_level()))
+    Ok((!is_immediate && level > 0).then_some(level))
 }
 
 /// The message as it waits: in its level's queue of the schedule topic, with where it belongs kept in two properties.
@@ -109,14 +195,33 @@ fn delay(message: &mut Message<'_>, level: i32) -> Result<()> {
     put(property::REAL_TOPIC, message.topic.clone());
     put(property::REAL_QID, message.queue_id.to_string());
     let encoded = encode_properties(pairs.iter().map(|(name, value)| (name.as_ref(), value.as_ref())), true);
-    message.properties = encoded.map_err(|malformed| illegal(malformed.to_string()))?;
+    message.properties = encoded.map_err(|malformed| properties_exceeded(malformed.to_string()))?;
     SCHEDULE_TOPIC.clone_into(&mut message.topic);
     message.queue_id = level - 1;
     message.version = Version::V1;
     Ok(())
 }
 
-fn illegal(what: String) -> Error {
+/// The error of a message among several, with its number.
+pub(super) fn at_row(error: Error, row: usize) -> Error {
+    match error {
+        Error::IllegalMessage { what, status } => Error::IllegalMessage {
+            what: format!("message {row}: {what}"),
+            status,
+        },
+        other => other,
+    }
+}
+
+fn properties_exceeded(what: String) -> Error {
+    Error::IllegalMessage {
+        what,
+        status: "PROPERTIES_SIZE_EXCEEDED",
+    }
+}
+
+/// A message that `RocketMQ` calls illegal.
+pub(super) fn illegal(what: String) -> Error {
     Error::IllegalMessage {
         what,
         status: "MESSAGE_ILLEGAL",

@@ -1,37 +1,29 @@
 //! A store opened for writing: one process appends, any number of its threads read.
 
-use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::config::{Geometry, StoreConfig};
-use crate::engine::Dispatcher;
+use crate::engine::{Dispatcher, FlushRealTime};
 use crate::error::{Error, Result};
-use crate::format::{
-    BatchUnit, Checkpoint, DelayLevels, EncodedMessage, IndexGeometry, Message, MessageId, ProducerBatch, stored_properties,
+use crate::format::{Checkpoint, EncodedMessage, IndexGeometry, Message, MessageId};
+use crate::log::{
+    Appended, CommitLog, ConsumeQueueStore, IndexService, QueueOffsets, fill_from_record, load_checkpoint, record_geometry,
+    save_checkpoint,
 };
-use crate::log::{Appended, CommitLog, ConsumeQueueStore, IndexService, record_geometry, save_checkpoint};
-use crate::read::{MessageReader, expect_store};
-use crate::storage::{Access, Env, Lock, Step};
-use crate::store::draft::{self, Draft};
+use crate::read::MessageReader;
+use crate::storage::{Env, Lock};
+use crate::store::draft::{Draft, Incoming, at_row, illegal};
+use crate::store::store_directory::{OpenMode, create_abort, enter, remove_abort};
 use crate::watermark::{Wait, Watermark};
 
 /// The segments of a broker that was told nothing else.
 const BROKER_SEGMENT: u64 = 1 << 30;
-
-/// What is expected of the directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpenMode {
-    /// A store is there.
-    Existing,
-    /// A store is there, or one is made.
-    Append,
-    /// Nothing is there: a store is made.
-    New,
-}
+const CHECKPOINT: &str = "checkpoint";
 
 /// What became of a message that was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,42 +35,37 @@ pub struct AppendResult {
 }
 
 /// A store opened for writing. Dropping it closes it; what that could not do is then lost, so call [`MessageStore::close`].
-#[derive(Debug)]
 pub struct MessageStore {
     env: Arc<dyn Env>,
     path: PathBuf,
-    config: StoreConfig,
-    delay_levels: DelayLevels,
-    geometry: IndexGeometry,
+    draft: Draft,
     reader: Arc<MessageReader>,
     log: Arc<CommitLog>,
     queues: Arc<ConsumeQueueStore>,
     index: Arc<IndexService>,
     dispatched: Arc<Watermark>,
-    /// 1 once the services are to end.
-    stopping: Arc<Watermark>,
+    /// Up to where somebody waits for the log to be durable.
+    flush_wanted: Arc<Watermark>,
     running: Mutex<Option<Running>>,
 }
 
-#[derive(Debug)]
 struct Running {
     services: Vec<JoinHandle<()>>,
     _lock: Lock,
 }
 
 impl MessageStore {
-    /// Opens or makes the store in the directory `path`, and takes its lock first of all.
+    /// Opens or makes the store in the directory `path`. Its lock is taken before anything is changed, and a store that is refused
+    /// stays as it was.
     ///
     /// # Errors
-    /// [`Error::Locked`], [`Error::Unclean`], [`Error::NotAStore`], [`Error::Invalid`], and those of [`MessageReader::open`].
+    /// [`Error::Locked`], [`Error::Unclean`], [`Error::NotAStore`], [`Error::Exists`], [`Error::Corrupt`] for a closed store whose
+    /// files do not agree, [`Error::Unsupported`], and those of [`MessageReader::open`].
     pub fn open(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig, mode: OpenMode) -> Result<Self> {
         config.validate()?;
-        let is_new = make_directories(env.as_ref(), path, mode)?;
-        let lock = take_lock(env.as_ref(), path)?;
-        if exists(env.as_ref(), path, "abort")? {
-            return Err(Error::Unclean { path: path.to_owned() });
-        }
-        if !is_new {
+        let (lock, is_new) = enter(env.as_ref(), path, mode)?;
+        fill_from_record(env.as_ref(), path, &mut config)?;
+        if !is_new && !config.has_geometry() {
             config = MessageReader::open(env, path, config)?.geometry()?;
         }
         // What no option and no file tells is as in a broker's store where the segments are a broker's.
@@ -87,69 +74,74 @@ impl MessageStore {
             _ if config.geometry == Geometry::Broker => config.fill_broker_geometry(),
             _ => config.fill_new_geometry(),
         }
-        record_geometry(env.as_ref(), path, &config)?;
         let reader = Arc::new(MessageReader::open(env, path, config)?);
+        let store = Self::go_on(env, path, reader)?;
+        record_geometry(env.as_ref(), path, store.config())?;
         create_abort(env.as_ref(), path)?;
-        Self::start(env.clone(), path.to_owned(), reader, lock)
+        store.start(lock)?;
+        Ok(store)
     }
 
-    fn start(env: Arc<dyn Env>, path: PathBuf, reader: Arc<MessageReader>, lock: Lock) -> Result<Self> {
-        let config = reader.config().clone();
-        let geometry = config.index_geometry().unwrap_or(IndexGeometry::ROCKETMQ);
+    /// The store behind its reader, where nothing is changed and nothing runs yet.
+    fn go_on(env: &Arc<dyn Env>, path: &Path, reader: Arc<MessageReader>) -> Result<Self> {
+        let config = reader.config();
         let shared = reader.shared();
-        let mut queue_offsets: HashMap<String, HashMap<i32, i64>> = HashMap::new();
+        shared.queues.expect_writable()?;
+        shared.index.expect_geometry(index_geometry(config))?;
+        expect_agreement(env.as_ref(), &reader)?;
+        let mut queue_offsets = QueueOffsets::new();
         for (topic, queue_id, queue) in shared.queues.file_queues() {
             queue_offsets.entry(topic).or_default().insert(queue_id, queue.max_offset());
-            queue.write_out()?;
         }
-        let segment_size = config.mapped_file_size_commit_log.unwrap_or_default();
         let log = CommitLog::open(
             env.clone(),
             path.join("commitlog"),
-            segment_size,
-            shared.log.clone(),
+            config.mapped_file_size_commit_log.unwrap_or_default(),
+            shared.log,
             shared.appended,
             reader.recovery().last_store_time,
             queue_offsets,
         )?;
-        let log = Arc::new(log);
-        let delay_levels = config.delay_levels()?;
-        let dispatched = Arc::new(Watermark::new(reader.recovery().scan_start));
-        let dispatcher = Dispatcher::new(
-            shared.log,
-            shared.queues.clone(),
-            shared.index.clone(),
-            log.appended.clone(),
-            dispatched.clone(),
-            delay_levels.clone(),
-            geometry,
-            config.index_tags,
-        );
-        let stopping = Arc::new(Watermark::new(0));
-        let services = vec![
-            spawn(
-                "mqstore-dispatch",
-                dispatch_until_closed(dispatcher, log.clone(), dispatched.clone()),
-            )?,
-            spawn(
-                "mqstore-flush",
-                flush_until_stopped(log.clone(), stopping.clone(), config.flush_interval_commit_log),
-            )?,
-        ];
         Ok(Self {
-            env,
-            path,
-            config,
-            delay_levels,
-            geometry,
-            reader,
-            log,
+            env: env.clone(),
+            path: path.to_owned(),
+            draft: Draft::new(config, log.max_record_size(), shared.queues.batch_topics())?,
+            log: Arc::new(log),
             queues: shared.queues,
             index: shared.index,
-            dispatched,
-            stopping,
-            running: Mutex::new(Some(Running { services, _lock: lock })),
+            dispatched: Arc::new(Watermark::new(reader.recovery().scan_start)),
+            flush_wanted: Arc::default(),
+            running: Mutex::new(None),
+            reader,
         })
+    }
+
+    fn start(&self, lock: Lock) -> Result<()> {
+        self.log.clear_tail()?;
+        let queues: Vec<_> = self.queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
+        self.queues.write_out(&queues)?;
+        let dispatcher = Dispatcher::new(
+            self.log.clone(),
+            self.queues.clone(),
+            self.index.clone(),
+            self.dispatched.clone(),
+            self.config(),
+        )?;
+        let flusher = FlushRealTime::new(
+            self.log.clone(),
+            self.flush_wanted.clone(),
+            self.config().flush_interval_commit_log,
+        );
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = running.insert(Running {
+            services: Vec::new(),
+            _lock: lock,
+        });
+        let dispatch = dispatch_until_stopped(dispatcher, self.log.clone(), self.dispatched.clone());
+        running.services.push(spawn("mqstore-dispatch", dispatch)?);
+        let flush = move || while let Ok(true) = flusher.step() {};
+        running.services.push(spawn("mqstore-flush", flush)?);
+        Ok(())
     }
 
     /// Reads what this store holds, what was appended a moment ago included.
@@ -159,7 +151,7 @@ impl MessageStore {
 
     /// The options, sizes filled in.
     pub fn config(&self) -> &StoreConfig {
-        &self.config
+        self.reader.config()
     }
 
     /// Appends one message.
@@ -167,37 +159,25 @@ impl MessageStore {
     /// # Errors
     /// [`Error::IllegalMessage`], [`Error::DiskFull`], [`Error::Poisoned`], [`Error::Closed`]: nothing was stored.
     pub fn append(&self, message: Message<'_>) -> Result<AppendResult> {
-        let message = self.prepare(message)?;
+        let message = self.draft.prepare(message)?;
         let encoded = [encode(&message)?];
         let mut done = Vec::with_capacity(1);
         self.log.append(&encoded, &mut done)?;
         done.pop().map(|appended| result(&message, appended)).ok_or(Error::Closed)
     }
 
-    /// Appends messages in order, after every one of them was checked. What was stored is in `done`, whatever happens.
+    /// Appends messages in order, after every one of them was checked. What was stored is added to `done`, whatever happens.
     ///
     /// # Errors
     /// As [`MessageStore::append`]; an illegal message names its position, and then nothing was stored.
-    pub fn append_all<'a, M: Into<Draft<'a>>>(
-        &self,
-        messages: impl IntoIterator<Item = M>,
-        done: &mut Vec<AppendResult>,
-    ) -> Result<()> {
-        let messages = messages.into_iter();
-        let mut prepared = Vec::with_capacity(messages.size_hint().0);
-        for (row, message) in messages.into_iter().enumerate() {
-            prepared.push(self.prepare(message).map_err(|error| at_row(error, row))?);
-        }
-        let encoded: Result<Vec<EncodedMessage<'_>>> = prepared.iter().map(encode).collect();
-        let encoded = encoded?;
+    pub fn append_all<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
+        let prepare = |(row, message)| self.draft.prepare(message).map_err(|error| at_row(error, row));
+        let prepared: Result<Vec<Message<'_>>> = messages.into_iter().enumerate().map(prepare).collect();
+        let prepared = prepared?;
+        let encoded = encode_all(&prepared)?;
         let mut appended = Vec::with_capacity(encoded.len());
         let outcome = self.log.append(&encoded, &mut appended);
-        done.extend(
-            prepared
-                .iter()
-                .zip(appended)
-                .map(|(message, appended)| result(message, appended)),
-        );
+        done.extend(results(&prepared, appended));
         outcome
     }
 
@@ -207,42 +187,12 @@ impl MessageStore {
     /// # Errors
     /// As [`MessageStore::append_all`]; [`Error::IllegalMessage`] for a transaction, a delay or a body that is no batch.
     pub fn append_producer_batch(&self, common: &Message<'_>, batch_properties: Option<&[u8]>) -> Result<Vec<AppendResult>> {
-        let units: std::result::Result<Vec<BatchUnit<'_>>, _> = ProducerBatch::new(&common.body).collect();
-        let illegal = |what: String| Error::IllegalMessage {
-            what,
-            status: "MESSAGE_ILLEGAL",
-        };
-        let units = units.map_err(|malformed| illegal(format!("the body is no producer batch: {malformed}")))?;
-        let mut prepared = Vec::with_capacity(units.len());
-        for (row, unit) in units.iter().enumerate() {
-            let message = Message {
-                flag: unit.flag,
-                body: unit.body.into(),
-                properties: stored_properties(unit.properties, batch_properties),
-                ..common.clone()
-            };
-            let topic = message.topic.clone();
-            let message = self.prepare(message).map_err(|error| at_row(error, row))?;
-            if message.topic != topic || crate::format::transaction(message.sys_flag) != crate::format::Transaction::None {
-                return Err(illegal("a batch can be neither delayed nor part of a transaction".to_owned()));
-            }
-            prepared.push(message);
-        }
-        let encoded: Result<Vec<EncodedMessage<'_>>> = prepared.iter().map(encode).collect();
-        let encoded = encoded?;
-        let total: u64 = encoded.iter().map(|message| message.len() as u64).sum();
-        if total > self.log.max_record_size() {
-            return Err(illegal(format!(
-                "the batch takes {total} bytes, at most {} fit into a segment",
-                self.log.max_record_size()
-            )));
-        }
+        let prepared = self.draft.prepare_batch(common, batch_properties)?;
+        let encoded = encode_all(&prepared)?;
+        let total = encoded.iter().map(|message| message.len() as u64).sum();
+        self.draft.check_size("batch", total)?;
         let appended = self.log.append_together(&encoded)?;
-        Ok(prepared
-            .iter()
-            .zip(appended)
-            .map(|(message, appended)| result(message, appended))
-            .collect())
+        Ok(results(&prepared, appended).collect())
     }
 
     /// Makes everything appended so far durable; gives the physical offset up to which the log then is.
@@ -263,29 +213,25 @@ impl MessageStore {
         self.dispatched.get()
     }
 
-    /// Waits until the record at this physical offset is appended and durable, syncing it if need be.
+    /// Waits until the record at this physical offset is durable; it is synced at once, together with what else was appended.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::TimedOut`], [`Error::Poisoned`]; [`Error::NotFound`] for an offset at which nothing was appended yet.
     pub fn wait_durable(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<()> {
-        let next = physical_offset.saturating_add(1);
-        if self.log.flushed.get() >= next {
-            return Ok(());
-        }
-        outcome(self.log.appended.wait(next, deadline), "appended", physical_offset)?;
-        self.log.flush().map(drop)
+        self.expect_appended(physical_offset)?;
+        self.flush_wanted.advance(physical_offset + 1);
+        let wait = self.log.flushed.wait(physical_offset + 1, deadline);
+        outcome(wait, "durable", physical_offset)
     }
 
     /// Waits until the record at this physical offset is in its queue and in the index.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::Poisoned`], [`Error::Closed`].
+    /// As [`MessageStore::wait_durable`].
     pub fn wait_dispatched(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<()> {
-        outcome(
-            self.dispatched.wait(physical_offset.saturating_add(1), deadline),
-            "dispatched",
-            physical_offset,
-        )
+        self.expect_appended(physical_offset)?;
+        let wait = self.dispatched.wait(physical_offset + 1, deadline);
+        outcome(wait, "dispatched", physical_offset)
     }
 
     /// Closes the store: dispatches what is left, makes everything durable, stamps the checkpoint, and then removes the abort file.
@@ -294,47 +240,61 @@ impl MessageStore {
     /// # Errors
     /// What failed: the abort file then stays, and the next open knows.
     pub fn close(&self) -> Result<()> {
-        let Some(running) = self.running.lock().unwrap_or_else(PoisonError::into_inner).take() else {
-            return Ok(());
-        };
-        let outcome = self.finish(running);
-        // Whoever still waits for a message waits in vain.
-        self.dispatched.poison(Error::Closed);
-        self.log.flushed.poison(Error::Closed);
+        // Held to the end: whoever closes at the same time returns when the store is closed.
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(running) = running.take() else { return Ok(()) };
+        let outcome = self.finish(running.services);
+        for watermark in [&self.log.flushed, &self.dispatched] {
+            watermark.poison(Error::Closed);
+        }
         outcome
     }
 
-    fn finish(&self, running: Running) -> Result<()> {
-        let failed = self.log.appended.poisoned();
-        self.log.appended.poison(Error::Closed);
-        self.stopping.advance(1);
-        for service in running.services {
-            let _ = service.join();
+    /// In this order: each step relies on those before it.
+    fn finish(&self, services: Vec<JoinHandle<()>>) -> Result<()> {
+        self.log.stop(Error::Closed);
+        self.flush_wanted.poison(Error::Closed);
+        let ended: Vec<_> = services.into_iter().map(JoinHandle::join).collect();
+        for watermark in [&self.log.appended, &self.log.flushed, &self.dispatched] {
+            match watermark.poisoned() {
+                None | Some(Error::Closed) => {}
+                Some(cause) => return Err(Error::Poisoned { cause: Box::new(cause) }),
+            }
         }
-        if let Some(cause) = failed.or_else(|| self.dispatched.poisoned()) {
-            return Err(Error::Poisoned { cause: Box::new(cause) });
+        if ended.iter().any(Result::is_err) {
+            return Err(Error::io("run the services of", &self.path, io::Error::other("one panicked")));
         }
         self.log.flush()?;
+        self.log.remove_unused()?;
         self.queues.sync()?;
-        let index_msg_timestamp = self.index.sync(self.geometry)?;
+        let index_msg_timestamp = self.index.sync(index_geometry(self.config()))?;
         let last = self.log.last_store_time();
+        let path = self.path.join(CHECKPOINT);
         let checkpoint = Checkpoint {
             physic_msg_timestamp: last,
             logics_msg_timestamp: last,
             index_msg_timestamp,
-            ..Checkpoint::default()
+            ..load_checkpoint(self.env.as_ref(), &path)?
         };
-        save_checkpoint(self.env.as_ref(), &self.path.join("checkpoint"), &checkpoint)?;
-        let abort = self.path.join("abort");
-        let removed = self
-            .env
-            .unlink(&abort)
-            .and_then(|()| self.env.sync_dir(&self.path, Step::AbortRemoved));
-        removed.map_err(|error| Error::io("remove", &abort, error))
+        save_checkpoint(self.env.as_ref(), &path, &checkpoint)?;
+        remove_abort(self.env.as_ref(), &self.path)
     }
 
-    fn prepare<'a>(&self, draft: impl Into<Draft<'a>>) -> Result<Message<'a>> {
-        draft::prepare(draft.into(), &self.config, &self.delay_levels, self.log.max_record_size())
+    fn expect_appended(&self, physical_offset: i64) -> Result<()> {
+        if physical_offset < self.log.appended.get() {
+            return Ok(());
+        }
+        Err(Error::NotFound {
+            what: format!("nothing was appended at physical offset {physical_offset} yet"),
+        })
+    }
+}
+
+impl fmt::Debug for MessageStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MessageStore")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -346,10 +306,11 @@ impl Drop for MessageStore {
 }
 
 fn encode<'a>(message: &'a Message<'_>) -> Result<EncodedMessage<'a>> {
-    message.prepare().map_err(|malformed| Error::IllegalMessage {
-        what: malformed.to_string(),
-        status: "MESSAGE_ILLEGAL",
-    })
+    message.prepare().map_err(|malformed| illegal(malformed.to_string()))
+}
+
+fn encode_all<'a>(messages: &'a [Message<'_>]) -> Result<Vec<EncodedMessage<'a>>> {
+    messages.iter().map(encode).collect()
 }
 
 fn result(message: &Message<'_>, appended: Appended) -> AppendResult {
@@ -360,14 +321,12 @@ fn result(message: &Message<'_>, appended: Appended) -> AppendResult {
     AppendResult { appended, message_id }
 }
 
-fn at_row(error: Error, row: usize) -> Error {
-    match error {
-        Error::IllegalMessage { what, status } => Error::IllegalMessage {
-            what: format!("message {row}: {what}"),
-            status,
-        },
-        other => other,
-    }
+/// Of as many of the messages as were appended.
+fn results(messages: &[Message<'_>], appended: Vec<Appended>) -> impl Iterator<Item = AppendResult> {
+    messages
+        .iter()
+        .zip(appended)
+        .map(|(message, appended)| result(message, appended))
 }
 
 fn outcome(wait: Wait, what: &str, physical_offset: i64) -> Result<()> {
@@ -381,101 +340,54 @@ fn outcome(wait: Wait, what: &str, physical_offset: i64) -> Result<()> {
     }
 }
 
-fn dispatch_until_closed(mut dispatcher: Dispatcher, log: Arc<CommitLog>, dispatched: Arc<Watermark>) -> impl FnOnce() + Send {
-    move || {
-        let outcome = loop {
-            match dispatcher.step() {
-                Ok(true) => {}
-                Ok(false) => break dispatcher.write_out(),
-                Err(cause) => break Err(cause),
-            }
-        };
-        if let Err(cause) = outcome {
-            log.appended.poison(cause.clone());
-            dispatched.poison(cause);
-        }
-    }
+fn index_geometry(config: &StoreConfig) -> IndexGeometry {
+    config.index_geometry().unwrap_or(IndexGeometry::ROCKETMQ)
 }
 
-fn flush_until_stopped(log: Arc<CommitLog>, stopping: Arc<Watermark>, interval_ms: u64) -> impl FnOnce() + Send {
+/// Refuses a store that was closed and whose files contradict each other: what is missing of the log, or what was made of it, is not
+/// to be overwritten.
+fn expect_agreement(env: &dyn Env, reader: &MessageReader) -> Result<()> {
+    let report = reader.recovery();
+    let corrupt = |dir: &str, reason: String| {
+        Err(Error::Corrupt {
+            path: reader.path().join(dir),
+            offset: report.log_end as u64,
+            reason,
+        })
+    };
+    if report.queue_entries_ahead > 0 {
+        let entries = report.queue_entries_ahead;
+        let reason =
+            format!("{entries} entries point at or past this physical offset, where the log ends: a part of it is missing");
+        return corrupt("consumequeue", reason);
+    }
+    let stamped = load_checkpoint(env, &reader.path().join(CHECKPOINT))?.physic_msg_timestamp;
+    if stamped > report.last_store_time {
+        let reason = format!(
+            "the log ends at this physical offset ({}) with a message of time {}, and the checkpoint says that one of time {stamped} \
+             is on disk: a part of the log is missing or damaged",
+            report.stop_reason, report.last_store_time
+        );
+        return corrupt("commitlog", reason);
+    }
+    Ok(())
+}
+
+fn dispatch_until_stopped(mut dispatcher: Dispatcher, log: Arc<CommitLog>, dispatched: Arc<Watermark>) -> impl FnOnce() + Send {
     move || {
-        let interval = Duration::from_millis(interval_ms);
-        while let Wait::TimedOut = stopping.wait(1, Some(Instant::now() + interval)) {
-            // A failed sync has poisoned the log, which tells everybody.
-            let _ = log.flush();
-        }
+        let cause = loop {
+            match dispatcher.step() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(cause) => break cause,
+            }
+        };
+        log.stop(cause.clone());
+        dispatched.poison(cause);
     }
 }
 
 fn spawn(name: &str, service: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let spawned = thread::Builder::new().name(name.to_owned()).spawn(service);
     spawned.map_err(|error| Error::io("start a thread for", name, error))
-}
-
-/// Makes what is missing of the directories; says whether there was no store.
-fn make_directories(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<bool> {
-    let found = match env.list(path) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && mode != OpenMode::Existing => {
-            create_dir(env, path)?;
-            Vec::new()
-        }
-        Err(error) => {
-            return Err(Error::NotAStore {
-                path: path.to_owned(),
-                found: error.to_string(),
-            });
-        }
-    };
-    let is_store = found.iter().any(|entry| entry.name == "commitlog");
-    match mode {
-        OpenMode::New if !found.is_empty() => return Err(Error::Exists { path: path.to_owned() }),
-        // Before the lock: its file would stop a broker if this were one of a store's own directories.
-        OpenMode::Existing => expect_store(env, path)?,
-        OpenMode::Append if !found.is_empty() => expect_store(env, path)?,
-        _ => {}
-    }
-    for dir in ["commitlog", "consumequeue", "index", "config"] {
-        create_dir(env, &path.join(dir))?;
-    }
-    for dir in [path, path.parent().unwrap_or(path)] {
-        env.sync_dir(dir, Step::StoreDirectories)
-            .map_err(|error| Error::io("sync", dir, error))?;
-    }
-    Ok(!is_store)
-}
-
-fn create_dir(env: &dyn Env, path: &Path) -> Result<()> {
-    match env.create_dir(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(Error::io("create", path, error)),
-        _ => Ok(()),
-    }
-}
-
-fn exists(env: &dyn Env, dir: &Path, name: &str) -> Result<bool> {
-    let entries = env.list(dir).map_err(|error| Error::io("list", dir, error))?;
-    Ok(entries.iter().any(|entry| entry.name == name))
-}
-
-fn take_lock(env: &dyn Env, path: &Path) -> Result<Lock> {
-    let path = path.join("lock");
-    let lock = match env.lock(&path) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Error::Locked { path }),
-        taken => taken.map_err(|error| Error::io("lock", &path, error))?,
-    };
-    let written = env
-        .open(&path, Access::ReadWrite)
-        .and_then(|file| file.write_all_at(b"lock", 0));
-    written.map_err(|error| Error::io("write", &path, error))?;
-    Ok(lock)
-}
-
-fn create_abort(env: &dyn Env, path: &Path) -> Result<()> {
-    let abort = path.join("abort");
-    let created = || {
-        let file = env.create(&abort)?;
-        file.write_all_at(std::process::id().to_string().as_bytes(), 0)?;
-        env.sync_dir(path, Step::AbortCreated)
-    };
-    created().map_err(|error| Error::io("create", &abort, error))
 }

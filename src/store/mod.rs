@@ -2,8 +2,11 @@
 
 /// What is checked and made of a message before it is appended.
 mod draft;
+/// The directory of a store that is opened for writing: lock, abort file, what must stand in it.
+mod store_directory;
 /// A store opened for writing.
 mod message_store;
 
-pub use draft::Draft;
-pub use message_store::{AppendResult, MessageStore, OpenMode};
+pub use draft::Incoming;
+pub use message_store::{AppendResult, MessageStore};
+pub use store_directory::OpenMode;

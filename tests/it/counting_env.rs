@@ -1,11 +1,12 @@
-//! An environment that counts: what a reader opens for writing or changes (nothing), and how many bytes it reads of which file.
+//! An environment that counts: what is opened for writing or changed, in which order, and how many bytes are read of which file.
+//! A test can set its clock, and make a change wait or fail.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mqstore::storage::{Access, Advice, DirEntry, Env, File, Lock, RealEnv, Region, Step};
@@ -22,6 +23,26 @@ struct Counts {
     changes: Mutex<Vec<String>>,
     opened: Mutex<Vec<PathBuf>>,
     bytes_read: Mutex<HashMap<PathBuf, Arc<AtomicU64>>>,
+    /// 0: the real clock.
+    now_ms: AtomicI64,
+    hook: Mutex<Option<Arc<dyn Hook>>>,
+}
+
+/// Called before a change, with its text: may wait, and may refuse it.
+trait Hook: Send + Sync {
+    fn before(&self, change: &str) -> io::Result<()>;
+}
+
+impl<F: Fn(&str) -> io::Result<()> + Send + Sync> Hook for F {
+    fn before(&self, change: &str) -> io::Result<()> {
+        self(change)
+    }
+}
+
+impl Debug for dyn Hook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hook")
+    }
 }
 
 impl CountingEnv {
@@ -29,7 +50,8 @@ impl CountingEnv {
         Self::default()
     }
 
-    /// Everything that made, changed, locked or removed a file, or could have: `"open for writing PATH"` ...
+    /// Everything that made, changed, locked or removed a file, or could have, in order: `"open for writing PATH"`,
+    /// `"sync LogRange PATH"` ...
     pub(crate) fn changes(&self) -> Vec<String> {
         self.counts.changes.lock().unwrap().clone()
     }
@@ -52,6 +74,21 @@ impl CountingEnv {
         below.map(|(_, read)| read.load(Ordering::Relaxed)).sum()
     }
 
+    /// Sets the clock; it stands still from now on.
+    pub(crate) fn set_now(&self, ms: i64) {
+        self.counts.now_ms.store(ms, Ordering::SeqCst);
+    }
+
+    /// Calls `hook` before each change (and with "clock" before each look at the clock) from now on; what it refuses fails.
+    pub(crate) fn before_changes(&self, hook: impl Fn(&str) -> io::Result<()> + Send + Sync + 'static) {
+        *self.counts.hook.lock().unwrap() = Some(Arc::new(hook));
+    }
+
+    /// Lets every change through again.
+    pub(crate) fn heal(&self) {
+        *self.counts.hook.lock().unwrap() = None;
+    }
+
     fn counted(&self, file: Arc<dyn File>, path: &Path) -> Arc<dyn File> {
         self.counts.opened.lock().unwrap().push(path.to_owned());
         let mut counters = self.counts.bytes_read.lock().unwrap();
@@ -65,26 +102,36 @@ impl CountingEnv {
 }
 
 impl Counts {
-    fn change(&self, what: &str, path: &Path) {
-        self.changes.lock().unwrap().push(format!("{what} {}", path.display()));
+    fn hook(&self) -> Option<Arc<dyn Hook>> {
+        self.hook.lock().unwrap().clone()
+    }
+
+    fn change(&self, what: &str, path: &Path) -> io::Result<()> {
+        let change = format!("{what} {}", path.display());
+        self.changes.lock().unwrap().push(change.clone());
+        self.hook().map_or(Ok(()), |hook| hook.before(&change))
+    }
+
+    fn change_in_step(&self, what: &str, step: Step, path: &Path) -> io::Result<()> {
+        self.change(&format!("{what} {step:?}"), path)
     }
 }
 
 impl Env for CountingEnv {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
         if access == Access::ReadWrite {
-            self.counts.change("open for writing", path);
+            self.counts.change("open for writing", path)?;
         }
         Ok(self.counted(self.env.open(path, access)?, path))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.counts.change("create", path);
+        self.counts.change("create", path)?;
         Ok(self.counted(self.env.create(path)?, path))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.counts.change("create directory", path);
+        self.counts.change("create directory", path)?;
         self.env.create_dir(path)
     }
 
@@ -93,36 +140,45 @@ impl Env for CountingEnv {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.counts.change("rename", from);
+        self.counts.change("rename", to)?;
         self.env.rename(from, to)
     }
 
     fn unlink(&self, path: &Path) -> io::Result<()> {
-        self.counts.change("unlink", path);
+        self.counts.change("unlink", path)?;
         self.env.unlink(path)
     }
 
     fn sync_dir(&self, dir: &Path, step: Step) -> io::Result<()> {
-        self.counts.change("sync directory", dir);
+        self.counts.change_in_step("sync directory", step, dir)?;
         self.env.sync_dir(dir, step)
     }
 
     fn sync_all(&self, path: &Path, step: Step) -> io::Result<()> {
-        self.counts.change("sync everything at", path);
+        self.counts.change_in_step("sync everything", step, path)?;
         self.env.sync_all(path, step)
     }
 
     fn lock(&self, path: &Path) -> io::Result<Lock> {
-        self.counts.change("lock", path);
+        self.counts.change("lock", path)?;
         self.env.lock(path)
     }
 
     fn now_ms(&self) -> i64 {
-        self.env.now_ms()
+        if let Some(hook) = self.counts.hook() {
+            let _ = hook.before("clock");
+        }
+        match self.counts.now_ms.load(Ordering::SeqCst) {
+            0 => self.env.now_ms(),
+            set => set,
+        }
     }
 
     fn now_local_ms(&self) -> i64 {
-        self.env.now_local_ms()
+        match self.counts.now_ms.load(Ordering::SeqCst) {
+            0 => self.env.now_local_ms(),
+            set => set,
+        }
     }
 
     fn physical_memory(&self) -> u64 {
@@ -150,27 +206,27 @@ impl File for CountingFile {
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
-        self.counts.change("write", &self.path);
+        self.counts.change("write", &self.path)?;
         self.file.write_at(bytes, at)
     }
 
     fn sync(&self, step: Step) -> io::Result<()> {
-        self.counts.change("sync", &self.path);
+        self.counts.change_in_step("sync", step, &self.path)?;
         self.file.sync(step)
     }
 
     fn sync_range(&self, range: Range<u64>, step: Step) -> io::Result<()> {
-        self.counts.change("sync", &self.path);
+        self.counts.change_in_step("sync", step, &self.path)?;
         self.file.sync_range(range, step)
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
-        self.counts.change("allocate", &self.path);
+        self.counts.change("allocate", &self.path)?;
         self.file.allocate(len)
     }
 
     fn zero(&self, range: Range<u64>) -> io::Result<()> {
-        self.counts.change("zero", &self.path);
+        self.counts.change("zero", &self.path)?;
         self.file.zero(range)
     }
 
@@ -180,7 +236,7 @@ impl File for CountingFile {
 
     fn map(&self, len: usize, access: Access) -> io::Result<Region> {
         if access == Access::ReadWrite {
-            self.counts.change("map for writing", &self.path);
+            self.counts.change("map for writing", &self.path)?;
         }
         Ok(self.file.map(len, access)?.counted(Arc::clone(&self.bytes_read)))
     }

@@ -1,23 +1,32 @@
-//! Appending: what is written reads back, by us and by a second open, and the limits hold.
+//! Writing: what is appended reads back and lies on disk as it should, whatever threads, limits, clocks and devices do.
 
-use std::path::Path;
+mod appending;
+mod closing;
+mod failures;
+mod opening;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::format::{Message, encode_properties};
-use mqstore::read::{MessageReader, QueryRequest, QueueScan};
+use mqstore::read::{MessageReader, QueueScan};
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
-use tempfile::tempdir;
+use tempfile::TempDir;
 
-fn env() -> Arc<dyn Env> {
-    Arc::new(RealEnv::new())
-}
+use crate::counting_env::CountingEnv;
+
+/// Where segments, queue files and index files all roll soon.
+const SEGMENT: u64 = 16384;
 
 fn small() -> StoreConfig {
     StoreConfig {
-        mapped_file_size_commit_log: Some(16384),
+        mapped_file_size_commit_log: Some(SEGMENT),
         mapped_file_size_consume_queue: Some(1000),
         max_hash_slot_num: Some(100),
         max_index_num: Some(400),
@@ -25,118 +34,143 @@ fn small() -> StoreConfig {
     }
 }
 
-fn create(path: &Path) -> MessageStore {
-    MessageStore::open(&env(), path, small(), OpenMode::New).unwrap()
+/// A place for a store, in memory where many files are made: `store` in it does not exist yet.
+struct Place {
+    _dir: TempDir,
+    store: PathBuf,
 }
 
-fn message<'a>(topic: &str, queue_id: i32, body: &'a [u8], keys: &str) -> Message<'a> {
-    let properties = encode_properties([("KEYS", keys)].into_iter().filter(|(_, keys)| !keys.is_empty()), true).unwrap();
+impl Place {
+    fn new() -> Self {
+        let memory = Path::new("/dev/shm");
+        let dir = if memory.is_dir() {
+            TempDir::new_in(memory)
+        } else {
+            TempDir::new()
+        };
+        let dir = dir.unwrap();
+        let store = dir.path().join("store");
+        Self { _dir: dir, store }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.store.join(name)
+    }
+
+    fn names(&self, dir: &str) -> Vec<String> {
+        names(&self.at(dir))
+    }
+
+    fn create(&self) -> MessageStore {
+        self.create_with(small())
+    }
+
+    fn create_with(&self, config: StoreConfig) -> MessageStore {
+        open(&self.store, config, OpenMode::New).unwrap()
+    }
+
+    fn reopen(&self) -> MessageStore {
+        open(&self.store, StoreConfig::default(), OpenMode::Existing).unwrap()
+    }
+
+    /// A new store in a counting environment.
+    fn create_counting(&self, config: StoreConfig) -> (CountingEnv, MessageStore) {
+        let env = CountingEnv::new();
+        let store = open_in(&env, &self.store, config, OpenMode::New).unwrap();
+        (env, store)
+    }
+
+    fn reader(&self) -> Arc<MessageReader> {
+        reader(&self.store)
+    }
+}
+
+fn real() -> Arc<dyn Env> {
+    Arc::new(RealEnv::new())
+}
+
+fn open(path: &Path, config: StoreConfig, mode: OpenMode) -> Result<MessageStore, Error> {
+    MessageStore::open(&real(), path, config, mode)
+}
+
+fn open_in(env: &CountingEnv, path: &Path, config: StoreConfig, mode: OpenMode) -> Result<MessageStore, Error> {
+    let env: Arc<dyn Env> = Arc::new(env.clone());
+    MessageStore::open(&env, path, config, mode)
+}
+
+/// A reader as another process would open it.
+fn reader(path: &Path) -> Arc<MessageReader> {
+    Arc::new(MessageReader::open(&real(), path, StoreConfig::default()).unwrap())
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+fn message<'a>(topic: &str, queue_id: i32, body: &'a [u8]) -> Message<'a> {
     Message {
         topic: topic.to_owned(),
         queue_id,
         body: body.into(),
-        properties,
         ..Message::default()
     }
 }
 
-fn read_all(reader: &Arc<MessageReader>, topic: &str, queue_id: i32) -> Vec<Vec<u8>> {
+fn with<'a>(message: Message<'a>, properties: &[(&str, &str)]) -> Message<'a> {
+    Message {
+        properties: encode_properties(properties.iter().copied(), true).unwrap(),
+        ..message
+    }
+}
+
+/// Appends and gives the physical offset.
+fn put(store: &MessageStore, topic: &str, body: &[u8]) -> i64 {
+    store.append(message(topic, 0, body)).unwrap().appended.physical_offset
+}
+
+/// A message whose record has exactly this many bytes.
+fn record_of(len: usize) -> Message<'static> {
+    let mut message = Message {
+        topic: "t".to_owned(),
+        ..Message::default()
+    };
+    message.body = vec![b'x'; len - message.encoded_len()].into();
+    message
+}
+
+fn bodies(reader: &Arc<MessageReader>, topic: &str, queue_id: i32) -> Vec<Vec<u8>> {
     let scan = QueueScan::new(reader.clone(), topic.to_owned(), queue_id, 0..i64::MAX).unwrap();
     scan.map(|message| message.unwrap().view().body().to_vec()).collect()
 }
 
-#[test]
-fn what_is_appended_is_read_at_once_and_after_every_reopening() {
-    let dir = tempdir().unwrap();
-    let path = dir.path().join("store");
-    let mut expected = Vec::new();
-    for round in 0..3 {
-        let mode = if round == 0 { OpenMode::New } else { OpenMode::Existing };
-        let config = if round == 0 { small() } else { StoreConfig::default() };
-        let store = MessageStore::open(&env(), &path, config, mode).unwrap();
-        let mut last = 0;
-        for n in 0..300 {
-            let body = format!("round {round} body {n}").into_bytes();
-            let result = store.append(message("orders", 0, &body, &format!("k{round}-{n}"))).unwrap();
-            assert_eq!(result.appended.queue_offset, expected.len() as i64);
-            assert_eq!(
-                store
-                    .reader()
-                    .message_at(result.appended.physical_offset)
-                    .unwrap()
-                    .view()
-                    .body(),
-                body
-            );
-            last = result.appended.physical_offset;
-            expected.push(body);
-        }
-        store.wait_dispatched(last, None).unwrap();
-        assert_eq!(read_all(store.reader(), "orders", 0), expected);
-        let key = format!("k{round}-77");
-        let request = QueryRequest {
-            topic: "orders".to_owned(),
-            key,
-            begin: i64::MIN,
-            end: i64::MAX,
-            limit: None,
-        };
-        assert_eq!(store.reader().query(&request).unwrap().messages.len(), 1);
-        store.wait_durable(last, None).unwrap();
-        store.close().unwrap();
-        assert!(matches!(store.append(message("orders", 0, b"x", "")), Err(Error::Closed)));
-        let reader = Arc::new(MessageReader::open(&env(), &path, StoreConfig::default()).unwrap());
-        assert!(reader.recovery().clean_exit);
-        assert_eq!(reader.recovery().undispatched, 0);
-        assert_eq!(read_all(&reader, "orders", 0), expected);
-    }
+/// A deadline that only a hang reaches.
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
 }
 
-#[test]
-fn sixty_four_threads_leave_no_gap_and_store_time_never_falls() {
-    let dir = tempdir().unwrap();
-    let store = create(&dir.path().join("store"));
-    std::thread::scope(|scope| {
-        for thread in 0..64 {
-            let store = &store;
-            scope.spawn(move || {
-                for n in 0..50 {
-                    let topic = format!("topic{}", (thread * 50 + n) % 100);
-                    store
-                        .append(message(&topic, n % 3, format!("{thread}-{n}").as_bytes(), "k"))
-                        .unwrap();
-                }
-            });
-        }
-    });
-    store.close().unwrap();
-    let reader = Arc::new(MessageReader::open(&env(), &dir.path().join("store"), StoreConfig::default()).unwrap());
-    let mut count = 0;
-    for topic in reader.topics().unwrap() {
-        for queue_id in reader.queue_ids(&topic).unwrap() {
-            let mut last = 0;
-            for (n, message) in QueueScan::new(reader.clone(), topic.clone(), queue_id, 0..i64::MAX)
-                .unwrap()
-                .enumerate()
-            {
-                let message = message.unwrap();
-                assert_eq!(message.view().queue_offset(), n as i64);
-                assert!(message.view().store_time() >= last);
-                last = message.view().store_time();
-                count += 1;
+fn io_error() -> io::Error {
+    io::Error::from_raw_os_error(5)
+}
+
+/// Every file below `dir`, by its path from there.
+fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(next) = dirs.pop() {
+        for entry in fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else {
+                found.push((path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap()));
             }
         }
     }
-    assert_eq!(count, 64 * 50);
-}
-
-#[test]
-fn a_second_writer_is_refused_while_the_first_is_open() {
-    let dir = tempdir().unwrap();
-    let path = dir.path().join("store");
-    let store = create(&path);
-    let second = || MessageStore::open(&env(), &path, StoreConfig::default(), OpenMode::Existing);
-    assert!(matches!(second(), Err(Error::Locked { .. })));
-    store.close().unwrap();
-    second().unwrap();
+    found.sort();
+    found
 }

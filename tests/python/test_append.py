@@ -52,7 +52,15 @@ def test_every_field_can_be_set_and_reads_back(store: mqstore.Store) -> None:
     }
     born = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
     message = appended(
-        store, "orders", b"body", tags="paid", keys=["o-1", "o-2"], properties={"UNIQ_KEY": "U1"}, queue=9, born_time=born, **fields
+        store,
+        "orders",
+        b"body",
+        tags="paid",
+        keys=["o-1", "o-2"],
+        properties={"UNIQ_KEY": "U1"},
+        queue=9,
+        born_time=born,
+        **fields,
     )
     assert (message.topic, message.body, message.queue_id) == ("orders", b"body", 9)
     assert (message.tags, message.keys, message.unique_key) == ("paid", ["o-1", "o-2"], "U1")
@@ -207,7 +215,13 @@ def test_properties_are_any_mapping_of_text(store: mqstore.Store) -> None:
 
 @pytest.mark.parametrize(
     ("properties", "named"),
-    [({"": "v"}, "empty name"), ({"k": ""}, '"k"'), ({"a\x01b": "v"}, "a\\\\u{1}b"), ({"a\x02b": "v"}, "0x02"), ({"k": "\x02"}, '"k"')],
+    [
+        ({"": "v"}, "empty name"),
+        ({"k": ""}, '"k"'),
+        ({"a\x01b": "v"}, "a\\\\u{1}b"),
+        ({"a\x02b": "v"}, "0x02"),
+        ({"k": "\x02"}, '"k"'),
+    ],
 )
 def test_a_property_that_would_not_read_back_is_refused_by_name(
     store: mqstore.Store, properties: Mapping[str, str], named: str
@@ -281,7 +295,9 @@ def test_a_host_is_an_address_and_a_port(store: mqstore.Store, host: str) -> Non
     assert message.born_host == message.store_host == host
 
 
-@pytest.mark.parametrize("host", ["", "localhost:1", "1.2.3.4", "1.2.3.4:", "1.2.3.4:x", "[::1]", "1.2.3:1", "1.2.3.4:99999999999"])
+@pytest.mark.parametrize(
+    "host", ["", "localhost:1", "1.2.3.4", "1.2.3.4:", "1.2.3.4:x", "[::1]", "1.2.3:1", "1.2.3.4:99999999999"]
+)
 def test_what_is_no_host_is_refused(store: mqstore.Store, host: str) -> None:
     for name in ("born_host", "store_host"):
         assert repr(host).replace("'", '"') in str(refused(store, **{name: host}))

@@ -113,7 +113,12 @@ def test_offsets_are_a_sequence_a_buffer_and_an_arrow_array(store: mqstore.Store
     expected = [size * number for number in range(1, 6)]
     assert isinstance(offsets, Sequence)
     assert list(offsets) == [offsets[at] for at in range(5)] == expected
-    assert (len(offsets), offsets[-1], offsets[1:3].tolist(), list(reversed(offsets))) == (5, expected[-1], expected[1:3], expected[::-1])
+    assert (len(offsets), offsets[-1], offsets[1:3].tolist(), list(reversed(offsets))) == (
+        5,
+        expected[-1],
+        expected[1:3],
+        expected[::-1],
+    )
     assert (expected[2] in offsets, 7 in offsets, "x" in offsets) == (True, False, False)
     assert (offsets.index(expected[2]), offsets.count(expected[2]), offsets.count(7)) == (2, 1, 0)
     for use, error in ((lambda: offsets[5], IndexError), (lambda: offsets.index(7), ValueError)):

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -333,3 +334,29 @@ def test_a_file_that_shrinks_under_a_reader_is_corruption_and_no_signal(path: Pa
         with pytest.raises(mqstore.CorruptError, match=f"{0:020}"):
             use()
     assert queue[-1].body == b"x" * 1000
+
+
+def test_sixty_four_callers_start_no_thread_of_the_store(golden: Path) -> None:
+    with mqstore.open(golden / "491_multifile") as store:
+        before = len(os.listdir("/proc/self/task"))
+        ready, done = threading.Barrier(65), threading.Barrier(65)
+
+        def call() -> None:
+            ready.wait()
+            store.get("TopicF", 0, 0)
+            list(store.query("TopicF", key="U00000007"))
+            done.wait()
+
+        callers = [threading.Thread(target=call) for _ in range(64)]
+        for caller in callers:
+            caller.start()
+        ready.wait()
+        assert len(os.listdir("/proc/self/task")) == before + 64
+        done.wait()
+        for caller in callers:
+            caller.join()
+        # A thread that was joined may take a moment until the system has forgotten it.
+        deadline = time.monotonic() + 5
+        while len(os.listdir("/proc/self/task")) > before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert len(os.listdir("/proc/self/task")) == before

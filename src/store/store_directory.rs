@@ -1,0 +1,117 @@
+//! The directory of a store that is opened for writing: its lock, its abort file, and what must stand in it.
+
+use std::io;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::read::expect_store;
+use crate::storage::{Access, Env, Lock, Step};
+
+const LOCK: &str = "lock";
+const ABORT: &str = "abort";
+
+/// What is expected of the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenMode {
+    /// A store is there.
+    Existing,
+    /// A store is there, or one is made.
+    Append,
+    /// Nothing is there: a store is made.
+    New,
+}
+
+/// Takes the lock of the store at `path` and makes what is missing of its directories. Says whether there was no store.
+///
+/// # Errors
+/// [`Error::NotAStore`], [`Error::Exists`], [`Error::Locked`], [`Error::Unclean`], [`Error::Io`].
+pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<(Lock, bool)> {
+    if mode != OpenMode::Existing {
+        create_dir(env, path)?;
+    }
+    // Twice: first so that no lock file is left where no store is, then because only who holds the lock knows.
+    is_new(env, path, mode)?;
+    let lock = take_lock(env, path)?;
+    let is_new = is_new(env, path, mode)?;
+    let entries = env.list(path).map_err(|error| Error::io("list", path, error))?;
+    if entries.iter().any(|entry| entry.name == ABORT) {
+        return Err(Error::Unclean { path: path.to_owned() });
+    }
+    let mut made = false;
+    for dir in ["commitlog", "consumequeue", "index", "config"] {
+        made |= create_dir(env, &path.join(dir))?;
+    }
+    if made {
+        sync_dir(env, path, Step::StoreDirectories)?;
+    }
+    if is_new {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        sync_dir(env, parent.unwrap_or(Path::new(".")), Step::StoreDirectories)?;
+    }
+    Ok((lock, is_new))
+}
+
+/// Marks the store as open for writing, before anything in it is changed.
+///
+/// # Errors
+/// [`Error::Io`]: it is not marked.
+pub(super) fn create_abort(env: &dyn Env, path: &Path) -> Result<()> {
+    let abort = path.join(ABORT);
+    let created = || {
+        let file = env.create(&abort)?;
+        file.write_all_at(std::process::id().to_string().as_bytes(), 0)?;
+        env.sync_dir(path, Step::AbortCreated)
+    };
+    created().map_err(|error| {
+        let _ = env.unlink(&abort);
+        Error::io("create", &abort, error)
+    })
+}
+
+/// The last thing of a clean close.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(super) fn remove_abort(env: &dyn Env, path: &Path) -> Result<()> {
+    let abort = path.join(ABORT);
+    env.unlink(&abort).map_err(|error| Error::io("remove", &abort, error))?;
+    sync_dir(env, path, Step::AbortRemoved)
+}
+
+/// Whether there is no store yet, and may be none.
+fn is_new(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<bool> {
+    let is_empty = env
+        .list(path)
+        .is_ok_and(|entries| entries.iter().all(|entry| entry.name == LOCK));
+    match mode {
+        OpenMode::New | OpenMode::Append if is_empty => Ok(true),
+        OpenMode::New => Err(Error::Exists { path: path.to_owned() }),
+        OpenMode::Existing | OpenMode::Append => expect_store(env, path).map(|()| false),
+    }
+}
+
+fn take_lock(env: &dyn Env, path: &Path) -> Result<Lock> {
+    let path = path.join(LOCK);
+    let lock = match env.lock(&path) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Error::Locked { path }),
+        taken => taken.map_err(|error| Error::io("lock", &path, error))?,
+    };
+    let written = env
+        .open(&path, Access::ReadWrite)
+        .and_then(|file| file.write_all_at(b"lock", 0));
+    written.map_err(|error| Error::io("write", &path, error))?;
+    Ok(lock)
+}
+
+/// Says whether it was missing.
+fn create_dir(env: &dyn Env, path: &Path) -> Result<bool> {
+    match env.create_dir(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(Error::io("create", path, error)),
+    }
+}
+
+fn sync_dir(env: &dyn Env, dir: &Path, step: Step) -> Result<()> {
+    env.sync_dir(dir, step).map_err(|error| Error::io("sync", dir, error))
+}

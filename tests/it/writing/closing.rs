@@ -1,0 +1,246 @@
+//! Closing: nothing that was acknowledged is left out, nothing that was made ahead is left behind, and nobody waits for ever.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mqstore::error::Error;
+use mqstore::format::Checkpoint;
+
+use super::{Place, SEGMENT, bodies, message, put, record_of, small, soon, with};
+
+#[test]
+fn a_clean_close_stamps_the_checkpoint_and_removes_abort() {
+    let place = Place::new();
+    let store = place.create();
+    assert_eq!(fs::read(place.at("lock")).unwrap(), b"lock");
+    let abort = fs::read_to_string(place.at("abort")).unwrap();
+    assert_eq!(abort, std::process::id().to_string());
+    let mut last = None;
+    for n in 0..500 {
+        let keyed = with(message("orders", 0, b"body"), &[("KEYS", &format!("k{n}"))]);
+        last = Some(store.append(keyed).unwrap().appended);
+    }
+    store.close().unwrap();
+    assert!(!place.at("abort").exists());
+    let bytes = fs::read(place.at("checkpoint")).unwrap();
+    assert_eq!(bytes.len(), 4096);
+    let checkpoint = Checkpoint::decode(&bytes);
+    let stored = last.unwrap().store_time;
+    assert_eq!(
+        (checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp),
+        (stored, stored)
+    );
+    // The index stamp is the end time of the last full file, which is the one before the last.
+    let index = place.names("index");
+    assert_eq!(index.len(), 2);
+    let full = fs::read(place.at("index").join(&index[0])).unwrap();
+    assert_eq!(checkpoint.index_msg_timestamp.to_be_bytes(), full[8..16]);
+    assert!(matches!(store.append(message("t", 0, b"")), Err(Error::Closed)));
+    assert!(store.flush().is_ok());
+    store.close().unwrap();
+}
+
+#[test]
+fn a_store_without_a_message_closes_and_opens_again() {
+    let place = Place::new();
+    for round in 0..2 {
+        let store = if round == 0 { place.create() } else { place.reopen() };
+        assert_eq!(store.flush().unwrap(), 0);
+        store.close().unwrap();
+        assert_eq!(place.names("commitlog"), [""; 0]);
+        assert!(place.names("consumequeue").is_empty() && place.names("index").is_empty());
+        assert_eq!(
+            Checkpoint::decode(&fs::read(place.at("checkpoint")).unwrap()),
+            Checkpoint::default()
+        );
+    }
+}
+
+#[test]
+fn what_was_acknowledged_before_a_close_is_in_its_queue_whoever_was_appending() {
+    for _ in 0..20 {
+        let place = Place::new();
+        let store = Arc::new(place.create());
+        let barrier = Arc::new(Barrier::new(9));
+        let acknowledged: Vec<_> = (0..8)
+            .map(|thread| {
+                let (store, barrier) = (store.clone(), barrier.clone());
+                thread::spawn(move || {
+                    barrier.wait();
+                    let mut count = 0;
+                    while store.append(message("orders", thread, b"body")).is_ok() {
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        barrier.wait();
+        thread::sleep(Duration::from_millis(3));
+        store.close().unwrap();
+        let reader = place.reader();
+        assert_eq!(reader.recovery().undispatched, 0);
+        for (queue, count) in (0..).zip(acknowledged) {
+            assert_eq!(bodies(&reader, "orders", queue).len(), count.join().unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_message_that_is_being_appended_while_the_store_closes_is_dispatched_or_refused() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    put(&store, "t", b"first");
+    let (inside, is_inside) = channel();
+    env.before_changes(move |change| {
+        // The clock is read with the lock held.
+        if change == "clock" {
+            let _ = inside.send(());
+            thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    });
+    thread::scope(|scope| {
+        let appending = scope.spawn(|| store.append(message("t", 0, b"second")));
+        is_inside.recv().unwrap();
+        store.close().unwrap();
+        let count = if appending.join().unwrap().is_ok() { 2 } else { 1 };
+        let reader = place.reader();
+        assert_eq!((reader.recovery().undispatched, bodies(&reader, "t", 0).len()), (0, count));
+    });
+}
+
+#[test]
+fn a_closed_store_has_only_the_segments_that_it_used() {
+    for _ in 0..10 {
+        let place = Place::new();
+        let store = place.create();
+        let end = AtomicI64::new(0);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        let done = store.append(record_of(4000)).unwrap().appended;
+                        end.fetch_max(done.physical_offset, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        store.close().unwrap();
+        // Four records of 4,000 bytes fit into a segment.
+        assert_eq!(place.names("commitlog").len(), 8 * 20 / 4);
+        assert_eq!(end.into_inner(), 39 * SEGMENT as i64 + 12_000);
+        place.reopen().close().unwrap();
+    }
+}
+
+#[test]
+fn a_segment_that_is_made_while_the_store_closes_is_removed_again() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    put(&store, "t", &[0; 10_000]);
+    let (made, is_made) = channel();
+    let (go, may_go) = channel::<()>();
+    let may_go = std::sync::Mutex::new(may_go);
+    env.before_changes(move |change| {
+        if change.starts_with("sync directory SegmentRenamed") && change.ends_with("commitlog") {
+            made.send(()).unwrap();
+            may_go.lock().unwrap().recv().unwrap();
+        }
+        Ok(())
+    });
+    thread::scope(|scope| {
+        let rolling = scope.spawn(|| store.append(message("t", 0, &[1; 10_000])));
+        is_made.recv().unwrap();
+        let closing = scope.spawn(|| store.close());
+        thread::sleep(Duration::from_millis(50));
+        go.send(()).unwrap();
+        assert!(matches!(rolling.join().unwrap(), Err(Error::Closed)));
+        closing.join().unwrap().unwrap();
+    });
+    assert_eq!(place.names("commitlog"), ["00000000000000000000"]);
+    let store = place.reopen();
+    assert_eq!(put(&store, "t", &[2; 10_000]), SEGMENT as i64);
+    store.close().unwrap();
+    assert_eq!(bodies(&place.reader(), "t", 0).len(), 2);
+}
+
+#[test]
+fn a_second_close_returns_when_the_first_is_done() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    put(&store, "t", b"x");
+    let (started, has_started) = channel();
+    env.before_changes(move |change| {
+        if change.starts_with("sync Checkpoint") {
+            started.send(()).unwrap();
+            thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| store.close().unwrap());
+        has_started.recv().unwrap();
+        store.close().unwrap();
+        assert!(!place.at("abort").exists());
+    });
+}
+
+#[test]
+fn whoever_waits_for_more_than_a_closed_store_has_is_told() {
+    let place = Place::new();
+    let store = place.create();
+    let last = put(&store, "t", b"x");
+    store.close().unwrap();
+    store.wait_durable(last, Some(soon())).unwrap();
+    store.wait_dispatched(last, Some(soon())).unwrap();
+    let beyond = last + 10_000;
+    assert!(matches!(
+        store.wait_durable(beyond, Some(soon())),
+        Err(Error::NotFound { .. })
+    ));
+    assert!(matches!(
+        store.wait_dispatched(beyond, Some(soon())),
+        Err(Error::NotFound { .. })
+    ));
+}
+
+#[test]
+fn waiting_ends_at_its_deadline() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    let stalled = Arc::new(AtomicBool::new(true));
+    let until = stalled.clone();
+    env.before_changes(move |change| {
+        while (change.starts_with("sync LogRange") || change.contains("consumequeue")) && until.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    });
+    // The dispatcher is stuck in writing the first one's entry.
+    put(&store, "t", b"first");
+    thread::sleep(Duration::from_millis(50));
+    let last = put(&store, "t", b"x");
+    let started = Instant::now();
+    let deadline = || Some(Instant::now() + Duration::from_millis(30));
+    assert!(matches!(store.wait_durable(last, deadline()), Err(Error::TimedOut { .. })));
+    assert!(matches!(store.wait_dispatched(last, deadline()), Err(Error::TimedOut { .. })));
+    assert!(started.elapsed() >= Duration::from_millis(60) && started.elapsed() < Duration::from_secs(2));
+    stalled.store(false, Ordering::SeqCst);
+    store.wait_durable(last, Some(soon())).unwrap();
+    store.wait_dispatched(last, Some(soon())).unwrap();
+    assert!(store.flushed_offset() > last && store.dispatched_offset() > last);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_dropped_store_is_closed() {
+    let place = Place::new();
+    put(&place.create(), "t", b"x");
+    assert!(place.reader().recovery().clean_exit);
+    assert_eq!(bodies(&place.reader(), "t", 0), [b"x"]);
+}

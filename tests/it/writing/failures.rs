@@ -1,0 +1,291 @@
+//! Devices that fail: a full disk at a roll heals, everything else poisons once and is never tried again.
+
+use std::fs;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use mqstore::config::StoreConfig;
+use mqstore::error::Error;
+
+use super::{Place, SEGMENT, bodies, io_error, message, put, record_of, small, soon};
+
+fn full() -> io::Error {
+    io::Error::from_raw_os_error(28)
+}
+
+#[test]
+fn a_full_disk_at_a_roll_stores_nothing_leaves_nothing_and_heals() {
+    for step in ["create ", "allocate ", "sync SegmentAllocated ", "rename "] {
+        let place = Place::new();
+        let (env, store) = place.create_counting(small());
+        let first = put(&store, "t", &[0; 10_000]);
+        env.before_changes(move |change| {
+            let is_segment = change.contains("mqstore-new-") || change.contains("commitlog");
+            if change.starts_with(step) && is_segment && !change.contains("consumequeue") {
+                Err(full())
+            } else {
+                Ok(())
+            }
+        });
+        for _ in 0..2 {
+            let refused = store.append(message("t", 0, &[1; 10_000])).unwrap_err();
+            assert!(matches!(refused, Error::DiskFull { .. }), "{step}{refused}");
+            assert_eq!(place.names("commitlog"), ["00000000000000000000"], "{step}");
+            let left: Vec<_> = super::names(&place.store);
+            assert!(!left.iter().any(|name| name.starts_with("mqstore-new")), "{step}{left:?}");
+        }
+        // What still fits goes in.
+        put(&store, "t", b"small");
+        env.heal();
+        assert_eq!(put(&store, "t", &[1; 10_000]), SEGMENT as i64);
+        store.wait_durable(first, Some(soon())).unwrap();
+        store.close().unwrap();
+        let read = bodies(&place.reader(), "t", 0);
+        assert_eq!(read.iter().map(Vec::len).collect::<Vec<_>>(), [10_000, 5, 10_000]);
+    }
+}
+
+#[test]
+fn a_batch_on_a_full_disk_tells_what_it_stored() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    put(&store, "t", b"first");
+    env.before_changes(|change| if change.starts_with("allocate") { Err(full()) } else { Ok(()) });
+    let mut done = Vec::new();
+    let batch = (0..10).map(|_| record_of(4000)).collect();
+    assert!(matches!(store.append_all(batch, &mut done), Err(Error::DiskFull { .. })));
+    assert_eq!(done.len(), 4);
+    env.heal();
+    store.append(record_of(4000)).unwrap();
+    store.close().unwrap();
+    assert_eq!(bodies(&place.reader(), "t", 0).len(), 6);
+}
+
+/// Fails every change that starts so, and counts how often it was tried.
+fn fail(env: &crate::counting_env::CountingEnv, step: &'static str) -> Arc<AtomicUsize> {
+    let tried = Arc::new(AtomicUsize::new(0));
+    let counter = tried.clone();
+    env.before_changes(move |change| {
+        if change.starts_with(step) {
+            counter.fetch_add(1, Ordering::SeqCst);
+            return Err(io_error());
+        }
+        Ok(())
+    });
+    tried
+}
+
+fn never_flushing() -> StoreConfig {
+    StoreConfig {
+        flush_interval_commit_log: 1_000_000,
+        ..small()
+    }
+}
+
+#[test]
+fn a_failed_sync_poisons_the_store_and_is_never_tried_again() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(never_flushing());
+    let first = put(&store, "t", b"first");
+    let durable = store.flush().unwrap();
+    let last = put(&store, "t", b"last");
+    let tried = fail(&env, "sync LogRange");
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert!(matches!(store.wait_durable(last, None), Err(Error::Poisoned { .. }))));
+        }
+    });
+    assert!(matches!(store.flush(), Err(Error::Poisoned { .. })));
+    assert!(matches!(store.append(message("t", 0, b"more")), Err(Error::Poisoned { .. })));
+    env.heal();
+    assert!(matches!(store.flush(), Err(Error::Poisoned { .. })));
+    assert!(matches!(store.append(message("t", 0, b"more")), Err(Error::Poisoned { .. })));
+    assert_eq!(tried.load(Ordering::SeqCst), 1);
+    // What was durable stays so, and is read.
+    assert_eq!(store.flushed_offset(), durable);
+    store.wait_durable(first, None).unwrap();
+    assert_eq!(store.reader().message_at(first).unwrap().view().body(), b"first");
+    assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+    assert!(place.at("abort").exists() && !place.at("checkpoint").exists());
+}
+
+#[test]
+fn a_new_segment_whose_name_could_not_be_synced_poisons_the_store() {
+    for dir in ["commitlog", "store"] {
+        let place = Place::new();
+        let (env, store) = place.create_counting(never_flushing());
+        put(&store, "t", &[0; 10_000]);
+        let tried = Arc::new(AtomicUsize::new(0));
+        let counter = tried.clone();
+        env.before_changes(move |change| {
+            if change.starts_with("sync directory SegmentRenamed") && change.ends_with(dir) {
+                counter.fetch_add(1, Ordering::SeqCst);
+                return Err(io_error());
+            }
+            Ok(())
+        });
+        for _ in 0..3 {
+            let refused = store.append(message("t", 0, &[1; 10_000])).unwrap_err();
+            assert!(matches!(refused, Error::Poisoned { .. }), "{refused}");
+        }
+        assert!(matches!(store.append(message("t", 0, b"small")), Err(Error::Poisoned { .. })));
+        assert_eq!(tried.load(Ordering::SeqCst), 1);
+        assert!(store.close().is_err());
+        assert!(place.at("abort").exists());
+    }
+}
+
+#[test]
+fn a_roll_does_not_wait_for_a_sync_that_runs() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(never_flushing());
+    put(&store, "t", &[0; 10_000]);
+    let (syncing, is_syncing) = channel();
+    let (go, may_go) = channel::<()>();
+    let may_go = Mutex::new(may_go);
+    env.before_changes(move |change| {
+        if change.starts_with("sync LogRange") {
+            let _ = syncing.send(());
+            let _ = may_go.lock().unwrap().recv();
+        }
+        Ok(())
+    });
+    thread::scope(|scope| {
+        let flushing = scope.spawn(|| store.flush());
+        is_syncing.recv().unwrap();
+        let (rolled, has_rolled) = channel();
+        let store = &store;
+        scope.spawn(move || {
+            put(store, "t", &[1; 10_000]);
+            rolled.send(()).unwrap();
+        });
+        let in_time = has_rolled.recv_timeout(Duration::from_secs(5));
+        drop(go);
+        assert!(in_time.is_ok(), "the roll waited for the sync");
+        assert!(flushing.join().unwrap().unwrap() < SEGMENT as i64);
+    });
+    env.heal();
+    store.close().unwrap();
+}
+
+#[test]
+fn waiters_share_a_sync() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(never_flushing());
+    env.before_changes(|change| {
+        if change.starts_with("sync LogRange") {
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    });
+    thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| {
+                let offset = put(&store, "t", b"x");
+                store.wait_durable(offset, None).unwrap();
+                assert!(store.flushed_offset() > offset);
+            });
+        }
+    });
+    let syncs = env
+        .changes()
+        .iter()
+        .filter(|change| change.starts_with("sync LogRange"))
+        .count();
+    assert!(syncs <= 8, "{syncs} syncs for 64 waiters");
+    store.close().unwrap();
+}
+
+#[test]
+fn a_queue_that_cannot_be_written_poisons_appends_and_waiters_and_stays_unclean() {
+    for (step, what) in [("write", "consumequeue"), ("rename", "consumequeue"), ("write", "/index/")] {
+        let place = Place::new();
+        let (env, store) = place.create_counting(small());
+        env.before_changes(move |change| {
+            if change.starts_with(step) && change.contains(what) {
+                Err(io_error())
+            } else {
+                Ok(())
+            }
+        });
+        let offset = store
+            .append(super::with(message("t", 0, b"x"), &[("KEYS", "k")]))
+            .unwrap()
+            .appended
+            .physical_offset;
+        let poisoned = (0..2000).any(|_| {
+            thread::sleep(Duration::from_millis(1));
+            matches!(store.append(message("t", 0, b"x")), Err(Error::Poisoned { .. }))
+        });
+        assert!(poisoned, "{step} {what}");
+        let later = store.wait_dispatched(offset, Some(soon()));
+        assert!(
+            matches!(later, Ok(()) | Err(Error::Poisoned { .. })),
+            "{step} {what}: {later:?}"
+        );
+        store.wait_durable(offset, Some(soon())).unwrap();
+        assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+        assert!(place.at("abort").exists());
+    }
+}
+
+#[test]
+fn a_record_damaged_before_it_was_dispatched_ends_the_store_and_nobody_hangs() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    let (stuck, is_stuck) = channel();
+    let (go, may_go) = channel::<()>();
+    let may_go = Mutex::new(may_go);
+    env.before_changes(move |change| {
+        if change.contains("consumequeue/t") {
+            let _ = stuck.send(());
+            let _ = may_go.lock().unwrap().recv();
+        }
+        Ok(())
+    });
+    put(&store, "t", b"first");
+    is_stuck.recv().unwrap();
+    let second = put(&store, "t", b"second");
+    let segment = fs::OpenOptions::new()
+        .write(true)
+        .open(place.at("commitlog/00000000000000000000"))
+        .unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&segment, b"rubbish", second as u64).unwrap();
+    drop(go);
+    assert!(matches!(
+        store.wait_dispatched(second, Some(soon())),
+        Err(Error::Poisoned { .. })
+    ));
+    assert!(matches!(store.append(message("t", 0, b"third")), Err(Error::Poisoned { .. })));
+    let (closed, is_closed) = channel();
+    thread::spawn(move || closed.send(store.close().is_err()));
+    assert!(is_closed.recv_timeout(Duration::from_secs(20)).unwrap());
+    assert!(place.at("abort").exists());
+}
+
+#[test]
+fn a_failure_at_any_step_of_the_close_leaves_abort_in_place() {
+    let steps = [
+        "sync LogRange",
+        "sync everything QueueFiles",
+        "sync IndexFile",
+        "sync directory IndexDirectory",
+        "sync Checkpoint",
+    ];
+    for step in steps {
+        let place = Place::new();
+        let (env, store) = place.create_counting(never_flushing());
+        let keyed = super::with(message("t", 0, b"x"), &[("KEYS", "k")]);
+        let offset = store.append(keyed).unwrap().appended.physical_offset;
+        store.wait_dispatched(offset, Some(soon())).unwrap();
+        let tried = fail(&env, step);
+        assert!(store.close().is_err(), "{step}");
+        assert_eq!(tried.load(Ordering::SeqCst), 1, "{step}");
+        assert!(place.at("abort").exists(), "{step}");
+        assert!(store.close().is_ok(), "a second call does nothing");
+    }
+}
