@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::table::{At, Chunk, Table};
 use crate::error::{Error, Result};
 use crate::format::{Host, MAX_PROPERTIES_SIZE, Malformed, Message, encode_properties, property};
+use crate::store::Incoming;
 
 /// What the rows of a batch may leave out.
 pub(super) struct Defaults<'a> {
@@ -116,7 +117,7 @@ const TAKEN: [&str; 14] = [
 ///
 /// # Errors
 /// [`Error::Invalid`] for the columns, [`Error::IllegalMessage`] naming the row.
-pub(super) fn messages<'a>(table: &'a Table, defaults: &Defaults<'_>) -> Result<Vec<Message<'a>>> {
+pub(super) fn messages<'a>(table: &'a Table, defaults: &Defaults<'_>) -> Result<Vec<Incoming<'a>>> {
     let names: Vec<&str> = table.names().collect();
     if let Some(unknown) = names
         .iter()
@@ -144,7 +145,7 @@ pub(super) fn messages<'a>(table: &'a Table, defaults: &Defaults<'_>) -> Result<
         let message = message_of_row(&chunk, defaults)?;
         for row in 0..chunk.len() {
             let made = message(row).and_then(|message| message.ok_or_else(|| illegal("the row is null".to_owned())));
-            messages.push(made.map_err(|error| at_row(error, messages.len()))?);
+            messages.push(Incoming::Copied(made.map_err(|error| at_row(error, messages.len()))?));
         }
     }
     Ok(messages)

@@ -22,7 +22,7 @@ use super::rows::{self, PropertyArguments};
 use super::time::{Round, to_deadline, to_ms};
 use super::topic::Topics;
 use crate::error::{Error, Result};
-use crate::format::Message as Draft;
+use crate::format;
 use crate::read::{GetRequest, QueryRequest, TagFilter};
 use crate::storage::{Env, RealEnv};
 use crate::store::MessageStore;
@@ -145,7 +145,7 @@ impl Store {
             properties,
             delay_level,
         };
-        let message = Draft {
+        let message = format::Message {
             topic: topic.to_owned(),
             body: rows::body(body.as_borrowed())?,
             properties: properties.encode()?,
@@ -157,7 +157,7 @@ impl Store {
             sys_flag,
             reconsume_times,
             prepared_transaction_offset,
-            ..Draft::default()
+            ..format::Message::default()
         };
         // With the interpreter, because letting go of it takes longer than the append.
         match writer.append(message) {
@@ -175,7 +175,8 @@ impl Store {
     /// `unique_key` (utf8), `keys` (list of utf8), `properties` (map of utf8, list of name and value, or struct), `born_time` (timestamp
     /// with a timezone, or ms), `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_host`,
     /// `store_host` (utf8). `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` are ignored. `topic` and `queue`
-    /// stand where a row says nothing, and for the rest what `append` takes by default.
+    /// stand where a row says nothing, and for the rest what `append` takes by default. A Message or a row of a table stays in its
+    /// topic: a DELAY among its properties delays it no more.
     ///
     /// Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its position, and
     /// nothing was stored; `ValueError` for columns of other names or types. Where it fails midway, `stored` says how many rows were
@@ -227,10 +228,10 @@ impl Store {
         Ok(self.handle.writer()?.dispatched_offset())
     }
 
-    /// Wait until the message at this physical offset is appended and durable, syncing it if need be.
+    /// Wait until the message at this physical offset is durable; it is synced at once.
     ///
-    /// `timeout` is in seconds, or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`), `PoisonedError` or `ClosedError` if it can
-    /// no longer come.
+    /// `timeout` is in seconds, or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`), `PoisonedError` or `ClosedError` if that can
+    /// no longer be, `NotFoundError` for an offset at which nothing was appended yet.
     #[pyo3(signature = (offset, timeout=None))]
     fn wait_durable(&self, py: Python<'_>, offset: i64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         self.wait(py, timeout, |store, deadline| store.wait_durable(offset, deadline))

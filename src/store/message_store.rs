@@ -17,7 +17,7 @@ use crate::log::{
 };
 use crate::read::MessageReader;
 use crate::storage::{Env, Lock};
-use crate::store::draft::{Draft, at_row, illegal};
+use crate::store::draft::{Draft, Incoming, at_row, illegal};
 use crate::store::store_directory::{OpenMode, create_abort, enter, remove_abort};
 use crate::watermark::{Wait, Watermark};
 
@@ -170,7 +170,7 @@ impl MessageStore {
     ///
     /// # Errors
     /// As [`MessageStore::append`]; an illegal message names its position, and then nothing was stored.
-    pub fn append_all(&self, messages: Vec<Message<'_>>, done: &mut Vec<AppendResult>) -> Result<()> {
+    pub fn append_all<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
         let prepare = |(row, message)| self.draft.prepare(message).map_err(|error| at_row(error, row));
         let prepared: Result<Vec<Message<'_>>> = messages.into_iter().enumerate().map(prepare).collect();
         let prepared = prepared?;

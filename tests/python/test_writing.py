@@ -7,10 +7,8 @@ import io
 import os
 import pickle
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -210,16 +208,6 @@ def test_what_nobody_flushes_is_flushed_every_interval(path: Path) -> None:
             time.sleep(0.01)
 
 
-@pytest.mark.parametrize("timeout", [0, 0.05, timedelta(milliseconds=250)])
-def test_a_wait_ends_when_its_time_is_up(store: mqstore.Store, timeout: float | timedelta) -> None:
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    begin = time.monotonic()
-    with pytest.raises(mqstore.WaitTimeoutError, match="1000000") as raised:
-        store.wait_dispatched(1_000_000, timeout)
-    assert isinstance(raised.value, TimeoutError)
-    assert seconds <= time.monotonic() - begin < seconds + 5
-
-
 @pytest.mark.parametrize(
     ("timeout", "error"), [(-1, ValueError), (float("nan"), ValueError), ("soon", TypeError), (timedelta(days=-1), ValueError)]
 )
@@ -237,27 +225,125 @@ def test_a_wait_may_be_as_long_as_it_likes(store: mqstore.Store, timeout: float 
     store.wait_durable(offset, timeout=timeout)
 
 
-def test_a_message_may_be_waited_for_before_it_is_appended(store: mqstore.Store) -> None:
-    first = store.append("orders", b"x")
-    appender = threading.Timer(0.2, lambda: store.append("orders", b"y"))
-    appender.start()
-    store.wait_dispatched(first.wrote_bytes, timeout=20)
-    store.wait_durable(first.wrote_bytes, timeout=20)
-    assert store.flushed_offset > first.wrote_bytes
-    appender.join()
+def test_a_message_that_was_not_appended_is_not_waited_for(store: mqstore.Store) -> None:
+    end = store.append("orders", b"x").wrote_bytes
+    for wait in (store.wait_dispatched, store.wait_durable):
+        for offset in (end, end + 1, 2**63 - 1):
+            with pytest.raises(mqstore.NotFoundError, match=str(offset)):
+                wait(offset)
 
 
-def test_ctrl_c_ends_a_wait(store: mqstore.Store) -> None:
-    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        store.wait_dispatched(1_000_000, timeout=20)
+#: Syncs take as long as the file named by SYNC says, or fail if it says so.
+SLOW_SYNC = r"""
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int fdatasync(int fd) {
+    int seconds = 0;
+    FILE *file = fopen(getenv("SYNC"), "r");
+    if (file) {
+        if (fscanf(file, "%d", &seconds) != 1) seconds = 0;
+        fclose(file);
+    }
+    if (seconds < 0) { errno = EIO; return -1; }
+    for (; seconds > 0 && access(getenv("SYNC"), F_OK) == 0; seconds--) sleep(1);
+    return 0;
+}
+"""
 
 
-@pytest.mark.parametrize("wait", ["wait_dispatched", "wait_durable"])
-def test_closing_ends_the_waits_of_other_threads(store: mqstore.Store, wait: str) -> None:
-    threading.Timer(0.2, store.close).start()
-    with pytest.raises(mqstore.ClosedError):
-        getattr(store, wait)(1_000_000, timeout=20)
+@pytest.fixture(scope="session")
+def slow_sync(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    library = tmp_path_factory.mktemp("sync") / "slow_sync.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=SLOW_SYNC, text=True, check=True)
+    return library
+
+
+SYNC = """
+import errno, signal, threading, time
+sync = os.environ["SYNC"]
+store = mqstore.open(sys.argv[1], "x", flush_interval_commit_log=3_600_000)
+offset = store.append("orders", b"x").physical_offset
+def say(seconds):
+    with open(sync, "w") as file:
+        file.write(str(seconds))
+def raises(error, call):
+    begin = time.monotonic()
+    try:
+        call()
+    except error as raised:
+        assert time.monotonic() - begin < 5, "late"
+        return raised
+    raise AssertionError(f"no {error}")
+"""
+
+
+def sync_test(slow_sync: Path, path: Path, code: str) -> None:
+    environment = os.environ | {"LD_PRELOAD": str(slow_sync), "SYNC": str(path.with_name("says"))}
+    code = f"import mqstore, os, sys\n{SYNC}\n{code}"
+    subprocess.run([sys.executable, "-c", code, path], check=True, env=environment, timeout=60)
+
+
+@pytest.mark.parametrize("timeout", [0, 0.3, timedelta(milliseconds=300)])
+def test_a_wait_ends_when_its_time_is_up(slow_sync: Path, path: Path, timeout: float | timedelta) -> None:
+    code = f"""
+import datetime
+say(30)
+raises(TimeoutError, lambda: store.wait_durable(offset, timeout={timeout!r}))
+os.unlink(sync)
+store.wait_durable(offset, timeout=20)
+"""
+    sync_test(slow_sync, path, code)
+
+
+def test_ctrl_c_ends_a_wait(slow_sync: Path, path: Path) -> None:
+    code = """
+say(30)
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+raises(KeyboardInterrupt, lambda: store.wait_durable(offset))
+os.unlink(sync)
+store.close()
+"""
+    sync_test(slow_sync, path, code)
+
+
+def test_a_sync_that_fails_is_never_tried_again(slow_sync: Path, path: Path) -> None:
+    code = """
+store.wait_dispatched(offset)
+say(-1)
+for call in (store.flush, store.flush, lambda: store.wait_durable(offset), lambda: store.append("orders", b"")):
+    error = raises(mqstore.PoisonedError, call)
+    assert (error.errno, error.status) == (errno.EIO, "SERVICE_NOT_AVAILABLE"), error
+    assert isinstance(error.__cause__, mqstore.StoreIOError) and error.__cause__.errno == errno.EIO
+    os.path.exists(sync) and os.unlink(sync)
+assert store.message_at(offset).body == b"x"
+raises(mqstore.PoisonedError, store.close)
+raises(mqstore.UncleanStoreError, lambda: mqstore.open(sys.argv[1], "a"))
+"""
+    sync_test(slow_sync, path, code)
+
+
+def test_closing_ends_the_waits_of_other_threads(slow_sync: Path, path: Path) -> None:
+    code = """
+say(2)
+ends = []
+def wait():
+    store.wait_durable(offset)
+    ends.append("durable")
+waiting = threading.Thread(target=wait)
+waiting.start()
+time.sleep(0.2)
+second = threading.Thread(target=lambda: (store.close(), ends.append(os.path.exists(sys.argv[1] + "/abort"))))
+second.start()
+store.close()
+second.join()
+waiting.join()
+assert sorted(ends, key=str) == ["durable", False][::-1], ends
+"""
+    sync_test(slow_sync, path, code)
 
 
 @pytest.mark.parametrize("call", ["append_batch", "flush", "wait_dispatched", "wait_durable", "open and close"])
@@ -274,8 +360,7 @@ def test_other_threads_run_while_a_call_writes(
         store.wait_durable(store.append("orders", b"x").physical_offset)
 
     def wait_dispatched() -> None:
-        with pytest.raises(TimeoutError):
-            store.wait_dispatched(1 << 40, timeout=0.01)
+        store.wait_dispatched(store.append_batch(rows, "orders")[-1])
 
     calls: dict[str, Callable[[], object]] = {
         "append_batch": lambda: store.append_batch(rows, "orders"),
@@ -503,7 +588,8 @@ def test_a_segment_that_cannot_be_made_tells_how_many_were_stored(store: mqstore
 FULL = """
 import errno, subprocess
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", sys.argv[1]], check=True)
-with mqstore.open(sys.argv[1] + "/store", "x", mapped_file_size_commit_log=262_144, max_hash_slot_num=200, max_index_num=2000) as store:
+small = {"mapped_file_size_commit_log": 262_144, "max_hash_slot_num": 200, "max_index_num": 2000}
+with mqstore.open(sys.argv[1] + "/store", "x", **small) as store:
     stored = 0
     try:
         while True:
