@@ -122,6 +122,7 @@ impl Store {
     #[expect(clippy::too_many_arguments, reason = "every field of a record can be set")]
     fn append(
         &self,
+        py: Python<'_>,
         topic: &str,
         body: &Bound<'_, PyAny>,
         tags: Option<&str>,
@@ -159,7 +160,10 @@ impl Store {
             ..Draft::default()
         };
         // With the interpreter, because letting go of it takes longer than the append.
-        Ok(AppendResult(writer.append(message)?))
+        match writer.append(message) {
+            Ok(result) => Ok(AppendResult(result)),
+            Err(error) => Err(not_stored(py, error)?),
+        }
     }
 
     /// Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`.
@@ -196,7 +200,7 @@ impl Store {
         match outcome {
             Ok(()) => Ok(Offsets::new(&done)),
             Err(error) => {
-                let error = PyErr::from(error);
+                let error = not_stored(py, error)?;
                 error.value(py).setattr("stored", done.len())?;
                 Err(error)
             }
@@ -223,10 +227,10 @@ impl Store {
         Ok(self.handle.writer()?.dispatched_offset())
     }
 
-    /// Wait until the message at this physical offset is durable, syncing it if need be.
+    /// Wait until the message at this physical offset is appended and durable, syncing it if need be.
     ///
-    /// `timeout` is in seconds, or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`), `PoisonedError` if it can no longer come,
-    /// `NotFoundError` for an offset that was not appended yet.
+    /// `timeout` is in seconds, or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`), `PoisonedError` or `ClosedError` if it can
+    /// no longer come.
     #[pyo3(signature = (offset, timeout=None))]
     fn wait_durable(&self, py: Python<'_>, offset: i64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         self.wait(py, timeout, |store, deadline| store.wait_durable(offset, deadline))
@@ -234,7 +238,7 @@ impl Store {
 
     /// Wait until the message at this physical offset is in its queue and in the index.
     ///
-    /// `timeout` is in seconds, or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`), `PoisonedError` if it can no longer come.
+    /// `timeout` is in seconds, or a timedelta. Raises as `wait_durable`.
     #[pyo3(signature = (offset, timeout=None))]
     fn wait_dispatched(&self, py: Python<'_>, offset: i64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         self.wait(py, timeout, |store, deadline| store.wait_dispatched(offset, deadline))
@@ -436,6 +440,16 @@ impl Store {
         ];
         html_table(py, &rows)
     }
+}
+
+/// What appending raises. The system is asked for anything only where a segment is made.
+fn not_stored(py: Python<'_>, error: Error) -> PyResult<PyErr> {
+    let status = matches!(error, Error::Io { .. }).then_some("CREATE_MAPPED_FILE_FAILED");
+    let error = PyErr::from(error);
+    if let Some(status) = status {
+        error.value(py).setattr("status", status)?;
+    }
+    Ok(error)
 }
 
 fn now_ms() -> i64 {

@@ -199,7 +199,7 @@ impl ConsumeQueue {
     pub(crate) fn correct_min_offset(&self, first_physical: i64) -> Result<()> {
         let mut state = self.state_mut();
         let all = state.on_disk.start..state.max_offset();
-        let expired = |unit: CqUnit| unit.is_pre_blank() || unit.physical_offset < first_physical;
+        let expired = |unit: CqUnit| unit.is_valid() && (unit.is_pre_blank() || unit.physical_offset < first_physical);
         state.min_offset = search(&self.files, &state.tail, all, |unit| unit.is_some_and(expired))?;
         Ok(())
     }

@@ -109,20 +109,25 @@ impl IndexFile {
     pub fn offsets(&self, geometry: IndexGeometry, key_hash: i32) -> Result<(Vec<i64>, bool)> {
         let mapped = self.mapped()?;
         let mut found = Vec::new();
-        let count = self.header().index_count;
-        let Some(mut number) = slot_value(&mapped, geometry, geometry.slot_of(key_hash)) else {
+        let header = self.header();
+        let count = header.index_count;
+        let covered = header.begin_physical_offset..=header.end_physical_offset;
+        let slot = geometry.slot_of(key_hash);
+        let Some(mut number) = slot_value(&mapped, geometry, slot) else {
             return Ok((found, false));
         };
         let mut bound = i32::MAX;
         while number != 0 {
-            // Links lead to older items, so they must fall: a cycle or a stray link ends the walk.
-            let item = if number > 0 && number < bound {
-                item(&mapped, geometry, number)
-            } else {
-                None
+            // Links lead to older items of the same slot, so numbers must fall: a cycle or a stray link ends the walk.
+            let in_order = number > 0 && number < bound;
+            let item = if in_order { item(&mapped, geometry, number) } else { None };
+            let Some(item) = item.filter(|item| geometry.slot_of(item.key_hash) == slot) else {
+                return Ok((found, false));
             };
-            let Some(item) = item else { return Ok((found, false)) };
             if item.key_hash == key_hash && number < count {
+                if !covered.contains(&item.physical_offset) {
+                    return Ok((found, false));
+                }
                 found.push(item.physical_offset);
             }
             bound = number;

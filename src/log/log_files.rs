@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{Check, MessageView, Record, RecordLayout, claimed_offset, read_record, segment_name};
+use crate::format::{Check, MessageView, Record, RecordLayout, claimed_offset, locate, read_record, segment_name};
 use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuffer};
 
 /// One message of the log: its record's bytes and where its parts lie in them.
@@ -123,6 +123,16 @@ impl LogFiles {
         let starts = self.files.starts();
         let next = starts.partition_point(|start| (*start as i64) <= offset);
         starts.get(next).map(|start| *start as i64)
+    }
+
+    /// An error about what stands at `offset`, or should: with the segment, there or missing, and the position in it.
+    pub fn corrupt(&self, offset: i64, reason: String) -> Error {
+        let (start, position) = locate(offset.max(0) as u64, self.segment_size());
+        Error::Corrupt {
+            path: self.dir.join(segment_name(start)),
+            offset: position,
+            reason,
+        }
     }
 
     /// Reads what stands at `offset`.

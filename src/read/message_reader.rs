@@ -215,27 +215,32 @@ impl MessageReader {
             });
         };
         let at = position.physical_offset;
-        self.message_of_entry(at)?.ok_or_else(|| Error::Corrupt {
-            path: self.path.join("commitlog"),
-            offset: at as u64,
-            reason: format!(
+        self.message_of_entry(at)?.ok_or_else(|| {
+            let why = format!(
                 "{topic}/{queue_id} at queue offset {queue_offset} points here, and the segment is missing; copy it again"
-            ),
+            );
+            self.log.corrupt(at, why)
         })
     }
 
     /// The message that a queue entry points at; `None` if its segment is gone. A record is known to start there, so that anything
     /// else is damage.
     pub(super) fn message_of_entry(&self, physical_offset: i64) -> Result<Option<StoredMessage>> {
+        let end = self.physical_bounds().end;
+        if physical_offset >= end {
+            return Err(self.log.corrupt(
+                physical_offset,
+                format!("a queue entry points at or past the end of the log, {end}"),
+            ));
+        }
         match self.log.read(physical_offset, Check::Body)? {
             LogRecord::Message(message) => Ok(Some(message)),
             LogRecord::Missing => Ok(None),
             LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => Err(error),
-            LogRecord::Blank { .. } | LogRecord::End => Err(Error::Corrupt {
-                path: self.path.join("commitlog"),
-                offset: physical_offset as u64,
-                reason: format!("a queue entry points at physical offset {physical_offset}, and no record stands there"),
-            }),
+            LogRecord::Blank { .. } | LogRecord::End => Err(self.log.corrupt(
+                physical_offset,
+                "a queue entry points here, and no record stands here".to_owned(),
+            )),
         }
     }
 
@@ -314,13 +319,10 @@ impl MessageReader {
             let error = match scan.stopped_by() {
                 None => return Ok(damage),
                 Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.clone(),
-                Some(_) => Error::Corrupt {
-                    path: self.path.join("commitlog"),
-                    offset: at as u64,
-                    reason: format!(
-                        "no message starts at physical offset {at}: a segment is missing or its end is; copy it again"
-                    ),
-                },
+                Some(_) => self.log.corrupt(
+                    at,
+                    "no record starts here: a segment is missing, or its end is; copy it again".to_owned(),
+                ),
             };
             damage.get_or_insert(error);
             match self.log.next_start(at) {
