@@ -280,6 +280,8 @@ impl Outcome {
     fn count<T>(&mut self, result: Result<T>) -> Option<T> {
         match &result {
             Ok(_) => self.read += 1,
+            // Asking outside the queue, and for what is not built here, is no damage.
+            Err(Error::NotFound { .. } | Error::Unsupported { .. }) => {}
             Err(_) => self.errors += 1,
         }
         result.ok()
@@ -378,7 +380,7 @@ fn any_damage_ends_in_data_or_a_typed_error() {
             }
         }));
         let took = started.elapsed();
-        with_errors += usize::from(outcome.errors > 12);
+        with_errors += usize::from(outcome.errors > 0);
         with_data += usize::from(outcome.read > 100);
         if ended.is_err() || took > SLOWEST {
             wrong.push(format!(
