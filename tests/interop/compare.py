@@ -11,7 +11,21 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from generator import BLANK, TAGS, Geometry, Record, Step, asked, index_hash, index_keys, is_visible, tags_code
+from generator import (
+    BLANK,
+    COLLIDING,
+    TAGS,
+    UNLUCKY_KEY,
+    UNLUCKY_TOPIC,
+    Geometry,
+    Record,
+    Step,
+    asked,
+    index_hash,
+    index_keys,
+    is_visible,
+    tags_code,
+)
 from rocketmq import Dump, RocketMQ
 
 import mqstore
@@ -146,6 +160,19 @@ class Asker:
         # The first item of a file counts its time from the end of the file before, and so stands too late by what lay between.
         self.gap = INDEX_STEP_MS + max(after - before for before, after in pairwise(every))
 
+    def questions(self, keys: int, times: int, gets: int) -> list[Question]:
+        """So many of each kind; every key that shares a hash or has none of its own is among them."""
+        special = [(topic, key) for topic in sorted({topic for topic, _ in self.queues}) for key in COLLIDING]
+        special.append((UNLUCKY_TOPIC, UNLUCKY_KEY))
+        asked = [self.always(topic, key) for topic, key in special]
+        asked += [self.key() for _ in range(keys - len(asked))]
+        return asked + [self.time() for _ in range(times)] + [self.get() for _ in range(gets)]
+
+    @staticmethod
+    def always(topic: str, key: str) -> Question:
+        """By a key, whenever it was stored."""
+        return {"op": "key", "topic": topic, "key": key, "max": 1_000_000, "begin": 0, "end": FOR_EVER}
+
     def key(self) -> Question:
         """By a key that is there, or one of another topic, or of nobody; half of them between two times."""
         topic, key = self.random.choice(self.keys)
@@ -156,7 +183,7 @@ class Asker:
             key = self.random.choice(["nobody", "Aa", "BB", "BBBB", key + " "])
         elif chance < 0.25:
             key = "T#" + self.random.choice(TAGS)
-        question = {"op": "key", "topic": topic, "key": key, "max": 1_000_000, "begin": 0, "end": FOR_EVER}
+        question = self.always(topic, key)
         if self.random.random() < 0.5:
             question["begin"], question["end"] = sorted(self.random.randint(self.begin - 2000, self.end + 2000) for _ in range(2))
         return question

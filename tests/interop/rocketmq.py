@@ -19,7 +19,7 @@ from generator import DELAY_LEVELS, Geometry, Record, Step
 HERE = Path(__file__).resolve().parent
 VERSIONS = ["4.9.1", "4.9.8", "5.3.3", "5.5.1"]
 #: Nothing here takes longer than some seconds.
-TIMEOUT_S = 180
+TIMEOUT_S = 120
 #: What the harness prints when it begins to hold a store open.
 HELD = '{"command":"hold"}\n'
 

@@ -126,9 +126,7 @@ def compare_all(rocketmq: RocketMQ, geometry: Geometry, path: Path, proof: Proof
         ours = embedded.dump(store, geometry.segment)
         date_queue_files(path, ours, geometry)
         asker = compare.Asker(ours, random.Random(f"{rocketmq.version} {seed}"), rocketmq, geometry)
-        questions = [asker.key() for _ in range(KEY_QUESTIONS)]
-        questions += [asker.time() for _ in range(TIME_QUESTIONS)]
-        questions += [asker.get() for _ in range(GETS)]
+        questions = asker.questions(KEY_QUESTIONS, TIME_QUESTIONS, GETS)
         theirs, answers = rocketmq.ask(path, geometry, questions)
         proof.differences += compare.dumps(ours, theirs)
         proof.differences += compare.queues(theirs)
