@@ -155,12 +155,13 @@ impl IndexService {
             None => Ok(()),
             Some(file) => Err(Error::Invalid {
                 what: format!(
-                    "max_hash_slot_num is {} and max_index_num is {}, which makes files of {} bytes: {} has {}",
+                    "{} has {} bytes; index files of max_hash_slot_num {} and max_index_num {} have {}: give both as the store's \
+                     broker has them",
+                    file.path().display(),
+                    file.file_len(),
                     geometry.slots,
                     geometry.items,
-                    geometry.file_len(),
-                    file.path().display(),
-                    file.file_len()
+                    geometry.file_len()
                 ),
             }),
         }
@@ -257,11 +258,16 @@ impl IndexService {
         }
     }
 
-    /// What the first file that admits just one shape says.
+    /// What the first file that admits just one shape says. One without a key admits every shape of its length; at RocketMQ's own
+    /// length it is taken for RocketMQ's.
     fn find_shared_geometry(&self) -> Result<Option<IndexGeometry>> {
         for file in self.files() {
-            if let GeometryGuess::One(geometry) = file.guess_geometry()? {
-                return Ok(Some(geometry));
+            match file.guess_geometry()? {
+                GeometryGuess::One(geometry) => return Ok(Some(geometry)),
+                GeometryGuess::Empty if file.file_len() == IndexGeometry::ROCKETMQ.file_len() => {
+                    return Ok(Some(IndexGeometry::ROCKETMQ));
+                }
+                _ => {}
             }
         }
         Ok(None)
