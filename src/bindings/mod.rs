@@ -19,6 +19,8 @@ mod errors;
 mod time;
 /// An open store as Python holds it: closes once, reopens itself after a fork.
 mod handle;
+/// Waiting that a user can interrupt.
+mod waiting;
 /// `Message`.
 mod message;
 /// What iterating a queue or a slice of it gives.

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -19,16 +18,13 @@ use super::recovery::RecoveryReport;
 use super::resolve_batch;
 use super::results::{GetResult, QueryResult};
 use super::rows::{self, PropertyArguments};
-use super::time::{Round, to_deadline, to_ms};
+use super::time::{Round, to_ms};
 use super::topic::Topics;
-use crate::error::{Error, Result};
+use super::waiting::wait;
+use crate::error::Error;
 use crate::format;
 use crate::read::{GetRequest, QueryRequest, TagFilter};
 use crate::storage::{Env, RealEnv};
-use crate::store::MessageStore;
-
-/// How long a wait goes on before it looks whether the user interrupts it.
-const INTERRUPTIBLE: Duration = Duration::from_millis(100);
 
 /// An open message store; `mqstore.open` makes one. A context manager.
 ///
@@ -53,25 +49,6 @@ impl Store {
         Self {
             handle: Arc::new(handle),
             options: options.unbind(),
-        }
-    }
-
-    /// Waits in steps, so that Ctrl-C ends it.
-    fn wait(
-        &self,
-        py: Python<'_>,
-        timeout: Option<&Bound<'_, PyAny>>,
-        wait: impl Fn(&MessageStore, Option<Instant>) -> Result<()> + Sync,
-    ) -> PyResult<()> {
-        let writer = self.handle.writer()?;
-        let deadline = to_deadline(timeout)?;
-        loop {
-            let step = Instant::now() + INTERRUPTIBLE;
-            let is_last = deadline.is_some_and(|deadline| deadline <= step);
-            match py.detach(|| wait(&writer, if is_last { deadline } else { Some(step) })) {
-                Err(Error::TimedOut { .. }) if !is_last => py.check_signals()?,
-                done => return Ok(done?),
-            }
         }
     }
 }
@@ -231,10 +208,12 @@ impl Store {
     /// Wait until the message at this physical offset is durable; it is synced at once.
     ///
     /// `timeout` is in seconds, or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`), `PoisonedError` or `ClosedError` if that can
-    /// no longer be, `NotFoundError` for an offset at which nothing was appended yet.
+    /// no longer be.
     #[pyo3(signature = (offset, timeout=None))]
     fn wait_durable(&self, py: Python<'_>, offset: i64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        self.wait(py, timeout, |store, deadline| store.wait_durable(offset, deadline))
+        wait(&self.handle, py, timeout, |store, deadline| {
+            store.wait_durable(offset, deadline)
+        })
     }
 
     /// Wait until the message at this physical offset is in its queue and in the index.
@@ -242,7 +221,9 @@ impl Store {
     /// `timeout` is in seconds, or a timedelta. Raises as `wait_durable`.
     #[pyo3(signature = (offset, timeout=None))]
     fn wait_dispatched(&self, py: Python<'_>, offset: i64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        self.wait(py, timeout, |store, deadline| store.wait_dispatched(offset, deadline))
+        wait(&self.handle, py, timeout, |store, deadline| {
+            store.wait_dispatched(offset, deadline)
+        })
     }
 
     /// The topics by name: a mapping of str to Topic.

@@ -9,6 +9,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -225,12 +226,17 @@ def test_a_wait_may_be_as_long_as_it_likes(store: mqstore.Store, timeout: float 
     store.wait_durable(offset, timeout=timeout)
 
 
-def test_a_message_that_was_not_appended_is_not_waited_for(store: mqstore.Store) -> None:
+def test_a_message_that_is_not_appended_is_waited_for_until_the_deadline(store: mqstore.Store) -> None:
     end = store.append("orders", b"x").wrote_bytes
     for wait in (store.wait_dispatched, store.wait_durable):
         for offset in (end, end + 1, 2**63 - 1):
-            with pytest.raises(mqstore.NotFoundError, match=str(offset)):
-                wait(offset)
+            with pytest.raises(TimeoutError, match=str(offset)):
+                wait(offset, timeout=0.01)
+    appender = threading.Timer(0.05, store.append, ("orders", b"later"))
+    appender.start()
+    store.wait_durable(end, timeout=20)
+    appender.join()
+    assert store.flushed_offset > end
 
 
 #: Syncs take as long as the file named by SYNC says, or fail if it says so.
@@ -542,7 +548,7 @@ def failing(path: Path) -> Iterator[mqstore.Store]:
 def test_a_store_that_failed_takes_no_more_and_says_why(failing: mqstore.Store, path: Path) -> None:
     first = failing.append("orders", b"x")
     with pytest.raises(mqstore.PoisonedError):
-        failing.wait_dispatched(first.physical_offset, timeout=20)
+        failing.wait_durable(2**62, timeout=20)
     for use in (lambda: failing.append("orders", b""), lambda: failing.append_batch([b""], "orders")):
         with pytest.raises(mqstore.PoisonedError, match="reopen") as raised:
             use()
@@ -558,7 +564,7 @@ def test_a_store_that_failed_takes_no_more_and_says_why(failing: mqstore.Store, 
 def test_a_store_that_failed_is_unclean(failing: mqstore.Store, path: Path) -> None:
     offset = failing.append("orders", b"x").physical_offset
     with pytest.raises(mqstore.PoisonedError):
-        failing.wait_dispatched(offset, timeout=20)
+        failing.wait_durable(2**62, timeout=20)
     with pytest.raises(mqstore.PoisonedError):
         failing.close()
     assert failing.closed
