@@ -37,6 +37,8 @@ mod recovery;
 mod append_result;
 /// Messages as Python gives them: the arguments of `append`, the rows of `append_batch`.
 mod rows;
+/// Appending and waiting, with the interpreter or without.
+mod append;
 /// `Store`.
 mod store;
 /// `open`: the mode and the options.

@@ -346,7 +346,7 @@ assert sorted(ends, key=str) == ["durable", False][::-1], ends
     sync_test(slow_sync, path, code)
 
 
-@pytest.mark.parametrize("call", ["append_batch", "flush", "wait_dispatched", "wait_durable", "open and close"])
+@pytest.mark.parametrize("call", ["append and roll", "append_batch", "flush", "wait_dispatched", "wait_durable", "open and close"])
 def test_other_threads_run_while_a_call_writes(
     store: mqstore.Store, path: Path, lets_others_run: LetsOthersRun, call: str
 ) -> None:
@@ -363,6 +363,7 @@ def test_other_threads_run_while_a_call_writes(
         store.wait_dispatched(store.append_batch(rows, "orders")[-1])
 
     calls: dict[str, Callable[[], object]] = {
+        "append and roll": lambda: store.append("orders", b"x" * 60_000),
         "append_batch": lambda: store.append_batch(rows, "orders"),
         "flush": flush,
         "wait_durable": wait_durable,
