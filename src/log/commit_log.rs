@@ -176,14 +176,14 @@ impl CommitLog {
         let mut waiting = messages;
         while !waiting.is_empty() {
             let before = done.len();
-            let outcome = self.with_tail(|tail| {
+            let outcome = self.with_tail(|tail, now| {
                 let mut bytes = 0;
                 for message in waiting {
                     bytes += message.len();
                     if bytes > MAX_BATCH_BYTES && bytes > message.len() {
                         break;
                     }
-                    if let Outcome::WouldBlock(len) = self.put(tail, std::slice::from_ref(message), done)? {
+                    if let Outcome::WouldBlock(len) = self.put(tail, now, std::slice::from_ref(message), done)? {
                         return Ok(Outcome::WouldBlock(len));
                     }
                 }
@@ -203,20 +203,21 @@ impl CommitLog {
     /// As [`CommitLog::append`].
     pub fn append_together(&self, messages: &[EncodedMessage<'_>]) -> Result<Vec<Appended>> {
         let mut done = Vec::with_capacity(messages.len());
-        while let Outcome::WouldBlock(len) = self.with_tail(|tail| self.put(tail, messages, &mut done))? {
+        while let Outcome::WouldBlock(len) = self.with_tail(|tail, now| self.put(tail, now, messages, &mut done))? {
             self.make_next_segment(len)?;
         }
         Ok(done)
     }
 
-    fn with_tail(&self, work: impl FnOnce(&mut Tail) -> Result<Outcome>) -> Result<Outcome> {
+    /// Works under the lock, with the time; what that appends can be read after it.
+    fn with_tail(&self, work: impl FnOnce(&mut Tail, i64) -> Result<Outcome>) -> Result<Outcome> {
         let mut tail = lock(&self.tail);
         match &tail.stopped {
             None => {}
             Some(Error::Closed) => return Err(Error::Closed),
             Some(cause) => return Err(poisoned(cause.clone())),
         }
-        let outcome = work(&mut tail);
+        let outcome = work(&mut tail, self.env.now_ms());
         let end = tail.end as i64;
         drop(tail);
         self.appended.advance(end);
@@ -224,7 +225,7 @@ impl CommitLog {
     }
 
     /// Puts messages that belong into one segment. The end moves when all of them are written.
-    fn put(&self, tail: &mut Tail, messages: &[EncodedMessage<'_>], done: &mut Vec<Appended>) -> Result<Outcome> {
+    fn put(&self, tail: &mut Tail, now: i64, messages: &[EncodedMessage<'_>], done: &mut Vec<Appended>) -> Result<Outcome> {
         let len: u64 = messages.iter().map(|message| message.len() as u64).sum();
         if !fits(len, tail.remaining()) && !self.roll(tail)? {
             return Ok(Outcome::WouldBlock(len));
@@ -232,7 +233,7 @@ impl CommitLog {
         let Some(file) = tail.current.clone() else {
             return Ok(Outcome::WouldBlock(len));
         };
-        let store_time = self.env.now_ms().max(tail.last_store_time);
+        let store_time = now.max(tail.last_store_time);
         tail.last_store_time = store_time;
         let mut end = tail.end;
         for message in messages {

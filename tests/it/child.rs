@@ -35,10 +35,15 @@ fn start(program: &str, dir: &Path) -> Child {
 
 /// Runs a child to its end; one that takes more than half a minute is killed and fails the test.
 pub(crate) fn run(program: &str) -> Output {
+    run_within(program, Duration::from_secs(30))
+}
+
+/// Runs a child to its end; one that takes longer is killed and fails the test.
+pub(crate) fn run_within(program: &str, limit: Duration) -> Output {
     let mut child = start(program, Path::new("."));
     let started = Instant::now();
     while child.try_wait().unwrap().is_none() {
-        if started.elapsed() > Duration::from_secs(30) {
+        if started.elapsed() > limit {
             child.kill().unwrap();
             panic!("{program} hangs: {:?}", child.wait_with_output());
         }

@@ -24,4 +24,5 @@ mod storage;
 mod store_writer;
 mod tidy;
 mod vectors;
+mod watermark;
 mod writing;

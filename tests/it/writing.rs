@@ -1,9 +1,17 @@
 //! Writing: what is appended reads back and lies on disk as it should, whatever threads, limits, clocks and devices do.
 
 mod appending;
+mod batches;
 mod closing;
+mod concurrency;
+mod dispatching;
 mod failures;
+mod kinds;
+mod limits;
+mod many_queues;
 mod opening;
+mod reopening;
+mod sync_order;
 
 use std::fs;
 use std::io;
@@ -14,7 +22,7 @@ use std::time::{Duration, Instant};
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::format::{Message, encode_properties};
-use mqstore::read::{MessageReader, QueueScan};
+use mqstore::read::{MessageReader, QueueScan, StoredMessage};
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::TempDir;
@@ -141,6 +149,23 @@ fn record_of(len: usize) -> Message<'static> {
     };
     message.body = vec![b'x'; len - message.encoded_len()].into();
     message
+}
+
+/// Every message of a log with segments of this size, in order: no byte of it is passed over but the fillers.
+fn walk(reader: &MessageReader, segment: u64) -> Vec<StoredMessage> {
+    let mut found = Vec::new();
+    let mut bounds = reader.physical_bounds();
+    while !bounds.is_empty() {
+        match reader.message_at(bounds.start) {
+            Ok(stored) => {
+                bounds.start += i64::from(stored.view().size());
+                found.push(stored);
+            }
+            Err(Error::NotFound { .. }) => bounds.start = (bounds.start / segment as i64 + 1) * segment as i64,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    found
 }
 
 fn bodies(reader: &Arc<MessageReader>, topic: &str, queue_id: i32) -> Vec<Vec<u8>> {

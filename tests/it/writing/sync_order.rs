@@ -1,0 +1,229 @@
+//! The order of what durability rests on, as the environment saw it.
+
+use std::path::Path;
+
+use mqstore::config::StoreConfig;
+use mqstore::store::OpenMode;
+
+use super::{Place, message, open_in, put, small, soon, with};
+use crate::counting_env::CountingEnv;
+
+/// What was done from the `from`th change on, with paths from the store's parent on.
+fn done(env: &CountingEnv, place: &Place, from: usize) -> Vec<String> {
+    let root = format!("{}/", place.store.parent().unwrap().display());
+    let changes = env.changes().into_iter().skip(from);
+    changes
+        .map(|change| change.replace(&root, "").replace(root.trim_end_matches('/'), "."))
+        .collect()
+}
+
+fn never_flushing() -> StoreConfig {
+    StoreConfig {
+        flush_interval_commit_log: 1_000_000,
+        ..small()
+    }
+}
+
+const SEGMENT_0: [&str; 8] = [
+    "unlink store/mqstore-new-00000000000000000000",
+    "create store/mqstore-new-00000000000000000000",
+    "allocate store/mqstore-new-00000000000000000000",
+    "sync SegmentAllocated store/mqstore-new-00000000000000000000",
+    "map for writing store/mqstore-new-00000000000000000000",
+    "rename store/commitlog/00000000000000000000",
+    "sync directory SegmentRenamed store/commitlog",
+    "sync directory SegmentRenamed store",
+];
+
+#[test]
+fn a_new_store_is_locked_first_and_marked_before_its_first_segment() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(never_flushing());
+    let expected = [
+        "create directory store",
+        "lock store/lock",
+        "open for writing store/lock",
+        "write store/lock",
+        "create directory store/commitlog",
+        "create directory store/consumequeue",
+        "create directory store/index",
+        "create directory store/config",
+        "sync directory StoreDirectories store",
+        "sync directory StoreDirectories .",
+        "unlink store/config/mqstore.json.new",
+        "create store/config/mqstore.json.new",
+        "write store/config/mqstore.json.new",
+        "sync ConfigFile store/config/mqstore.json.new",
+        "rename store/config/mqstore.json",
+        "sync directory ConfigRenamed store/config",
+        "create store/abort",
+        "write store/abort",
+        "sync directory AbortCreated store",
+    ];
+    assert_eq!(done(&env, &place, 0), expected);
+    let opened = expected.len();
+    put(&store, "t", b"first");
+    let appended = done(&env, &place, opened);
+    // The dispatcher may have begun on its queue.
+    assert_eq!(appended[..8], SEGMENT_0);
+    assert!(
+        appended[8..].iter().all(|change| change.contains("/consumequeue/")),
+        "{appended:?}"
+    );
+    store.close().unwrap();
+}
+
+#[test]
+fn a_store_that_is_opened_again_is_locked_first_and_marked_before_it_is_changed() {
+    let place = Place::new();
+    put(&place.create(), "t", b"first");
+    // Something to clear behind the end.
+    let segment = place.at("commitlog/00000000000000000000");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[5000] = 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let env = CountingEnv::new();
+    let store = open_in(&env, &place.store, never_flushing(), OpenMode::Existing).unwrap();
+    let expected = [
+        "lock store/lock",
+        "open for writing store/lock",
+        "write store/lock",
+        "create directory store/commitlog",
+        "create directory store/consumequeue",
+        "create directory store/index",
+        "create directory store/config",
+        "open for writing store/commitlog/00000000000000000000",
+        "allocate store/commitlog/00000000000000000000",
+        "map for writing store/commitlog/00000000000000000000",
+        "create store/abort",
+        "write store/abort",
+        "sync directory AbortCreated store",
+        "zero store/commitlog/00000000000000000000",
+        "sync TailZeroed store/commitlog/00000000000000000000",
+    ];
+    assert_eq!(done(&env, &place, 0), expected);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_flush_syncs_every_segment_below_the_end_and_then_tells() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(never_flushing());
+    let offsets: Vec<i64> = (0..3).map(|_| put(&store, "t", &[0; 10_000])).collect();
+    store.wait_dispatched(offsets[2], Some(soon())).unwrap();
+    let syncs = || {
+        let changes = done(&env, &place, 0).into_iter();
+        let syncs: Vec<String> = changes.filter(|change| change.starts_with("sync LogRange")).collect();
+        syncs
+            .iter()
+            .map(|change| change[change.len() - 5..].to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(syncs(), [""; 0]);
+    assert_eq!(store.flush().unwrap(), store.flushed_offset());
+    assert!(store.flushed_offset() > offsets[2]);
+    assert_eq!(syncs(), ["00000", "16384", "32768"]);
+    // What is durable is not synced again, and full segments never.
+    store.flush().unwrap();
+    assert_eq!(syncs().len(), 3);
+    put(&store, "t", &[0; 100]);
+    store.flush().unwrap();
+    assert_eq!(syncs()[3..], ["32768"]);
+    store.close().unwrap();
+    assert_eq!(syncs().len(), 4);
+}
+
+#[test]
+fn a_roll_is_durable_before_a_record_in_it_can_be() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(never_flushing());
+    put(&store, "t", &[0; 10_000]);
+    let before = env.changes().len();
+    put(&store, "t", &[0; 10_000]);
+    store.flush().unwrap();
+    let log: Vec<String> = done(&env, &place, before)
+        .into_iter()
+        .filter(|change| !change.contains("/consumequeue/"))
+        .collect();
+    let mut expected: Vec<String> = SEGMENT_0
+        .iter()
+        .map(|change| change.replace("00000000000000000000", "00000000000000016384"))
+        .collect();
+    expected.extend([
+        "sync LogRange store/mqstore-new-00000000000000000000".to_owned(),
+        "sync LogRange store/mqstore-new-00000000000000016384".to_owned(),
+    ]);
+    assert_eq!(log, expected);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_clean_close_syncs_log_queues_index_and_checkpoint_and_then_removes_abort() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(never_flushing());
+    let keyed = with(message("t", 0, b"x"), &[("KEYS", "k")]);
+    let offset = store.append(keyed).unwrap().appended.physical_offset;
+    store.wait_dispatched(offset, Some(soon())).unwrap();
+    while place.names("consumequeue").is_empty() || place.names("consumequeue/t/0").is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let before = env.changes().len();
+    store.close().unwrap();
+    let index = place.names("index").remove(0);
+    let expected = [
+        "sync LogRange store/mqstore-new-00000000000000000000".to_owned(),
+        "sync everything QueueFiles store".to_owned(),
+        format!("sync IndexFile store/index/{index}"),
+        "sync directory IndexDirectory store/index".to_owned(),
+        "open for writing store/checkpoint".to_owned(),
+        "create store/checkpoint".to_owned(),
+        "write store/checkpoint".to_owned(),
+        "sync Checkpoint store/checkpoint".to_owned(),
+        "unlink store/abort".to_owned(),
+        "sync directory AbortRemoved store".to_owned(),
+    ];
+    assert_eq!(done(&env, &place, before), expected);
+    assert!(Path::new(&place.store).join("checkpoint").exists());
+}
+
+#[test]
+fn entries_that_wait_in_memory_are_written_before_the_queues_are_synced_at_the_close() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(never_flushing());
+    for n in 0..200 {
+        store.append(message("t", n % 7, b"x")).unwrap();
+    }
+    store.close().unwrap();
+    let changes = done(&env, &place, 0);
+    let position = |start: &str| changes.iter().rposition(|change| change.starts_with(start)).unwrap();
+    let last_write = changes
+        .iter()
+        .rposition(|change| change.contains("/consumequeue/") && !change.starts_with("sync"))
+        .unwrap();
+    assert!(last_write < position("sync LogRange"));
+    assert!(position("sync LogRange") < position("sync everything QueueFiles"));
+    assert!(position("sync everything QueueFiles") < position("write store/checkpoint"));
+    assert!(position("sync Checkpoint") < position("unlink store/abort"));
+}
+
+#[test]
+fn a_full_index_file_is_synced_before_the_checkpoint_counts_it() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(StoreConfig {
+        max_hash_slot_num: Some(2),
+        max_index_num: Some(3),
+        ..never_flushing()
+    });
+    for n in 0..5 {
+        store
+            .append(with(message("t", 0, b"x"), &[("KEYS", &format!("k{n}"))]))
+            .unwrap();
+    }
+    store.close().unwrap();
+    let changes = done(&env, &place, 0);
+    let at = |change: &str| changes.iter().position(|found| found == change).unwrap();
+    for name in place.names("index") {
+        assert!(at(&format!("sync IndexFile store/index/{name}")) < at("write store/checkpoint"));
+    }
+    assert!(at("sync directory IndexDirectory store/index") < at("write store/checkpoint"));
+}
