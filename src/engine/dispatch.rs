@@ -15,6 +15,8 @@ const STEP_MESSAGES: usize = 4096;
 const WRITE_OUT_ENTRIES: usize = 64;
 /// How long an entry waits in memory at most.
 const WRITE_OUT_AFTER: Duration = Duration::from_millis(10);
+/// How long the dispatcher waits for room on a full disk before it tries again.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// Follows the log's end.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub struct Dispatcher {
     waiting: Vec<Arc<ConsumeQueue>>,
     waiting_since: Option<Instant>,
     is_full: bool,
+    /// The disk was full.
+    retry_at: Option<Instant>,
 }
 
 impl Dispatcher {
@@ -58,24 +62,46 @@ impl Dispatcher {
             waiting: Vec::new(),
             waiting_since: None,
             is_full: false,
+            retry_at: None,
         })
     }
 
     /// Waits for messages (at most until entries in memory are due) and dispatches what has come. `false` when nothing can come any
     /// more and everything is written out.
     ///
+    /// A full disk is waited out, for what is derived can be written again, and the log itself goes on as long as it has room.
+    ///
     /// # Errors
-    /// What reading the log or writing the queues and the index raises; nothing is dispatched behind it.
+    /// What reading the log or writing the queues and the index raises; nothing is dispatched behind it. [`Error::DiskFull`] once
+    /// the log is stopped.
     pub fn step(&mut self) -> Result<bool> {
-        let at = self.dispatched.get();
+        let is_stopped = matches!(self.wait(), Wait::Poisoned(_));
+        match self.work(is_stopped) {
+            Err(Error::DiskFull { .. }) if !is_stopped => self.retry_at = Some(Instant::now() + RETRY_AFTER),
+            done => {
+                done?;
+                self.retry_at = None;
+            }
+        }
+        Ok(!is_stopped || self.dispatched.get() < self.log.appended.get())
+    }
+
+    fn wait(&self) -> Wait {
         let due = self.waiting_since.map(|since| since + WRITE_OUT_AFTER);
-        let is_open = !matches!(self.log.appended.wait(at + 1, due), Wait::Poisoned(_));
-        self.dispatch(at)?;
+        match self.retry_at {
+            None => self.log.appended.wait(self.dispatched.get() + 1, due),
+            // Whatever comes meanwhile waits with the rest.
+            Some(at) => self.log.appended.wait(i64::MAX, Some(at)),
+        }
+    }
+
+    fn work(&mut self, is_stopped: bool) -> Result<()> {
+        self.dispatch(self.dispatched.get())?;
         let is_due = self.waiting_since.is_some_and(|since| since.elapsed() >= WRITE_OUT_AFTER);
-        if is_due || self.is_full || !is_open {
+        if is_due || self.is_full || is_stopped {
             self.write_out()?;
         }
-        Ok(is_open)
+        Ok(())
     }
 
     fn write_out(&mut self) -> Result<()> {
@@ -103,6 +129,7 @@ impl Dispatcher {
         }
         if view.physical_offset() > self.indexed_until {
             self.index.put(view, self.geometry, self.index_tags)?;
+            self.indexed_until = view.physical_offset();
         }
         Ok(())
     }

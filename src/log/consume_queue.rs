@@ -286,7 +286,11 @@ impl ConsumeQueue {
             }
             Ok(())
         };
-        filled().map_err(|error| Error::full_or_io("make", &new, error))?;
+        filled().map_err(|error| {
+            // What was made so far must not hold the space.
+            let _ = self.env.unlink(&new);
+            Error::full_or_io("make", &new, error)
+        })?;
         Ok(StagedFile { new, start, entries })
     }
 

@@ -42,7 +42,16 @@ pub struct IndexService {
     files: RwLock<Vec<Arc<IndexFile>>>,
     /// What the files of an earlier time say about the geometry of all.
     shared_geometry: OnceLock<Option<IndexGeometry>>,
-    appender: Mutex<Option<IndexAppender>>,
+    appending: Mutex<Appending>,
+}
+
+/// Where the next key goes.
+#[derive(Debug, Default)]
+struct Appending {
+    file: Option<IndexAppender>,
+    /// The message whose keys were put last, and how many of them are in.
+    offset: i64,
+    keys: usize,
 }
 
 impl IndexService {
@@ -68,7 +77,7 @@ impl IndexService {
             safe_until,
             files: RwLock::new(files?),
             shared_geometry: OnceLock::new(),
-            appender: Mutex::new(None),
+            appending: Mutex::default(),
         })
     }
 
@@ -124,23 +133,28 @@ impl IndexService {
         Ok(sources)
     }
 
-    /// Puts the keys of a message that the log has gained, unless the last file already speaks for it.
+    /// Puts the keys of a message that the log has gained. After an error it may be called for the same message again: keys that are
+    /// in are not put twice.
     ///
     /// # Errors
     /// [`Error::DiskFull`] or [`Error::Io`] when the next file cannot be made, [`Error::Corrupt`] for a lost page.
     pub(crate) fn put(&self, view: &MessageView<'_>, geometry: IndexGeometry, index_tags: bool) -> Result<()> {
-        let mut appender = self.appender.lock().unwrap_or_else(PoisonError::into_inner);
-        let topic = view.topic();
-        for key in index_keys(view, index_tags) {
-            let hash = index_key_hash(&topic, &key);
-            loop {
-                if let Some(file) = appender.as_mut()
-                    && file.put(hash, view.physical_offset(), view.store_time())?
-                {
-                    break;
-                }
-                let full = appender.take();
-                *appender = Some(self.roll(full, geometry)?);
+        let mut appending = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
+        let (topic, offset) = (view.topic(), view.physical_offset());
+        let keys = index_keys(view, index_tags);
+        if appending.offset != offset {
+            appending.offset = offset;
+            appending.keys = 0;
+        }
+        while let Some(key) = keys.get(appending.keys) {
+            let hash = index_key_hash(&topic, key);
+            if let Some(file) = &mut appending.file
+                && file.put(hash, offset, view.store_time())?
+            {
+                appending.keys += 1;
+            } else {
+                let full = appending.file.take();
+                appending.file = Some(self.roll(full, geometry)?);
             }
         }
         Ok(())
@@ -176,8 +190,8 @@ impl IndexService {
 
     /// Makes every file durable; returns the end time of the last full one, 0 if there is none.
     pub(crate) fn sync(&self, geometry: IndexGeometry) -> Result<i64> {
-        if let Some(appender) = self.appender.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            appender.sync()?;
+        if let Some(file) = &self.appending.lock().unwrap_or_else(PoisonError::into_inner).file {
+            file.sync()?;
         }
         if self.env.list(&self.dir).is_ok() {
             self.env

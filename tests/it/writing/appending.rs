@@ -53,3 +53,15 @@ fn a_second_writer_is_refused_while_the_first_is_open() {
     store.close().unwrap();
     second().unwrap();
 }
+
+#[test]
+fn a_place_inside_a_record_holds_no_message() {
+    let place = Place::new();
+    let store = place.create();
+    let done = store.append(message("t", 0, &[7; 500])).unwrap().appended;
+    for at in 1..done.wrote_bytes {
+        let inside = store.reader().message_at(done.physical_offset + i64::from(at));
+        assert!(matches!(inside, Err(Error::NotFound { .. })), "{at}: {inside:?}");
+    }
+    store.close().unwrap();
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -109,14 +109,17 @@ fn no_byte_below_the_appended_end_ever_changes() {
         flush_interval_commit_log: 1,
         ..small()
     });
-    let done = AtomicBool::new(false);
+    let (done, looks) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut seen: Vec<(u64, u64)> = Vec::new();
     thread::scope(|scope| {
         let writers: Vec<_> = (0..THREADS)
             .map(|thread| {
-                let store = &store;
+                let (store, looks) = (&store, &looks);
                 scope.spawn(move || {
                     for n in 0..40_usize {
+                        while looks.load(Ordering::SeqCst) < n / 4 {
+                            thread::yield_now();
+                        }
                         let body = vec![thread as u8; n * 7 % 500];
                         store.append(message(&format!("t{}", thread % 7), 0, &body)).unwrap();
                     }
@@ -132,6 +135,7 @@ fn no_byte_below_the_appended_end_ever_changes() {
         while !done.load(Ordering::SeqCst) {
             let end = store.reader().physical_bounds().end as u64;
             seen.push((end, hash_below(&place, end)));
+            looks.fetch_add(1, Ordering::SeqCst);
         }
     });
     seen.dedup();
@@ -145,7 +149,7 @@ fn no_byte_below_the_appended_end_ever_changes() {
     check("closed");
     put(&place.reopen(), "t0", b"more");
     check("appended again");
-    assert!(seen.len() > 2, "{} looks", seen.len());
+    assert!(seen.len() >= 9, "{} looks", seen.len());
 }
 
 /// Follows a queue while it grows, and checks that every message is whole and in its place.

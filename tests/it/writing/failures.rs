@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
@@ -288,4 +288,97 @@ fn a_failure_at_any_step_of_the_close_leaves_abort_in_place() {
         assert!(place.at("abort").exists(), "{step}");
         assert!(store.close().is_ok(), "a second call does nothing");
     }
+}
+
+#[test]
+fn a_disk_too_full_for_queues_and_index_keeps_entries_in_memory_and_heals() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(StoreConfig {
+        max_hash_slot_num: Some(2),
+        max_index_num: Some(4),
+        mapped_file_size_commit_log: Some(1 << 20),
+        ..small()
+    });
+    let keyed = |n: u8| {
+        let keys = format!("a{n} b{n}");
+        let mut message = super::with(message("t", 0, b""), &[("KEYS", &keys)]);
+        message.body = vec![n].into();
+        message
+    };
+    let put = |n: u8| store.append(keyed(n)).unwrap().appended.physical_offset;
+    store.wait_dispatched(put(0), Some(soon())).unwrap();
+    env.before_changes(|change| {
+        let is_write = ["create ", "write ", "allocate "].iter().any(|what| change.starts_with(what));
+        if is_write && (change.contains("/consumequeue/") || change.contains("/index/")) {
+            Err(full())
+        } else {
+            Ok(())
+        }
+    });
+    // The first file takes one more key; the second key of this message finds the disk full.
+    for n in 1..50 {
+        put(n);
+    }
+    let last = put(50);
+    let soon_over = Some(Instant::now() + Duration::from_millis(100));
+    assert!(matches!(store.wait_dispatched(last, soon_over), Err(Error::TimedOut { .. })));
+    assert_eq!(store.flush().unwrap(), store.reader().physical_bounds().end);
+    env.heal();
+    store.wait_dispatched(last, Some(soon())).unwrap();
+    store.close().unwrap();
+    let reader = place.reader();
+    let expected: Vec<Vec<u8>> = (0..=50).map(|n| vec![n]).collect();
+    assert_eq!(bodies(&reader, "t", 0), expected);
+    // Each key once: 102 of them, three to a file.
+    let counts = place.names("index").into_iter().map(|name| {
+        let bytes = fs::read(place.at("index").join(name)).unwrap();
+        i32::from_be_bytes(bytes[36..40].try_into().unwrap()) - 1
+    });
+    assert_eq!(counts.collect::<Vec<_>>(), [3; 34]);
+    assert!(super::names(&place.at("consumequeue/t")).iter().all(|name| name == "0"));
+}
+
+#[test]
+fn a_disk_that_stays_too_full_for_the_queues_fails_the_close_and_leaves_abort() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    env.before_changes(|change| {
+        if change.starts_with("create ") && change.contains("/consumequeue/") {
+            Err(full())
+        } else {
+            Ok(())
+        }
+    });
+    put(&store, "t", b"x");
+    thread::sleep(Duration::from_millis(50));
+    put(&store, "t", b"x");
+    assert!(matches!(store.close(), Err(Error::Poisoned { cause }) if matches!(*cause, Error::DiskFull { .. })));
+    assert!(place.at("abort").exists());
+}
+
+#[test]
+fn a_refusal_needs_no_lock() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    let (inside, is_inside) = channel();
+    let (go, may_go) = channel::<()>();
+    let may_go = Mutex::new(may_go);
+    env.before_changes(move |change| {
+        // The clock is read with the lock held.
+        if change == "clock" {
+            let _ = inside.send(());
+            let _ = may_go.lock().unwrap().recv();
+        }
+        Ok(())
+    });
+    thread::scope(|scope| {
+        let appending = scope.spawn(|| put(&store, "t", b"x"));
+        is_inside.recv().unwrap();
+        assert!(matches!(
+            store.append(record_of(SEGMENT as usize)),
+            Err(Error::IllegalMessage { .. })
+        ));
+        drop(go);
+        appending.join().unwrap();
+    });
 }
