@@ -352,7 +352,10 @@ assert sorted(ends, key=str) == ["durable", False][::-1], ends
     sync_test(slow_sync, path, code)
 
 
-@pytest.mark.parametrize("call", ["append and roll", "append_batch", "flush", "wait_dispatched", "wait_durable", "open and close"])
+CALLS = ["append and roll", "append_batch", "flush", "wait_dispatched", "wait_durable", "open and close"]
+
+
+@pytest.mark.parametrize("call", CALLS)
 def test_other_threads_run_while_a_call_writes(
     store: mqstore.Store, path: Path, lets_others_run: LetsOthersRun, call: str
 ) -> None:
