@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, DelayLevels, IndexGeometry, MessageView, Transaction};
-use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles};
+use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord};
 use crate::watermark::{Wait, Watermark};
 
 /// Messages that one step dispatches at most, so that a stop and a write-out are never far away.
@@ -105,6 +105,7 @@ impl Dispatcher {
         }
         if failed.is_ok() {
             self.dispatched.advance(scan.position());
+            failed = scan.stopped_by().map_or(Ok(()), |by| Err(damage(by, scan.position())));
         }
         failed
     }
@@ -135,5 +136,17 @@ impl Dispatcher {
             self.waiting_since.get_or_insert_with(Instant::now);
         }
         Ok(())
+    }
+}
+
+/// Why nothing can be dispatched at `at`, below the log's end: every byte there was a record's once.
+fn damage(by: &LogRecord, at: i64) -> Error {
+    match by {
+        LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => error.clone(),
+        _ => Error::Corrupt {
+            path: "commitlog".into(),
+            offset: at as u64,
+            reason: format!("no message starts at physical offset {at}, which was appended: another process has changed the log"),
+        },
     }
 }

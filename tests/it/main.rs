@@ -12,6 +12,7 @@
 
 mod child;
 mod counting_env;
+mod dispatch;
 mod format_properties;
 mod format_rules;
 mod golden;
