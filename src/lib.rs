@@ -2,6 +2,9 @@
 //!
 //! The rooms stand in order, from the ground up: a module imports only from what is declared above it.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("mqstore builds on Linux: its locks, allocation and SIGBUS guard are not ported to other systems yet");
+
 /// Pure bytes: every record, entry, header and name of the on-disk format, both ways.
 pub mod format;
 /// What can go wrong, told by what the caller can do about it.

@@ -13,7 +13,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use super::resolve_batch::Table;
+use super::table::Table;
 
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
@@ -87,6 +87,11 @@ impl<I: Iterator<Item = Result<RecordBatch, ArrowError>>> RecordBatchReader for 
     fn schema(&self) -> SchemaRef {
         self.schema.clone()
     }
+}
+
+/// Whether `import_table` takes it.
+pub(super) fn speaks_arrow(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(value.hasattr("__arrow_c_stream__")? || value.hasattr("__arrow_c_array__")?)
 }
 
 /// Takes the batches of anything that speaks the interface.

@@ -175,12 +175,15 @@ impl Handle {
     /// What a writer could not do any more.
     pub(super) fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.closed.store(true, Ordering::Release);
-        let (reader, writer) = self.take();
-        py.detach(|| {
-            drop(reader);
-            writer.map_or(Ok(()), |writer| writer.close())
-        })?;
-        Ok(())
+        let writer = {
+            let opened = self.opened();
+            opened.writer.clone().filter(|_| self.expect_own(&opened).is_ok())
+        };
+        let closed = py.detach(|| writer.map_or(Ok(()), |writer| writer.close()));
+        // Only now, so that whoever closes it at the same time waits until it is closed.
+        let opened = self.take();
+        py.detach(|| drop(opened));
+        Ok(closed?)
     }
 
     fn take(&self) -> (Option<Arc<MessageReader>>, Option<Arc<MessageStore>>) {

@@ -3,10 +3,12 @@
 
 /// The one schema of a message, and batches of messages in it. Knows no Python.
 mod record_batch;
-/// Columns that come in to be resolved, and what goes back. Knows no Python.
+/// A table that came in through Arrow, and what its columns hold. Knows no Python.
+mod table;
+/// Columns to be resolved, and what goes back. Knows no Python.
 mod resolve_batch;
-/// The properties of a message on its way in. Knows no Python.
-mod property_list;
+/// What a message on its way in is made of. Knows no Python.
+mod incoming;
 /// Arrow batches and streams across the language border, as `PyCapsule`s.
 mod capsule;
 /// What is read as a buffer, without a copy: a message's body; `Offsets`.
@@ -17,6 +19,8 @@ mod errors;
 mod time;
 /// An open store as Python holds it: closes once, reopens itself after a fork.
 mod handle;
+/// Waiting that a user can interrupt.
+mod waiting;
 /// `Message`.
 mod message;
 /// What iterating a queue or a slice of it gives.

@@ -1,142 +1,15 @@
-//! Columns that come in to be resolved, and what goes back.
+//! Columns to be resolved, and what goes back.
 
-use std::fmt::Display;
 use std::sync::Arc;
 
 use arrow_array::builder::{Int32Builder, Int64Builder};
-use arrow_array::cast::AsArray;
-use arrow_array::types::{
-    ArrowPrimitiveType, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
-};
 use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, ListArray, RecordBatch, StructArray};
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
 
+use super::table::Table;
 use crate::error::{Error, Result};
 use crate::read::{KeyHit, MessageReader};
-
-/// A table that came in: its columns, in one or more chunks.
-pub(super) struct Table {
-    pub(super) fields: Fields,
-    pub(super) chunks: Vec<StructArray>,
-}
-
-impl Table {
-    fn rows(&self) -> usize {
-        self.chunks.iter().map(Array::len).sum()
-    }
-
-    /// The chunks of the column called `name`, each with what is null in it: a row that is null as a whole counts.
-    fn column(&self, name: &str) -> Result<Vec<(&ArrayRef, Option<NullBuffer>)>> {
-        let mut same = self.fields.iter().enumerate().filter(|(_, field)| field.name() == name);
-        let (Some((at, _)), None) = (same.next(), same.next()) else {
-            let names: Vec<_> = self.fields.iter().map(|field| field.name().as_str()).collect();
-            return invalid(format!(
-                "expected one column called {name:?}, but the columns are {}",
-                names.join(", ")
-            ));
-        };
-        let chunks = self.chunks.iter().filter_map(|chunk| {
-            let column = chunk.columns().get(at)?;
-            let nulls = NullBuffer::union(chunk.nulls(), column.logical_nulls().as_ref());
-            Some((column, nulls))
-        });
-        Ok(chunks.collect())
-    }
-
-    /// A column of whole numbers of any width.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if it is missing, of another type, or a number exceeds 64 bits.
-    pub(super) fn integers(&self, name: &str) -> Result<Vec<Option<i64>>> {
-        let mut values = Vec::with_capacity(self.rows());
-        for (column, nulls) in self.column(name)? {
-            let nulls = nulls.as_ref();
-            match column.data_type() {
-                DataType::Int8 => push_integers::<Int8Type>(column, nulls, name, &mut values)?,
-                DataType::Int16 => push_integers::<Int16Type>(column, nulls, name, &mut values)?,
-                DataType::Int32 => push_integers::<Int32Type>(column, nulls, name, &mut values)?,
-                DataType::Int64 => push_integers::<Int64Type>(column, nulls, name, &mut values)?,
-                DataType::UInt8 => push_integers::<UInt8Type>(column, nulls, name, &mut values)?,
-                DataType::UInt16 => push_integers::<UInt16Type>(column, nulls, name, &mut values)?,
-                DataType::UInt32 => push_integers::<UInt32Type>(column, nulls, name, &mut values)?,
-                DataType::UInt64 => push_integers::<UInt64Type>(column, nulls, name, &mut values)?,
-                DataType::Null => values.extend(std::iter::repeat_n(None, column.len())),
-                other => return invalid(format!("column {name:?} is {other}: cast it to int64 first")),
-            }
-        }
-        Ok(values)
-    }
-
-    /// A column of text: utf8, `large_utf8`, `utf8_view`, or a dictionary of one of them.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if it is missing or of another type.
-    pub(super) fn texts(&self, name: &str) -> Result<Vec<Option<&str>>> {
-        let mut values = Vec::with_capacity(self.rows());
-        for (column, nulls) in self.column(name)? {
-            let is_valid = |row: usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
-            match column.data_type() {
-                DataType::Null => values.extend(std::iter::repeat_n(None, column.len())),
-                DataType::Dictionary(_, _) => {
-                    let dictionary = column.as_any_dictionary();
-                    let words = texts_of(dictionary.values(), name)?;
-                    // Where all is null a dictionary may be empty, and then no key can be looked up.
-                    let keys = if words.is_empty() {
-                        vec![0; column.len()]
-                    } else {
-                        dictionary.normalized_keys()
-                    };
-                    values.extend(keys.into_iter().enumerate().map(|(row, key)| {
-                        let word = words.get(key).copied().flatten();
-                        word.filter(|_| is_valid(row))
-                    }));
-                }
-                _ => {
-                    let texts = texts_of(column, name)?;
-                    values.extend(
-                        texts
-                            .into_iter()
-                            .enumerate()
-                            .map(|(row, text)| text.filter(|_| is_valid(row))),
-                    );
-                }
-            }
-        }
-        Ok(values)
-    }
-}
-
-fn push_integers<T: ArrowPrimitiveType>(
-    column: &ArrayRef,
-    nulls: Option<&NullBuffer>,
-    name: &str,
-    values: &mut Vec<Option<i64>>,
-) -> Result<()>
-where
-    T::Native: TryInto<i64> + Display + Copy,
-{
-    for (row, value) in column.as_primitive::<T>().values().iter().enumerate() {
-        if nulls.is_some_and(|nulls| nulls.is_null(row)) {
-            values.push(None);
-            continue;
-        }
-        let Ok(value) = (*value).try_into() else {
-            return invalid(format!("column {name:?} holds {value}, which does not fit int64"));
-        };
-        values.push(Some(value));
-    }
-    Ok(())
-}
-
-fn texts_of<'a>(column: &'a ArrayRef, name: &str) -> Result<Vec<Option<&'a str>>> {
-    match column.data_type() {
-        DataType::Utf8 => Ok(column.as_string::<i32>().iter().collect()),
-        DataType::LargeUtf8 => Ok(column.as_string::<i64>().iter().collect()),
-        DataType::Utf8View => Ok(column.as_string_view().iter().collect()),
-        other => invalid(format!("column {name:?} is {other}: cast it to utf8 first")),
-    }
-}
 
 /// `topic`, `queue_id`, `queue_offset` -> `physical_offset` and `store_size`, a row for a row; null where there is no message.
 ///
@@ -215,8 +88,4 @@ pub(super) fn resolve_keys(reader: &MessageReader, wanted: &Table) -> Result<Rec
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
 pub(super) fn from_arrow(error: ArrowError) -> Error {
     Error::Invalid { what: error.to_string() }
-}
-
-fn invalid<T>(what: String) -> Result<T> {
-    Err(Error::Invalid { what })
 }

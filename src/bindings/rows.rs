@@ -8,10 +8,10 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMapping, PyString, PyTuple};
 
+use super::incoming::{Defaults, PropertyList, illegal};
 use super::message::Message;
-use super::property_list::{PropertyList, illegal};
-use crate::error::Result;
-use crate::format::{self, Host, property};
+use crate::format::{self, property};
+use crate::store::Incoming;
 
 /// What every property of a message can be given by.
 #[derive(Default)]
@@ -73,39 +73,11 @@ pub(super) fn body<'a>(value: Borrowed<'a, '_, PyAny>) -> PyResult<Cow<'a, [u8]>
     }
 }
 
-/// "ip:port".
-///
-/// # Errors
-/// [`Error::IllegalMessage`](crate::error::Error::IllegalMessage).
-pub(super) fn host(text: Option<&str>) -> Result<Host> {
-    let Some(text) = text else { return Ok(Host::LOCAL) };
-    text.parse()
-        .map_err(|malformed: format::Malformed| illegal(malformed.reason.into_owned()))
-}
-
-/// What a row of `append_batch` does not say.
-pub(super) struct Defaults<'a> {
-    pub(super) topic: Option<&'a str>,
-    pub(super) queue_id: i32,
-    pub(super) born_time: i64,
-}
-
-impl Defaults<'_> {
-    /// # Errors
-    /// [`Error::IllegalMessage`](crate::error::Error::IllegalMessage) where nothing names a topic.
-    pub(super) fn topic(&self, stated: Option<&str>) -> Result<String> {
-        let topic = stated
-            .or(self.topic)
-            .ok_or_else(|| illegal("it has no topic: give `topic`".to_owned()))?;
-        Ok(topic.to_owned())
-    }
-}
-
 /// The messages of rows; their bodies stay in the rows.
 ///
 /// # Errors
 /// `IllegalMessageError` and `TypeError`, naming the row.
-pub(super) fn messages<'a>(rows: &'a [Bound<'_, PyAny>], defaults: &Defaults<'_>) -> PyResult<Vec<format::Message<'a>>> {
+pub(super) fn messages<'a>(rows: &'a [Bound<'_, PyAny>], defaults: &Defaults<'_>) -> PyResult<Vec<Incoming<'a>>> {
     let messages = rows.iter().enumerate().map(|(at, row)| {
         message(row, defaults).map_err(|error| {
             let value = error.value(row.py());
@@ -119,18 +91,18 @@ pub(super) fn messages<'a>(rows: &'a [Bound<'_, PyAny>], defaults: &Defaults<'_>
     messages.collect()
 }
 
-fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<format::Message<'a>> {
+fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<Incoming<'a>> {
     if let Ok(bytes) = row.cast::<PyBytes>() {
-        return Ok(format::Message {
+        return Ok(Incoming::Sent(format::Message {
             topic: defaults.topic(None)?,
             queue_id: defaults.queue_id,
             born_time: defaults.born_time,
             body: bytes.as_bytes().into(),
             ..format::Message::default()
-        });
+        }));
     }
     if let Ok(message) = row.cast::<Message>() {
-        return Ok(message.get().to_stored()?);
+        return Ok(Incoming::Copied(message.get().to_stored()?));
     }
     let Ok(row) = row.cast::<PyTuple>() else {
         return Err(PyTypeError::new_err(format!(
@@ -138,7 +110,7 @@ fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<f
             row.get_type().fully_qualified_name()?
         )));
     };
-    from_tuple(row, defaults)
+    from_tuple(row, defaults).map(Incoming::Sent)
 }
 
 fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'_>) -> PyResult<format::Message<'a>> {

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -11,23 +10,21 @@ use pyo3::types::{PyDict, PyTuple};
 use super::append_result::AppendResult;
 use super::batches::{Batches, RecordBatch, Source};
 use super::buffer::Offsets;
-use super::capsule::import_table;
+use super::capsule::{import_table, speaks_arrow};
 use super::handle::{Handle, Mode};
+use super::incoming::{self, Defaults, host};
 use super::message::{Message, html_table};
 use super::recovery::RecoveryReport;
 use super::resolve_batch;
 use super::results::{GetResult, QueryResult};
-use super::rows::{self, Defaults, PropertyArguments};
-use super::time::{Round, to_deadline, to_ms};
+use super::rows::{self, PropertyArguments};
+use super::time::{Round, to_ms};
 use super::topic::Topics;
-use crate::error::{Error, Result};
-use crate::format::Message as Draft;
+use super::waiting::wait;
+use crate::error::Error;
+use crate::format;
 use crate::read::{GetRequest, QueryRequest, TagFilter};
 use crate::storage::{Env, RealEnv};
-use crate::store::MessageStore;
-
-/// How long a wait goes on before it looks whether the user interrupts it.
-const INTERRUPTIBLE: Duration = Duration::from_millis(100);
 
 /// An open message store; `mqstore.open` makes one. A context manager.
 ///
@@ -52,25 +49,6 @@ impl Store {
         Self {
             handle: Arc::new(handle),
             options: options.unbind(),
-        }
-    }
-
-    /// Waits in steps, so that Ctrl-C ends it.
-    fn wait(
-        &self,
-        py: Python<'_>,
-        timeout: Option<&Bound<'_, PyAny>>,
-        wait: impl Fn(&MessageStore, Option<Instant>) -> Result<()> + Sync,
-    ) -> PyResult<()> {
-        let writer = self.handle.writer()?;
-        let deadline = to_deadline(timeout)?;
-        loop {
-            let step = Instant::now() + INTERRUPTIBLE;
-            let is_last = deadline.is_some_and(|deadline| deadline <= step);
-            match py.detach(|| wait(&writer, if is_last { deadline } else { Some(step) })) {
-                Err(Error::TimedOut { .. }) if !is_last => py.check_signals()?,
-                done => return Ok(done?),
-            }
         }
     }
 }
@@ -121,6 +99,7 @@ impl Store {
     #[expect(clippy::too_many_arguments, reason = "every field of a record can be set")]
     fn append(
         &self,
+        py: Python<'_>,
         topic: &str,
         body: &Bound<'_, PyAny>,
         tags: Option<&str>,
@@ -143,32 +122,42 @@ impl Store {
             properties,
             delay_level,
         };
-        let message = Draft {
+        let message = format::Message {
             topic: topic.to_owned(),
             body: rows::body(body.as_borrowed())?,
             properties: properties.encode()?,
             queue_id: queue,
             born_time: born_time.map_or_else(|| Ok(now_ms()), |time| to_ms(time, Round::Down))?,
-            born_host: rows::host(born_host)?,
-            store_host: rows::host(store_host)?,
+            born_host: host(born_host)?,
+            store_host: host(store_host)?,
             flag,
             sys_flag,
             reconsume_times,
             prepared_transaction_offset,
-            ..Draft::default()
+            ..format::Message::default()
         };
         // With the interpreter, because letting go of it takes longer than the append.
-        Ok(AppendResult(writer.append(message)?))
+        match writer.append(message) {
+            Ok(result) => Ok(AppendResult(result)),
+            Err(error) => Err(not_stored(py, error)?),
+        }
     }
 
     /// Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`.
     ///
     /// `rows` is an iterable of bytes (bodies, to `topic`), of tuples (topic, body, tags, keys, properties, queue), the last four of
-    /// which may be left out or None, or of Message objects, of which everything is kept but their place and their store time.
-    /// `topic` and `queue` stand where a row says nothing.
+    /// which may be left out or None, or of Message objects, of which everything is kept but their place and their store time. Or it
+    /// is anything that speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas, a queue of a store) with columns
+    /// named as those of a message: `topic` (utf8), `queue_id` (integer), `body` (binary or utf8; the one that must be there), `tags`,
+    /// `unique_key` (utf8), `keys` (list of utf8), `properties` (map of utf8, list of name and value, or struct), `born_time` (timestamp
+    /// with a timezone, or ms), `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_host`,
+    /// `store_host` (utf8). `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` are ignored. `topic` and `queue`
+    /// stand where a row says nothing, and for the rest what `append` takes by default. A Message or a row of a table stays in its
+    /// topic: a DELAY among its properties delays it no more.
     ///
     /// Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its position, and
-    /// nothing was stored. Where it fails midway, `stored` says how many rows were stored.
+    /// nothing was stored; `ValueError` for columns of other names or types. Where it fails midway, `stored` says how many rows were
+    /// stored.
     #[pyo3(signature = (rows, topic=None, queue=0))]
     fn append_batch(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, topic: Option<&str>, queue: i32) -> PyResult<Offsets> {
         let writer = self.handle.writer()?;
@@ -177,14 +166,19 @@ impl Store {
             queue_id: queue,
             born_time: now_ms(),
         };
-        let rows = rows.try_iter()?.collect::<PyResult<Vec<_>>>()?;
-        let messages = rows::messages(&rows, &defaults)?;
         let mut done = Vec::new();
-        let outcome = py.detach(|| writer.append_all(messages, &mut done));
+        let outcome = if speaks_arrow(rows)? {
+            let table = import_table(rows)?;
+            py.detach(|| writer.append_all(incoming::messages(&table, &defaults)?, &mut done))
+        } else {
+            let rows = rows.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+            let messages = rows::messages(&rows, &defaults)?;
+            py.detach(|| writer.append_all(messages, &mut done))
+        };
         match outcome {
             Ok(()) => Ok(Offsets::new(&done)),
             Err(error) => {
-                let error = PyErr::from(error);
+                let error = not_stored(py, error)?;
                 error.value(py).setattr("stored", done.len())?;
                 Err(error)
             }
@@ -211,21 +205,25 @@ impl Store {
         Ok(self.handle.writer()?.dispatched_offset())
     }
 
-    /// Wait until the message at this physical offset is durable, syncing it if need be.
+    /// Wait until the message at this physical offset is durable; it is synced at once.
     ///
-    /// `timeout` is in seconds, or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`), `PoisonedError` if it can no longer come,
-    /// `NotFoundError` for an offset that was not appended yet.
+    /// `timeout` is in seconds, or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`), `PoisonedError` or `ClosedError` if that can
+    /// no longer be.
     #[pyo3(signature = (offset, timeout=None))]
     fn wait_durable(&self, py: Python<'_>, offset: i64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        self.wait(py, timeout, |store, deadline| store.wait_durable(offset, deadline))
+        wait(&self.handle, py, timeout, |store, deadline| {
+            store.wait_durable(offset, deadline)
+        })
     }
 
     /// Wait until the message at this physical offset is in its queue and in the index.
     ///
-    /// `timeout` is in seconds, or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`), `PoisonedError` if it can no longer come.
+    /// `timeout` is in seconds, or a timedelta. Raises as `wait_durable`.
     #[pyo3(signature = (offset, timeout=None))]
     fn wait_dispatched(&self, py: Python<'_>, offset: i64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        self.wait(py, timeout, |store, deadline| store.wait_dispatched(offset, deadline))
+        wait(&self.handle, py, timeout, |store, deadline| {
+            store.wait_dispatched(offset, deadline)
+        })
     }
 
     /// The topics by name: a mapping of str to Topic.
@@ -424,6 +422,16 @@ impl Store {
         ];
         html_table(py, &rows)
     }
+}
+
+/// What appending raises. The system is asked for anything only where a segment is made.
+fn not_stored(py: Python<'_>, error: Error) -> PyResult<PyErr> {
+    let status = matches!(error, Error::Io { .. }).then_some("CREATE_MAPPED_FILE_FAILED");
+    let error = PyErr::from(error);
+    if let Some(status) = status {
+        error.value(py).setattr("status", status)?;
+    }
+    Ok(error)
 }
 
 fn now_ms() -> i64 {

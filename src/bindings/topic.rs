@@ -122,6 +122,15 @@ impl Topic {
         })
     }
 
+    /// The ids of the queues that are there, ascending: list of int. `queues` spans every id up to the highest.
+    ///
+    /// Raises `UnsupportedFormatError` as `queues` does.
+    #[getter]
+    fn queue_ids(&self, py: Python<'_>) -> PyResult<Vec<i32>> {
+        let reader = self.handle.reader(py)?;
+        Ok(py.detach(|| reader.queue_ids(&self.name))?)
+    }
+
     fn __repr__(&self) -> String {
         format!("<mqstore.Topic {:?}>", self.name)
     }

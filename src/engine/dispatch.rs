@@ -125,7 +125,7 @@ impl Dispatcher {
 
     fn dispatch_one(&mut self, view: &MessageView<'_>) -> Result<()> {
         if matches!(view.transaction(), Transaction::None | Transaction::Commit) && !view.is_inner_batch() {
-            self.add_to_queue(view)?;
+            self.add_to_queue(view);
         }
         if view.physical_offset() > self.indexed_until {
             self.index.put(view, self.geometry, self.index_tags)?;
@@ -134,9 +134,9 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn add_to_queue(&mut self, view: &MessageView<'_>) -> Result<()> {
-        let Some(queue) = self.queues.queue_or_new(&view.topic(), view.queue_id())? else {
-            return Ok(()); // a batch consume queue, which is not built here
+    fn add_to_queue(&mut self, view: &MessageView<'_>) {
+        let Some(queue) = self.queues.queue_or_new(&view.topic(), view.queue_id()) else {
+            return; // a batch consume queue, which is not built here
         };
         let unit = CqUnit {
             physical_offset: view.physical_offset(),
@@ -149,7 +149,6 @@ impl Dispatcher {
             self.waiting.push(queue);
             self.waiting_since.get_or_insert_with(Instant::now);
         }
-        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::config::StoreConfig;
 use crate::error::Result;
-use crate::format::{Check, Checkpoint, CqUnit, DelayLevels, MessageView, Transaction};
+use crate::format::{CQ_UNIT_SIZE, Check, Checkpoint, CqUnit, DelayLevels, MessageView, Transaction, validate_topic};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, StoredMessage};
 
 /// What an open found, for people and programs.
@@ -27,6 +27,8 @@ pub struct RecoveryReport {
     pub last_store_time: i64,
     /// Messages that the log holds and the queue files lack.
     pub undispatched: u64,
+    /// Messages whose topic or queue offset no queue can have: they are read by physical offset, id and key alone.
+    pub refused: u64,
     /// Queue entries that point at or past the end of the log.
     pub queue_entries_ahead: u64,
 }
@@ -34,16 +36,32 @@ pub struct RecoveryReport {
 /// What to do so that queues and log agree.
 #[derive(Debug)]
 pub struct RecoveryPlan {
-    /// Physical offset from which the log was read.
-    pub scan_start: i64,
-    /// Physical offset at which the log ends.
-    pub log_end: i64,
-    /// Why it ends there.
-    pub stop_reason: String,
-    /// Store time of the log's last message, in ms; 0 if there is none.
-    pub last_store_time: i64,
+    report: RecoveryReport,
     /// For each topic and queue id: the entries to add, by queue offset.
-    pub undispatched: BTreeMap<(String, i32), BTreeMap<i64, CqUnit>>,
+    undispatched: BTreeMap<(String, i32), BTreeMap<i64, CqUnit>>,
+}
+
+impl RecoveryPlan {
+    /// Carries the plan out in memory: the queues leave out what points past the log, and get what they lack in their tails.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`], [`crate::error::Error::Corrupt`] for a queue file that cannot be read.
+    pub fn apply_in_memory(self, log: &LogFiles, queues: &ConsumeQueueStore) -> Result<RecoveryReport> {
+        let mut report = self.report;
+        for (_, _, queue) in queues.file_queues() {
+            report.queue_entries_ahead += queue.cut(report.log_end)?;
+        }
+        for ((topic, queue_id), tail) in self.undispatched {
+            if let Some(queue) = queues.queue_or_new(&topic, queue_id) {
+                report.undispatched += tail.len() as u64;
+                queue.extend(tail);
+            }
+        }
+        for (_, _, queue) in queues.file_queues() {
+            queue.correct_min_offset(log.first_offset())?;
+        }
+        Ok(report)
+    }
 }
 
 /// Plans the recovery of a store from its log, queues and checkpoint.
@@ -62,18 +80,37 @@ pub fn plan(
     } else {
         Check::Structure
     };
-    let scan_start = scan_start(log, queues, checkpoint, clean, check)?;
+    let start = scan_start(log, queues, checkpoint, clean, check)?;
+    let (plan, gap) = plan_from(start, log, queues, check, clean, config)?;
+    // A message whose predecessor in its queue is nowhere: the files of that queue are lost, or its first messages expired. Only
+    // the whole log tells.
+    if gap && start > log.first_offset() {
+        return Ok(plan_from(log.first_offset(), log, queues, check, clean, config)?.0);
+    }
+    Ok(plan)
+}
+
+/// The plan when the log is read from `scan_start`, and whether a queue has a gap then.
+fn plan_from(
+    scan_start: i64,
+    log: &LogFiles,
+    queues: &ConsumeQueueStore,
+    check: Check,
+    clean: bool,
+    config: &StoreConfig,
+) -> Result<(RecoveryPlan, bool)> {
     let mut undispatched = Undispatched {
         queues,
         delay_levels: config.delay_levels()?,
         entries: BTreeMap::new(),
+        gap: false,
+        refused: 0,
     };
     let mut scan = log.scan(scan_start, log.files_end(), check);
     let mut last: Option<StoredMessage> = None;
-    let mut last_store_time = 0;
     for message in scan.by_ref() {
         if let Some(before) = last.replace(message?) {
-            undispatched.add(&before)?;
+            undispatched.add(&before.view());
         }
     }
     let mut log_end = scan.position();
@@ -83,29 +120,40 @@ pub fn plan(
         Some(LogRecord::Missing) => format!("no segment holds offset {log_end}"),
         Some(_) => "nothing was written behind it".to_owned(),
     };
-    match last {
+    let last_store_time = match last {
         Some(last) if !clean && is_torn(&last.view()) => {
             log_end = last.view().physical_offset();
             stop_reason = format!("the record at {log_end} ends in zeros: its last bytes never reached the disk");
+            last.view().store_time()
         }
         Some(last) => {
-            last_store_time = last.view().store_time();
-            undispatched.add(&last)?;
+            undispatched.add(&last.view());
+            last.view().store_time()
         }
-        None => last_store_time = store_time_before(log, queues, scan_start)?,
-    }
-    Ok(RecoveryPlan {
+        None => store_time_before(log, queues, scan_start)?,
+    };
+    let report = RecoveryReport {
+        clean_exit: clean,
         scan_start,
         log_end,
         stop_reason,
         last_store_time,
-        undispatched: undispatched.entries,
-    })
+        undispatched: 0,
+        refused: undispatched.refused,
+        queue_entries_ahead: 0,
+    };
+    Ok((
+        RecoveryPlan {
+            report,
+            undispatched: undispatched.entries,
+        },
+        undispatched.gap,
+    ))
 }
 
 /// Store time of the last message that a queue knows, where nothing behind it was read.
 fn store_time_before(log: &LogFiles, queues: &ConsumeQueueStore, end: i64) -> Result<i64> {
-    let Some(last) = last_unit(queues)?.filter(|unit| unit.end() <= end) else {
+    let Some(last) = last_unit(queues).filter(|unit| unit.end() <= end) else {
         return Ok(0);
     };
     Ok(match log.read(last.physical_offset, Check::Structure)? {
@@ -119,32 +167,53 @@ struct Undispatched<'a> {
     queues: &'a ConsumeQueueStore,
     delay_levels: DelayLevels,
     entries: BTreeMap<(String, i32), BTreeMap<i64, CqUnit>>,
+    /// A message came whose predecessor in its queue did not.
+    gap: bool,
+    refused: u64,
 }
 
 impl Undispatched<'_> {
-    fn add(&mut self, message: &StoredMessage) -> Result<()> {
-        let view = message.view();
-        if !has_queue_entry(&view) || self.queues.rocksdb().is_some() {
-            return Ok(());
+    fn add(&mut self, view: &MessageView<'_>) {
+        if !has_queue_entry(view) || self.queues.rocksdb().is_some() {
+            return;
         }
         let topic = view.topic();
         let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());
         let Ok(queue) = self.queues.queue(&topic, queue_id) else {
-            return Ok(()); // a batch consume queue, which is not built here
+            return; // a batch consume queue, which is not built here
         };
         let unit = CqUnit {
             physical_offset: view.physical_offset(),
             size: view.size() as i32,
             tags_code: view.tags_code(&self.delay_levels),
         };
-        let known = queue.map_or(Ok(None), |queue| queue.unit(queue_offset))?;
-        if known.is_none_or(|known| known.physical_offset != unit.physical_offset) {
-            let entries = self.entries.entry((topic.into_owned(), queue_id)).or_default();
-            entries.insert(queue_offset, unit);
+        if queue
+            .as_ref()
+            .and_then(|queue| queue.known_unit(queue_offset))
+            .is_some_and(|known| known.physical_offset == unit.physical_offset)
+        {
+            return;
         }
-        Ok(())
+        if validate_topic(&topic, view.version()).is_err() || !(0..MAX_QUEUE_OFFSET).contains(&queue_offset) || queue_id < 0 {
+            self.refused += 1;
+            return;
+        }
+        let entries = self.entries.entry((topic.into_owned(), queue_id)).or_default();
+        let gathered = entries.last_key_value().map(|(offset, _)| offset + 1);
+        let known = queue.map(|queue| queue.max_offset()).filter(|max| *max > 0);
+        let gap = gathered.max(known).map_or(queue_offset > 0, |next| queue_offset > next);
+        self.gap |= gap;
+        if gap && gathered.max(known).is_some() {
+            // Nobody ever appended the messages between: this number is not to be believed.
+            self.refused += 1;
+            return;
+        }
+        entries.insert(queue_offset, unit);
     }
 }
+
+/// Beyond it a queue file has no name.
+const MAX_QUEUE_OFFSET: i64 = i64::MAX / CQ_UNIT_SIZE as i64;
 
 /// Whether the end of the log's last record reads as zeros. No checksum covers topic and properties, so a record whose last
 /// sectors were lost parses as long as its lengths arrived; text that ends in NUL is what tells.
@@ -154,7 +223,7 @@ fn is_torn(view: &MessageView<'_>) -> bool {
 
 /// Half and rolled-back messages have no queue entry, and a producer batch stored whole belongs to a batch consume queue.
 fn has_queue_entry(view: &MessageView<'_>) -> bool {
-    matches!(view.transaction(), Transaction::None | Transaction::Commit) && !view.is_inner_batch() && view.queue_offset() >= 0
+    matches!(view.transaction(), Transaction::None | Transaction::Commit) && !view.is_inner_batch()
 }
 
 /// The offset from which every record is read: at or before the first one that the queues may lack, and a place where a record
@@ -175,7 +244,7 @@ fn start_by_queues(log: &LogFiles, queues: &ConsumeQueueStore, check: Check) -> 
     if queues.rocksdb().is_some() || queues.has_only_batch_queues() {
         return last_start(log, check, |_| true);
     }
-    let Some(last) = last_unit(queues)? else {
+    let Some(last) = last_unit(queues) else {
         return Ok(log.first_offset());
     };
     if let LogRecord::Message(message) = log.read(last.physical_offset, check)?
@@ -187,15 +256,9 @@ fn start_by_queues(log: &LogFiles, queues: &ConsumeQueueStore, check: Check) -> 
 }
 
 /// The queue entry whose message ends furthest in the log.
-fn last_unit(queues: &ConsumeQueueStore) -> Result<Option<CqUnit>> {
-    let mut last: Option<CqUnit> = None;
-    for (_, _, queue) in queues.file_queues() {
-        let unit = queue.last_unit()?;
-        if unit.is_some_and(|unit| last.is_none_or(|last| unit.end() > last.end())) {
-            last = unit;
-        }
-    }
-    Ok(last)
+fn last_unit(queues: &ConsumeQueueStore) -> Option<CqUnit> {
+    let last_units = queues.file_queues().into_iter().filter_map(|(_, _, queue)| queue.last_unit());
+    last_units.max_by_key(|unit| unit.end())
 }
 
 /// Start of the newest segment whose first record is whole and satisfies `wanted`; the first segment if there is none.

@@ -46,6 +46,16 @@ pub fn detect_index_geometry(file: &[u8]) -> GeometryGuess {
     }
 }
 
+/// Whether an index file can have this geometry: its length is right, and items here and there hang in the slots of their keys.
+pub fn index_admits(file: &[u8], geometry: IndexGeometry) -> bool {
+    let Some((header, content)) = file.split_first_chunk::<INDEX_HEADER_SIZE>() else {
+        return false;
+    };
+    let header = IndexHeader::decode(header);
+    file.len() as u64 == geometry.file_len()
+        && (header.index_count <= 1 || Content::of(content, header, geometry).is_some_and(|content| content.sample_fits()))
+}
+
 /// `words` are slots, then items of five words; `written` of them reach to the last that is not zero.
 fn search(content: &[u8], words: &[[u8; SLOT_SIZE]], written: usize, header: IndexHeader) -> GeometryGuess {
     let fits = |slots: usize| {

@@ -53,7 +53,7 @@ impl StagedFile {
 
 impl State {
     fn max_offset(&self) -> i64 {
-        let tail_end = self.tail.last_key_value().map_or(0, |(offset, _)| offset + 1);
+        let tail_end = self.tail.last_key_value().map_or(0, |(offset, _)| offset.saturating_add(1));
         self.on_disk.end.max(tail_end)
     }
 }
@@ -81,6 +81,22 @@ impl ConsumeQueue {
         })
     }
 
+    /// A queue without files, which will lie in `dir`; nothing is looked at.
+    pub fn empty(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Self {
+        let files = MappedFileQueue::empty(env.clone(), dir, file_size.unwrap_or(0), pool);
+        let state = State {
+            on_disk: 0..0,
+            tail: BTreeMap::new(),
+            min_offset: 0,
+        };
+        Self {
+            env,
+            dir: dir.to_owned(),
+            files,
+            state: RwLock::new(state),
+        }
+    }
+
     /// Bytes of each of its files; 0 if nothing tells.
     pub fn file_size(&self) -> u64 {
         self.files.file_size()
@@ -106,35 +122,66 @@ impl ConsumeQueue {
         Ok(self.state().tail.contains_key(&offset) || on_file(&self.files, offset)?.is_some())
     }
 
-    /// The entry at a queue offset: `None` outside the queue, in a missing file, and for the filler in front of a queue that
-    /// does not start at 0.
+    /// The entry at a queue offset: `None` outside the queue, and for the filler in front of a queue that does not start at 0.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for an entry inside the queue that is none, or whose file is missing.
     pub fn unit(&self, offset: i64) -> Result<Option<CqUnit>> {
-        let state = self.state();
-        if let Some(unit) = state.tail.get(&offset) {
-            return Ok(Some(*unit));
+        {
+            let state = self.state();
+            if let Some(unit) = state.tail.get(&offset) {
+                return Ok(Some(*unit));
+            }
+            if !state.on_disk.contains(&offset) {
+                return Ok(None);
+            }
         }
-        if !state.on_disk.contains(&offset) {
-            return Ok(None);
+        match on_file(&self.files, offset)? {
+            Some(unit) if unit.is_pre_blank() => Ok(None),
+            Some(unit) if unit.is_valid() => Ok(Some(unit)),
+            found => Err(self.damaged(offset, found)),
         }
-        drop(state);
-        Ok(on_file(&self.files, offset)?.filter(|unit| unit.is_valid() && !unit.is_pre_blank()))
     }
 
-    /// The last entry on disk that names a message.
-    pub fn last_unit(&self) -> Result<Option<CqUnit>> {
+    fn damaged(&self, offset: i64, found: Option<CqUnit>) -> Error {
+        let file_start = self.next_file_start(offset) - self.entries_per_file();
+        let what = match found {
+            None => "its file is missing or cut short".to_owned(),
+            Some(unit) => format!("it names {} bytes at physical offset {}", unit.size, unit.physical_offset),
+        };
+        Error::Corrupt {
+            path: self.dir.join(segment_name((file_start * UNIT) as u64)),
+            offset: ((offset - file_start) * UNIT) as u64,
+            reason: format!(
+                "entry {offset} of the queue is damaged: {what}; the message itself may be whole, find it by key or id"
+            ),
+        }
+    }
+
+    /// What is known of an offset, damaged entries left out.
+    pub(crate) fn known_unit(&self, offset: i64) -> Option<CqUnit> {
+        self.unit(offset).ok().flatten()
+    }
+
+    /// The last entry on disk, if it names a message.
+    pub fn last_unit(&self) -> Option<CqUnit> {
         let last = self.state().on_disk.end - 1;
-        self.unit(last)
+        self.known_unit(last)
     }
 
-    /// Leaves out the entries on disk that point at or past `log_end`; returns how many.
+    /// Leaves out the entries at the end of the files that point at or past `log_end`; returns how many.
     pub(crate) fn cut(&self, log_end: i64) -> Result<u64> {
         let mut state = self.state_mut();
-        let end = search(&self.files, &BTreeMap::new(), state.on_disk.clone(), |unit| {
-            unit.is_none_or(|unit| unit.physical_offset < log_end)
-        })?;
-        let cut = state.on_disk.end - end;
-        state.on_disk.end = end;
-        Ok(cut as u64)
+        let end = state.on_disk.end;
+        // One by one from the end: an entry further in front that points past the log is damage, and the others stay.
+        while !state.on_disk.is_empty() {
+            let last = on_file(&self.files, state.on_disk.end - 1)?;
+            if last.is_some_and(|unit| unit.is_valid() && (unit.is_pre_blank() || unit.physical_offset < log_end)) {
+                break;
+            }
+            state.on_disk.end -= 1;
+        }
+        Ok((end - state.on_disk.end) as u64)
     }
 
     /// Adds what the log has and the files lack.
@@ -152,7 +199,7 @@ impl ConsumeQueue {
     pub(crate) fn correct_min_offset(&self, first_physical: i64) -> Result<()> {
         let mut state = self.state_mut();
         let all = state.on_disk.start..state.max_offset();
-        let expired = |unit: CqUnit| unit.is_pre_blank() || unit.physical_offset < first_physical;
+        let expired = |unit: CqUnit| unit.is_valid() && (unit.is_pre_blank() || unit.physical_offset < first_physical);
         state.min_offset = search(&self.files, &state.tail, all, |unit| unit.is_some_and(expired))?;
         Ok(())
     }
@@ -301,17 +348,20 @@ fn entries_per_file(files: &MappedFileQueue) -> i64 {
 
 fn next_file_start(files: &MappedFileQueue, offset: i64) -> i64 {
     let per_file = entries_per_file(files);
-    (offset / per_file + 1) * per_file
+    (offset / per_file + 1).saturating_mul(per_file)
 }
 
-/// The entry as the file has it, whatever it says.
+/// The entry as the file has it, whatever it says; `None` where there is no file, or where it ends before.
 fn on_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqUnit>> {
-    let Ok(at) = u64::try_from(offset.saturating_mul(UNIT)) else {
+    let Some(at) = offset.checked_mul(UNIT).and_then(|at| u64::try_from(at).ok()) else {
         return Ok(None);
     };
     let Some(file) = files.find(at)? else { return Ok(None) };
     let mut bytes = [0; CQ_UNIT_SIZE];
     let position = (at - file.start()) as usize;
+    if position + CQ_UNIT_SIZE > file.len() as usize {
+        return Ok(None);
+    }
     if file.read(position, &mut bytes) {
         return Ok(Some(CqUnit::decode(&bytes)));
     }
@@ -319,15 +369,27 @@ fn on_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqUnit>> {
     Ok(None)
 }
 
-/// The end of the valid entries: they fill files from the front, the rest of a file is zero.
+/// Entries behind the first invalid one that are looked at before that counts as the end: two pages of them.
+const LOOK_AHEAD: i64 = 2 * 4096 / UNIT;
+
+/// The end of the valid entries: they fill files from the front, the rest of a file is zero. Damage in front of valid entries does
+/// not end the queue.
 fn find_end(files: &MappedFileQueue) -> Result<i64> {
+    let valid = |unit: Option<CqUnit>| unit.is_some_and(CqUnit::is_valid);
     let starts: Vec<i64> = files.starts().into_iter().map(|start| start as i64 / UNIT).collect();
     for start in starts.iter().rev() {
-        if on_file(files, *start)?.is_some_and(CqUnit::is_valid) {
-            let end = next_file_start(files, *start).min(files.end_offset().unwrap_or(0) as i64 / UNIT);
-            return search(files, &BTreeMap::new(), *start..end, |unit| {
-                unit.is_some_and(CqUnit::is_valid)
-            });
+        let file_end = next_file_start(files, *start).min(files.end_offset().unwrap_or(0) as i64 / UNIT);
+        let mut end = *start;
+        loop {
+            end = search(files, &BTreeMap::new(), end..file_end, valid)?;
+            let mut ahead = end..file_end.min(end + LOOK_AHEAD);
+            match ahead.find_map(|offset| on_file(files, offset).map(|unit| valid(unit).then_some(offset)).transpose()) {
+                Some(behind) => end = behind? + 1,
+                None => break,
+            }
+        }
+        if end > *start {
+            return Ok(end);
         }
     }
     Ok(starts.first().copied().unwrap_or(0))

@@ -13,8 +13,6 @@ use crate::storage::{DirEntry, EntryKind, Env, MappingPool, Step};
 const QUEUES: &str = "consumequeue";
 const BATCH_QUEUES: &str = "batchconsumequeue";
 const ROCKSDB_QUEUES: &str = "consumequeue_rocksdb";
-/// Queue files that stay mapped: the log and the index need some of the guard's places, too.
-const MAX_MAPPED_FILES: usize = 3000;
 /// New queue files that are synced one by one; of more, the whole file system is synced in one call.
 const SYNCED_ONE_BY_ONE: usize = 16;
 
@@ -51,7 +49,7 @@ impl ConsumeQueueStore {
             env,
             root: root.to_owned(),
             file_size,
-            pool: Arc::new(MappingPool::new(MAX_MAPPED_FILES)),
+            pool: MappingPool::shared(),
             topics: RwLock::default(),
             rocksdb: None,
         };
@@ -132,23 +130,24 @@ impl ConsumeQueueStore {
     }
 
     /// The queue, made if it is absent; `None` for a batch topic.
-    pub(crate) fn queue_or_new(&self, topic: &str, queue_id: i32) -> Result<Option<Arc<ConsumeQueue>>> {
+    pub(crate) fn queue_or_new(&self, topic: &str, queue_id: i32) -> Option<Arc<ConsumeQueue>> {
         if let Ok(Some(queue)) = self.queue(topic, queue_id) {
-            return Ok(Some(queue));
+            return Some(queue);
         }
         let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
         let queues = topics
             .entry(topic.to_owned())
             .or_insert_with(|| TopicQueues::Files(BTreeMap::new()));
-        let TopicQueues::Files(queues) = queues else { return Ok(None) };
-        Ok(Some(match queues.entry(queue_id) {
+        let TopicQueues::Files(queues) = queues else { return None };
+        Some(match queues.entry(queue_id) {
             Entry::Occupied(queue) => queue.get().clone(),
             Entry::Vacant(place) => {
                 let dir = self.root.join(QUEUES).join(topic).join(queue_id.to_string());
-                let queue = ConsumeQueue::load(self.env.clone(), &dir, self.file_size, self.pool.clone())?;
+                // What lies on disk was listed when the store was opened: a name out of a record leads to no file.
+                let queue = ConsumeQueue::empty(self.env.clone(), &dir, self.file_size, self.pool.clone());
                 place.insert(Arc::new(queue)).clone()
             }
-        }))
+        })
     }
 
     /// Topics with a batch consume queue, which are only read.
@@ -222,7 +221,7 @@ impl ConsumeQueueStore {
         for entry in list(self.env.as_ref(), dir)? {
             // RocketMQ passes over entries that are no number, too.
             if entry.kind == EntryKind::Directory
-                && let Some(queue_id) = entry.name.to_str().and_then(|name| name.parse().ok())
+                && let Some(queue_id) = entry.name.to_str().and_then(parse_queue_id)
             {
                 let queue = ConsumeQueue::load(self.env.clone(), &dir.join(&entry.name), self.file_size, self.pool.clone())?;
                 queues.insert(queue_id, Arc::new(queue));
@@ -249,6 +248,11 @@ impl ConsumeQueueStore {
         }
         Ok(None)
     }
+}
+
+/// The id in the name of a queue's directory, written as a broker writes it.
+fn parse_queue_id(name: &str) -> Option<i32> {
+    name.parse().ok().filter(|id: &i32| *id >= 0 && id.to_string() == name)
 }
 
 fn list(env: &dyn Env, dir: &Path) -> Result<Vec<DirEntry>> {

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
-use crate::format::{GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, detect_index_geometry};
+use crate::format::{
+    GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, detect_index_geometry, index_admits,
+};
 use crate::storage::{Access, Env, MappedFile};
 
 /// An index file on disk.
@@ -21,6 +23,7 @@ pub struct IndexFile {
     len: u64,
     header: RwLock<IndexHeader>,
     whole: OnceLock<bool>,
+    admits: OnceLock<bool>,
     mapped: OnceLock<Arc<MappedFile>>,
 }
 
@@ -34,7 +37,9 @@ impl IndexFile {
             .open(&path, Access::Read)
             .map_err(|error| Error::io("open", &path, error))?;
         let mut bytes = [0; INDEX_HEADER_SIZE];
-        let read = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", &path, error))?;
+        let read = file
+            .read_full_at(&mut bytes, 0)
+            .map_err(|error| Error::io("read", &path, error))?;
         let header = if read == INDEX_HEADER_SIZE {
             IndexHeader::decode(&bytes)
         } else {
@@ -46,6 +51,7 @@ impl IndexFile {
             len,
             header: RwLock::new(header),
             whole: OnceLock::new(),
+            admits: OnceLock::new(),
             mapped: OnceLock::new(),
         })
     }
@@ -55,7 +61,7 @@ impl IndexFile {
         &self.path
     }
 
-    /// Its length in bytes.
+    /// Bytes of the file.
     pub fn file_len(&self) -> u64 {
         self.len
     }
@@ -80,6 +86,21 @@ impl IndexFile {
             .map_or(GeometryGuess::None, detect_index_geometry))
     }
 
+    /// Whether the file can have this geometry; looked at once.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn admits(&self, geometry: IndexGeometry) -> Result<bool> {
+        if let Some(admits) = self.admits.get() {
+            return Ok(*admits);
+        }
+        let mapped = self.mapped()?;
+        let admits = mapped
+            .bytes(0..mapped.len() as usize)
+            .is_some_and(|file| index_admits(file, geometry));
+        Ok(*self.admits.get_or_init(|| admits))
+    }
+
     /// Physical offsets of the items whose key has this hash, newest first; stops at the first link that cannot be right.
     /// The second value tells whether the chain was whole.
     ///
@@ -88,19 +109,25 @@ impl IndexFile {
     pub fn offsets(&self, geometry: IndexGeometry, key_hash: i32) -> Result<(Vec<i64>, bool)> {
         let mapped = self.mapped()?;
         let mut found = Vec::new();
-        let count = self.header().index_count;
-        let slot = key_hash as u32 % geometry.slots.max(1);
-        let mut number = slot_value(&mapped, geometry, slot).unwrap_or(0);
+        let header = self.header();
+        let count = header.index_count;
+        let covered = header.begin_physical_offset..=header.end_physical_offset;
+        let slot = geometry.slot_of(key_hash);
+        let Some(mut number) = slot_value(&mapped, geometry, slot) else {
+            return Ok((found, false));
+        };
         let mut bound = i32::MAX;
         while number != 0 {
-            // Links lead to older items, so they must fall: a cycle or a stray link ends the walk.
-            let item = if number > 0 && number < bound {
-                item(&mapped, geometry, number)
-            } else {
-                None
+            // Links lead to older items of the same slot, so numbers must fall: a cycle or a stray link ends the walk.
+            let in_order = number > 0 && number < bound;
+            let item = if in_order { item(&mapped, geometry, number) } else { None };
+            let Some(item) = item.filter(|item| geometry.slot_of(item.key_hash) == slot) else {
+                return Ok((found, false));
             };
-            let Some(item) = item else { return Ok((found, false)) };
             if item.key_hash == key_hash && number < count {
+                if !covered.contains(&item.physical_offset) {
+                    return Ok((found, false));
+                }
                 found.push(item.physical_offset);
             }
             bound = number;
@@ -132,7 +159,7 @@ impl IndexFile {
             let Some(item) = item(&mapped, geometry, number) else {
                 return Ok(false);
             };
-            let slot = item.key_hash as u32 % geometry.slots.max(1);
+            let slot = geometry.slot_of(item.key_hash);
             let Some(newest) = newest.get_mut(slot as usize) else {
                 return Ok(false);
             };

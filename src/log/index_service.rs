@@ -124,7 +124,7 @@ impl IndexService {
                 sources.push(Source::Log(at..range.start));
             }
             // A walk starts where a record starts, so the one after this file begins at its last record again.
-            at = range.end - 1;
+            at = header.end_physical_offset.min(log.end);
             sources.push(Source::Index(file, geometry, range));
         }
         if at < log.end {
@@ -243,8 +243,21 @@ impl IndexService {
 
     /// The geometry of a file: the option, what all files share, or what its own bytes say; `None` if they admit several.
     fn geometry_of(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
-        if self.given.is_some() {
-            return Ok(self.given);
+        if let Some(given) = self.given {
+            let (len, given_len) = (file.file_len(), given.file_len());
+            if len != given_len {
+                return Err(Error::Invalid {
+                    what: format!(
+                        "max_hash_slot_num {} and max_index_num {} make index files of {given_len} bytes, and {} has {len} bytes: \
+                         leave both out, or give those that it was written with",
+                        given.slots,
+                        given.items,
+                        file.path().display()
+                    ),
+                });
+            }
+            // Of the right length and another shape, or damaged: not believed.
+            return Ok(file.admits(given)?.then_some(given));
         }
         if self.shared_geometry.get().is_none() {
             let shared = self.find_shared_geometry()?;

@@ -5,11 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{Check, MessageView, Record, RecordLayout, claimed_offset, read_record, segment_name};
+use crate::format::{Check, MessageView, Record, RecordLayout, claimed_offset, locate, read_record, segment_name};
 use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuffer};
-
-/// Segments that stay mapped: queues and index need some of the guard's places, too.
-const MAX_MAPPED_SEGMENTS: usize = 500;
 
 /// One message of the log: its record's bytes and where its parts lie in them.
 #[derive(Debug, Clone)]
@@ -73,7 +70,7 @@ impl LogFiles {
     pub fn load(env: Arc<dyn Env>, dir: &Path, segment_size: Option<u64>) -> Result<Self> {
         Ok(Self {
             dir: dir.to_owned(),
-            files: MappedFileQueue::load(env, dir, segment_size, Arc::new(MappingPool::new(MAX_MAPPED_SEGMENTS)))?,
+            files: MappedFileQueue::load(env, dir, segment_size, MappingPool::shared())?,
         })
     }
 
@@ -123,7 +120,19 @@ impl LogFiles {
 
     /// Start of the first segment after `offset`.
     pub fn next_start(&self, offset: i64) -> Option<i64> {
-        self.starts().find(|start| *start > offset)
+        let starts = self.files.starts();
+        let next = starts.partition_point(|start| (*start as i64) <= offset);
+        starts.get(next).map(|start| *start as i64)
+    }
+
+    /// An error about what stands at `offset`, or should: with the segment, there or missing, and the position in it.
+    pub fn corrupt(&self, offset: i64, reason: String) -> Error {
+        let (start, position) = locate(offset.max(0) as u64, self.segment_size());
+        Error::Corrupt {
+            path: self.dir.join(segment_name(start)),
+            offset: position,
+            reason,
+        }
     }
 
     /// Reads what stands at `offset`.
@@ -188,13 +197,12 @@ impl LogFiles {
         // The record's own length says how much to select; until it has been held against the segment it is only a claim.
         let total = head.first_chunk().map_or(0, |total| u32::from_be_bytes(*total) as usize);
         let range = position..position + total.clamp(head.len(), remaining);
-        let in_place = file.select(range.clone())?;
-        // A sealed segment never changes and is used in place; the last one may be cut by its owner, so a message there is copied.
-        let is_last = file.end() as i64 == self.files_end();
-        if is_last && matches!(read_record(in_place.bytes(), Check::Structure), Record::Message(_)) {
-            return file.copy(range);
+        // A sealed segment never changes and is used in place; the last one may be written or cut by its owner, so it is copied.
+        if file.end() as i64 == self.files_end() {
+            file.copy(range)
+        } else {
+            file.select(range)
         }
-        Some(in_place)
     }
 
     /// Every whole record from `from` up to `until`, in order; stops at the first thing that is no record.

@@ -18,7 +18,9 @@ pub fn load_checkpoint(env: &dyn Env, path: &Path) -> Result<Checkpoint> {
         Err(error) => return Err(Error::io("open", path, error)),
     };
     let mut fields = [0; 48];
-    let read = file.read_at(&mut fields, 0).map_err(|error| Error::io("read", path, error))?;
+    let read = file
+        .read_full_at(&mut fields, 0)
+        .map_err(|error| Error::io("read", path, error))?;
     Ok(Checkpoint::decode(fields.get(..read).unwrap_or_default()))
 }
 

@@ -114,6 +114,15 @@ pub struct GetResult {
     pub suggest_pulling_from_slave: bool,
 }
 
+impl GetResult {
+    /// While nothing was found, the last miss decides.
+    fn miss(&mut self, status: GetMessageStatus) {
+        if self.messages.is_empty() {
+            self.status = status;
+        }
+    }
+}
+
 impl MessageReader {
     /// Reads messages from a queue offset on. `accept` sees every message that passed the tag filter and may refuse it.
     ///
@@ -169,8 +178,7 @@ impl MessageReader {
         result.status = GetMessageStatus::NoMatchedMessage;
         result.next_begin_offset = range.end;
         for offset in range {
-            // An entry that names no message (the filler in front of a late queue) is passed over like a removed one.
-            let unit = queue.unit(offset)?.unwrap_or(CqUnit::PRE_BLANK);
+            let Some(unit) = queue.unit(offset)? else { continue }; // the filler in front of a late queue
             furthest = unit.physical_offset;
             if unit.physical_offset < removed_until {
                 continue;
@@ -181,17 +189,11 @@ impl MessageReader {
                 break;
             }
             if !request.tags.may_match(&request.topic, &unit) {
+                result.miss(GetMessageStatus::NoMatchedMessage);
                 continue;
             }
-            let message = if unit.is_pre_blank() {
-                None
-            } else {
-                self.message_of_entry(unit.physical_offset)?
-            };
-            let Some(message) = message else {
-                if result.messages.is_empty() {
-                    result.status = GetMessageStatus::MessageWasRemoving;
-                }
+            let Some(message) = self.message_of_entry(unit.physical_offset)? else {
+                result.miss(GetMessageStatus::MessageWasRemoving);
                 removed_until = self.log().next_start(unit.physical_offset).unwrap_or(i64::MIN);
                 continue;
             };
@@ -200,6 +202,8 @@ impl MessageReader {
                 result.messages.push(message);
                 result.status = GetMessageStatus::Found;
                 removed_until = i64::MIN;
+            } else {
+                result.miss(GetMessageStatus::NoMatchedMessage);
             }
         }
         result.suggest_pulling_from_slave = log_end.saturating_sub(furthest) > window;

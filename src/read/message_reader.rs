@@ -1,5 +1,6 @@
 //! A store opened for reading.
 
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -71,27 +72,7 @@ impl MessageReader {
         let checkpoint = load_checkpoint(env.as_ref(), &path.join("checkpoint"))?;
         let log = LogFiles::load(env.clone(), &path.join("commitlog"), config.mapped_file_size_commit_log)?;
         let queues = ConsumeQueueStore::load(env.clone(), path, config.mapped_file_size_consume_queue)?;
-        let plan = plan(&log, &queues, &checkpoint, clean_exit, &config)?;
-        let mut report = RecoveryReport {
-            clean_exit,
-            scan_start: plan.scan_start,
-            log_end: plan.log_end,
-            stop_reason: plan.stop_reason,
-            last_store_time: plan.last_store_time,
-            undispatched: plan.undispatched.values().map(|queue| queue.len() as u64).sum(),
-            queue_entries_ahead: 0,
-        };
-        for (_, _, queue) in queues.file_queues() {
-            report.queue_entries_ahead += queue.cut(plan.log_end)?;
-        }
-        for ((topic, queue_id), tail) in plan.undispatched {
-            if let Some(queue) = queues.queue_or_new(&topic, queue_id)? {
-                queue.extend(tail);
-            }
-        }
-        for (_, _, queue) in queues.file_queues() {
-            queue.correct_min_offset(log.first_offset())?;
-        }
+        let report = plan(&log, &queues, &checkpoint, clean_exit, &config)?.apply_in_memory(&log, &queues)?;
         let safe_until = if clean_exit {
             i64::MAX
         } else {
@@ -165,13 +146,13 @@ impl MessageReader {
             return Ok(self.queues.topics());
         }
         let mut topics = std::collections::BTreeSet::new();
-        self.walk(self.physical_bounds(), |message| {
+        let damage = self.walk(self.physical_bounds(), |message| {
             let topic = message.view().topic();
             if !topics.contains(topic.as_ref()) {
                 topics.insert(topic.into_owned());
             }
         })?;
-        Ok(topics.into_iter().collect())
+        damage.map_or_else(|| Ok(topics.into_iter().collect()), Err)
     }
 
     /// Whether [`MessageReader::topics`] holds this name.
@@ -233,24 +214,33 @@ impl MessageReader {
                 ),
             });
         };
-        self.message_of_entry(position.physical_offset)?.ok_or_else(|| Error::NotFound {
-            what: format!(
-                "{topic}/{queue_id} at queue offset {queue_offset} points at physical offset {}, which the log no longer holds",
-                position.physical_offset
-            ),
+        let at = position.physical_offset;
+        self.message_of_entry(at)?.ok_or_else(|| {
+            let why = format!(
+                "{topic}/{queue_id} at queue offset {queue_offset} points here, and the segment is missing; copy it again"
+            );
+            self.log.corrupt(at, why)
         })
     }
 
-    /// The message that a queue entry points at; `None` if the log no longer holds it. A record is known to start there, so that
-    /// anything else is damage.
+    /// The message that a queue entry points at; `None` if its segment is gone. A record is known to start there, so that anything
+    /// else is damage.
     pub(super) fn message_of_entry(&self, physical_offset: i64) -> Result<Option<StoredMessage>> {
-        if !self.physical_bounds().contains(&physical_offset) {
-            return Ok(None);
+        let end = self.physical_bounds().end;
+        if physical_offset >= end {
+            return Err(self.log.corrupt(
+                physical_offset,
+                format!("a queue entry points at or past the end of the log, {end}"),
+            ));
         }
         match self.log.read(physical_offset, Check::Body)? {
             LogRecord::Message(message) => Ok(Some(message)),
+            LogRecord::Missing => Ok(None),
             LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => Err(error),
-            LogRecord::Blank { .. } | LogRecord::End | LogRecord::Missing => Ok(None),
+            LogRecord::Blank { .. } | LogRecord::End => Err(self.log.corrupt(
+                physical_offset,
+                "a queue entry points here, and no record stands here".to_owned(),
+            )),
         }
     }
 
@@ -281,10 +271,11 @@ impl MessageReader {
     /// # Errors
     /// [`Error::NotFound`], [`Error::Corrupt`], [`Error::Io`].
     pub fn message(&self, id: &str) -> Result<StoredMessage> {
-        if let Ok(offset_id) = id.parse::<MessageId>()
-            && let Ok(message) = self.message_at(offset_id.physical_offset)
-        {
-            return Ok(message);
+        if let Ok(offset_id) = id.parse::<MessageId>() {
+            match self.message_at(offset_id.physical_offset) {
+                Err(Error::NotFound { .. }) => {}
+                found => return found,
+            }
         }
         self.message_by_unique_key(id)?.ok_or_else(|| Error::NotFound {
             what: format!("no record starts where {id:?} points, and no message of any topic has it as its unique key"),
@@ -328,13 +319,10 @@ impl MessageReader {
             let error = match scan.stopped_by() {
                 None => return Ok(damage),
                 Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.clone(),
-                Some(_) => Error::Corrupt {
-                    path: self.path.join("commitlog"),
-                    offset: at as u64,
-                    reason: format!(
-                        "no message starts at physical offset {at}: a segment is missing or its end is; copy it again"
-                    ),
-                },
+                Some(_) => self.log.corrupt(
+                    at,
+                    "no record starts here: a segment is missing, or its end is; copy it again".to_owned(),
+                ),
             };
             damage.get_or_insert(error);
             match self.log.next_start(at) {
@@ -391,7 +379,10 @@ pub(crate) fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
     };
     let entries = match env.list(path) {
         Ok(entries) => entries,
-        Err(error) => return not_a_store(error.to_string()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return not_a_store(error.to_string());
+        }
+        Err(error) => return Err(Error::io("list", path, error)),
     };
     if entries
         .iter()

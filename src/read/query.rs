@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{Check, MessageView, index_key_hash, index_keys};
 use crate::log::{LogRecord, Source, StoredMessage};
 use crate::read::message_reader::MessageReader;
@@ -68,74 +68,108 @@ impl MessageReader {
                 (request.begin..=request.end).contains(&view.store_time()) && has_key(view, &request.topic, &request.key)
             };
             let hash = index_key_hash(&request.topic, &request.key);
-            result.complete &= self.collect_from(source, hash, wanted, &mut found)?;
+            result.complete &= self.collect_from(source, hash, limit, wanted, &mut found)?.is_none();
         }
-        let surplus = found.len().saturating_sub(limit);
-        result.messages = found.into_values().skip(surplus).collect();
+        result.messages = found.into_values().collect();
         Ok(result)
     }
 
-    /// The first stored message with this unique key, over every topic.
+    /// The first stored message with this unique key: by the index for every topic that has queues, and then, because a message may
+    /// stand in no queue, by walking the log.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it was not found and a part of the log could not be read.
     pub(super) fn message_by_unique_key(&self, unique_key: &str) -> Result<Option<StoredMessage>> {
         let topics = self.topics()?;
-        let any_topic = [String::new()];
         let wanted = |view: &MessageView<'_>| view.unique_key().is_some_and(|key| key == unique_key);
         for source in self.index().sources(self.physical_bounds())? {
             let mut found = BTreeMap::new();
-            // Where the log is walked, one pass serves every topic.
-            let topics = if matches!(source, Source::Log(_)) {
-                &any_topic[..]
-            } else {
-                &topics[..]
-            };
-            for topic in topics {
-                self.collect_from(&source, index_key_hash(topic, unique_key), wanted, &mut found)?;
+            if let Source::Index(..) = source {
+                for topic in &topics {
+                    self.collect_from(&source, index_key_hash(topic, unique_key), usize::MAX, wanted, &mut found)?;
+                }
             }
             if let Some((_, message)) = found.pop_first() {
                 return Ok(Some(message));
             }
         }
-        Ok(None)
+        let mut found = BTreeMap::new();
+        let damage = self.collect_walking(self.physical_bounds(), usize::MAX, wanted, &mut found)?;
+        match found.pop_first() {
+            Some((_, message)) => Ok(Some(message)),
+            None => damage.map_or(Ok(None), Err),
+        }
     }
 
-    /// Adds the wanted messages of one source; tells whether all of it could be read.
+    /// Adds the newest wanted messages of one stretch until `found` holds `limit`. Gives the first thing that could not be read.
     fn collect_from(
         &self,
         source: &Source,
         key_hash: i32,
+        limit: usize,
         wanted: impl Fn(&MessageView<'_>) -> bool,
         found: &mut BTreeMap<i64, StoredMessage>,
-    ) -> Result<bool> {
-        let (offsets, mut complete) = self.candidates(source, key_hash, &wanted)?;
-        for offset in offsets {
-            match self.log().read(offset, Check::Body)? {
-                LogRecord::Message(message) if wanted(&message.view()) => {
-                    found.insert(offset, message);
-                }
-                LogRecord::Message(_) => {}
-                LogRecord::Missing if offset < self.physical_bounds().start => {} // expired since it was indexed
-                _ => complete = false,
+    ) -> Result<Option<Error>> {
+        if let Source::Index(file, geometry, range) = source {
+            let (newest_first, whole) = file.offsets(*geometry, key_hash)?;
+            let candidates = newest_first.into_iter().filter(|offset| range.contains(offset));
+            if whole && let Some(damage) = self.collect_at(candidates, limit, &wanted, found)? {
+                return Ok(damage);
             }
         }
-        Ok(complete)
+        self.collect_walking(source.range(), limit, wanted, found)
     }
 
-    /// Physical offsets at which a wanted message may start, and whether there can be no others.
-    fn candidates(&self, source: &Source, key_hash: i32, wanted: impl Fn(&MessageView<'_>) -> bool) -> Result<(Vec<i64>, bool)> {
-        if let Source::Index(file, geometry, _) = source {
-            let (offsets, whole) = file.offsets(*geometry, key_hash)?;
-            if whole {
-                return Ok((offsets, true));
-            }
-        }
+    fn collect_walking(
+        &self,
+        range: Range<i64>,
+        limit: usize,
+        wanted: impl Fn(&MessageView<'_>) -> bool,
+        found: &mut BTreeMap<i64, StoredMessage>,
+    ) -> Result<Option<Error>> {
         let mut offsets = Vec::new();
-        let damage = self.walk(source.range(), |message| {
+        let mut damage = self.walk(range, |message| {
             let view = message.view();
             if wanted(&view) {
                 offsets.push(view.physical_offset());
             }
         })?;
-        Ok((offsets, damage.is_none()))
+        if let Some(unread) = self.collect_at(offsets.into_iter().rev(), limit, &wanted, found)?.flatten() {
+            damage.get_or_insert(unread);
+        }
+        Ok(damage)
+    }
+
+    /// Reads the candidates in turn, bodies checked, until `found` holds `limit`. Gives the first damaged record, and `None` instead
+    /// where no record starts: then whoever named the candidates is wrong.
+    #[expect(
+        clippy::option_option,
+        reason = "no damage, damage, and not to be trusted are three answers"
+    )]
+    fn collect_at(
+        &self,
+        candidates: impl Iterator<Item = i64>,
+        limit: usize,
+        wanted: impl Fn(&MessageView<'_>) -> bool,
+        found: &mut BTreeMap<i64, StoredMessage>,
+    ) -> Result<Option<Option<Error>>> {
+        let mut damage = None;
+        for offset in candidates {
+            if found.len() >= limit {
+                break;
+            }
+            match self.log().read(offset, Check::Body)? {
+                LogRecord::Message(message) if wanted(&message.view()) => {
+                    found.insert(offset, message);
+                }
+                LogRecord::Message(_) => {}
+                LogRecord::Corrupt(error) => {
+                    damage.get_or_insert(error);
+                }
+                LogRecord::NoRecord(_) | LogRecord::Blank { .. } | LogRecord::End | LogRecord::Missing => return Ok(None),
+            }
+        }
+        Ok(Some(damage))
     }
 }
 

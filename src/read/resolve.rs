@@ -1,10 +1,10 @@
 //! Resolving many keys in one pass: each index file once, each stretch without an index once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::error::Result;
-use crate::format::{MessageView, index_key_hash, index_keys};
-use crate::log::Source;
+use crate::format::{Check, IndexGeometry, MessageView, index_key_hash, index_keys};
+use crate::log::{IndexFile, LogRecord, Source};
 use crate::read::message_reader::MessageReader;
 
 /// Where one message with a key lies.
@@ -65,26 +65,46 @@ impl MessageReader {
                 }
             }
         };
-        if let Source::Index(file, geometry, _) = source {
-            let mut whole = true;
-            for (topic, keys) in by_name {
-                for key in keys.keys() {
-                    let (offsets, chain_whole) = file.offsets(*geometry, index_key_hash(topic, key))?;
-                    whole &= chain_whole;
-                    for offset in offsets {
-                        if let Some(message) = self.message_of_entry(offset)? {
-                            add(&message.view());
-                        }
-                    }
-                }
-            }
-            if whole {
-                return Ok(());
-            }
+        if let Source::Index(file, geometry, range) = source
+            && let Some(offsets) = indexed(file, *geometry, by_name)?
+            && self.add_indexed(offsets.into_iter().filter(|offset| range.contains(offset)), &mut add)?
+        {
+            return Ok(());
         }
         match self.walk(source.range(), |message| add(&message.view()))? {
             None => Ok(()),
             Some(damage) => Err(damage),
         }
     }
+
+    /// Hands the messages at these offsets over; `false` if no record starts at one of them, so that the index is not to be trusted.
+    fn add_indexed(&self, offsets: impl Iterator<Item = i64>, add: &mut impl FnMut(&MessageView<'_>)) -> Result<bool> {
+        for offset in offsets {
+            match self.log().read(offset, Check::Body)? {
+                LogRecord::Message(message) => add(&message.view()),
+                LogRecord::Corrupt(error) => return Err(error),
+                LogRecord::NoRecord(_) | LogRecord::Blank { .. } | LogRecord::End | LogRecord::Missing => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Where the file has items with the hashes of these keys; `None` if a chain is broken.
+fn indexed(
+    file: &IndexFile,
+    geometry: IndexGeometry,
+    by_name: &HashMap<&str, HashMap<&str, Vec<usize>>>,
+) -> Result<Option<BTreeSet<i64>>> {
+    let mut offsets = BTreeSet::new();
+    for (topic, keys) in by_name {
+        for key in keys.keys() {
+            let (found, whole) = file.offsets(geometry, index_key_hash(topic, key))?;
+            if !whole {
+                return Ok(None);
+            }
+            offsets.extend(found);
+        }
+    }
+    Ok(Some(offsets))
 }

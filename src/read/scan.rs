@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 use crate::log::StoredMessage;
 use crate::read::message_reader::MessageReader;
 
-/// An iterator over the messages of a stretch of a queue, ascending. Entries whose message the log no longer holds are passed
-/// over; a damaged record is an error, after which the iteration can go on.
+/// An iterator over the messages of a stretch of a queue, ascending. The filler in front of a late queue is passed over; a damaged
+/// entry or record, and a missing segment, is an error, after which the iteration can go on.
 #[derive(Debug)]
 pub struct QueueScan {
     reader: Arc<MessageReader>,

@@ -59,6 +59,18 @@ impl MappedFileQueue {
         })
     }
 
+    /// A queue without files.
+    pub fn empty(env: Arc<dyn Env>, dir: &Path, file_size: u64, pool: Arc<MappingPool>) -> Self {
+        Self {
+            env,
+            dir: dir.to_owned(),
+            file_size,
+            files: RwLock::default(),
+            ignored: Vec::new(),
+            pool,
+        }
+    }
+
     /// Bytes of each file but the last; 0 if nothing tells.
     pub fn file_size(&self) -> u64 {
         self.file_size

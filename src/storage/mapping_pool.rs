@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, Weak};
 
 use super::env::Env;
 use super::mapped_file::MappedFile;
@@ -49,7 +49,16 @@ pub struct MappingPool {
     mapped: Mutex<VecDeque<Weak<PooledFile>>>,
 }
 
+/// Files that stay mapped in one process: the guard has 8,192 places, and those in use beside the pool need some.
+const MAX_MAPPED_FILES: usize = 3500;
+
 impl MappingPool {
+    /// The pool of this process: its limit is the process's, however many stores are open.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: LazyLock<Arc<MappingPool>> = LazyLock::new(|| Arc::new(MappingPool::new(MAX_MAPPED_FILES)));
+        Arc::clone(&SHARED)
+    }
+
     /// A pool for `capacity` mappings.
     pub fn new(capacity: usize) -> Self {
         Self {

@@ -72,8 +72,8 @@ impl Env for RealEnv {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let file = open_regular(&options, path)?;
-        lock_first_byte(&file)?;
-        Ok(Lock::new(file))
+        set_lock(&file, libc::F_WRLCK as libc::c_short)?;
+        Ok(Lock::new(Locked(file)))
     }
 
     fn now_ms(&self) -> i64 {
@@ -241,12 +241,22 @@ fn leads_nowhere(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
 }
 
-/// Takes an open-file-description lock on byte 0: it conflicts with the classic lock that a broker takes (flock would not),
+/// A lock file that is locked. Closing it does not release it while a forked process still has it open.
+struct Locked(fs::File);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // What cannot be released is released when the last process that has it open ends.
+        let _ = set_lock(&self.0, libc::F_UNLCK as libc::c_short);
+    }
+}
+
+/// Takes or releases an open-file-description lock on byte 0: it conflicts with the classic lock that a broker takes (flock would not),
 /// and is not lost when some other descriptor of the file is closed (a classic one would be).
-fn lock_first_byte(file: &fs::File) -> io::Result<()> {
+fn set_lock(file: &fs::File, kind: libc::c_short) -> io::Result<()> {
     // SAFETY: all-zero is a valid flock.
     let mut wanted: libc::flock = unsafe { std::mem::zeroed() };
-    wanted.l_type = libc::F_WRLCK as libc::c_short;
+    wanted.l_type = kind;
     wanted.l_whence = libc::SEEK_SET as libc::c_short;
     wanted.l_start = 0;
     wanted.l_len = 1;

@@ -13,6 +13,21 @@ use crate::format::{
 /// Bytes of the longest topic that a V1 record holds.
 const MAX_V1_TOPIC: usize = 127;
 
+/// A message on its way into the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Incoming<'a> {
+    /// As its producer sends it: a delay level among its properties sends it to that level's queue.
+    Sent(Message<'a>),
+    /// As a record holds it: it stays where it was. One that was delivered after its delay still has the level.
+    Copied(Message<'a>),
+}
+
+impl<'a> From<Message<'a>> for Incoming<'a> {
+    fn from(message: Message<'a>) -> Self {
+        Self::Sent(message)
+    }
+}
+
 /// The limits that every message is held against, and where delayed ones go.
 #[derive(Debug)]
 pub(super) struct Draft {
@@ -37,7 +52,11 @@ impl Draft {
     ///
     /// # Errors
     /// [`Error::IllegalMessage`] with `RocketMQ`'s status.
-    pub(super) fn prepare<'a>(&self, mut message: Message<'a>) -> Result<Message<'a>> {
+    pub(super) fn prepare<'a>(&self, incoming: impl Into<Incoming<'a>>) -> Result<Message<'a>> {
+        let (mut message, is_sent) = match incoming.into() {
+            Incoming::Sent(message) => (message, true),
+            Incoming::Copied(message) => (message, false),
+        };
         message.version = if message.topic.len() > MAX_V1_TOPIC {
             Version::V2
         } else {
@@ -51,7 +70,9 @@ impl Draft {
         self.check_batch_queue(&message)?;
         // Whoever copies a record brings a checksum of its old place along; a broker that checks it would end the log here.
         message.crc_property |= Properties::new(&message.properties).get(property::CRC32).is_some();
-        if let Some(level) = delay_level(&message)? {
+        if let Some(level) = delay_level(&message)?
+            && is_sent
+        {
             delay(&mut message, level.min(self.delay_levels.max_level()))?;
         }
         if message.properties.len() > MAX_PROPERTIES_SIZE {

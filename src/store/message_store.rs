@@ -17,7 +17,7 @@ use crate::log::{
 };
 use crate::read::MessageReader;
 use crate::storage::{Env, Lock};
-use crate::store::draft::{Draft, at_row, illegal};
+use crate::store::draft::{Draft, Incoming, at_row, illegal};
 use crate::store::store_directory::{OpenMode, create_abort, enter, remove_abort};
 use crate::watermark::{Wait, Watermark};
 
@@ -170,7 +170,7 @@ impl MessageStore {
     ///
     /// # Errors
     /// As [`MessageStore::append`]; an illegal message names its position, and then nothing was stored.
-    pub fn append_all(&self, messages: Vec<Message<'_>>, done: &mut Vec<AppendResult>) -> Result<()> {
+    pub fn append_all<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
         let prepare = |(row, message)| self.draft.prepare(message).map_err(|error| at_row(error, row));
         let prepared: Result<Vec<Message<'_>>> = messages.into_iter().enumerate().map(prepare).collect();
         let prepared = prepared?;
@@ -213,15 +213,16 @@ impl MessageStore {
         self.dispatched.get()
     }
 
-    /// Waits until the record at this physical offset is durable; it is synced at once, together with what else was appended.
+    /// Waits until the record at this physical offset is appended and durable; once it is appended it is synced at once, together with
+    /// what else is there.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::Poisoned`]; [`Error::NotFound`] for an offset at which nothing was appended yet.
+    /// [`Error::TimedOut`], [`Error::Poisoned`], [`Error::Closed`].
     pub fn wait_durable(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<()> {
-        self.expect_appended(physical_offset)?;
-        self.flush_wanted.advance(physical_offset + 1);
-        let wait = self.log.flushed.wait(physical_offset + 1, deadline);
-        outcome(wait, "durable", physical_offset)
+        let next = physical_offset.saturating_add(1);
+        outcome(self.log.appended.wait(next, deadline), "appended", physical_offset)?;
+        self.flush_wanted.advance(next);
+        outcome(self.log.flushed.wait(next, deadline), "durable", physical_offset)
     }
 
     /// Waits until the record at this physical offset is in its queue and in the index.
@@ -229,8 +230,7 @@ impl MessageStore {
     /// # Errors
     /// As [`MessageStore::wait_durable`].
     pub fn wait_dispatched(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<()> {
-        self.expect_appended(physical_offset)?;
-        let wait = self.dispatched.wait(physical_offset + 1, deadline);
+        let wait = self.dispatched.wait(physical_offset.saturating_add(1), deadline);
         outcome(wait, "dispatched", physical_offset)
     }
 
@@ -278,15 +278,6 @@ impl MessageStore {
         };
         save_checkpoint(self.env.as_ref(), &path, &checkpoint)?;
         remove_abort(self.env.as_ref(), &self.path)
-    }
-
-    fn expect_appended(&self, physical_offset: i64) -> Result<()> {
-        if physical_offset < self.log.appended.get() {
-            return Ok(());
-        }
-        Err(Error::NotFound {
-            what: format!("nothing was appended at physical offset {physical_offset} yet"),
-        })
     }
 }
 

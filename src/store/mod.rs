@@ -7,5 +7,6 @@ mod store_directory;
 /// A store opened for writing.
 mod message_store;
 
+pub use draft::Incoming;
 pub use message_store::{AppendResult, MessageStore};
 pub use store_directory::OpenMode;

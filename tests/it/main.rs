@@ -12,10 +12,13 @@
 
 mod child;
 mod counting_env;
+mod damage;
 mod format_properties;
 mod format_rules;
+mod geometry;
 mod golden;
 mod guard;
+mod index_chains;
 mod mapped_file_queue;
 mod options;
 mod reading;

@@ -19,7 +19,7 @@ pub fn open(path: &Path) -> Arc<MessageReader> {
     open_with(path, StoreConfig::default()).unwrap()
 }
 
-fn open_with(path: &Path, config: StoreConfig) -> Result<Arc<MessageReader>> {
+pub fn open_with(path: &Path, config: StoreConfig) -> Result<Arc<MessageReader>> {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     MessageReader::open(&env, path, config).map(Arc::new)
 }

@@ -2,6 +2,7 @@
 //!
 //! Each check takes a [`Tree`], so that its own tests can plant a small one in memory.
 
+mod citations;
 mod documents;
 mod habits;
 mod modules;
@@ -49,6 +50,11 @@ fn nothing_is_left_for_later() {
 #[test]
 fn every_name_and_path_in_the_documents_exists() {
     assert_none(&documents::unresolved(&Tree::of_this_repository()));
+}
+
+#[test]
+fn every_section_that_the_sources_cite_exists() {
+    assert_none(&citations::unresolved(&Tree::of_this_repository()));
 }
 
 #[test]

@@ -1,10 +1,13 @@
-"""The stores that the tests read."""
+"""The stores that the tests read, and what several tests ask."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
+import sys
 import tarfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,3 +55,32 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     before = contents(store)
     yield store
     assert contents(store) == before, "a test changed the store of events"
+
+
+@pytest.fixture
+def lets_others_run() -> Iterator[Callable[[Callable[[], object]], bool]]:
+    """Whether a call lets go of the interpreter: another thread runs only when this one does so by itself."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+
+    def does(call: Callable[[], object]) -> bool:
+        turns, stop = 0, threading.Event()
+
+        def take_turns() -> None:
+            nonlocal turns
+            while not stop.is_set():
+                turns += 1
+                time.sleep(0.0001)
+
+        other = threading.Thread(target=take_turns)
+        other.start()
+        first, deadline = turns, time.monotonic() + 20
+        while turns == first and time.monotonic() < deadline:
+            call()
+        last = turns
+        stop.set()
+        other.join()
+        return last > first
+
+    yield does
+    sys.setswitchinterval(before)

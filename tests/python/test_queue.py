@@ -163,21 +163,40 @@ def test_another_step_than_1_is_refused(queue: mqstore.Queue, step: int) -> None
     assert len(queue[::1]) == 200
 
 
-def test_a_message_that_the_log_no_longer_holds_is_not_found(encoder: Encoder) -> None:
+def test_a_missing_segment_is_an_error_and_not_a_gap(encoder: Encoder) -> None:
     for _ in range(15):
         encoder.append("orders", b"x" * 3000)
     path = encoder.write()
     (path / "commitlog" / f"{16384:020}").unlink()
     with mqstore.open(path) as store:
         queue = store.topics["orders"].queues[0]
-        there = [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
         assert len(queue) == 15
-        assert numbers(queue) == there
-        assert numbers(list(reversed(queue))) == there[::-1]
-        with pytest.raises(mqstore.NotFoundError):
-            queue[5]
+        assert numbers(queue[:5]) == [0, 1, 2, 3, 4]
+        assert numbers(queue[10:]) == [10, 11, 12, 13, 14]
+        for offset in range(5, 10):
+            with pytest.raises(mqstore.CorruptError, match="segment is missing"):
+                queue[offset]
+        with pytest.raises(mqstore.CorruptError):
+            list(queue)
+        messages = iter(queue)
+        assert numbers([next(messages) for _ in range(5)]) == [0, 1, 2, 3, 4]
+        for _ in range(5):
+            with pytest.raises(mqstore.CorruptError):
+                next(messages)
+        assert numbers(messages) == [10, 11, 12, 13, 14]
+
+
+def test_messages_of_expired_segments_are_not_found(encoder: Encoder) -> None:
+    for _ in range(15):
+        encoder.append("orders", b"x" * 3000)
+    path = encoder.write()
+    (path / "commitlog" / f"{0:020}").unlink()
+    with mqstore.open(path) as store:
+        queue = store.topics["orders"].queues[0]
+        assert (queue.min_offset, queue.max_offset) == (5, 15)
+        assert numbers(queue) == list(range(5, 15))
         with pytest.raises(LookupError):
-            queue[3:][4]
+            queue[4]
 
 
 def test_queues_are_equal_within_one_open_store(store: mqstore.Store, encoder: Encoder) -> None:
@@ -239,3 +258,12 @@ def test_reprs_say_what_it_is_in_one_line(store: mqstore.Store, queue: mqstore.Q
         "<mqstore.Queue orders/1 0..200>",
         "<mqstore.QueueSlice orders/1[3:5]>",
     ]
+
+
+def test_queue_ids_are_those_that_are_there(encoder: Encoder) -> None:
+    for queue in (7, 0, 3):
+        encoder.append("orders", b"x", queue=queue)
+    with mqstore.open(encoder.write()) as store:
+        orders = store.topics["orders"]
+        assert orders.queue_ids == [0, 3, 7]
+        assert len(orders.queues) == 8

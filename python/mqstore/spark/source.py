@@ -153,7 +153,8 @@ def scanned_queues(store: mqstore.Store, wanted: Sequence[str] | None) -> list[m
     refused: dict[str, str] = {}
     for topic in names if wanted is None else wanted:
         try:
-            found += [queue for queue in store.topics[topic].queues if len(queue)]
+            named = store.topics[topic]
+            found += [queue for queue in (named.queues[queue_id] for queue_id in named.queue_ids) if len(queue)]
         except mqstore.UnsupportedFormatError as error:
             refused[topic] = str(error)
     if refused:

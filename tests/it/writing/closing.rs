@@ -199,14 +199,8 @@ fn whoever_waits_for_more_than_a_closed_store_has_is_told() {
     store.wait_durable(last, Some(soon())).unwrap();
     store.wait_dispatched(last, Some(soon())).unwrap();
     let beyond = last + 10_000;
-    assert!(matches!(
-        store.wait_durable(beyond, Some(soon())),
-        Err(Error::NotFound { .. })
-    ));
-    assert!(matches!(
-        store.wait_dispatched(beyond, Some(soon())),
-        Err(Error::NotFound { .. })
-    ));
+    assert!(matches!(store.wait_durable(beyond, Some(soon())), Err(Error::Closed)));
+    assert!(matches!(store.wait_dispatched(beyond, Some(soon())), Err(Error::Closed)));
 }
 
 #[test]

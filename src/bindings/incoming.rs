@@ -1,0 +1,222 @@
+//! What a message on its way in is made of. Knows no Python.
+
+use std::borrow::Cow;
+
+use super::table::{At, Chunk, Table};
+use crate::error::{Error, Result};
+use crate::format::{Host, MAX_PROPERTIES_SIZE, Malformed, Message, encode_properties, property};
+use crate::store::Incoming;
+
+/// What the rows of a batch may leave out.
+pub(super) struct Defaults<'a> {
+    pub(super) topic: Option<&'a str>,
+    pub(super) queue_id: i32,
+    /// ms.
+    pub(super) born_time: i64,
+}
+
+impl Defaults<'_> {
+    /// # Errors
+    /// [`Error::IllegalMessage`] where nothing names a topic.
+    pub(super) fn topic(&self, stated: Option<&str>) -> Result<String> {
+        let topic = stated.or(self.topic);
+        topic
+            .map(str::to_owned)
+            .ok_or_else(|| illegal("no topic: name it in the row or as `topic`".to_owned()))
+    }
+}
+
+/// Names and values in the order in which they are stored.
+#[derive(Default)]
+pub(super) struct PropertyList<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'a> PropertyList<'a> {
+    /// The last value for a name wins, in the place of the first.
+    pub(super) fn put(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) {
+        let (name, value) = (name.into(), value.into());
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some(pair) => pair.1 = value,
+            None => self.0.push((name, value)),
+        }
+    }
+
+    /// The keys as one property. One that says the same already stays as it is, down to its spaces.
+    ///
+    /// # Errors
+    /// [`Error::IllegalMessage`] for a key that would not read back as it is.
+    pub(super) fn put_keys<T: AsRef<str>>(&mut self, keys: &[T]) -> Result<()> {
+        let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
+        for key in &keys {
+            if key.is_empty() || key.contains(|c: char| c == ' ' || c.is_control()) {
+                return Err(illegal(format!(
+                    "key {key:?}: a key has at least one character, no space and no control character; give several as a list"
+                )));
+            }
+        }
+        let says_so = |known: &str| known.split(' ').filter(|key| !key.is_empty()).eq(keys.iter().copied());
+        let known = self.0.iter().find(|(name, _)| name == property::KEYS);
+        if !keys.is_empty() && known.is_none_or(|(_, known)| !says_so(known)) {
+            self.put(property::KEYS, keys.join(" "));
+        }
+        Ok(())
+    }
+
+    /// As they are stored.
+    ///
+    /// # Errors
+    /// [`Error::IllegalMessage`] for what would not read back, and for too many bytes.
+    pub(super) fn encode(&self) -> Result<Vec<u8>> {
+        let size: usize = self.0.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+        if size > MAX_PROPERTIES_SIZE {
+            return Err(Error::IllegalMessage {
+                what: format!("the properties take {size} bytes, at most {MAX_PROPERTIES_SIZE} fit"),
+                status: "PROPERTIES_SIZE_EXCEEDED",
+            });
+        }
+        let pairs = self.0.iter().map(|(name, value)| (name.as_ref(), value.as_ref()));
+        encode_properties(pairs, true).map_err(|malformed| illegal(malformed.reason.into_owned()))
+    }
+}
+
+/// `ip:port`; 127.0.0.1:0 if it is left out.
+///
+/// # Errors
+/// [`Error::IllegalMessage`].
+pub(super) fn host(stated: Option<&str>) -> Result<Host> {
+    let refused = |malformed: Malformed| illegal(malformed.reason.into_owned());
+    stated.map_or(Ok(Host::LOCAL), |text| text.parse().map_err(refused))
+}
+
+pub(super) fn illegal(what: String) -> Error {
+    Error::IllegalMessage {
+        what,
+        status: "MESSAGE_ILLEGAL",
+    }
+}
+
+/// The columns of a message that the store gives it anew.
+const GIVEN_BY_STORE: [&str; 5] = ["queue_offset", "physical_offset", "store_size", "store_time", "message_id"];
+const TAKEN: [&str; 14] = [
+    "topic",
+    "queue_id",
+    "born_time",
+    "unique_key",
+    "tags",
+    "keys",
+    "body",
+    "properties",
+    "sys_flag",
+    "flag",
+    "reconsume_times",
+    "prepared_transaction_offset",
+    "born_host",
+    "store_host",
+];
+
+/// The messages of a table with the columns of a message; their bodies stay in the table.
+///
+/// # Errors
+/// [`Error::Invalid`] for the columns, [`Error::IllegalMessage`] naming the row.
+pub(super) fn messages<'a>(table: &'a Table, defaults: &Defaults<'_>) -> Result<Vec<Incoming<'a>>> {
+    let names: Vec<&str> = table.names().collect();
+    if let Some(unknown) = names
+        .iter()
+        .find(|name| !TAKEN.contains(name) && !GIVEN_BY_STORE.contains(name))
+    {
+        return invalid(format!(
+            "column {unknown:?} is none of a message's: they are {}",
+            TAKEN.join(", ")
+        ));
+    }
+    if let Some(twice) = names
+        .iter()
+        .find(|name| names.iter().filter(|other| other == name).count() > 1)
+    {
+        return invalid(format!("there are two columns {twice:?}"));
+    }
+    if !names.contains(&"body") {
+        return invalid(format!(
+            "expected a column \"body\", but the columns are {}",
+            names.join(", ")
+        ));
+    }
+    let mut messages = Vec::with_capacity(table.rows());
+    for chunk in table.chunks() {
+        let message = message_of_row(&chunk, defaults)?;
+        for row in 0..chunk.len() {
+            let made = message(row).and_then(|message| message.ok_or_else(|| illegal("the row is null".to_owned())));
+            messages.push(Incoming::Copied(made.map_err(|error| at_row(error, messages.len()))?));
+        }
+    }
+    Ok(messages)
+}
+
+fn message_of_row<'d, 'a: 'd>(chunk: &Chunk<'a>, defaults: &'d Defaults<'_>) -> Result<At<'d, Message<'a>>> {
+    let rows = *chunk;
+    let (topic, queue_id, born_time) = (chunk.text("topic")?, chunk.integer("queue_id")?, chunk.time("born_time")?);
+    let (body, properties) = (chunk.bytes("body")?, properties_of_row(chunk)?);
+    let (flag, sys_flag) = (chunk.integer("flag")?, chunk.integer("sys_flag")?);
+    let reconsume_times = chunk.integer("reconsume_times")?;
+    let prepared_transaction_offset = chunk.integer("prepared_transaction_offset")?;
+    let (born_host, store_host) = (chunk.text("born_host")?, chunk.text("store_host")?);
+    Ok(Box::new(move |row| {
+        if rows.is_null(row) {
+            return Ok(None);
+        }
+        Ok(Some(Message {
+            topic: defaults.topic(topic(row)?)?,
+            queue_id: int32("queue_id", queue_id(row)?)?.unwrap_or(defaults.queue_id),
+            born_time: born_time(row)?.unwrap_or(defaults.born_time),
+            body: body(row)?.unwrap_or_default().into(),
+            properties: properties(row)?,
+            flag: int32("flag", flag(row)?)?.unwrap_or_default(),
+            sys_flag: int32("sys_flag", sys_flag(row)?)?.unwrap_or_default(),
+            reconsume_times: int32("reconsume_times", reconsume_times(row)?)?.unwrap_or_default(),
+            prepared_transaction_offset: prepared_transaction_offset(row)?.unwrap_or_default(),
+            born_host: host(born_host(row)?)?,
+            store_host: host(store_host(row)?)?,
+            ..Message::default()
+        }))
+    }))
+}
+
+fn properties_of_row<'a>(chunk: &Chunk<'a>) -> Result<impl Fn(usize) -> Result<Vec<u8>> + use<'a>> {
+    let (properties, unique_key) = (chunk.pairs("properties")?, chunk.text("unique_key")?);
+    let (tags, keys) = (chunk.text("tags")?, chunk.texts("keys")?);
+    Ok(move |row| {
+        let mut list = PropertyList::default();
+        for (name, value) in properties(row)?.unwrap_or_default() {
+            list.put(name, value);
+        }
+        if let Some(unique_key) = unique_key(row)? {
+            list.put(property::UNIQ_KEY, unique_key);
+        }
+        if let Some(tags) = tags(row)? {
+            list.put(property::TAGS, tags);
+        }
+        list.put_keys(&keys(row)?.unwrap_or_default())?;
+        list.encode()
+    })
+}
+
+fn int32(name: &str, value: Option<i64>) -> Result<Option<i32>> {
+    let narrow = |value: i64| i32::try_from(value).map_err(|_| illegal(format!("{name} is {value}, which does not fit int32")));
+    value.map(narrow).transpose()
+}
+
+fn at_row(error: Error, row: usize) -> Error {
+    match error {
+        Error::IllegalMessage { what, status } => Error::IllegalMessage {
+            what: format!("message {row}: {what}"),
+            status,
+        },
+        Error::Invalid { what } => Error::Invalid {
+            what: format!("message {row}: {what}"),
+        },
+        other => other,
+    }
+}
+
+fn invalid<T>(what: String) -> Result<T> {
+    Err(Error::Invalid { what })
+}

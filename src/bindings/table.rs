@@ -1,0 +1,322 @@
+//! A table that came in through Arrow, and what its columns hold, however they are encoded.
+
+use std::fmt::Display;
+use std::ops::Range;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType, TimestampMillisecondType,
+    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, ArrayRef, StructArray};
+use arrow_schema::{DataType, Fields, TimeUnit};
+
+use crate::error::{Error, Result};
+
+/// The columns, in one or more chunks.
+pub(super) struct Table {
+    pub(super) fields: Fields,
+    pub(super) chunks: Vec<StructArray>,
+}
+
+/// What a column has in a row; `None` for a null.
+pub(super) type At<'a, T> = Box<dyn Fn(usize) -> Result<Option<T>> + 'a>;
+
+impl Table {
+    pub(super) fn rows(&self) -> usize {
+        self.chunks.iter().map(Array::len).sum()
+    }
+
+    /// The columns' names, in order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().map(|field| field.name().as_str())
+    }
+
+    pub(super) fn chunks(&self) -> impl Iterator<Item = Chunk<'_>> {
+        self.chunks.iter().map(|rows| Chunk {
+            fields: &self.fields,
+            rows,
+        })
+    }
+
+    /// A column of whole numbers of any width.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is missing, of another type, or a number exceeds 64 bits.
+    pub(super) fn integers(&self, name: &str) -> Result<Vec<Option<i64>>> {
+        self.whole(name, Chunk::integer)
+    }
+
+    /// A column of text.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is missing or of another type.
+    pub(super) fn texts(&self, name: &str) -> Result<Vec<Option<&str>>> {
+        self.whole(name, Chunk::text)
+    }
+
+    fn whole<'a, T>(&'a self, name: &str, of: fn(&Chunk<'a>, &str) -> Result<At<'a, T>>) -> Result<Vec<Option<T>>> {
+        if self.names().filter(|known| *known == name).count() != 1 {
+            let names: Vec<_> = self.names().collect();
+            return invalid(format!(
+                "expected one column called {name:?}, but the columns are {}",
+                names.join(", ")
+            ));
+        }
+        let mut values = Vec::with_capacity(self.rows());
+        for chunk in self.chunks() {
+            let value = of(&chunk, name)?;
+            for row in 0..chunk.len() {
+                values.push(if chunk.is_null(row) { None } else { value(row)? });
+            }
+        }
+        Ok(values)
+    }
+}
+
+/// Some rows of a table. A column that the table lacks is null in every row.
+#[derive(Clone, Copy)]
+pub(super) struct Chunk<'a> {
+    fields: &'a Fields,
+    rows: &'a StructArray,
+}
+
+impl<'a> Chunk<'a> {
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether the row is null as a whole.
+    pub(super) fn is_null(&self, row: usize) -> bool {
+        self.rows.is_null(row)
+    }
+
+    /// A whole number of any width.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for another type; from a row, for a number that exceeds 64 bits.
+    pub(super) fn integer(&self, name: &str) -> Result<At<'a, i64>> {
+        let Some(column) = self.column(name) else {
+            return Ok(nothing());
+        };
+        Ok(match column.data_type() {
+            DataType::Int8 => integer::<Int8Type>(column, name),
+            DataType::Int16 => integer::<Int16Type>(column, name),
+            DataType::Int32 => integer::<Int32Type>(column, name),
+            DataType::Int64 => integer::<Int64Type>(column, name),
+            DataType::UInt8 => integer::<UInt8Type>(column, name),
+            DataType::UInt16 => integer::<UInt16Type>(column, name),
+            DataType::UInt32 => integer::<UInt32Type>(column, name),
+            DataType::UInt64 => integer::<UInt64Type>(column, name),
+            other => return invalid(format!("column {name:?} is {other}: cast it to int64 first")),
+        })
+    }
+
+    /// A time in ms since 1970: a timestamp with a timezone, or a number of ms.
+    ///
+    /// # Errors
+    /// As [`Chunk::integer`].
+    pub(super) fn time(&self, name: &str) -> Result<At<'a, i64>> {
+        let Some(column) = self.column(name) else {
+            return Ok(nothing());
+        };
+        let (unit, per_ms) = match column.data_type() {
+            DataType::Timestamp(_, None) => {
+                return invalid(format!(
+                    "column {name:?} is a timestamp without a timezone: cast it to one with timezone UTC first"
+                ));
+            }
+            DataType::Timestamp(TimeUnit::Second, _) => {
+                let seconds = integer::<TimestampSecondType>(column, name);
+                return Ok(Box::new(move |row| Ok(seconds(row)?.map(|time| time.saturating_mul(1000)))));
+            }
+            DataType::Timestamp(TimeUnit::Millisecond, _) => (integer::<TimestampMillisecondType>(column, name), 1),
+            DataType::Timestamp(TimeUnit::Microsecond, _) => (integer::<TimestampMicrosecondType>(column, name), 1000),
+            DataType::Timestamp(TimeUnit::Nanosecond, _) => (integer::<TimestampNanosecondType>(column, name), 1_000_000),
+            _ => return self.integer(name),
+        };
+        Ok(Box::new(move |row| Ok(unit(row)?.map(|time| time.div_euclid(per_ms)))))
+    }
+
+    /// Text: utf8, `large_utf8`, `utf8_view`, or a dictionary of one of them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for another type.
+    pub(super) fn text(&self, name: &str) -> Result<At<'a, &'a str>> {
+        self.column(name).map_or_else(|| Ok(nothing()), |column| text(column, name))
+    }
+
+    /// Bytes: binary or `fixed_size_binary` of any kind, or text.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for another type.
+    pub(super) fn bytes(&self, name: &str) -> Result<At<'a, &'a [u8]>> {
+        let Some(column) = self.column(name) else {
+            return Ok(nothing());
+        };
+        Ok(match column.data_type() {
+            DataType::Binary => valid(column, |row| column.as_binary::<i32>().value(row)),
+            DataType::LargeBinary => valid(column, |row| column.as_binary::<i64>().value(row)),
+            DataType::BinaryView => valid(column, |row| column.as_binary_view().value(row)),
+            DataType::FixedSizeBinary(_) => valid(column, |row| column.as_fixed_size_binary().value(row)),
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(_, _) => {
+                let text = text(column, name)?;
+                Box::new(move |row| Ok(text(row)?.map(str::as_bytes)))
+            }
+            other => return invalid(format!("column {name:?} is {other}: cast it to binary first")),
+        })
+    }
+
+    /// Several texts: a list of text, or a single text.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for another type; from a row, for a null in its list.
+    pub(super) fn texts(&self, name: &str) -> Result<At<'a, Vec<&'a str>>> {
+        let Some(column) = self.column(name) else {
+            return Ok(nothing());
+        };
+        let Some((items, range)) = list(column) else {
+            let text = text(column, name)?;
+            return Ok(Box::new(move |row| Ok(text(row)?.map(|text| vec![text]))));
+        };
+        let (item, name) = (text(items, name)?, name.to_owned());
+        Ok(Box::new(move |row| {
+            let Some(range) = range(row)? else { return Ok(None) };
+            let null = || Error::Invalid {
+                what: format!("column {name:?} holds a null in a list"),
+            };
+            let items: Result<Vec<_>> = range.map(|at| item(at)?.ok_or_else(null)).collect();
+            items.map(Some)
+        }))
+    }
+
+    /// Names and values of text: a map, a list of structs of two, or a struct, whose fields are the names. A null value is no pair.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for another type.
+    pub(super) fn pairs(&self, name: &str) -> Result<At<'a, Vec<(&'a str, &'a str)>>> {
+        let Some(column) = self.column(name) else {
+            return Ok(nothing());
+        };
+        if let DataType::Struct(fields) = column.data_type() {
+            let fields = fields.iter().zip(column.as_struct().columns());
+            let fields: Vec<_> = fields
+                .map(|(field, values)| Ok((field.name().as_str(), text(values, name)?)))
+                .collect::<Result<_>>()?;
+            return Ok(Box::new(move |row| {
+                let pairs = fields.iter().map(|(name, value)| Ok(value(row)?.map(|value| (*name, value))));
+                let pairs: Vec<_> = pairs.filter_map(Result::transpose).collect::<Result<_>>()?;
+                Ok(column.is_valid(row).then_some(pairs))
+            }));
+        }
+        let Some((names, values, range)) = map(column) else {
+            return invalid(format!(
+                "column {name:?} is {}: expected a map, a list of (name, value) or a struct of text",
+                column.data_type()
+            ));
+        };
+        let (names, values) = (text(names, name)?, text(values, name)?);
+        Ok(Box::new(move |row| {
+            let Some(range) = range(row)? else { return Ok(None) };
+            let pairs = range.map(|at| Ok(names(at)?.zip(values(at)?)));
+            pairs.filter_map(Result::transpose).collect::<Result<_>>().map(Some)
+        }))
+    }
+
+    fn column(&self, name: &str) -> Option<&'a ArrayRef> {
+        let at = self.fields.iter().position(|field| field.name() == name)?;
+        let column = self.rows.columns().get(at)?;
+        (*column.data_type() != DataType::Null).then_some(column)
+    }
+}
+
+fn nothing<'a, T>() -> At<'a, T> {
+    Box::new(|_| Ok(None))
+}
+
+fn valid<'a, T>(column: &'a ArrayRef, value: impl Fn(usize) -> T + 'a) -> At<'a, T> {
+    Box::new(move |row| Ok(column.is_valid(row).then(|| value(row))))
+}
+
+fn integer<'a, T: ArrowPrimitiveType>(column: &'a ArrayRef, name: &str) -> At<'a, i64>
+where
+    T::Native: TryInto<i64> + Display + Copy,
+{
+    let (values, name) = (column.as_primitive::<T>(), name.to_owned());
+    Box::new(move |row| {
+        if values.is_null(row) {
+            return Ok(None);
+        }
+        let value = values.value(row);
+        let Ok(value) = value.try_into() else {
+            return invalid(format!("column {name:?} holds {value}, which does not fit int64"));
+        };
+        Ok(Some(value))
+    })
+}
+
+fn text<'a>(column: &'a ArrayRef, name: &str) -> Result<At<'a, &'a str>> {
+    Ok(match column.data_type() {
+        DataType::Utf8 => valid(column, |row| column.as_string::<i32>().value(row)),
+        DataType::LargeUtf8 => valid(column, |row| column.as_string::<i64>().value(row)),
+        DataType::Utf8View => valid(column, |row| column.as_string_view().value(row)),
+        DataType::Null => nothing(),
+        DataType::Dictionary(_, _) => {
+            let dictionary = column.as_any_dictionary();
+            let word = text(dictionary.values(), name)?;
+            // Where all is null a dictionary may be empty, and then no key can be looked up.
+            let keys = if dictionary.values().is_empty() {
+                Vec::new()
+            } else {
+                dictionary.normalized_keys()
+            };
+            Box::new(move |row| match keys.get(row) {
+                Some(key) if column.is_valid(row) => word(*key),
+                _ => Ok(None),
+            })
+        }
+        other => return invalid(format!("column {name:?} is {other}: cast it to utf8 first")),
+    })
+}
+
+/// The items of a column of lists, and which of them each row has.
+fn list(column: &ArrayRef) -> Option<(&ArrayRef, At<'_, Range<usize>>)> {
+    match column.data_type() {
+        DataType::List(_) => {
+            let lists = column.as_list::<i32>();
+            Some((lists.values(), ranges(column, lists.value_offsets())))
+        }
+        DataType::LargeList(_) => {
+            let lists = column.as_list::<i64>();
+            Some((lists.values(), ranges(column, lists.value_offsets())))
+        }
+        _ => None,
+    }
+}
+
+/// The names and values of a column of maps, and which of them each row has.
+fn map(column: &ArrayRef) -> Option<(&ArrayRef, &ArrayRef, At<'_, Range<usize>>)> {
+    if matches!(column.data_type(), DataType::Map(_, _)) {
+        let maps = column.as_map();
+        return Some((maps.keys(), maps.values(), ranges(column, maps.value_offsets())));
+    }
+    let (items, range) = list(column)?;
+    match items.as_struct_opt()?.columns() {
+        [names, values] => Some((names, values, range)),
+        _ => None,
+    }
+}
+
+fn ranges<'a, T: Copy + TryInto<usize>>(column: &'a ArrayRef, offsets: &'a [T]) -> At<'a, Range<usize>> {
+    let offset = move |at: usize| {
+        offsets
+            .get(at)
+            .and_then(|offset| (*offset).try_into().ok())
+            .unwrap_or_default()
+    };
+    valid(column, move |row| offset(row)..offset(row + 1))
+}
+
+fn invalid<T>(what: String) -> Result<T> {
+    Err(Error::Invalid { what })
+}

@@ -1,0 +1,25 @@
+"""What the tests proved, for the summary at the end of the run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Proof:
+    """One way of one version."""
+
+    version: str
+    #: "a", "b" or "c", and what that is.
+    way: str = ""
+    #: Messages written and found again with every field, by who wrote them.
+    messages: Counter[str] = field(default_factory=Counter)
+    #: How much was compared, by name: in the third way a store is compared after every turn.
+    compared: Counter[str] = field(default_factory=Counter)
+    #: How many messages are of each kind.
+    kinds: Counter[str] = field(default_factory=Counter)
+    differences: list[str] = field(default_factory=list)
+
+
+PROOFS: list[Proof] = []

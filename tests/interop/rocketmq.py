@@ -1,0 +1,185 @@
+"""Drives RocketMQ's own store classes, of one published version, through the harness in src/."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from generator import DELAY_LEVELS, Geometry, Record, Step
+
+HERE = Path(__file__).resolve().parent
+VERSIONS = ["4.9.1", "4.9.8", "5.3.3", "5.5.1"]
+#: Nothing here takes longer than some seconds.
+TIMEOUT_S = 120
+#: What the harness prints when it begins to hold a store open.
+HELD = '{"command":"hold"}\n'
+
+
+@dataclass
+class Dump:
+    """What one side reads of a store."""
+
+    #: By physical offset, every record of the log.
+    records: dict[int, Record] = field(default_factory=dict)
+    #: By topic and queue id: min and max offset, and the entries: physical offset, size and, where the side tells, tags code.
+    queues: dict[tuple[str, int], tuple[int, int, list[tuple[int, ...]]]] = field(default_factory=dict)
+    #: Where the log begins and ends.
+    bounds: tuple[int, int] = (0, 0)
+
+
+def need(program: str, package: str) -> str:
+    """The path of a program without which nothing is proved."""
+    found = shutil.which(program)
+    if found is None:
+        raise RuntimeError(
+            f"{program} is missing: the tests against RocketMQ's own classes need it (Debian: apt-get install {package})"
+        )
+    return found
+
+
+def as_number(version: str) -> tuple[int, ...]:
+    """For comparisons."""
+    return tuple(int(part) for part in version.split("."))
+
+
+class RocketMQ:
+    """One version."""
+
+    def __init__(self, version: str, *, compiled_in_full: bool = False) -> None:
+        self.version = version
+        self.number = as_number(version)
+        #: The generation of its classes.
+        self.api = self.number[0]
+        #: Properties end with a separator.
+        self.separator_at_end = self.number >= (5, 2)
+        #: The properties of a producer batch itself are stored with each of its messages.
+        self.batch_properties = self.number < (5, 3, 4)
+        #: Tags are indexed.
+        self.index_tags = self.number >= (5, 4)
+        #: Records of the second form, for topics over 127 bytes.
+        self.longest_topic = self.number >= (5, 1)
+        self.command = java_command(version, compiled_in_full=compiled_in_full)
+
+    def run(self, store: Path, geometry: Geometry | None, *commands: str) -> dict[str, list[Any]]:
+        """Opens a store, carries out commands and closes it; gives the lines that each command printed."""
+        arguments = self.arguments(store, geometry, *commands)
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"RocketMQ {self.version} failed on {store}: {' '.join(commands)}\n{done.stderr[-8000:]}")
+        return by_command(done.stdout.splitlines())
+
+    @contextmanager
+    def held(self, store: Path, geometry: Geometry, plan: list[Step]) -> Iterator[list[Record]]:
+        """Carries out a plan and keeps the store open meanwhile; gives what the store said of each put."""
+        file = save_lines(store.with_name(f"{store.name}.plan"), plan)
+        arguments = self.arguments(store, geometry, f"write={file}", "hold")
+        with subprocess.Popen(
+            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as java:
+            assert java.stdin is not None
+            assert java.stdout is not None
+            yield by_command(list(iter(java.stdout.readline, HELD)))["write"]
+            java.stdin.close()
+        assert java.returncode == 0, f"RocketMQ {self.version} failed on {store}"
+
+    def arguments(self, store: Path, geometry: Geometry | None, *commands: str) -> list[str]:
+        """The command line of the harness. Without a geometry sizes are RocketMQ's defaults."""
+        sizes = [f"{name}={value}" for name, value in vars(geometry).items()] if geometry else []
+        return [*self.command, str(store), *sizes, f"levels={DELAY_LEVELS}", *commands]
+
+    def write(self, store: Path, geometry: Geometry, plan: list[Step]) -> list[Record]:
+        """Carries out a plan; gives what the store said of each put."""
+        file = save_lines(store.with_name(f"{store.name}.plan"), plan)
+        return self.run(store, geometry, f"write={file}")["write"]
+
+    def ask(self, store: Path, geometry: Geometry, questions: list[dict[str, Any]]) -> tuple[Dump, list[Any]]:
+        """Everything in a store, and the answers to questions."""
+        file = save_lines(store.with_name(f"{store.name}.questions"), questions)
+        answers = self.run(store, geometry, "dump", f"query={file}")
+        return read_dump(answers["dump"]), answers["query"]
+
+
+@cache
+def java_command(version: str, *, compiled_in_full: bool) -> list[str]:
+    """Compiles the harness against a version, unless that was done, and gives the command that starts it.
+
+    Compiling Java's byte code in full takes longer than a test runs.
+    """
+    java, _ = need("java", "openjdk-17-jdk-headless"), need("javac", "openjdk-17-jdk-headless")
+    target = HERE / "target" / version
+    classpath = target / "classpath"
+    sources = [HERE / "pom.xml", *(path for path in (HERE / "src").rglob("*") if path.is_file())]
+    if not classpath.exists() or classpath.stat().st_mtime < max(path.stat().st_mtime for path in sources):
+        maven(version)
+        classpath.touch()
+    options = [
+        "-Xmx512m",
+        f"-Duser.home={target}",
+        *([] if compiled_in_full else ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]),
+    ]
+    # 4.9 unmaps files by reflection.
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")]
+    return [java, *options, *opened, "-cp", f"{target / 'classes'}{os.pathsep}{classpath.read_text().strip()}", "interop.Harness"]
+
+
+def maven(version: str) -> None:
+    """Compiles the harness and lists the jars it needs, fetching what is not there yet."""
+    command = [need("mvn", "maven"), "--quiet", "--batch-mode", "--file", str(HERE / "pom.xml")]
+    command += [f"-Drocketmq.version={version}", f"-Drocketmq.api={version[0]}", "compile", "dependency:build-classpath"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(
+            f"Maven could not build the harness for RocketMQ {version}:\n{done.stdout[-8000:]}{done.stderr[-2000:]}"
+        )
+
+
+def by_command(lines: list[str]) -> dict[str, list[Any]]:
+    """The harness's lines, by the command that printed them."""
+    answers: dict[str, list[Any]] = {}
+    for line in map(json.loads, lines):
+        if isinstance(line, dict) and "command" in line:
+            current = answers[line["command"]] = []
+        else:
+            current.append(line)
+    return answers
+
+
+def save_lines(path: Path, lines: list[Any]) -> Path:
+    """Writes JSON Lines."""
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def read_dump(lines: list[dict[str, Any]]) -> Dump:
+    """From the harness's lines."""
+    dump = Dump()
+    for line in lines:
+        if "queue" in line:
+            topic, _, queue = line["queue"].rpartition("/")
+            if line["max"] > 0:  # some versions make the queues of the delay levels ahead of the first message
+                dump.queues[topic, int(queue)] = line["min"], line["max"], [tuple(entry) for entry in line["entries"]]
+        elif "walked_to" in line:
+            dump.bounds = line["min_physical_offset"], line["max_physical_offset"]
+            assert line["walked_to"] == line["max_physical_offset"], f"RocketMQ's records do not end where its log ends: {line}"
+        else:
+            line.pop("unqueued", None)
+            line |= {name: canonical_host(line[name]) for name in ("born_host", "store_host")}
+            assert line["physical_offset"] not in dump.records, f"two queues hold the record at {line['physical_offset']}"
+            dump.records[line["physical_offset"]] = line
+    return dump
+
+
+def canonical_host(text: str) -> str:
+    """Java writes an IPv6 address in full and without brackets."""
+    address, _, port = text.rpartition(":")
+    parsed = ip_address(address)
+    return f"[{parsed}]:{port}" if parsed.version == 6 else f"{parsed}:{port}"

@@ -1,0 +1,176 @@
+package interop;
+
+import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
+import java.io.BufferedWriter;
+import java.io.File;
+import java.io.FileDescriptor;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.io.OutputStreamWriter;
+import java.io.PrintStream;
+import java.io.Writer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+
+/**
+ * Opens one store directory with RocketMQ's own classes, does what the arguments say, closes it, and prints JSON Lines.
+ *
+ * <p>Arguments: {@code DIR option=value... command[=argument]...}. Options set the size of what is in the store: {@code segment}
+ * (bytes of a commit-log file), {@code queue} (bytes of a consume-queue file), {@code slots} and {@code items} (of an index file),
+ * {@code levels} (the delay levels). Commands: {@code write=PLAN}, {@code dump}, {@code query=FILE}, {@code bench=BYTES,MESSAGES,ROUNDS} and
+ * {@code hold} (keep the store open until the standard input ends).
+ */
+public final class Harness {
+    static final Gson GSON = new GsonBuilder().disableHtmlEscaping().create();
+
+    private final DefaultMessageStore store;
+    private final MessageStoreConfig config;
+    private final Writer out;
+
+    private Harness(DefaultMessageStore store, MessageStoreConfig config, Writer out) {
+        this.store = store;
+        this.config = config;
+        this.out = out;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        // Only answers go to the standard output, whatever the classes print.
+        Writer out = new BufferedWriter(new OutputStreamWriter(new FileOutputStream(FileDescriptor.out), StandardCharsets.UTF_8));
+        System.setOut(new PrintStream(OutputStream.nullOutputStream()));
+        int exit = 0;
+        try {
+            run(arguments, out);
+        } catch (Exception | Error failure) {
+            failure.printStackTrace();
+            exit = 1;
+        }
+        out.flush();
+        System.exit(exit); // some services of the store leave threads behind
+    }
+
+    private static void run(String[] arguments, Writer out) throws Exception {
+        MessageStoreConfig config = newConfig(arguments[0]);
+        List<String[]> commands = new ArrayList<>();
+        for (int i = 1; i < arguments.length; i++) {
+            String[] parts = arguments[i].split("=", 2);
+            if (!setOption(config, parts)) {
+                commands.add(parts);
+            }
+        }
+        BrokerConfig broker = new BrokerConfig();
+        DefaultMessageStore store = Generation.newStore(config, broker, (topic, queue, offset, tags, time, bitmap, properties) -> { });
+        if (!store.load()) {
+            throw new IOException("RocketMQ does not load " + arguments[0]);
+        }
+        store.start();
+        Harness harness = new Harness(store, config, out);
+        for (String[] command : commands) {
+            harness.obey(command[0], command.length > 1 ? command[1] : null);
+        }
+        store.shutdown();
+        if (new File(arguments[0], "abort").exists()) {
+            throw new IOException("RocketMQ did not close " + arguments[0] + " cleanly: its abort file is left");
+        }
+    }
+
+    private static MessageStoreConfig newConfig(String dir) {
+        MessageStoreConfig config = new MessageStoreConfig();
+        config.setStorePathRootDir(dir);
+        config.setStorePathCommitLog(dir + File.separator + "commitlog");
+        config.setHaListenPort(0); // any free port: nobody connects
+        config.setMaxMsgsNumBatch(1_000_000); // a query gives all it finds
+        return config;
+    }
+
+    private static boolean setOption(MessageStoreConfig config, String[] option) {
+        switch (option[0]) {
+            case "segment":
+                config.setMappedFileSizeCommitLog(Integer.parseInt(option[1]));
+                return true;
+            case "queue":
+                config.setMappedFileSizeConsumeQueue(Integer.parseInt(option[1]));
+                return true;
+            case "slots":
+                config.setMaxHashSlotNum(Integer.parseInt(option[1]));
+                return true;
+            case "items":
+                config.setMaxIndexNum(Integer.parseInt(option[1]));
+                return true;
+            case "levels":
+                config.setMessageDelayLevel(option[1]);
+                return true;
+            default:
+                return false;
+        }
+    }
+
+    private void obey(String command, String argument) throws Exception {
+        print(Map.of("command", command));
+        switch (command) {
+            case "write":
+                Plan plan = new Plan(store, config);
+                for (String line : lines(argument)) {
+                    Object stored = plan.carryOut(line);
+                    if (stored != null) {
+                        print(stored);
+                    }
+                }
+                awaitDispatch();
+                break;
+            case "dump":
+                new Dump(store, this::print).run();
+                break;
+            case "query":
+                Queries queries = new Queries(store, config);
+                for (String line : lines(argument)) {
+                    print(queries.answer(line));
+                }
+                break;
+            case "bench":
+                print(Bench.run(store, argument));
+                break;
+            case "hold":
+                out.flush();
+                while (System.in.read() >= 0) {
+                    continue;
+                }
+                break;
+            default:
+                throw new IllegalArgumentException("unknown command " + command);
+        }
+    }
+
+    private static List<String> lines(String file) throws IOException {
+        return Files.readAllLines(Path.of(file));
+    }
+
+    private void print(Object line) throws IOException {
+        GSON.toJson(line, out);
+        out.write('\n');
+    }
+
+    private void awaitDispatch() throws InterruptedException {
+        while (store.dispatchBehindBytes() > 0) {
+            Thread.sleep(1);
+        }
+    }
+
+    /** A line of named values, in their order. */
+    static Map<String, Object> line(Object... namesAndValues) {
+        Map<String, Object> line = new LinkedHashMap<>();
+        for (int i = 0; i < namesAndValues.length; i += 2) {
+            line.put((String) namesAndValues[i], namesAndValues[i + 1]);
+        }
+        return line;
+    }
+}

@@ -1,0 +1,212 @@
+"""Stores that RocketMQ's own classes and mqstore write, read and extend in turn. See README.md."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import compare
+import embedded
+import pytest
+from generator import Generator, Geometry, Record, Step, count_kinds
+from proof import PROOFS, Proof
+from rocketmq import VERSIONS, Dump, RocketMQ
+
+import mqstore
+
+#: Of each plan, and so of each way.
+MESSAGES = 10_000
+KEY_QUESTIONS, TIME_QUESTIONS, GETS = 2_000, 2_000, 10_000
+TURNS = 3
+
+#: Small, so that every kind of file rolls; different, so that none is special.
+GEOMETRIES = {
+    "4.9.1": Geometry(segment=128 << 10, queue=1_000, slots=100, items=400),
+    "4.9.8": Geometry(segment=256 << 10, queue=20_000, slots=500, items=1_000),
+    "5.3.3": Geometry(segment=1 << 20, queue=2_000, slots=1_000, items=4_000),
+    "5.5.1": Geometry(segment=64 << 10, queue=1_000, slots=100, items=400),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _far_from_utc() -> Iterator[None]:
+    """Names of index files are local times, and order the files: both sides must use the same clock."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Asia/Kathmandu")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def rocketmq(request: pytest.FixtureRequest) -> RocketMQ:
+    """Each published version."""
+    return RocketMQ(request.param)
+
+
+@pytest.fixture
+def proof(rocketmq: RocketMQ) -> Proof:
+    """Where a test writes down what it compared."""
+    made = Proof(rocketmq.version)
+    PROOFS.append(made)
+    return made
+
+
+@pytest.fixture
+def geometry(rocketmq: RocketMQ) -> Geometry:
+    """Of the stores that are shared with that version."""
+    return GEOMETRIES[rocketmq.version]
+
+
+def make_plan(
+    rocketmq: RocketMQ, geometry: Geometry, seed: str, proof: Proof, messages: int, *, separator_at_end: bool
+) -> list[Step]:
+    """A plan with every kind in it."""
+    generator = Generator(
+        f"{rocketmq.version} {seed}",
+        geometry,
+        longest_topic=rocketmq.longest_topic,
+        separator_at_end=separator_at_end,
+        now_ms=time.time_ns() // 1_000_000,
+    )
+    plan = generator.plan(messages)
+    kinds = count_kinds(plan, longest_topic=rocketmq.longest_topic)
+    missing = [kind for kind, count in kinds.items() if count == 0]
+    assert not missing, f"the plan {seed!r} has no message of these kinds: {missing}"
+    proof.kinds.update(kinds)
+    return plan
+
+
+@contextmanager
+def opened(path: Path, geometry: Geometry) -> Iterator[tuple[mqstore.Store, mqstore.Store]]:
+    """The store as its files describe themselves, and once more with nothing taken for cached."""
+    sizes = embedded.options(geometry)
+    with mqstore.open(path) as store, mqstore.open(path, access_message_in_memory_max_ratio=0, **sizes) as cold:
+        yield store, cold
+
+
+@dataclass(frozen=True)
+class Written:
+    """What one side was asked to write, and what it says that it did."""
+
+    writer: str
+    plan: list[Step]
+    #: Of each message.
+    stored: list[Record]
+    #: Where the messages of each put are.
+    puts: list[list[int]]
+    #: Whether the properties of a producer batch itself reach its messages.
+    batch_properties: bool = False
+
+
+def check_closed(path: Path) -> None:
+    """The store was closed in order, and every kind of file has successors."""
+    assert not (path / "abort").exists()
+    for files in (path / "commitlog", path / "index", path / "consumequeue" / "busy" / "0"):
+        assert len(list(files.iterdir())) > 2, f"{files} did not roll"
+
+
+def date_queue_files(path: Path, dump: Dump, geometry: Geometry) -> None:
+    """RocketMQ 4 looks for a time in the first queue file that was changed since; so each gets its last message's time."""
+    for (topic, queue), (_, _, entries) in dump.queues.items():
+        for file in (path / "consumequeue" / topic / str(queue)).iterdir():
+            last = min((int(file.name) + geometry.queue) // compare.ENTRY_SIZE, len(entries)) - 1
+            at = dump.records[entries[last][0]]["store_time"] * 1_000_000
+            os.utime(file, ns=(at, at))
+
+
+def compare_all(rocketmq: RocketMQ, geometry: Geometry, path: Path, proof: Proof, seed: str, written: list[Written]) -> None:
+    """Opens a store on both sides, reads all of it and asks both the same questions."""
+    with opened(path, geometry) as (store, cold):
+        ours = embedded.dump(store, geometry.segment)
+        date_queue_files(path, ours, geometry)
+        asker = compare.Asker(ours, random.Random(f"{rocketmq.version} {seed}"), rocketmq, geometry)
+        questions = asker.questions(KEY_QUESTIONS, TIME_QUESTIONS, GETS)
+        theirs, answers = rocketmq.ask(path, geometry, questions)
+        proof.differences += compare.dumps(ours, theirs)
+        proof.differences += compare.queues(theirs)
+        proof.differences += asker.answers(store, cold, questions, answers)
+    proof.differences += compare.rolls(path, geometry, theirs, [put for part in written for put in part.puts])
+    for part in written:
+        proof.differences += compare.plans(part.plan, part.stored, theirs, batch_properties=part.batch_properties)
+    proof.compared["records"] += len(theirs.records)
+    proof.compared["key queries"] += KEY_QUESTIONS
+    proof.compared["time lookups"] += TIME_QUESTIONS
+    proof.compared["gets"] += GETS
+
+
+def settle(proof: Proof, written: list[Written]) -> None:
+    """Counts the messages, and fails on any difference."""
+    for part in written:
+        proof.messages[part.writer] += len(part.stored)
+    assert not proof.differences, "\n".join([f"{len(proof.differences)} differences, the first are", *proof.differences[:10]])
+
+
+def test_what_rocketmq_writes_we_read(rocketmq: RocketMQ, geometry: Geometry, proof: Proof, tmp_path: Path) -> None:
+    proof.way = "a: RocketMQ writes, mqstore reads"
+    store = tmp_path / "store"
+    plan = make_plan(rocketmq, geometry, "a", proof, MESSAGES, separator_at_end=rocketmq.separator_at_end)
+    written = Written("RocketMQ", plan, *compare.places(rocketmq.write(store, geometry, plan)), rocketmq.batch_properties)
+    check_closed(store)
+    compare_all(rocketmq, geometry, store, proof, "a", [written])
+    settle(proof, [written])
+
+
+def test_what_we_write_rocketmq_reads(rocketmq: RocketMQ, geometry: Geometry, proof: Proof, tmp_path: Path) -> None:
+    proof.way = "b: mqstore writes, RocketMQ reads"
+    store = tmp_path / "store"
+    plan = make_plan(rocketmq, geometry, "b", proof, MESSAGES, separator_at_end=True)
+    written = Written("mqstore", plan, *embedded.write(store, "x", geometry, plan, index_tags=rocketmq.index_tags))
+    check_closed(store)
+    compare_all(rocketmq, geometry, store, proof, "b", [written])
+    settle(proof, [written])
+
+
+def test_both_extend_what_the_other_wrote(rocketmq: RocketMQ, geometry: Geometry, proof: Proof, tmp_path: Path) -> None:
+    proof.way = "c: both append in turn"
+    store = tmp_path / "store"
+    size = MESSAGES // TURNS + 1
+    written: list[Written] = []
+    log = b""
+    for turn in range(TURNS):
+        plan = make_plan(rocketmq, geometry, f"c{turn} RocketMQ", proof, size, separator_at_end=rocketmq.separator_at_end)
+        written.append(
+            Written("RocketMQ", plan, *compare.places(rocketmq.write(store, geometry, plan)), rocketmq.batch_properties)
+        )
+        log = grown(store, geometry, log)
+        plan = make_plan(rocketmq, geometry, f"c{turn} mqstore", proof, size, separator_at_end=True)
+        written.append(Written("mqstore", plan, *embedded.write(store, "r+", geometry, plan, index_tags=rocketmq.index_tags)))
+        log = grown(store, geometry, log)
+        compare_all(rocketmq, geometry, store, proof, f"c{turn}", written)
+    settle(proof, written)
+
+
+def test_a_store_has_one_writer_and_is_read_beside_it(rocketmq: RocketMQ, geometry: Geometry, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    plan = Generator(rocketmq.version, geometry, longest_topic=False, separator_at_end=rocketmq.separator_at_end, now_ms=0).plan(
+        500
+    )
+    with rocketmq.held(store, geometry, plan) as results:
+        stored, _ = compare.places(results)
+        with pytest.raises(mqstore.LockedError):
+            mqstore.open(store, mode="r+")
+        with mqstore.open(store, **embedded.options(geometry)) as beside:
+            found = embedded.dump(beside, geometry.segment)
+        assert not list(compare.plans(plan, stored, found, batch_properties=rocketmq.batch_properties))
+    assert not list(compare.dumps(found, rocketmq.ask(store, geometry, [])[0]))
+    with mqstore.open(store, mode="r+"), pytest.raises(RuntimeError, match="Lock failed"):
+        rocketmq.ask(store, geometry, [])
+
+
+def grown(path: Path, geometry: Geometry, before: bytes) -> bytes:
+    """The bytes of the log up to its end; what was there before is still there."""
+    with mqstore.open(path, **embedded.options(geometry)) as store:
+        end = store.max_physical_offset
+    log = b"".join(file.read_bytes() for file in sorted((path / "commitlog").iterdir()))[:end]
+    assert log.startswith(before), "bytes below the end of the log have changed"
+    return log

@@ -1,0 +1,212 @@
+//! Chains of an index file: how they grow, how far a query follows them, and that no broken one holds it up or changes its answer.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use mqstore::config::StoreConfig;
+use mqstore::format::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, index_key_hash};
+use mqstore::read::{MessageReader, QueryRequest};
+use tempfile::tempdir;
+
+use crate::reading::{open, open_with};
+use crate::store_writer::StoreWriter;
+
+/// The geometry of [`StoreWriter::small`].
+const SMALL: IndexGeometry = IndexGeometry { slots: 100, items: 400 };
+
+/// Different keys with one hash: in Java `"Aa"` and `"BB"` hash alike, and so does every row of them.
+fn colliding_keys() -> Vec<String> {
+    let half = |bit: bool| if bit { "BB" } else { "Aa" };
+    (0..10_u8)
+        .map(|n| (0..4).map(|bit| half(n >> bit & 1 == 1)).collect())
+        .collect()
+}
+
+fn query(reader: &MessageReader, key: &str, limit: Option<usize>) -> Vec<i64> {
+    let request = QueryRequest {
+        topic: "orders".to_owned(),
+        key: key.to_owned(),
+        begin: i64::MIN,
+        end: i64::MAX,
+        limit,
+    };
+    let result = reader.query(&request).unwrap();
+    assert!(result.complete);
+    let offsets = result.messages.iter().map(|message| message.view().physical_offset());
+    offsets.collect()
+}
+
+fn only_index_file(root: &Path) -> PathBuf {
+    let mut files = fs::read_dir(root.join("index")).unwrap();
+    let path = files.next().unwrap().unwrap().path();
+    assert!(files.next().is_none());
+    path
+}
+
+fn item_of(image: &[u8], number: i32) -> IndexItem {
+    let at = SMALL.item_position(number as u32) as usize;
+    IndexItem::decode(image[at..at + ITEM_SIZE].try_into().unwrap())
+}
+
+fn set_item(image: &mut [u8], number: i32, item: IndexItem) {
+    let at = SMALL.item_position(number as u32) as usize;
+    image[at..at + ITEM_SIZE].copy_from_slice(&item.encode());
+}
+
+fn slot(image: &mut [u8], key_hash: i32) -> &mut [u8; 4] {
+    let at = SMALL.slot_position(SMALL.slot_of(key_hash)) as usize;
+    (&mut image[at..at + 4]).try_into().unwrap()
+}
+
+#[test]
+fn ten_colliding_keys_form_one_chain_newest_first_whose_slot_holds_the_last_item() {
+    let keys = colliding_keys();
+    let hash = index_key_hash("orders", &keys[0]);
+    assert!(keys.iter().all(|key| index_key_hash("orders", key) == hash));
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::small(dir.path());
+    let offsets: Vec<i64> = keys
+        .iter()
+        .map(|key| writer.put("orders", 0, b"x", &[("KEYS", key)]))
+        .collect();
+    writer.finish(true);
+
+    let mut image = fs::read(only_index_file(dir.path())).unwrap();
+    let header = IndexHeader::decode(image[..INDEX_HEADER_SIZE].try_into().unwrap());
+    assert_eq!((header.slot_count, header.index_count), (1, 11));
+    let mut number = i32::from_be_bytes(*slot(&mut image, hash));
+    assert_eq!(number, 10, "the slot holds the last item");
+    let mut chain = Vec::new();
+    while number != 0 {
+        let item = item_of(&image, number);
+        assert_eq!(item.key_hash, hash);
+        chain.push(item.physical_offset);
+        number = item.previous;
+    }
+    let newest_first: Vec<i64> = offsets.iter().rev().copied().collect();
+    assert_eq!(chain, newest_first);
+
+    let reader = open(dir.path());
+    for (key, offset) in keys.iter().zip(offsets) {
+        assert_eq!(query(&reader, key, None), [offset], "{key}");
+    }
+}
+
+#[test]
+fn of_200_hits_a_limit_gives_the_newest_ascending_and_no_limit_gives_all() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::small(dir.path());
+    let mut hits = Vec::new();
+    for n in 0..600 {
+        let key = format!("k{n}");
+        if n % 3 == 0 {
+            hits.push(writer.put("orders", n % 4, b"x", &[("KEYS", "hot")]));
+        } else {
+            writer.put("orders", n % 4, b"x", &[("KEYS", &key)]);
+        }
+    }
+    writer.finish(true);
+    assert_eq!(hits.len(), 200);
+    let reader = open(dir.path());
+    assert_eq!(query(&reader, "hot", Some(64)), hits[136..]);
+    assert_eq!(query(&reader, "hot", Some(1)), hits[199..]);
+    assert_eq!(query(&reader, "hot", Some(200)), hits);
+    assert_eq!(query(&reader, "hot", Some(1000)), hits);
+    assert_eq!(query(&reader, "hot", None), hits);
+}
+
+/// What may have happened to an item in the middle of a chain, by the item's number.
+type Breakage = (&'static str, fn(i32, IndexItem) -> IndexItem);
+
+const BREAKAGES: [Breakage; 8] = [
+    ("a link to itself", |number, item| IndexItem {
+        previous: number,
+        ..item
+    }),
+    ("a link to a newer item", |number, item| IndexItem {
+        previous: number + 3,
+        ..item
+    }),
+    ("a link behind the last item", |_, item| IndexItem { previous: 399, ..item }),
+    ("a link beyond the file", |_, item| IndexItem {
+        previous: i32::MAX,
+        ..item
+    }),
+    ("a negative link", |_, item| IndexItem { previous: -7, ..item }),
+    ("the lowest link", |_, item| IndexItem {
+        previous: i32::MIN,
+        ..item
+    }),
+    ("a negative time", |_, item| IndexItem { time_diff: -1, ..item }),
+    ("the lowest time", |_, item| IndexItem {
+        time_diff: i32::MIN,
+        ..item
+    }),
+];
+
+/// Asks every breakage's question twice: of a reader that finds the geometry, and of one that is told and must follow the chain.
+fn assert_answers_stay(root: &Path, what: &str, hot: &[i64]) {
+    let given = StoreConfig {
+        max_hash_slot_num: Some(100),
+        max_index_num: Some(400),
+        ..StoreConfig::default()
+    };
+    for config in [StoreConfig::default(), given] {
+        let started = Instant::now();
+        let reader = open_with(root, config).unwrap();
+        assert_eq!(query(&reader, "hot", None), hot, "{what}");
+        assert_eq!(query(&reader, "hot", Some(5)), hot[hot.len() - 5..], "{what}");
+        let hits = reader.resolve_keys(&[("orders", "hot")]).unwrap();
+        let hits: Vec<i64> = hits[0].iter().map(|hit| hit.physical_offset).collect();
+        assert_eq!(hits, hot, "{what}");
+        assert!(started.elapsed() < Duration::from_secs(2), "{what}: {:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn chains_that_turn_back_leave_the_file_or_count_negative_time_end_and_cost_no_answer() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::small(dir.path());
+    let mut hot = Vec::new();
+    for n in 0..300 {
+        let key = if n % 3 == 0 { "hot".to_owned() } else { format!("k{n}") };
+        let offset = writer.put("orders", 0, b"x", &[("KEYS", &key)]);
+        if n % 3 == 0 {
+            hot.push(offset);
+        }
+    }
+    writer.finish(true);
+    let path = only_index_file(dir.path());
+    let whole = fs::read(&path).unwrap();
+    for (what, broken) in BREAKAGES {
+        // Item n + 1 is message n's; 151 is hot and in the middle, 298 is hot and the newest, 1 is hot and the oldest.
+        for number in [1, 151, 298] {
+            let mut image = whole.clone();
+            let item = item_of(&image, number);
+            set_item(&mut image, number, broken(number, item));
+            fs::write(&path, image).unwrap();
+            assert_answers_stay(dir.path(), &format!("{what} in item {number}"), &hot);
+        }
+    }
+    for head in [-1, 301, 350, 400, i32::MIN, i32::MAX] {
+        let mut image = whole.clone();
+        *slot(&mut image, index_key_hash("orders", "hot")) = head.to_be_bytes();
+        fs::write(&path, image).unwrap();
+        assert_answers_stay(dir.path(), &format!("a slot that holds {head}"), &hot);
+    }
+}
+
+#[test]
+fn two_items_that_link_to_each_other_end_and_cost_no_answer() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::small(dir.path());
+    let hot: Vec<i64> = (0..20).map(|_| writer.put("orders", 0, b"x", &[("KEYS", "hot")])).collect();
+    writer.finish(true);
+    let path = only_index_file(dir.path());
+    let mut image = fs::read(&path).unwrap();
+    let item = item_of(&image, 5);
+    set_item(&mut image, 5, IndexItem { previous: 20, ..item });
+    fs::write(&path, image).unwrap();
+    assert_answers_stay(dir.path(), "a circle", &hot);
+}

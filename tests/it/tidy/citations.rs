@@ -1,0 +1,75 @@
+//! Sections of docs/FORMAT.md that the sources name as theirs: each is a heading there.
+
+use super::tree::{Finding, Tree};
+
+const DOCUMENT: &str = "docs/FORMAT.md";
+/// More than the longest heading.
+const REACH: usize = 120;
+
+/// Citations of the form `docs/FORMAT.md, section X` or `docs/FORMAT.md, "X"` whose X is no heading.
+pub(super) fn unresolved(tree: &Tree) -> Vec<Finding> {
+    let document = tree.text(DOCUMENT).unwrap_or_default();
+    let headings: Vec<&str> = document
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| line.trim_start_matches('#').trim())
+        .collect();
+    let mut findings = Vec::new();
+    for (path, text) in tree.files(&["src/"], ".rs") {
+        for (at, _) in text.match_indices(DOCUMENT) {
+            let cited = without_line_breaks(&text[at + DOCUMENT.len()..]);
+            let message = if let Some(rest) = cited.strip_prefix(", section ") {
+                let known = headings.iter().any(|heading| is_named_by(heading, rest));
+                (!known).then(|| rest.split(['.', ')', ';']).next().unwrap_or_default().to_owned())
+            } else if let Some((name, _)) = cited.strip_prefix(", \"").and_then(|rest| rest.split_once('"')) {
+                (!headings.contains(&name)).then(|| name.to_owned())
+            } else {
+                None
+            };
+            findings.extend(message.map(|name| Finding {
+                path: path.to_owned(),
+                line: text[..at].matches('\n').count() + 1,
+                message: format!("{DOCUMENT} has no section \"{name}\""),
+            }));
+        }
+    }
+    findings
+}
+
+/// Whether text begins with this heading and not with a longer word.
+fn is_named_by(heading: &str, text: &str) -> bool {
+    text.strip_prefix(heading)
+        .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+}
+
+/// The beginning of a comment that may go on over several lines, as one line.
+fn without_line_breaks(text: &str) -> String {
+    let lines = text.lines().take(2).map(|line| {
+        let line = line.trim();
+        line.trim_start_matches("//!")
+            .trim_start_matches("///")
+            .trim_start_matches("//")
+            .trim()
+    });
+    lines.collect::<Vec<_>>().join(" ").chars().take(REACH).collect()
+}
+
+#[test]
+fn a_cited_section_that_the_document_lacks_is_reported() {
+    let source = "//! One (docs/FORMAT.md, section Consume queue), two (docs/FORMAT.md, \"Lookup by time\"), all in docs/FORMAT.md.\n\
+        //! Three (docs/FORMAT.md, section\n//! Queue extension); four (docs/FORMAT.md, section Consume queues).\n\
+        /// Source: docs/FORMAT.md, \"Consume\".\nfn one() {}\n";
+    let tree = Tree::planted(&[
+        (DOCUMENT, "# The bytes\n## Consume queue\n### Lookup by time\n"),
+        ("src/log/one.rs", source),
+        ("tests/it/one.rs", "// docs/FORMAT.md, section Nothing\n"),
+    ]);
+    assert_eq!(
+        super::shown(&unresolved(&tree)),
+        [
+            "src/log/one.rs:2: docs/FORMAT.md has no section \"Queue extension\"",
+            "src/log/one.rs:3: docs/FORMAT.md has no section \"Consume queues\"",
+            "src/log/one.rs:4: docs/FORMAT.md has no section \"Consume\"",
+        ]
+    );
+}
