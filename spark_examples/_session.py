@@ -39,6 +39,9 @@ class Event:
     queue_id: int
     queue_offset: int
     issues: tuple[str, ...]
+    tag: str
+    unique_key: str
+    time_ms: int
     body: bytes
 
 
@@ -114,6 +117,7 @@ def load_events() -> list[Event]:
             body = line.rstrip(b"\n")
             event = json.loads(body)
             queue = (event["topic"], number % 4)
-            events.append(Event(*queue, written[queue], tuple(map(str, event["issues"])), body))
+            issues = tuple(map(str, event["issues"]))
+            events.append(Event(*queue, written[queue], issues, event["tag"], event["id"].upper(), event["time_ms"], body))
             written[queue] += 1
     return events

@@ -1,7 +1,8 @@
-"""Resolve a table of references into a store that RocketMQ wrote, fetch the messages, and check every answer.
+"""Resolve a table of references into a store that RocketMQ wrote and into one that mqstore writes, and check every answer.
 
 The references: every event by (topic, queue_id, queue_offset), every distinct (topic, issue number) by key, and one per cent
-that do not exist. The events themselves, beside the store, say what each answer must be; exit code 1 if one is wrong.
+that do not exist. The events themselves, beside the stores, say what each answer must be. The messages of both stores are fetched
+and compared column by column. Exit code 1 if an answer is wrong or a column differs that must not.
 
 python spark_examples/resolve_events.py
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+import tempfile
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -17,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import explode, lit, sequence
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import col, count_if, explode, lit, map_entries, max_by, sequence, sort_array
 
-from _session import CORES, Event, events_store, load_events, start_spark, step
+import mqstore
+from _session import CORES, WORK, Event, events_store, load_events, start_spark, step
 from mqstore.spark import fetch, resolve_keys, resolve_offsets
 
 Reference = tuple[str, int, int]
@@ -29,6 +32,10 @@ Key = tuple[str, str]
 UNKNOWN_TOPIC = "no-such-topic"
 REPEAT = 50
 RUNS = 3
+ROCKETMQ = "RocketMQ 5.3.3"
+OURS = "mqstore"
+# What depends on when and where a message was written.
+OWN_COLUMNS = {"physical_offset", "store_time", "message_id", "born_host", "store_host"}
 
 
 @dataclass
@@ -70,6 +77,33 @@ class Timing:
     rows: int
     seconds: list[float]
     body_bytes: int = 0
+
+
+@dataclass
+class ColumnOf:
+    """A column of both stores: what one message has in each, and in how many messages they differ."""
+
+    name: str
+    rocketmq: object
+    ours: object
+    differing: int
+
+
+def write_store(events: list[Event], path: Path) -> None:
+    """The events as a store of our own, as RocketMQ was given them."""
+    table = pa.table(
+        {
+            "topic": [event.topic for event in events],
+            "queue_id": [event.queue_id for event in events],
+            "tags": [event.tag for event in events],
+            "keys": [list(event.issues) for event in events],
+            "unique_key": [event.unique_key for event in events],
+            "born_time": pa.array([event.time_ms for event in events], pa.timestamp("ms", "UTC")),
+            "body": [event.body for event in events],
+        }
+    )
+    with mqstore.open(path, mode="x") as store:
+        store.append_batch(table)
 
 
 def references_to(events: list[Event]) -> References:
@@ -167,24 +201,34 @@ def check_hits(outcome: Outcome, asked: References, positions: dict[Reference, i
         outcome.wrong.append(f"{len(asked.keys)} keys were asked, others came back ({len(rows)})")
 
 
-def time_jobs(spark: SparkSession, store: Path, asked: References) -> list[Timing]:
-    """Each job once to warm up, then RUNS times, on every reference once and on every reference REPEAT times over."""
-    body_bytes = sum(map(len, asked.bodies.values()))
-    timings = []
+def jobs_on(store: Path, offsets: DataFrame, keys: DataFrame) -> dict[str, DataFrame]:
+    """What is timed."""
+    positions = resolve_offsets(offsets, store)
+    return {
+        "resolve_offsets": positions,
+        "resolve_offsets + fetch": fetch(positions, store),
+        "resolve_keys": resolve_keys(keys, store),
+    }
+
+
+def time_jobs(spark: SparkSession, stores: dict[str, Path], asked: References) -> dict[str, list[Timing]]:
+    """Each job once to warm up, then RUNS times, on every reference once and on every reference REPEAT times over.
+
+    The stores take turns, so that neither is the one that runs on a warmer machine.
+    """
+    timings: dict[str, list[Timing]] = {writer: [] for writer in stores}
     for times in (1, REPEAT):
         copies = explode(sequence(lit(1), lit(times))).alias("copy")
         offsets = offsets_frame(spark, asked).select("*", copies)
         keys = keys_frame(spark, asked).select("*", copies)
-        positions = resolve_offsets(offsets, store)
-        jobs = [
-            ("resolve_offsets", positions, len(asked.offsets), 0),
-            ("resolve_offsets + fetch", fetch(positions, store), len(asked.offsets), body_bytes),
-            ("resolve_keys", resolve_keys(keys, store), len(asked.keys), 0),
-        ]
-        for job, frame, rows, size in jobs:
-            with step(f"timing {job}, {rows * times:,} rows, {1 + RUNS} runs"):
-                seconds = [_seconds(frame) for _ in range(1 + RUNS)]
-            timings.append(Timing(job, rows * times, seconds[1:], size * times))
+        frames = {writer: jobs_on(store, offsets, keys) for writer, store in stores.items()}
+        for job in frames[ROCKETMQ]:
+            rows = times * len(asked.keys if job == "resolve_keys" else asked.offsets)
+            body_bytes = times * sum(map(len, asked.bodies.values())) if "fetch" in job else 0
+            with step(f"timing {job}, {rows:,} rows, {1 + RUNS} runs a store"):
+                runs = [{writer: _seconds(own[job]) for writer, own in frames.items()} for _ in range(1 + RUNS)]
+            for writer in stores:
+                timings[writer].append(Timing(job, rows, [run[writer] for run in runs[1:]], body_bytes))
     return timings
 
 
@@ -194,60 +238,106 @@ def _seconds(frame: DataFrame) -> float:
     return time.perf_counter() - begin
 
 
-def print_table(outcome: Outcome) -> None:
-    """A line a topic, largest first, then the totals."""
-    lines = sorted(outcome.topics.items(), key=lambda line: (-line[1].messages, line[0]))
-    total = TopicCount()
-    for _, count in lines:
-        for name, value in vars(count).items():
-            setattr(total, name, getattr(total, name) + value)
-    width = max(len(topic) for topic, _ in lines)
-    print(f"{'':{width}}  {'in the store':>22}  {'by offset':>20}  {'by key':>20}")
-    print(f"{'topic':{width}}  {'messages':>10}  {'bytes':>10}" + f"  {'resolved':>10}  {'missing':>8}" * 2)
-    for topic, count in [*lines, ("total", total)]:
-        print(
-            f"{topic:{width}}  {count.messages:>10,}  {count.bytes:>10,}  {count.resolved:>10,}  {count.missing:>8,}"
-            f"  {count.keys_resolved:>10,}  {count.keys_missing:>8,}"
-        )
+def compare(spark: SparkSession, rocketmq: Path, ours: Path, asked: References) -> list[ColumnOf]:
+    """Every message of both stores, joined by topic, queue and queue offset, column by column."""
+    with step("comparing the messages of both stores"):
+        theirs, own = (fetch(resolve_offsets(offsets_frame(spark, asked), store), store) for store in (rocketmq, ours))
+        names = theirs.columns
+        theirs, own = (frame.toDF(*(f"{side}_{name}" for name in names)) for side, frame in (("t", theirs), ("o", own)))
+        same_place = [col(f"t_{name}") == col(f"o_{name}") for name in ("topic", "queue_id", "queue_offset")]
+        differing = [count_if(~comparable(f"t_{name}").eqNullSafe(comparable(f"o_{name}"))).alias(f"d_{name}") for name in names]
+        latest = [max_by(name, "t_physical_offset").alias(name) for name in (*theirs.columns, *own.columns)]
+        row = theirs.join(own, same_place, "full_outer").agg(*differing, *latest).toArrow().to_pylist()[0]
+    return [ColumnOf(name, row[f"t_{name}"], row[f"o_{name}"], row[f"d_{name}"]) for name in names]
 
 
-def print_timings(timings: list[Timing]) -> None:
+def comparable(name: str) -> Column:
+    """Spark compares no maps."""
+    return sort_array(map_entries(name)) if name.endswith("_properties") else col(name)
+
+
+def print_table(outcomes: dict[str, Outcome]) -> None:
+    """A line a topic, largest first, then the totals; the answers of the stores side by side."""
+    totals = {writer: TopicCount() for writer in outcomes}
+    for writer, total in totals.items():
+        for counted in outcomes[writer].topics.values():
+            for name, value in vars(counted).items():
+                setattr(total, name, getattr(total, name) + value)
+    first = outcomes[ROCKETMQ].topics
+    width = max(map(len, first))
+    print(f"{'':{width}}  {'':18}" + "".join(f"  {writer:^37}" for writer in outcomes))
+    print(f"{'':{width}}  {'events':^18}" + f"  {'by offset':^17}  {'by key':^18}" * len(outcomes))
+    print(f"{'topic':{width}}  {'count':>7}  {'bytes':>9}" + f"  {'resolved':>8}  {'missing':>7}" * 2 * len(outcomes))
+    for topic in [*sorted(first, key=lambda topic: (-first[topic].messages, topic)), "total"]:
+        counts = [totals[writer] if topic == "total" else outcome.topics[topic] for writer, outcome in outcomes.items()]
+        line = f"{topic:{width}}  {counts[0].messages:>7,}  {counts[0].bytes:>9,}"
+        for count in counts:
+            line += f"  {count.resolved:>8,}  {count.missing:>7,}  {count.keys_resolved:>8,}  {count.keys_missing:>7,}"
+        print(line)
+
+
+def print_timings(timings: dict[str, list[Timing]]) -> None:
     """A line a job, and what was timed."""
-    print(f"\n{'Spark job':24}  {'rows':>10}  {'seconds':>8}  {'rows/s':>10}  {'MB/s of bodies':>14}")
-    for timing in timings:
-        median = statistics.median(timing.seconds)
-        rate = f"{timing.body_bytes / median / 1e6:,.0f}" if timing.body_bytes else ""
-        print(f"{timing.job:24}  {timing.rows:>10,}  {median:>8.2f}  {timing.rows / median:>10,.0f}  {rate:>14}")
+    print(f"\n{'':36}" + "".join(f"  {writer:^32}" for writer in timings))
+    print(f"{'Spark job':24}  {'rows':>10}" + f"  {'seconds':>8}  {'rows/s':>10}  {'bodies MB/s':>11}" * len(timings))
+    for jobs in zip(*timings.values(), strict=True):
+        line = f"{jobs[0].job:24}  {jobs[0].rows:>10,}"
+        for timing in jobs:
+            median = statistics.median(timing.seconds)
+            rate = f"{timing.body_bytes / median / 1e6:,.0f}" if timing.body_bytes else ""
+            line += f"  {median:>8.2f}  {timing.rows / median:>10,.0f}  {rate:>11}"
+        print(line)
     print(
-        f"Median of {RUNS} runs after one to warm up, local[{CORES}], the store in memory; the lower three ask each reference\n"
+        f"Median of {RUNS} runs after one to warm up, local[{CORES}], the stores in memory; the lower three ask each reference\n"
         f"{REPEAT} times over. Included: planning, both ways between Java and Python, reading, and handing every column\n"
         "to Spark, which drops it there."
     )
 
 
+def print_columns(columns: list[ColumnOf]) -> None:
+    """A line a column: the newest message in both stores, and how many messages differ in it."""
+    print(f"\n{'column':28}  {'newest in ' + ROCKETMQ + chr(39) + 's':>34}  {'and in ours':>34}  differing")
+    for column in columns:
+        rocketmq, ours = ("".join(str(value).split("\n"))[:34] for value in (column.rocketmq, column.ours))
+        note = " (may)" if column.name in OWN_COLUMNS else ""
+        print(f"{column.name:28}  {rocketmq:>34}  {ours:>34}  {column.differing:>9,}{note}")
+
+
 def main() -> int:
     """The exit code: 1 if an answer is wrong."""
     spark = start_spark("resolve events")
-    stores = {"RocketMQ 5.3.3": events_store()}
     with step("making the table of references"):
-        asked = references_to(load_events())
-    wrong = 0
-    for writer, store in stores.items():
-        outcome = examine(spark, store, asked)
-        timings = time_jobs(spark, store, asked)
-        print(f"\nThe store of {len(asked.bodies):,} events that {writer} wrote, resolved with Spark\n")
-        print_table(outcome)
-        print_timings(timings)
-        wrong += len(outcome.wrong)
-        if outcome.wrong:
-            print(f"\n{len(outcome.wrong):,} answers are WRONG, the first of them:", *outcome.wrong[:10], sep="\n  ")
-        else:
-            print(
-                f"\nChecked against the events: {outcome.fetched:,} bodies are equal byte for byte, {len(asked.carriers):,} keys "
-                f"lead to the events that carry them,\nand what does not exist was reported missing."
-            )
+        events = load_events()
+        asked = references_to(events)
+    with tempfile.TemporaryDirectory(dir=WORK) as scratch:
+        stores = {ROCKETMQ: events_store(), OURS: Path(scratch) / "store"}
+        with step(f"writing {len(events):,} events as a store of our own"):
+            write_store(events, stores[OURS])
+        outcomes = {}
+        for writer, store in stores.items():
+            print(f"-- the store that {writer} wrote", file=sys.stderr)
+            outcomes[writer] = examine(spark, store, asked)
+        timings = time_jobs(spark, stores, asked)
+        columns = compare(spark, stores[ROCKETMQ], stores[OURS], asked)
     spark.stop()
-    return 1 if wrong else 0
+
+    print(f"\n{len(events):,} events in two stores, resolved with Spark: one that RocketMQ wrote, one that mqstore wrote\n")
+    print_table(outcomes)
+    print_timings(timings)
+    print_columns(columns)
+    wrong = [f"{writer}: {answer}" for writer, outcome in outcomes.items() for answer in outcome.wrong]
+    differing = [column for column in columns if column.differing and column.name not in OWN_COLUMNS]
+    wrong += [f"{column.name} differs in {column.differing:,} messages" for column in differing]
+    if wrong:
+        print(f"\n{len(wrong):,} answers are WRONG, the first of them:", *wrong[:10], sep="\n  ")
+        return 1
+    print(
+        f"\nChecked against the events, in both stores: {outcomes[OURS].fetched:,} bodies are equal byte for byte, "
+        f"{len(asked.carriers):,} keys lead to the\nevents that carry them, and what does not exist was reported missing. "
+        f"The {len(events):,} messages of the two are equal in {len(columns) - len(OWN_COLUMNS)}\nof {len(columns)} columns, "
+        f"and may differ in {', '.join(sorted(OWN_COLUMNS))}."
+    )
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-//! `mqstore` opens, reads and queries Apache RocketMQ-format message stores in-process, without a broker.
+//! `mqstore` opens, reads, queries and writes Apache RocketMQ-format message stores in-process, without a broker.
 //!
 //! The rooms stand in order, from the ground up: a module imports only from what is declared above it.
 

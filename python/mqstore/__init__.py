@@ -1,4 +1,4 @@
-"""Opens, reads and queries Apache RocketMQ-format message stores in-process, with no broker.
+"""Opens, reads, queries and writes Apache RocketMQ-format message stores in-process, with no broker.
 
     import mqstore
 
@@ -7,6 +7,9 @@
         for message in queue[100:200]:
             print(message.queue_offset, message.tags, message.body)
         hits = store.query("orders", key="o-1")
+
+    with mqstore.open("/data/own", mode="a") as store:
+        store.append("orders", b"body", tags="paid", keys=["o-1"])
 
 Messages go to pyarrow, polars, duckdb and pandas as Arrow record batches; none of these packages is needed otherwise.
 Not affiliated with the Apache Software Foundation.

@@ -19,8 +19,6 @@ mod errors;
 mod time;
 /// An open store as Python holds it: closes once, reopens itself after a fork.
 mod handle;
-/// Waiting that a user can interrupt.
-mod waiting;
 /// `Message`.
 mod message;
 /// What iterating a queue or a slice of it gives.
@@ -39,6 +37,8 @@ mod recovery;
 mod append_result;
 /// Messages as Python gives them: the arguments of `append`, the rows of `append_batch`.
 mod rows;
+/// Appending and waiting, with the interpreter or without.
+mod append;
 /// `Store`.
 mod store;
 /// `open`: the mode and the options.

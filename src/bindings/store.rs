@@ -7,21 +7,20 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::append::{self, wait};
 use super::append_result::AppendResult;
 use super::batches::{Batches, RecordBatch, Source};
 use super::buffer::Offsets;
-use super::capsule::{import_table, speaks_arrow};
+use super::capsule::import_table;
 use super::handle::{Handle, Mode};
-use super::incoming::{self, Defaults, host};
+use super::incoming::{Defaults, host};
 use super::message::{Message, html_table};
 use super::recovery::RecoveryReport;
 use super::resolve_batch;
 use super::results::{GetResult, QueryResult};
 use super::rows::{self, PropertyArguments};
-use super::time::{Round, to_ms};
+use super::time::{Round, to_deadline, to_ms};
 use super::topic::Topics;
-use super::waiting::wait;
-use crate::error::Error;
 use crate::format;
 use crate::read::{GetRequest, QueryRequest, TagFilter};
 use crate::storage::{Env, RealEnv};
@@ -136,11 +135,7 @@ impl Store {
             prepared_transaction_offset,
             ..format::Message::default()
         };
-        // With the interpreter, because letting go of it takes longer than the append.
-        match writer.append(message) {
-            Ok(result) => Ok(AppendResult(result)),
-            Err(error) => Err(not_stored(py, error)?),
-        }
+        append::one(py, &writer, message)
     }
 
     /// Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`.
@@ -166,23 +161,7 @@ impl Store {
             queue_id: queue,
             born_time: now_ms(),
         };
-        let mut done = Vec::new();
-        let outcome = if speaks_arrow(rows)? {
-            let table = import_table(rows)?;
-            py.detach(|| writer.append_all(incoming::messages(&table, &defaults)?, &mut done))
-        } else {
-            let rows = rows.try_iter()?.collect::<PyResult<Vec<_>>>()?;
-            let messages = rows::messages(&rows, &defaults)?;
-            py.detach(|| writer.append_all(messages, &mut done))
-        };
-        match outcome {
-            Ok(()) => Ok(Offsets::new(&done)),
-            Err(error) => {
-                let error = not_stored(py, error)?;
-                error.value(py).setattr("stored", done.len())?;
-                Err(error)
-            }
-        }
+        append::batch(py, &writer, rows, &defaults)
     }
 
     /// Make everything appended so far durable; gives the physical offset up to which the log then is.
@@ -211,9 +190,8 @@ impl Store {
     /// no longer be.
     #[pyo3(signature = (offset, timeout=None))]
     fn wait_durable(&self, py: Python<'_>, offset: i64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        wait(&self.handle, py, timeout, |store, deadline| {
-            store.wait_durable(offset, deadline)
-        })
+        let writer = self.handle.writer()?;
+        wait(py, to_deadline(timeout)?, |until| writer.wait_durable(offset, until))
     }
 
     /// Wait until the message at this physical offset is in its queue and in the index.
@@ -221,9 +199,8 @@ impl Store {
     /// `timeout` is in seconds, or a timedelta. Raises as `wait_durable`.
     #[pyo3(signature = (offset, timeout=None))]
     fn wait_dispatched(&self, py: Python<'_>, offset: i64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        wait(&self.handle, py, timeout, |store, deadline| {
-            store.wait_dispatched(offset, deadline)
-        })
+        let writer = self.handle.writer()?;
+        wait(py, to_deadline(timeout)?, |until| writer.wait_dispatched(offset, until))
     }
 
     /// The topics by name: a mapping of str to Topic.
@@ -422,16 +399,6 @@ impl Store {
         ];
         html_table(py, &rows)
     }
-}
-
-/// What appending raises. The system is asked for anything only where a segment is made.
-fn not_stored(py: Python<'_>, error: Error) -> PyResult<PyErr> {
-    let status = matches!(error, Error::Io { .. }).then_some("CREATE_MAPPED_FILE_FAILED");
-    let error = PyErr::from(error);
-    if let Some(status) = status {
-        error.value(py).setattr("status", status)?;
-    }
-    Ok(error)
 }
 
 fn now_ms() -> i64 {

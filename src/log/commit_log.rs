@@ -156,6 +156,12 @@ impl CommitLog {
         self.segment_size - BLANK_SIZE as u64
     }
 
+    /// Whether a record of `len` bytes finds room without a segment being made for it.
+    pub fn has_room(&self, len: u64) -> bool {
+        let tail = lock(&self.tail);
+        tail.next.is_some() || fits(len, tail.remaining())
+    }
+
     /// Store time of the last message; 0 for none.
     pub fn last_store_time(&self) -> i64 {
         lock(&self.tail).last_store_time

@@ -154,6 +154,11 @@ impl MessageStore {
         self.reader.config()
     }
 
+    /// Whether appending the message is a matter of copying it: no segment has to be made for it.
+    pub fn has_room(&self, message: &Message<'_>) -> bool {
+        self.log.has_room(message.encoded_len() as u64)
+    }
+
     /// Appends one message.
     ///
     /// # Errors

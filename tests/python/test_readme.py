@@ -10,14 +10,22 @@ import pytest
 README = Path(__file__).resolve().parents[2] / "README.md"
 
 
-def test_the_first_example_runs(
+def python_of(section: str) -> list[str]:
+    text = re.search(rf"^## {section}\n(.*?)^## ", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert text is not None
+    return re.findall(r"```python\n(.*?)```", text[1], re.DOTALL)
+
+
+def test_the_examples_run(
     events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    block = re.search(r"## Python\n+```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert block is not None
+    reading, writing = python_of("Python")
     (tmp_path / "store").symlink_to(events)
     monkeypatch.chdir(tmp_path)
-    exec(compile(block[1], README, "exec"), {})
+    names: dict[str, object] = {}
+    exec(compile(reading, README, "exec"), names)
     printed = capsys.readouterr().out
     assert "rocketmq-broker" in printed
     assert "FOUND" in printed
+    exec(compile(writing, README, "exec"), names)
+    assert re.fullmatch(r"[0-9A-F]{32} b'two'\n", capsys.readouterr().out)

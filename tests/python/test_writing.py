@@ -352,7 +352,10 @@ assert sorted(ends, key=str) == ["durable", False][::-1], ends
     sync_test(slow_sync, path, code)
 
 
-@pytest.mark.parametrize("call", ["append_batch", "flush", "wait_dispatched", "wait_durable", "open and close"])
+CALLS = ["append and roll", "append_batch", "flush", "wait_dispatched", "wait_durable", "open and close"]
+
+
+@pytest.mark.parametrize("call", CALLS)
 def test_other_threads_run_while_a_call_writes(
     store: mqstore.Store, path: Path, lets_others_run: LetsOthersRun, call: str
 ) -> None:
@@ -369,6 +372,7 @@ def test_other_threads_run_while_a_call_writes(
         store.wait_dispatched(store.append_batch(rows, "orders")[-1])
 
     calls: dict[str, Callable[[], object]] = {
+        "append and roll": lambda: store.append("orders", b"x" * 60_000),
         "append_batch": lambda: store.append_batch(rows, "orders"),
         "flush": flush,
         "wait_durable": wait_durable,
@@ -562,7 +566,7 @@ def test_a_store_that_failed_takes_no_more_and_says_why(failing: mqstore.Store, 
 
 
 def test_a_store_that_failed_is_unclean(failing: mqstore.Store, path: Path) -> None:
-    offset = failing.append("orders", b"x").physical_offset
+    failing.append("orders", b"x")
     with pytest.raises(mqstore.PoisonedError):
         failing.wait_durable(2**62, timeout=20)
     with pytest.raises(mqstore.PoisonedError):

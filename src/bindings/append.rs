@@ -1,0 +1,79 @@
+//! Appending and waiting, with the interpreter or without.
+
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+
+use super::append_result::AppendResult;
+use super::buffer::Offsets;
+use super::capsule::{import_table, speaks_arrow};
+use super::incoming::{self, Defaults};
+use super::rows;
+use crate::error::{Error, Result};
+use crate::format::Message;
+use crate::store::{Incoming, MessageStore};
+
+/// How long a wait goes on before it looks whether the user interrupts it.
+const INTERRUPTIBLE: Duration = Duration::from_millis(100);
+
+/// Appends one message. It keeps the interpreter, because letting go of it takes longer than the append, unless a segment has to be
+/// made first.
+pub(super) fn one(py: Python<'_>, store: &MessageStore, message: Message<'_>) -> PyResult<AppendResult> {
+    let appended = if store.has_room(&message) {
+        store.append(message)
+    } else {
+        py.detach(|| store.append(message))
+    };
+    match appended {
+        Ok(result) => Ok(AppendResult(result)),
+        Err(error) => Err(not_stored(py, error)?),
+    }
+}
+
+/// Appends rows, or the rows of a table.
+pub(super) fn batch(py: Python<'_>, store: &MessageStore, rows: &Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<Offsets> {
+    let mut done = Vec::new();
+    let mut append = |messages: Vec<Incoming<'_>>| store.append_all(messages, &mut done);
+    let outcome = if speaks_arrow(rows)? {
+        let table = import_table(rows)?;
+        py.detach(|| append(incoming::messages(&table, defaults)?))
+    } else {
+        let rows = rows.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let messages = rows::messages(&rows, defaults)?;
+        py.detach(|| append(messages))
+    };
+    match outcome {
+        Ok(()) => Ok(Offsets::new(&done)),
+        Err(error) => {
+            let error = not_stored(py, error)?;
+            error.value(py).setattr("stored", done.len())?;
+            Err(error)
+        }
+    }
+}
+
+/// What appending raises. The system is asked for anything only where a segment is made.
+fn not_stored(py: Python<'_>, error: Error) -> PyResult<PyErr> {
+    let status = matches!(error, Error::Io { .. }).then_some("CREATE_MAPPED_FILE_FAILED");
+    let error = PyErr::from(error);
+    if let Some(status) = status {
+        error.value(py).setattr("status", status)?;
+    }
+    Ok(error)
+}
+
+/// Waits in steps, each until the time that `wait` is given, so that Ctrl-C ends it.
+pub(super) fn wait(
+    py: Python<'_>,
+    deadline: Option<Instant>,
+    wait: impl Fn(Option<Instant>) -> Result<()> + Sync,
+) -> PyResult<()> {
+    loop {
+        let step = Instant::now() + INTERRUPTIBLE;
+        let is_last = deadline.is_some_and(|deadline| deadline <= step);
+        match py.detach(|| wait(if is_last { deadline } else { Some(step) })) {
+            Err(Error::TimedOut { .. }) if !is_last => py.check_signals()?,
+            done => return Ok(done?),
+        }
+    }
+}
