@@ -19,8 +19,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         write(f"  {kind:<28}" + "".join(f"{proof.kinds.get(kind, '-'):>8}" for proof in proofs))
     write("")
     for proof in proofs:
-        messages = " and ".join(f"{count:,} of {writer}" for writer, count in proof.messages.items())
+        written = " and ".join(f"{count:,} of {writer}" for writer, count in proof.messages.items())
         compared = ", ".join(f"{count:,} {what}" for what, count in proof.compared.items())
-        write(f"{proof.version}  {proof.way}: {messages}; {compared}; {len(proof.differences)} differences")
+        write(f"{proof.version}  {proof.way}: {written}; {compared}; {len(proof.differences)} differences")
     messages = sum(proof.messages.total() for proof in proofs)
     write(f"in all {messages:,} messages, {sum(len(proof.differences) for proof in proofs)} differences")

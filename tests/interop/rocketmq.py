@@ -96,12 +96,12 @@ class RocketMQ:
         sizes = [f"{name}={value}" for name, value in vars(geometry).items()] if geometry else []
         return [*self.command, str(store), *sizes, f"levels={DELAY_LEVELS}", *commands]
 
-    def write(self, store: Path, geometry: Geometry, plan: list[Step]) -> list[Record]:
+    def write(self, store: Path, geometry: Geometry | None, plan: list[Step]) -> list[Record]:
         """Carries out a plan; gives what the store said of each put."""
         file = save_lines(store.with_name(f"{store.name}.plan"), plan)
         return self.run(store, geometry, f"write={file}")["write"]
 
-    def ask(self, store: Path, geometry: Geometry, questions: list[dict[str, Any]]) -> tuple[Dump, list[Any]]:
+    def ask(self, store: Path, geometry: Geometry | None, questions: list[dict[str, Any]]) -> tuple[Dump, list[Any]]:
         """Everything in a store, and the answers to questions."""
         file = save_lines(store.with_name(f"{store.name}.questions"), questions)
         answers = self.run(store, geometry, "dump", f"query={file}")

@@ -13,7 +13,7 @@ from pathlib import Path
 import compare
 import embedded
 import pytest
-from generator import Generator, Geometry, Record, Step, count_kinds
+from generator import DELAY_LEVELS, Generator, Geometry, Record, Step, count_kinds
 from proof import PROOFS, Proof
 from rocketmq import VERSIONS, Dump, RocketMQ
 
@@ -31,6 +31,10 @@ GEOMETRIES = {
     "5.3.3": Geometry(segment=1 << 20, queue=2_000, slots=1_000, items=4_000),
     "5.5.1": Geometry(segment=64 << 10, queue=1_000, slots=100, items=400),
 }
+
+
+#: What a broker has that was told nothing else.
+BROKER = Geometry(segment=1 << 30, queue=6_000_000, slots=5_000_000, items=20_000_000)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -201,6 +205,23 @@ def test_a_store_has_one_writer_and_is_read_beside_it(rocketmq: RocketMQ, geomet
     assert not list(compare.dumps(found, rocketmq.ask(store, geometry, [])[0]))
     with mqstore.open(store, mode="r+"), pytest.raises(RuntimeError, match="Lock failed"):
         rocketmq.ask(store, geometry, [])
+
+
+def test_a_broker_with_default_sizes_extends_our_store(rocketmq: RocketMQ, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    generator = Generator(rocketmq.version, BROKER, longest_topic=rocketmq.longest_topic, separator_at_end=True, now_ms=0)
+    plans = [[generator.plain() for _ in range(100)] for _ in range(3)]
+    with mqstore.open(store, mode="x", geometry="broker", message_delay_level=DELAY_LEVELS) as ours:
+        stored = [[embedded.append(ours, step) for step in plans[0]]]
+    stored.append(compare.places(rocketmq.write(store, None, plans[1]))[0])
+    with mqstore.open(store, mode="a", message_delay_level=DELAY_LEVELS) as ours:
+        stored.append([embedded.append(ours, step) for step in plans[2]])
+    theirs, _ = rocketmq.ask(store, None, [])
+    with mqstore.open(store) as ours:
+        assert not list(compare.dumps(embedded.dump(ours, BROKER.segment), theirs))
+    for plan, places in zip(plans, stored, strict=True):
+        assert not list(compare.plans(plan, places, theirs, batch_properties=False))
+    assert len(theirs.records) == sum(len(plan) for plan in plans)
 
 
 def grown(path: Path, geometry: Geometry, before: bytes) -> bytes:
