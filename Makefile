@@ -58,6 +58,8 @@ bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading and appending
 	@$(PY) benches/read.py
 	@echo "== appending"
 	@cargo bench --quiet --bench append
+	@echo "== appending to RocketMQ's own store"
+	@if command -v mvn >/dev/null; then $(PY) tests/interop/bench.py; else echo "not measured: Maven is missing"; fi
 
 fuzz: ## look for one minute for bytes that break the parser; TARGET=record, body or index
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: install it with 'cargo install cargo-fuzz'" >&2; exit 1; }
