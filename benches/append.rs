@@ -81,7 +81,7 @@ fn round(size: usize, count: usize) -> Round {
         black_box(&mut copied);
     }
     let copy = begun.elapsed();
-    let each = |took: std::time::Duration| took.as_secs_f64() * 1e9 / f64::from(count as u32);
+    let each = |took: std::time::Duration| took.as_secs_f64() * 1e9 / f64::from(u32::try_from(count).unwrap());
     Round {
         append: each(append),
         durable: each(durable),

@@ -28,6 +28,8 @@ pub struct Dispatcher {
     delay_levels: DelayLevels,
     geometry: IndexGeometry,
     index_tags: bool,
+    /// Messages in front of it got their entries when the store was opened, those that are to have one.
+    queued_until: i64,
     indexed_until: i64,
     /// Queues with entries in memory; written out together.
     waiting: Vec<Arc<ConsumeQueue>>,
@@ -50,6 +52,7 @@ impl Dispatcher {
         config: &StoreConfig,
     ) -> Result<Self> {
         let indexed_until = index.indexed_until();
+        let queued_until = log.appended.get();
         Ok(Self {
             log,
             queues,
@@ -58,6 +61,7 @@ impl Dispatcher {
             delay_levels: config.delay_levels()?,
             geometry: config.index_geometry().unwrap_or(IndexGeometry::ROCKETMQ),
             index_tags: config.index_tags,
+            queued_until,
             indexed_until,
             waiting: Vec::new(),
             waiting_since: None,
@@ -124,7 +128,7 @@ impl Dispatcher {
     }
 
     fn dispatch_one(&mut self, view: &MessageView<'_>) -> Result<()> {
-        if matches!(view.transaction(), Transaction::None | Transaction::Commit) && !view.is_inner_batch() {
+        if view.physical_offset() >= self.queued_until && matches!(view.transaction(), Transaction::None | Transaction::Commit) {
             self.add_to_queue(view);
         }
         if view.physical_offset() > self.indexed_until {

@@ -30,6 +30,7 @@ impl IndexAppender {
         }
         handle.write_all_at(&header.encode(), 0).map_err(refused)?;
         let file = Arc::new(IndexFile::open(env.clone(), path, len)?);
+        file.trust();
         Self::open(env.as_ref(), file, geometry)
     }
 

@@ -212,8 +212,7 @@ impl IndexService {
         let last = self.files().pop();
         if let Some(last) = &last
             && full.is_none()
-            && last.file_len() == geometry.file_len()
-            && self.geometry_of(last)?.is_none_or(|found| found == geometry)
+            && self.geometry_of(last)? == Some(geometry)
             && !last.header().is_full(geometry)
         {
             return IndexAppender::open(self.env.as_ref(), last.clone(), geometry);

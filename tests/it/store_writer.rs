@@ -46,14 +46,7 @@ impl StoreWriter {
         }
         let queue = self.queues.entry((message.topic.clone(), message.queue_id)).or_default();
         message.queue_offset = message.queue_offset.max(queue.last().map_or(0, |(offset, _)| offset + 1));
-        let len = message.encoded_len();
-        let used = self.log.len() % self.segment_size;
-        let remaining = self.segment_size - used;
-        if !fits(len as u64, remaining as u64) {
-            assert!(len + 8 <= self.segment_size, "the message does not fit into a segment");
-            self.log.extend(encode_blank(remaining as u32));
-            self.log.resize(self.log.len() + remaining - 8, 0);
-        }
+        self.make_room(message.encoded_len());
         let physical_offset = self.log.len() as i64;
         message.physical_offset = physical_offset;
         let bytes = message.encode().unwrap();
@@ -74,6 +67,17 @@ impl StoreWriter {
         }
         self.log.extend(&bytes);
         physical_offset
+    }
+
+    /// Goes on in the next segment if this one has no room for so many bytes.
+    pub fn make_room(&mut self, len: usize) {
+        let used = self.log.len() % self.segment_size;
+        let remaining = self.segment_size - used;
+        if !fits(len as u64, remaining as u64) {
+            assert!(len + 8 <= self.segment_size, "{len} bytes do not fit into a segment");
+            self.log.extend(encode_blank(remaining as u32));
+            self.log.resize(self.log.len() + remaining - 8, 0);
+        }
     }
 
     pub fn put(&mut self, topic: &str, queue_id: i32, body: &[u8], properties: &[(&str, &str)]) -> i64 {

@@ -9,8 +9,10 @@ mod failures;
 mod kinds;
 mod limits;
 mod many_queues;
+mod model;
 mod opening;
 mod reopening;
+mod sizes;
 mod sync_order;
 
 use std::fs;

@@ -134,11 +134,13 @@ fn no_byte_below_the_appended_end_ever_changes() {
         });
         while !done.load(Ordering::SeqCst) {
             let end = store.reader().physical_bounds().end as u64;
-            seen.push((end, hash_below(&place, end)));
-            looks.fetch_add(1, Ordering::SeqCst);
+            // A look counts when there is something new to see; the writers wait for it after every few messages.
+            if seen.last().map_or(0, |(last, _)| *last) != end {
+                seen.push((end, hash_below(&place, end)));
+                looks.fetch_add(1, Ordering::SeqCst);
+            }
         }
     });
-    seen.dedup();
     let check = |when: &str| {
         for (end, hash) in &seen {
             assert_eq!(hash_below(&place, *end), *hash, "{when}: bytes below {end} changed");
@@ -149,7 +151,7 @@ fn no_byte_below_the_appended_end_ever_changes() {
     check("closed");
     put(&place.reopen(), "t0", b"more");
     check("appended again");
-    assert!(seen.len() >= 3, "{} looks", seen.len());
+    assert!(seen.len() >= 9, "{} looks", seen.len());
 }
 
 /// Follows a queue while it grows, and checks that every message is whole and in its place.

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::Ipv6Addr;
 
 use mqstore::config::StoreConfig;
-use mqstore::format::{CqUnit, DelayLevels, Host, Message, SCHEDULE_TOPIC, Transaction, property};
+use mqstore::format::{CqUnit, DelayLevels, Host, Message, SCHEDULE_TOPIC, Transaction, index_key_hash, property};
 use mqstore::read::{MessageReader, QueryRequest};
 use mqstore::store::OpenMode;
 
@@ -226,6 +226,10 @@ fn tags_are_keys_only_where_asked_for() {
         let index = fs::read(place.at("index").join(&place.names("index")[0])).unwrap();
         let count = i32::from_be_bytes(index[36..40].try_into().unwrap());
         assert_eq!(count - 1, if index_tags { 2 } else { 1 });
+        // The tag comes behind the keys.
+        let hash_of_item = |n: usize| i32::from_be_bytes(index[440 + n * 20..444 + n * 20].try_into().unwrap());
+        assert_eq!(hash_of_item(1), index_key_hash("t", "k"));
+        assert_eq!(hash_of_item(2), if index_tags { index_key_hash("t", "T#paid") } else { 0 });
         let store = open(&place.store, config, OpenMode::Existing).unwrap();
         assert_eq!(query(store.reader(), "t", "k"), [0]);
     }

@@ -361,3 +361,52 @@ fn a_topic_with_a_batch_queue_is_refused_and_others_of_its_store_are_not() {
     store.close().unwrap();
     assert_eq!(bodies(&place.reader(), "another", 0), [b"x"]);
 }
+
+#[test]
+fn a_record_whose_queue_offset_nobody_gave_makes_no_hole_in_a_rebuilt_queue() {
+    let place = Place::new();
+    let mut writer = StoreWriter::small(&place.store);
+    for n in 0..6_u8 {
+        writer.put("orders", 0, &[n], &[]);
+    }
+    writer.append(Message {
+        queue_offset: 1000,
+        ..message("orders", 0, b"stray")
+    });
+    writer.finish(true);
+    fs::remove_dir_all(place.at("consumequeue")).unwrap();
+    let store = open(&place.store, super::small(), OpenMode::Existing).unwrap();
+    let next = store.append(message("orders", 0, &[6])).unwrap().appended;
+    store.wait_dispatched(next.physical_offset, Some(super::soon())).unwrap();
+    assert_eq!(next.queue_offset, 6);
+    assert_eq!(store.reader().queue_bounds("orders", 0).unwrap(), 0..7);
+    store.close().unwrap();
+    assert_eq!(place.names("consumequeue/orders/0"), ["00000000000000000000"]);
+    let expected: Vec<Vec<u8>> = (0..7).map(|n| vec![n]).collect();
+    assert_eq!(bodies(&place.reader(), "orders", 0), expected);
+}
+
+#[test]
+fn a_last_index_file_that_is_damaged_gets_no_more_keys() {
+    let place = Place::new();
+    let store = place.create();
+    for n in 0..50 {
+        store
+            .append(with(message("t", 0, b"x"), &[("KEYS", &format!("k{n}"))]))
+            .unwrap();
+    }
+    store.close().unwrap();
+    let damaged = place.at("index").join(place.names("index").remove(0));
+    let mut bytes = fs::read(&damaged).unwrap();
+    // The slots are gone, so that no item can be reached.
+    bytes[40..440].fill(0);
+    fs::write(&damaged, &bytes).unwrap();
+    let store = place.reopen();
+    store.append(with(message("t", 0, b"x"), &[("KEYS", "new")])).unwrap();
+    store.close().unwrap();
+    assert_eq!(place.names("index").len(), 2);
+    assert!(fs::read(&damaged).unwrap() == bytes);
+    for key in ["k7", "new"] {
+        assert_eq!(hits(&place.reader(), "t", key), 1);
+    }
+}
