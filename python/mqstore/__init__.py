@@ -35,6 +35,7 @@ from mqstore._native import (
     Store,
     Topic,
     Topics,
+    __version__,
     open,
 )
 from mqstore.errors import (
@@ -85,6 +86,7 @@ __all__ = [
     "UncleanStoreError",
     "UnsupportedFormatError",
     "WaitTimeoutError",
+    "__version__",
     "open",
 ]
 
