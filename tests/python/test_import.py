@@ -9,8 +9,9 @@ import sys
 import tomllib
 from pathlib import Path
 
-import mqstore
 import pytest
+
+import mqstore
 
 ROOT = Path(__file__).resolve().parents[2]
 
