@@ -77,6 +77,13 @@ pub enum Error {
         /// The first failure.
         cause: Box<Error>,
     },
+    /// A service of the store panicked: a defect of this crate. What follows it is [`Error::Poisoned`].
+    Panicked {
+        /// Which one.
+        service: &'static str,
+        /// What it said.
+        message: String,
+    },
     /// The time was up first.
     TimedOut {
         /// What was waited for.
@@ -141,6 +148,7 @@ impl fmt::Display for Error {
             Self::IllegalMessage { what, status } => write!(f, "{status}: {what}"),
             Self::DiskFull { path } => write!(f, "no space left on the disk for {}", path.display()),
             Self::Poisoned { cause } => write!(f, "the store takes no more writes since one failed ({cause}); reopen it"),
+            Self::Panicked { service, message } => write!(f, "the {service} panicked: {message}"),
             Self::Closed => f.write_str("the store is closed"),
             Self::Io { action, path, source } => write!(f, "cannot {action} {}: {source}", path.display()),
         }

@@ -48,6 +48,7 @@ impl From<Error> for PyErr {
             Error::Poisoned { cause } => poisoned(*cause, text),
             Error::TimedOut { .. } => WaitTimeoutError::new_err(text),
             Error::Closed => ClosedError::new_err(text),
+            Error::Panicked { .. } => StoreError::new_err(text),
             Error::Io { action, path, source } => match source.raw_os_error() {
                 Some(number) => StoreIOError::new_err((number, format!("cannot {action}: {source}"), path.into_os_string())),
                 // With a number that is None Python would show "[Errno None]".

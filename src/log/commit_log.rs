@@ -353,10 +353,14 @@ impl CommitLog {
         unused.map_or(Ok(()), |file| file.remove(self.env.as_ref()))
     }
 
-    /// A sync failed: nothing is appended any more, and nothing becomes durable.
-    fn fail(&self, cause: Error) -> Error {
+    /// Appends nothing and makes nothing durable from now on.
+    pub fn poison(&self, cause: Error) {
         self.stop(cause.clone());
-        self.flushed.poison(cause.clone());
+        self.flushed.poison(cause);
+    }
+
+    fn fail(&self, cause: Error) -> Error {
+        self.poison(cause.clone());
         poisoned(cause)
     }
 

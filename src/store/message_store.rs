@@ -1,14 +1,13 @@
 //! A store opened for writing: one process appends, any number of its threads read.
 
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crate::config::{Geometry, StoreConfig};
-use crate::engine::{Dispatcher, FlushRealTime};
+use crate::engine::{Dispatcher, FlushRealTime, Next};
 use crate::error::{Error, Result};
 use crate::format::{Checkpoint, EncodedMessage, IndexGeometry, Message, MessageId};
 use crate::log::{
@@ -18,6 +17,7 @@ use crate::log::{
 use crate::read::MessageReader;
 use crate::storage::{Env, Lock};
 use crate::store::draft::{Draft, Incoming, at_row, illegal};
+use crate::store::services::{Service, Services};
 use crate::store::store_directory::{OpenMode, create_abort, enter, remove_abort};
 use crate::watermark::{Wait, Watermark};
 
@@ -46,11 +46,12 @@ pub struct MessageStore {
     dispatched: Arc<Watermark>,
     /// Up to where somebody waits for the log to be durable.
     flush_wanted: Arc<Watermark>,
+    services: Services,
     running: Mutex<Option<Running>>,
 }
 
 struct Running {
-    services: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     _lock: Lock,
 }
 
@@ -61,7 +62,18 @@ impl MessageStore {
     /// # Errors
     /// [`Error::Locked`], [`Error::Unclean`], [`Error::NotAStore`], [`Error::Exists`], [`Error::Corrupt`] for a closed store whose
     /// files do not agree, [`Error::Unsupported`], and those of [`MessageReader::open`].
-    pub fn open(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig, mode: OpenMode) -> Result<Self> {
+    pub fn open(env: &Arc<dyn Env>, path: &Path, config: StoreConfig, mode: OpenMode) -> Result<Self> {
+        let store = Self::open_stepped(env, path, config, mode)?;
+        store.start_threads()?;
+        Ok(store)
+    }
+
+    /// As [`MessageStore::open`], without a thread: nothing is dispatched, and nothing made durable without being asked, but by
+    /// [`MessageStore::step`].
+    ///
+    /// # Errors
+    /// As [`MessageStore::open`].
+    pub fn open_stepped(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig, mode: OpenMode) -> Result<Self> {
         config.validate()?;
         let (lock, is_new) = enter(env.as_ref(), path, mode)?;
         fill_from_record(env.as_ref(), path, &mut config)?;
@@ -80,6 +92,14 @@ impl MessageStore {
         create_abort(env.as_ref(), path)?;
         store.start(lock)?;
         Ok(store)
+    }
+
+    /// One step of a service of a store that [`MessageStore::open_stepped`] opened, at the time `now`.
+    ///
+    /// # Errors
+    /// What ended the service: the store is poisoned.
+    pub fn step(&self, service: Service, now: Instant) -> Result<Next> {
+        self.services.step(service, now)
     }
 
     /// The store behind its reader, where nothing is changed and nothing runs yet.
@@ -102,15 +122,22 @@ impl MessageStore {
             reader.recovery().last_store_time,
             queue_offsets,
         )?;
+        let log = Arc::new(log);
+        let dispatched = Arc::new(Watermark::new(reader.recovery().scan_start));
+        let flush_wanted: Arc<Watermark> = Arc::default();
+        let (queues, index) = (shared.queues, shared.index);
+        let dispatcher = Dispatcher::new(log.clone(), queues.clone(), index.clone(), dispatched.clone(), config)?;
+        let flusher = FlushRealTime::new(log.clone(), flush_wanted.clone(), config.flush_interval_commit_log);
         Ok(Self {
             env: env.clone(),
             path: path.to_owned(),
-            draft: Draft::new(config, log.max_record_size(), shared.queues.batch_topics())?,
-            log: Arc::new(log),
-            queues: shared.queues,
-            index: shared.index,
-            dispatched: Arc::new(Watermark::new(reader.recovery().scan_start)),
-            flush_wanted: Arc::default(),
+            draft: Draft::new(config, log.max_record_size(), queues.batch_topics())?,
+            log,
+            queues,
+            index,
+            dispatched,
+            flush_wanted,
+            services: Services::new(dispatcher, flusher),
             running: Mutex::new(None),
             reader,
         })
@@ -120,27 +147,22 @@ impl MessageStore {
         self.log.clear_tail()?;
         let queues: Vec<_> = self.queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
         self.queues.write_out(&queues)?;
-        let dispatcher = Dispatcher::new(
-            self.log.clone(),
-            self.queues.clone(),
-            self.index.clone(),
-            self.dispatched.clone(),
-            self.config(),
-        )?;
-        let flusher = FlushRealTime::new(
-            self.log.clone(),
-            self.flush_wanted.clone(),
-            self.config().flush_interval_commit_log,
-        );
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = running.insert(Running {
-            services: Vec::new(),
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(Running {
+            threads: Vec::new(),
             _lock: lock,
         });
-        let dispatch = dispatch_until_stopped(dispatcher, self.log.clone(), self.dispatched.clone());
-        running.services.push(spawn("mqstore-dispatch", dispatch)?);
-        let flush = move || while let Ok(true) = flusher.step() {};
-        running.services.push(spawn("mqstore-flush", flush)?);
+        Ok(())
+    }
+
+    fn start_threads(&self) -> Result<()> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(running) = running.as_mut() else { return Ok(()) };
+        for service in Service::ALL {
+            let appended = self.log.appended.clone();
+            // What is left when the store is closed is for who closes it.
+            let is_over = move || matches!(appended.poisoned(), Some(Error::Closed));
+            running.threads.push(self.services.spawn(service, is_over)?);
+        }
         Ok(())
     }
 
@@ -240,36 +262,43 @@ impl MessageStore {
     }
 
     /// Closes the store: dispatches what is left, makes everything durable, stamps the checkpoint, and then removes the abort file.
-    /// A second call does nothing.
+    /// A second call does nothing, except after [`Error::DiskFull`]: then it tries again.
     ///
     /// # Errors
     /// What failed: the abort file then stays, and the next open knows.
     pub fn close(&self) -> Result<()> {
         // Held to the end: whoever closes at the same time returns when the store is closed.
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(running) = running.take() else { return Ok(()) };
-        let outcome = self.finish(running.services);
+        let Some(threads) = running.as_mut().map(|running| std::mem::take(&mut running.threads)) else {
+            return Ok(());
+        };
+        let outcome = self.finish(threads);
         for watermark in [&self.log.flushed, &self.dispatched] {
             watermark.poison(Error::Closed);
+        }
+        if !matches!(outcome, Err(Error::DiskFull { .. })) {
+            *running = None;
         }
         outcome
     }
 
     /// In this order: each step relies on those before it.
-    fn finish(&self, services: Vec<JoinHandle<()>>) -> Result<()> {
+    fn finish(&self, threads: Vec<JoinHandle<()>>) -> Result<()> {
         self.log.stop(Error::Closed);
         self.flush_wanted.poison(Error::Closed);
-        let ended: Vec<_> = services.into_iter().map(JoinHandle::join).collect();
+        for thread in threads {
+            // A service that panicked has told its watermarks.
+            let _ = thread.join();
+        }
         for watermark in [&self.log.appended, &self.log.flushed, &self.dispatched] {
             match watermark.poisoned() {
                 None | Some(Error::Closed) => {}
                 Some(cause) => return Err(Error::Poisoned { cause: Box::new(cause) }),
             }
         }
-        if ended.iter().any(Result::is_err) {
-            return Err(Error::io("run the services of", &self.path, io::Error::other("one panicked")));
-        }
+        // First, so that a disk too full for what is derived costs no message.
         self.log.flush()?;
+        self.services.drain()?;
         self.log.remove_unused()?;
         self.queues.sync()?;
         let index_msg_timestamp = self.index.sync(index_geometry(self.config()))?;
@@ -367,23 +396,4 @@ fn expect_agreement(env: &dyn Env, reader: &MessageReader) -> Result<()> {
         return corrupt("commitlog", reason);
     }
     Ok(())
-}
-
-fn dispatch_until_stopped(mut dispatcher: Dispatcher, log: Arc<CommitLog>, dispatched: Arc<Watermark>) -> impl FnOnce() + Send {
-    move || {
-        let cause = loop {
-            match dispatcher.step() {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(cause) => break cause,
-            }
-        };
-        log.stop(cause.clone());
-        dispatched.poison(cause);
-    }
-}
-
-fn spawn(name: &str, service: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    let spawned = thread::Builder::new().name(name.to_owned()).spawn(service);
-    spawned.map_err(|error| Error::io("start a thread for", name, error))
 }

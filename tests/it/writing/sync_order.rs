@@ -200,7 +200,7 @@ fn entries_that_wait_in_memory_are_written_before_the_queues_are_synced_at_the_c
         .iter()
         .rposition(|change| change.contains("/consumequeue/") && !change.starts_with("sync"))
         .unwrap();
-    assert!(last_write < position("sync LogRange"));
+    assert!(last_write < position("sync everything QueueFiles"));
     assert!(position("sync LogRange") < position("sync everything QueueFiles"));
     assert!(position("sync everything QueueFiles") < position("write store/checkpoint"));
     assert!(position("sync Checkpoint") < position("unlink store/abort"));
