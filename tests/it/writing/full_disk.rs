@@ -1,10 +1,15 @@
 //! A disk that is full for a while, under what is derived from the log: it heals, and nothing is written twice.
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mqstore::config::StoreConfig;
 use mqstore::engine::Next;
-use mqstore::store::{MessageStore, Service};
+use mqstore::storage::Env;
+use mqstore::store::{MessageStore, OpenMode, Service};
 
 use super::services::stepped;
 use super::{Place, bodies, message, put, small, with};
@@ -78,4 +83,35 @@ fn a_queue_that_was_written_out_beside_one_that_found_no_room_is_not_written_twi
     store.close().unwrap();
     let reader = place.reader();
     assert_eq!((bodies(&reader, "a", 0).len(), bodies(&reader, "b", 0).len()), (53, 1));
+}
+
+#[test]
+fn the_last_index_file_of_a_broker_gets_every_block_before_it_is_written() {
+    let place = Place::new();
+    let keyed = || with(message("t", 0, b"x"), &[("KEYS", "k")]);
+    let store = place.create_with(StoreConfig {
+        max_index_num: Some(50_000),
+        ..small()
+    });
+    store.append(keyed()).unwrap();
+    store.close().unwrap();
+    let index = place.at("index").join(place.names("index").pop().unwrap());
+    let bytes = fs::read(&index).unwrap();
+    let sparse = fs::File::create(&index).unwrap();
+    sparse.write_all_at(&bytes[..4096], 0).unwrap();
+    sparse.set_len(bytes.len() as u64).unwrap();
+    let is_whole = || fs::metadata(&index).unwrap().blocks() * 512 >= bytes.len() as u64;
+    assert!(!is_whole());
+
+    let env = CountingEnv::new();
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let store = MessageStore::open_stepped(&seam, &place.store, StoreConfig::default(), OpenMode::Existing).unwrap();
+    fill_up(&env, "allocate ", "/index/");
+    store.append(keyed()).unwrap();
+    let now = Instant::now();
+    assert_eq!(step(&store, now), Some(now + RETRY));
+    env.heal();
+    step(&store, now + RETRY);
+    assert!(is_whole());
+    store.close().unwrap();
 }
