@@ -11,7 +11,7 @@ use super::incoming::{self, Defaults};
 use super::rows;
 use crate::error::{Error, Result};
 use crate::format::Message;
-use crate::store::{Incoming, MessageStore};
+use crate::store::{Attempt, Incoming, MessageStore};
 
 /// How long a wait goes on before it looks whether the user interrupts it.
 const INTERRUPTIBLE: Duration = Duration::from_millis(100);
@@ -19,11 +19,10 @@ const INTERRUPTIBLE: Duration = Duration::from_millis(100);
 /// Appends one message. It keeps the interpreter, because letting go of it takes longer than the append, unless a segment has to be
 /// made first.
 pub(super) fn one(py: Python<'_>, store: &MessageStore, message: Message<'_>) -> PyResult<AppendResult> {
-    let appended = if store.has_room(&message) {
-        store.append(message)
-    } else {
-        py.detach(|| store.append(message))
-    };
+    let appended = store.try_append(message).and_then(|attempt| match attempt {
+        Attempt::Stored(result) => Ok(result),
+        Attempt::WouldBlock(message) => py.detach(|| store.append(message)),
+    });
     match appended {
         Ok(result) => Ok(AppendResult(result)),
         Err(error) => Err(not_stored(py, error)?),

@@ -10,7 +10,7 @@ mod index_service;
 mod store_checkpoint;
 mod recorded_geometry;
 
-pub use commit_log::{Appended, CommitLog, MAX_BATCH_BYTES, QueueOffsets};
+pub use commit_log::{Appended, CommitLog, QueueOffsets};
 pub use consume_queue::ConsumeQueue;
 pub use consume_queue_store::ConsumeQueueStore;
 pub use index_file::IndexFile;

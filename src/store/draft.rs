@@ -18,7 +18,9 @@ const MAX_V1_TOPIC: usize = 127;
 pub enum Incoming<'a> {
     /// As its producer sends it: a delay level among its properties sends it to that level's queue.
     Sent(Message<'a>),
-    /// As a record holds it: it stays where it was. One that was delivered after its delay still has the level.
+    /// As a record holds it: it stays where it was. One that was delivered after its delay still has the level. Its body may lie
+    /// where somebody else writes: it is copied before its checksum is taken, for a record that does not match its checksum ends
+    /// the log.
     Copied(Message<'a>),
 }
 
@@ -75,8 +77,8 @@ impl Draft {
         {
             delay(&mut message, level.min(self.delay_levels.max_level()))?;
         }
-        if message.properties.len() > MAX_PROPERTIES_SIZE {
-            let len = message.properties.len();
+        let len = message.properties_len();
+        if len > MAX_PROPERTIES_SIZE {
             return Err(properties_exceeded(format!(
                 "the properties take {len} bytes, at most {MAX_PROPERTIES_SIZE} fit"
             )));
