@@ -7,11 +7,13 @@ import inspect
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -360,3 +362,37 @@ def test_sixty_four_callers_start_no_thread_of_the_store(golden: Path) -> None:
         while len(os.listdir("/proc/self/task")) > before and time.monotonic() < deadline:
             time.sleep(0.01)
         assert len(os.listdir("/proc/self/task")) == before
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """A folder where thousands of segments are made in a moment, if there is one."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+def test_a_fork_opens_stores_whatever_its_parent_was_doing(path: Path, in_memory: Path) -> None:
+    """More files than stay mapped: the parent's thread maps and lets go of them all the time."""
+    with mqstore.open(in_memory / "many", "x", mapped_file_size_commit_log=4096) as many:
+        offsets = list(many.append_batch([b"x" * 3500] * 4000, "orders"))
+    reader, over = mqstore.open(in_memory / "many"), threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            for offset in offsets:
+                reader.message_at(offset)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        for _ in range(50):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(5)
+                with mqstore.open(path) as store:
+                    os._exit(0 if len(list(store.topics["orders"].queues[0])) == 100 else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        over.set()
+        thread.join()
