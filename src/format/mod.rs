@@ -38,6 +38,8 @@ mod index;
 mod index_geometry;
 /// How far a broker had flushed.
 mod checkpoint;
+/// Days as dates.
+mod date;
 /// Names of segments and index files.
 mod file_name;
 /// Which topics may be written.
@@ -48,6 +50,7 @@ mod replication;
 pub use body::decode_body;
 pub use checkpoint::{CHECKPOINT_SIZE, Checkpoint};
 pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit, CqUnit, ext_address};
+pub use date::Date;
 pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
 pub use file_name::{index_name, locate, parse_index_name, parse_segment_name, segment_name};
 pub use host::Host;
