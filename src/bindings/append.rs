@@ -2,9 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::{PyIterator, PyString};
 
 use super::append_result::AppendResult;
+use super::arguments::type_of;
 use super::buffer::Offsets;
 use super::capsule::{import_table, speaks_arrow};
 use super::incoming::{self, Defaults};
@@ -37,7 +40,7 @@ pub(super) fn batch(py: Python<'_>, store: &MessageStore, rows: &Bound<'_, PyAny
         let table = import_table(rows)?;
         py.detach(|| append(incoming::messages(&table, defaults)?))
     } else {
-        let rows = rows.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let rows = each(rows)?.collect::<PyResult<Vec<_>>>()?;
         let messages = rows::messages(&rows, defaults)?;
         py.detach(|| append(messages))
     };
@@ -48,6 +51,22 @@ pub(super) fn batch(py: Python<'_>, store: &MessageStore, rows: &Bound<'_, PyAny
             error.value(py).setattr("stored", done.len())?;
             Err(error)
         }
+    }
+}
+
+/// The rows of an iterable. A single body is one, too, of numbers: whoever gives it means a list.
+fn each<'py>(rows: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
+    let is_body = rows::is_buffer(rows) || rows.is_instance_of::<PyString>();
+    match rows.try_iter() {
+        Ok(each) if !is_body => Ok(each),
+        Ok(_) => Err(PyTypeError::new_err(format!(
+            "rows is a single {}: put it into a list",
+            type_of(rows)?
+        ))),
+        Err(_) => Err(PyTypeError::new_err(format!(
+            "rows is an iterable of rows or speaks Arrow, {} does not",
+            type_of(rows)?
+        ))),
     }
 }
 

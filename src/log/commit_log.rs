@@ -15,7 +15,7 @@ use crate::watermark::Watermark;
 const MAX_UNSYNCED: usize = 64;
 
 /// Where a message was put.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Appended {
     /// Its record's first byte.
     pub physical_offset: i64,

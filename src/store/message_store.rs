@@ -17,7 +17,7 @@ use crate::log::{
 };
 use crate::read::MessageReader;
 use crate::storage::{Env, Lock};
-use crate::store::draft::{Draft, Incoming, at_row, illegal};
+use crate::store::draft::{Draft, Incoming};
 use crate::store::services::{Service, Services};
 use crate::store::store_directory::{OpenMode, create_abort, enter, remove_abort};
 use crate::watermark::{Wait, Watermark};
@@ -29,7 +29,7 @@ const CHECKPOINT: &str = "checkpoint";
 const MAX_STRETCH_BYTES: usize = 256 * 1024;
 
 /// What became of a message that was stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AppendResult {
     /// Where.
     pub appended: Appended,
@@ -220,7 +220,7 @@ impl MessageStore {
         let prepare = |(row, message): (usize, M)| {
             let incoming = message.into();
             let is_copied = matches!(incoming, Incoming::Copied(_));
-            let message = self.draft.prepare(incoming).map_err(|error| at_row(error, row))?;
+            let message = self.draft.prepare(incoming).map_err(|error| error.at_row(row))?;
             Ok((message, is_copied))
         };
         let prepared: Result<Vec<(Message<'_>, bool)>> = messages.into_iter().enumerate().map(prepare).collect();
@@ -368,7 +368,9 @@ impl Drop for MessageStore {
 }
 
 fn encode<'a>(message: &'a Message<'_>) -> Result<EncodedMessage<'a>> {
-    message.prepare().map_err(|malformed| illegal(malformed.to_string()))
+    message
+        .prepare()
+        .map_err(|malformed| Error::illegal(malformed.reason.into_owned()))
 }
 
 fn encode_all<'a>(messages: &'a [Message<'_>]) -> Result<Vec<EncodedMessage<'a>>> {
