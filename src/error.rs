@@ -55,11 +55,6 @@ pub enum Error {
         /// The lock file.
         path: PathBuf,
     },
-    /// The last writer did not close the store.
-    Unclean {
-        /// The store directory.
-        path: PathBuf,
-    },
     /// A message that no store would take: nothing was written.
     IllegalMessage {
         /// Which part of it, and what is accepted.
@@ -169,11 +164,6 @@ impl fmt::Display for Error {
             Self::Locked { path } => write!(
                 f,
                 "{}: locked: another store or a broker writes here; close it first",
-                path.display()
-            ),
-            Self::Unclean { path } => write!(
-                f,
-                "{}: the last writer did not close this store (its abort file is there); open it with mode \"r\" to read it",
                 path.display()
             ),
             Self::IllegalMessage { what, status } => write!(f, "{status}: {what}"),

@@ -87,6 +87,8 @@ def open(
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
     max_message_size: int = 4194304,
     flush_interval_commit_log: int = 500,
+    checkpoint_interval: int = 67108864,
+    recovery: Literal["heal", "salvage"] = "heal",
     index_tags: bool = False,
     sigbus_guard: bool = True,
 ) -> Store: ...
@@ -371,6 +373,10 @@ class RecoveryReport:
     def undispatched(self) -> int: ...
     @property
     def queue_entries_ahead(self) -> int: ...
+    @property
+    def bytes_cut(self) -> int: ...
+    @property
+    def lost(self) -> list[tuple[int, int]]: ...
 
 def _append_result(
     physical_offset: int, queue_offset: int, wrote_bytes: int, store_time: int, message_id: str

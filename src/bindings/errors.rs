@@ -18,7 +18,6 @@ import_exception!(mqstore.errors, ReadOnlyError);
 import_exception!(mqstore.errors, StoreError);
 import_exception!(mqstore.errors, StoreExistsError);
 import_exception!(mqstore.errors, StoreIOError);
-import_exception!(mqstore.errors, UncleanStoreError);
 import_exception!(mqstore.errors, UnsupportedFormatError);
 import_exception!(mqstore.errors, WaitTimeoutError);
 
@@ -39,7 +38,6 @@ impl From<Error> for PyErr {
                 let why = "another store or a broker writes here: close it first, or open with mode \"r\"";
                 LockedError::new_err((libc::EAGAIN, why, path.into_os_string()))
             }
-            Error::Unclean { .. } => UncleanStoreError::new_err(text),
             Error::IllegalMessage { what, status } => IllegalMessageError::new_err((what, status)),
             Error::DiskFull { path } => {
                 let why = "no space left on the disk for this file: free some and try again";

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::config::StoreConfig;
+use crate::engine::checkpointer::{Checkpointer, LastDispatched};
 use crate::engine::service::{Next, Stepped};
 use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, DelayLevels, IndexGeometry, MessageView, Transaction};
@@ -25,6 +26,7 @@ pub struct Dispatcher {
     log: Arc<CommitLog>,
     queues: Arc<ConsumeQueueStore>,
     index: Arc<IndexService>,
+    checkpointer: Checkpointer,
     dispatched: Arc<Watermark>,
     delay_levels: DelayLevels,
     geometry: IndexGeometry,
@@ -32,6 +34,10 @@ pub struct Dispatcher {
     /// Messages in front of it got their entries when the store was opened, those that are to have one.
     queued_until: i64,
     indexed_until: i64,
+    last: LastDispatched,
+    /// Up to where the log is covered by the checkpoint.
+    stamped: i64,
+    checkpoint_interval: i64,
     /// Queues with entries in memory, each once; written out together.
     waiting: Vec<Arc<ConsumeQueue>>,
     waiting_since: Option<Instant>,
@@ -41,29 +47,33 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Starts at `dispatched`, and moves it.
+    /// Starts at `dispatched`, and moves it. `last` is the last message that already has its queue entry, `stamped` up to where the
+    /// checkpoint covers the log.
     ///
     /// # Errors
     /// [`Error::Invalid`] for delay levels that are none.
     pub fn new(
-        log: Arc<CommitLog>,
-        queues: Arc<ConsumeQueueStore>,
-        index: Arc<IndexService>,
+        checkpointer: Checkpointer,
         dispatched: Arc<Watermark>,
+        last: LastDispatched,
+        stamped: i64,
         config: &StoreConfig,
     ) -> Result<Self> {
-        let indexed_until = index.indexed_until();
-        let queued_until = log.appended.get();
+        let log = checkpointer.log.clone();
         Ok(Self {
-            log,
-            queues,
-            index,
-            dispatched,
+            queues: checkpointer.queues.clone(),
+            index: checkpointer.index.clone(),
+            geometry: checkpointer.geometry,
+            checkpointer,
             delay_levels: config.delay_levels()?,
-            geometry: config.index_geometry().unwrap_or(IndexGeometry::ROCKETMQ),
             index_tags: config.index_tags,
-            queued_until,
-            indexed_until,
+            queued_until: log.appended.get(),
+            indexed_until: dispatched.get() - 1,
+            dispatched,
+            last,
+            stamped,
+            checkpoint_interval: i64::try_from(config.checkpoint_interval).unwrap_or(i64::MAX),
+            log,
             waiting: Vec::new(),
             waiting_since: None,
             is_full: false,
@@ -71,11 +81,30 @@ impl Dispatcher {
         })
     }
 
+    /// Writes out what waits, and stamps the checkpoint.
+    ///
+    /// # Errors
+    /// As [`Checkpointer::stamp`].
+    pub fn stamp(&mut self) -> Result<()> {
+        self.write_out()?;
+        self.checkpointer.stamp(self.last, self.dispatched.get())?;
+        self.stamped = self.covered();
+        Ok(())
+    }
+
+    /// Up to where messages are in their queues.
+    fn covered(&self) -> i64 {
+        self.dispatched.get().max(self.queued_until)
+    }
+
     fn work(&mut self, now: Instant, is_stopped: bool) -> Result<()> {
         self.dispatch(self.dispatched.get(), now)?;
         let is_due = self.waiting_since.is_some_and(|since| now >= since + WRITE_OUT_AFTER);
         if is_due || self.is_full || is_stopped {
             self.write_out()?;
+        }
+        if !is_stopped && self.covered() - self.stamped >= self.checkpoint_interval {
+            self.stamp()?;
         }
         Ok(())
     }
@@ -109,6 +138,12 @@ impl Dispatcher {
         if view.physical_offset() > self.indexed_until {
             self.index.put(view, self.geometry, self.index_tags)?;
             self.indexed_until = view.physical_offset();
+        }
+        if view.physical_offset() >= self.queued_until {
+            self.last = LastDispatched {
+                physical_offset: view.physical_offset(),
+                store_time: view.store_time(),
+            };
         }
         Ok(())
     }

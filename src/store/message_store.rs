@@ -8,18 +8,15 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crate::config::{Geometry, StoreConfig};
-use crate::engine::{Dispatcher, FlushRealTime, Next};
+use crate::engine::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next};
 use crate::error::{Error, Result};
-use crate::format::{Checkpoint, EncodedMessage, IndexGeometry, Message, MessageId};
-use crate::log::{
-    Appended, CommitLog, ConsumeQueueStore, IndexService, QueueOffsets, fill_from_record, load_checkpoint, record_geometry,
-    save_checkpoint,
-};
-use crate::read::MessageReader;
+use crate::format::{EncodedMessage, IndexGeometry, Message, MessageId};
+use crate::log::{Appended, CommitLog, LogEnd, QueueOffsets, fill_from_record, record_geometry};
+use crate::read::{MessageReader, Shared, WritePlan, measure};
 use crate::storage::{Env, Lock};
 use crate::store::draft::{Draft, Incoming};
 use crate::store::services::{Service, Services};
-use crate::store::store_directory::{OpenMode, create_abort, enter, remove_abort};
+use crate::store::store_directory::{OpenMode, enter, finish_what_crashed, mark_open, remove_abort};
 use crate::watermark::{Wait, Watermark};
 
 /// The segments of a broker that was told nothing else.
@@ -53,8 +50,6 @@ pub struct MessageStore {
     draft: Draft,
     reader: Arc<MessageReader>,
     log: Arc<CommitLog>,
-    queues: Arc<ConsumeQueueStore>,
-    index: Arc<IndexService>,
     dispatched: Arc<Watermark>,
     /// Up to where somebody waits for the log to be durable.
     flush_wanted: Arc<Watermark>,
@@ -72,8 +67,8 @@ impl MessageStore {
     /// stays as it was.
     ///
     /// # Errors
-    /// [`Error::Locked`], [`Error::Unclean`], [`Error::NotAStore`], [`Error::Exists`], [`Error::Corrupt`] for a closed store whose
-    /// files do not agree, [`Error::Unsupported`], and those of [`MessageReader::open`].
+    /// [`Error::Locked`], [`Error::NotAStore`], [`Error::Exists`], [`Error::Corrupt`] for a store whose
+    /// files do not agree (see `engine::expect_recoverable`), [`Error::Unsupported`], and those of [`MessageReader::open`].
     pub fn open(env: &Arc<dyn Env>, path: &Path, config: StoreConfig, mode: OpenMode) -> Result<Self> {
         let store = Self::open_stepped(env, path, config, mode)?;
         store.start_threads()?;
@@ -90,7 +85,7 @@ impl MessageStore {
         let (lock, is_new) = enter(env.as_ref(), path, mode)?;
         fill_from_record(env.as_ref(), path, &mut config)?;
         if !is_new && !config.has_geometry() {
-            config = MessageReader::open(env, path, config)?.geometry()?;
+            config = measure(env, path, config)?;
         }
         // What no option and no file tells is as in a broker's store where the segments are a broker's.
         match config.mapped_file_size_commit_log {
@@ -98,12 +93,13 @@ impl MessageStore {
             _ if config.geometry == Geometry::Broker => config.fill_broker_geometry(),
             _ => config.fill_new_geometry(),
         }
-        let reader = Arc::new(MessageReader::open(env, path, config)?);
-        let store = Self::go_on(env, path, reader)?;
-        record_geometry(env.as_ref(), path, store.config())?;
-        create_abort(env.as_ref(), path)?;
-        store.start(lock)?;
-        Ok(store)
+        let (reader, plan) = MessageReader::open_for_writing(env, path, config)?;
+        record_geometry(env.as_ref(), path, reader.config())?;
+        mark_open(env.as_ref(), path)?;
+        if plan.rewrite_from.is_some() {
+            finish_what_crashed(env.as_ref(), path)?;
+        }
+        Self::go_on(env, path, reader, &plan, lock)
     }
 
     /// One step of a service of a store that [`MessageStore::open_stepped`] opened, at the time `now`.
@@ -114,56 +110,66 @@ impl MessageStore {
         self.services.step(service, now)
     }
 
-    /// The store behind its reader, where nothing is changed and nothing runs yet.
-    fn go_on(env: &Arc<dyn Env>, path: &Path, reader: Arc<MessageReader>) -> Result<Self> {
-        let config = reader.config();
-        let shared = reader.shared();
-        shared.queues.expect_writable()?;
-        shared.index.expect_geometry(index_geometry(config))?;
-        expect_agreement(env.as_ref(), &reader)?;
+    /// Carries out what recovery has planned: what was derived from the log is cut before the log is, and only then written to.
+    fn go_on(env: &Arc<dyn Env>, path: &Path, reader: MessageReader, plan: &WritePlan, lock: Lock) -> Result<Self> {
+        let (config, report) = (reader.config(), reader.recovery());
+        let Shared {
+            log,
+            queues,
+            index,
+            appended,
+        } = reader.shared();
+        let geometry = index_geometry(config);
+        queues.settle(plan.rewrite_from)?;
+        index.settle(geometry, plan.index_cut, plan.rewrite_from.is_none())?;
         let mut queue_offsets = QueueOffsets::new();
-        for (topic, queue_id, queue) in shared.queues.file_queues() {
+        for (topic, queue_id, queue) in queues.file_queues() {
             queue_offsets.entry(topic).or_default().insert(queue_id, queue.max_offset());
         }
-        let log = CommitLog::open(
-            env.clone(),
-            path.join("commitlog"),
-            config.mapped_file_size_commit_log.unwrap_or_default(),
-            shared.log,
-            shared.appended,
-            reader.recovery().last_store_time,
+        for lost in &report.lost {
+            log.fill(env.as_ref(), lost)?;
+        }
+        let end = LogEnd {
+            appended,
+            written_until: plan.written_until,
+            rewrite_from: plan.rewrite_from,
+            last_store_time: report.last_store_time,
+            stamped: plan.stamped,
             queue_offsets,
-        )?;
-        let log = Arc::new(log);
-        let dispatched = Arc::new(Watermark::new(reader.recovery().scan_start));
+        };
+        let log = Arc::new(log.truncate(env.clone(), config.mapped_file_size_commit_log.unwrap_or_default(), end)?);
+        let all: Vec<_> = queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
+        queues.write_out(&all)?;
+        let dispatched = Arc::new(Watermark::new(plan.index_from));
         let flush_wanted: Arc<Watermark> = Arc::default();
-        let (queues, index) = (shared.queues, shared.index);
-        let dispatcher = Dispatcher::new(log.clone(), queues.clone(), index.clone(), dispatched.clone(), config)?;
+        let last = LastDispatched {
+            physical_offset: report.last_offset,
+            store_time: report.last_store_time,
+        };
+        let checkpointer = Checkpointer {
+            env: env.clone(),
+            path: path.join(CHECKPOINT),
+            log: log.clone(),
+            queues: queues.clone(),
+            index,
+            geometry,
+        };
+        let dispatcher = Dispatcher::new(checkpointer, dispatched.clone(), last, report.scan_start, config)?;
         let flusher = FlushRealTime::new(log.clone(), flush_wanted.clone(), config.flush_interval_commit_log);
         Ok(Self {
             env: env.clone(),
             path: path.to_owned(),
             draft: Draft::new(config, log.max_record_size(), queues.batch_topics())?,
             log,
-            queues,
-            index,
             dispatched,
             flush_wanted,
             services: Services::new(dispatcher, flusher),
-            running: Mutex::new(None),
-            reader,
+            running: Mutex::new(Some(Running {
+                threads: Vec::new(),
+                _lock: lock,
+            })),
+            reader: Arc::new(reader),
         })
-    }
-
-    fn start(&self, lock: Lock) -> Result<()> {
-        self.log.clear_tail()?;
-        let queues: Vec<_> = self.queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
-        self.queues.write_out(&queues)?;
-        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(Running {
-            threads: Vec::new(),
-            _lock: lock,
-        });
-        Ok(())
     }
 
     fn start_threads(&self) -> Result<()> {
@@ -337,17 +343,7 @@ impl MessageStore {
         self.log.flush()?;
         self.services.drain()?;
         self.log.remove_unused()?;
-        self.queues.sync()?;
-        let index_msg_timestamp = self.index.sync(index_geometry(self.config()))?;
-        let last = self.log.last_store_time();
-        let path = self.path.join(CHECKPOINT);
-        let checkpoint = Checkpoint {
-            physic_msg_timestamp: last,
-            logics_msg_timestamp: last,
-            index_msg_timestamp,
-            ..load_checkpoint(self.env.as_ref(), &path)?
-        };
-        save_checkpoint(self.env.as_ref(), &path, &checkpoint)?;
+        self.services.stamp()?;
         remove_abort(self.env.as_ref(), &self.path)
     }
 }
@@ -406,33 +402,4 @@ fn outcome(wait: Wait, what: &str, physical_offset: i64) -> Result<()> {
 
 fn index_geometry(config: &StoreConfig) -> IndexGeometry {
     config.index_geometry().unwrap_or(IndexGeometry::ROCKETMQ)
-}
-
-/// Refuses a store that was closed and whose files contradict each other: what is missing of the log, or what was made of it, is not
-/// to be overwritten.
-fn expect_agreement(env: &dyn Env, reader: &MessageReader) -> Result<()> {
-    let report = reader.recovery();
-    let corrupt = |dir: &str, reason: String| {
-        Err(Error::Corrupt {
-            path: reader.path().join(dir),
-            offset: report.log_end as u64,
-            reason,
-        })
-    };
-    if report.queue_entries_ahead > 0 {
-        let entries = report.queue_entries_ahead;
-        let reason =
-            format!("{entries} entries point at or past this physical offset, where the log ends: a part of it is missing");
-        return corrupt("consumequeue", reason);
-    }
-    let stamped = load_checkpoint(env, &reader.path().join(CHECKPOINT))?.physic_msg_timestamp;
-    if stamped > report.last_store_time {
-        let reason = format!(
-            "the log ends at this physical offset ({}) with a message of time {}, and the checkpoint says that one of time {stamped} \
-             is on disk: a part of the log is missing or damaged",
-            report.stop_reason, report.last_store_time
-        );
-        return corrupt("commitlog", reason);
-    }
-    Ok(())
 }

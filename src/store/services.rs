@@ -86,6 +86,11 @@ impl Services {
         Ok(())
     }
 
+    /// Stamps the checkpoint for all that is dispatched.
+    pub(super) fn stamp(&self) -> Result<()> {
+        self.dispatcher.lock().unwrap_or_else(PoisonError::into_inner).stamp()
+    }
+
     fn lock(&self, service: Service) -> MutexGuard<'_, dyn Stepped + 'static> {
         match service {
             Service::Dispatch => lock(self.dispatcher.as_ref()),
