@@ -333,14 +333,15 @@ impl MessageStore {
             // A service that panicked has told its watermarks.
             let _ = thread.join();
         }
+        // First, so that what became of queues and index costs no message.
+        let flushed = self.log.flush();
         for watermark in [&self.log.appended, &self.log.flushed, &self.dispatched] {
             match watermark.poisoned() {
                 None | Some(Error::Closed) => {}
                 Some(cause) => return Err(Error::Poisoned { cause: Box::new(cause) }),
             }
         }
-        // First, so that a disk too full for what is derived costs no message.
-        self.log.flush()?;
+        flushed?;
         self.services.drain()?;
         self.log.remove_unused()?;
         self.services.stamp()?;
