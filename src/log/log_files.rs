@@ -10,7 +10,7 @@ use crate::format::{
     CLAIM_SIZE, Check, MessageView, Record, RecordLayout, claimed_offset, claimed_store_time, locate, read_record, record_heads,
     segment_name,
 };
-use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuffer};
+use crate::storage::{Access, Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuffer};
 
 /// Bytes that are searched for a record at once.
 const SEARCHED_AT_ONCE: usize = 64 * 1024;
@@ -213,21 +213,31 @@ impl LogFiles {
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Corrupt`] for a page that cannot be read.
-    pub fn written_until(&self, from: i64) -> Result<i64> {
+    pub fn written_until(&self, env: &dyn Env, from: i64) -> Result<i64> {
         let mut until = from;
         for start in self.starts().rev() {
             let segment = from.max(start)..start + self.segment_size() as i64;
-            if segment.is_empty() {
+            if segment.is_empty() || until > from {
                 break;
             }
-            self.for_each_piece(segment, |at, bytes| {
-                if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
-                    until = at + last as i64 + 1;
+            let path = self.dir.join(segment_name(start as u64));
+            let refused = |error| Error::io("read", &path, error);
+            let file = env.open(&path, Access::Read).map_err(refused)?;
+            let mut at = segment.start;
+            // A gigabyte that was never written is not read.
+            while let Some(data) = file.next_data((at - start) as u64).map_err(refused)? {
+                let data = start + data as i64;
+                let piece = data..segment.end.min(data + PIECE as i64);
+                if piece.is_empty() {
+                    break;
                 }
-                Ok(())
-            })?;
-            if until > from {
-                break;
+                at = piece.end;
+                self.for_each_piece(piece, |at, bytes| {
+                    if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+                        until = at + last as i64 + 1;
+                    }
+                    Ok(())
+                })?;
             }
         }
         Ok(until)

@@ -96,7 +96,7 @@ impl MessageReader {
         };
         let mut report = plan.apply_in_memory(log, &files.queues)?;
         expect_recoverable(&files.opened(&config, Some(index_from)), &report)?;
-        let written_until = log.written_until(report.log_end)?;
+        let written_until = log.written_until(env.as_ref(), report.log_end)?;
         report.bytes_cut = (written_until - report.log_end) as u64;
         let is_trusted = files.opened(&config, None).is_trusted();
         let plan = WritePlan {

@@ -263,6 +263,15 @@ pub trait File: Send + Sync + Debug {
     /// `InvalidInput` if the range reaches past the end; otherwise as `write_at`.
     fn zero(&self, range: Range<u64>) -> io::Result<()>;
 
+    /// Where the next bytes at or behind `at` lie that were ever written; before them, and to the end for `None`, all are zero. An
+    /// implementation that does not know gives `at`.
+    ///
+    /// # Errors
+    /// As the system gives them.
+    fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
+        Ok(Some(at))
+    }
+
     /// Says how a range will be used.
     ///
     /// # Errors

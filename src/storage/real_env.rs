@@ -10,7 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::MmapOptions;
-use rustix::fs::{Advice as FileAdvice, FallocateFlags, fadvise, fallocate, syncfs};
+use rustix::fs::{Advice as FileAdvice, FallocateFlags, SeekFrom, fadvise, fallocate, seek, syncfs};
+use rustix::io::Errno;
 
 use super::env::{Access, Advice, DirEntry, EntryKind, Env, File, Lock, Step};
 use super::region::Region;
@@ -155,6 +156,16 @@ impl File for RealFile {
             at += self.write_at(chunk, at)? as u64;
         }
         Ok(())
+    }
+
+    fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
+        // The position that this sets is nobody's: every read and write names its own.
+        match seek(&self.0, SeekFrom::Data(at)) {
+            Ok(data) => Ok(Some(data)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(Errno::INVAL) => Ok(Some(at)),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn advise(&self, range: Range<u64>, advice: Advice) -> io::Result<()> {

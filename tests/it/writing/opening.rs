@@ -333,6 +333,30 @@ fn what_nothing_tells_of_a_brokers_store_is_as_the_broker_makes_it() {
 }
 
 #[test]
+fn opening_reads_nothing_of_a_segment_where_nothing_was_written() {
+    let place = Place::new();
+    let store = place.create_with(StoreConfig {
+        mapped_file_size_commit_log: Some(64 << 20),
+        ..small()
+    });
+    put(&store, "t", b"x");
+    store.close().unwrap();
+    // Sparse, as a broker makes it: not every file system tells allocated blocks from written ones.
+    let segment = fs::OpenOptions::new()
+        .write(true)
+        .open(place.at("commitlog/00000000000000000000"))
+        .unwrap();
+    for len in [4096, 64 << 20] {
+        segment.set_len(len).unwrap();
+    }
+    let env = CountingEnv::new();
+    let store = open_in(&env, &place.store, StoreConfig::default(), OpenMode::Existing).unwrap();
+    let read = env.bytes_read_below(&place.at("commitlog"));
+    assert!(read < 1 << 20, "{read} bytes read");
+    store.close().unwrap();
+}
+
+#[test]
 fn a_store_whose_queues_are_a_database_is_refused_untouched() {
     let place = Place::new();
     written(&place);
