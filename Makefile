@@ -53,11 +53,13 @@ interop: java $(VENV)/dev.stamp $(NATIVE) ## hold what we write and read against
 	@command -v mvn >/dev/null || { echo "Maven is missing: install it (Debian: apt-get install maven)" >&2; exit 1; }
 	@$(PY) -m pytest tests/interop
 
-bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading and appending
+bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading, appending and recovering
 	@echo "== reading"
 	@$(PY) benches/read.py
 	@echo "== appending"
 	@cargo bench --quiet --bench append
+	@echo "== recovering"
+	@cargo bench --quiet --bench recover
 	@echo "== appending to RocketMQ's own store"
 	@if command -v mvn >/dev/null; then $(PY) tests/interop/bench.py; else echo "not measured: Maven is missing"; fi
 
