@@ -51,7 +51,6 @@ from mqstore.errors import (
     StoreError,
     StoreExistsError,
     StoreIOError,
-    UncleanStoreError,
     UnsupportedFormatError,
     WaitTimeoutError,
 )
@@ -83,7 +82,6 @@ __all__ = [
     "StoreIOError",
     "Topic",
     "Topics",
-    "UncleanStoreError",
     "UnsupportedFormatError",
     "WaitTimeoutError",
     "__version__",
