@@ -223,16 +223,10 @@ impl LogFiles {
             let path = self.dir.join(segment_name(start as u64));
             let refused = |error| Error::io("read", &path, error);
             let file = env.open(&path, Access::Read).map_err(refused)?;
-            let mut at = segment.start;
-            // A gigabyte that was never written is not read.
-            while let Some(data) = file.next_data((at - start) as u64).map_err(refused)? {
-                let data = start + data as i64;
-                let piece = data..segment.end.min(data + PIECE as i64);
-                if piece.is_empty() {
-                    break;
-                }
-                at = piece.end;
-                self.for_each_piece(piece, |at, bytes| {
+            // A gigabyte that was never written is not read. All parts are asked for first: reading may make more of them.
+            let asked = (segment.start - start) as u64..(segment.end - start) as u64;
+            for part in file.written(asked).map_err(refused)? {
+                self.for_each_piece(start + part.start as i64..start + part.end as i64, |at, bytes| {
                     if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
                         until = at + last as i64 + 1;
                     }
