@@ -59,11 +59,13 @@ mutants: ## remove one ordering step or check at a time and see a test fail
 	@echo "== checks, each removed by a patch"
 	@$(PYTHON) tests/mutants/run.py
 
-bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading and appending
+bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading, appending and recovering
 	@echo "== reading"
 	@$(PY) benches/read.py
 	@echo "== appending"
 	@cargo bench --quiet --bench append
+	@echo "== recovering"
+	@cargo bench --quiet --bench recover
 	@echo "== appending to RocketMQ's own store"
 	@if command -v mvn >/dev/null; then $(PY) tests/interop/bench.py; else echo "not measured: Maven is missing"; fi
 
