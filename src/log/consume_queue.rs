@@ -218,19 +218,24 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Adds the entry of a message that the log has gained. Repeating an entry changes nothing. Tells how many entries wait to be
-    /// written out.
-    pub(crate) fn append(&self, offset: i64, unit: CqUnit) -> usize {
+    /// Adds the entry of a message that the log has gained. Tells how many entries now wait to be written out; `None` if it was
+    /// there before, which changes nothing.
+    pub(crate) fn append(&self, offset: i64, unit: CqUnit) -> Option<usize> {
         let mut state = self.state_mut();
         if state.max_offset() == 0 {
             // A queue whose first message is not number 0 starts there.
             state.on_disk = offset..offset;
             state.min_offset = offset;
         }
-        if offset >= state.on_disk.end {
-            state.tail.insert(offset, unit);
+        if offset < state.on_disk.end || state.tail.insert(offset, unit).is_some() {
+            return None;
         }
-        state.tail.len()
+        Some(state.tail.len())
+    }
+
+    /// Whether it has entries that are not written out.
+    pub(crate) fn waits(&self) -> bool {
+        !self.state().tail.is_empty()
     }
 
     /// Refuses a queue whose last file is cut short.
