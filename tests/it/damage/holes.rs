@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mqstore::error::Error;
+use mqstore::format::CqUnit;
 use mqstore::read::{GetMessageStatus, GetRequest, MessageReader};
 use tempfile::tempdir;
 
@@ -200,6 +201,63 @@ fn a_bad_last_entry_is_taken_from_the_log_again() {
         forty(dir.path(), false, clean);
         edit_entry(dir.path(), 39, |entry| entry.fill(0));
         assert_eq!(whole_queue(&open(dir.path()), "orders"), (0..40).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn an_entry_that_names_another_message_is_damage_and_not_that_message() {
+    let dir = tempdir().unwrap();
+    let (mut writer, offsets) = plain(dir.path(), 40);
+    let other = put(&mut writer, "other", 0);
+    writer.finish(true);
+    for named in [offsets[11], offsets[9], other] {
+        edit_entry(dir.path(), 10, |entry| entry[..8].copy_from_slice(&named.to_be_bytes()));
+        let reader = open(dir.path());
+        let place = (log_file(dir.path(), named - named % SEGMENT), (named % SEGMENT) as u64);
+        assert_eq!(corrupt_place(reader.message_in_queue("orders", 0, 10).unwrap_err()), place);
+        let got = reader.get::<Error>(&get_request(10, "*"), |_| Ok(true));
+        assert_eq!(corrupt_place(got.unwrap_err()), place);
+        let read = scan(&reader, "orders").into_iter().filter(Result::is_ok).count();
+        assert_eq!(read, 39, "the other entries stay");
+    }
+}
+
+#[test]
+fn a_light_queues_entries_name_messages_of_another_topic() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::small(dir.path());
+    let light = |n: i64| {
+        [
+            ("INNER_MULTI_DISPATCH", "%LMQ%a,%LMQ%b".to_owned()),
+            ("INNER_MULTI_QUEUE_OFFSET", format!("{n},{}", n + 7)),
+        ]
+    };
+    let put = |n: i64| {
+        let properties = light(n);
+        let properties: Vec<(&str, &str)> = properties.iter().map(|(name, value)| (*name, &**value)).collect();
+        writer.put("orders", 3, b"light", &properties)
+    };
+    let offsets: Vec<i64> = (0..5).map(put).collect();
+    writer.finish(true);
+    for (topic, first) in [("%LMQ%a", 0), ("%LMQ%b", 7)] {
+        let entry = |offset: &i64| CqUnit {
+            physical_offset: *offset,
+            size: 150,
+            tags_code: 0,
+        };
+        let mut bytes = CqUnit::PRE_BLANK.encode().repeat(first);
+        bytes.extend(offsets.iter().flat_map(|offset| entry(offset).encode()));
+        bytes.resize(QUEUE_FILE as usize, 0);
+        let path = queue_file(dir.path(), topic, 0);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+    let reader = open(dir.path());
+    for n in 0..5 {
+        for (topic, number) in [("%LMQ%a", n), ("%LMQ%b", n + 7)] {
+            let message = reader.message_in_queue(topic, 0, number).unwrap();
+            assert_eq!(message.view().physical_offset(), offsets[n as usize], "{topic} {number}");
+        }
     }
 }
 
