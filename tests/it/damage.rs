@@ -4,6 +4,7 @@ mod bases;
 mod by_key;
 mod campaign;
 mod draw;
+mod every_bit;
 mod fields;
 mod holes;
 mod image;

@@ -216,7 +216,8 @@ fn stale_block(draw: &mut Draw, image: &mut Image, base: &Base, path: &Path) -> 
 /// A place where something starts or ends, or a byte beside it.
 fn boundary(draw: &mut Draw, path: &Path, bytes: &[u8]) -> usize {
     let mut places: Vec<usize> = fields(path, bytes).iter().map(|field| field.at).collect();
-    places.retain(|at| *at <= written(bytes));
+    let end = written(bytes);
+    places.retain(|at| *at <= end);
     let pages = (0..bytes.len()).step_by(4096);
     places.extend(pages.chain([bytes.len(), bytes.len() / 2]));
     let at = *draw.one(&places) + draw.below(3);
