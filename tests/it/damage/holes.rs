@@ -19,37 +19,66 @@ use crate::store_writer::StoreWriter;
 
 const COUNT: i64 = 700;
 
-/// Each of the queue offsets in `hole`, and no other, is damage in a file below `place`: to a scan and to a look-up.
-fn assert_hole(reader: &Arc<MessageReader>, hole: &Range<i64>, place: &Path) {
+/// Each of the queue offsets in `hole`, and no other, is damage in a file below `place`: to a look-up, and to a scan, which says it
+/// `times` times.
+fn assert_hole_told(reader: &Arc<MessageReader>, hole: &Range<i64>, place: &Path, times: usize) {
     assert!(!hole.is_empty());
+    let is_there = |error: Error| {
+        let (path, _) = corrupt_place(error);
+        assert!(path.starts_with(place), "{} is not {}", path.display(), place.display());
+    };
     assert_eq!(reader.queue_bounds("orders", 0).unwrap(), 0..COUNT);
-    let scanned = scan(reader, "orders");
-    assert_eq!(scanned.len() as i64, COUNT, "an item for each queue offset");
-    for (n, by_scan) in (0..).zip(scanned) {
-        for found in [by_scan, reader.message_in_queue("orders", 0, n)] {
-            match found {
-                Ok(message) => {
-                    assert!(!hole.contains(&n), "queue offset {n} was read");
-                    assert_eq!(message.view().queue_offset(), n);
-                }
-                Err(error) => {
-                    assert!(hole.contains(&n), "queue offset {n}: {error}");
-                    let (path, _) = corrupt_place(error);
-                    assert!(path.starts_with(place), "{} is not {}", path.display(), place.display());
-                }
+    for n in 0..COUNT {
+        match reader.message_in_queue("orders", 0, n) {
+            Ok(message) => assert_eq!(message.view().queue_offset(), n),
+            Err(error) => {
+                assert!(hole.contains(&n), "queue offset {n}: {error}");
+                is_there(error);
             }
         }
     }
+    let (read, lost): (Vec<_>, Vec<_>) = scan(reader, "orders").into_iter().partition(Result::is_ok);
+    let read = read.into_iter().map(|message| message.unwrap().view().queue_offset());
+    assert_eq!(
+        read.collect::<Vec<_>>(),
+        (0..hole.start).chain(hole.end..COUNT).collect::<Vec<_>>()
+    );
+    assert_eq!(lost.len(), times);
+    lost.into_iter().for_each(|lost| is_there(lost.unwrap_err()));
+}
+
+fn assert_hole(reader: &Arc<MessageReader>, hole: &Range<i64>, place: &Path) {
+    assert_hole_told(reader, hole, place, (hole.end - hole.start) as usize);
 }
 
 #[test]
-fn a_missing_queue_file_in_the_middle_is_damage_at_each_of_its_offsets() {
+fn a_queue_file_under_a_name_far_ahead_is_one_gap_and_not_an_endless_one() {
+    let dir = tempdir().unwrap();
+    plain(dir.path(), COUNT).0.finish(true);
+    let last = queue_file(dir.path(), "orders", 13 * QUEUE_FILE);
+    fs::rename(last, queue_file(dir.path(), "orders", 9_223_372_036_854_774_000)).unwrap();
+    let reader = open(dir.path());
+    assert_eq!(
+        reader.queue_bounds("orders", 0).unwrap().end,
+        9_223_372_036_854_774_000 / 20 + ENTRIES
+    );
+    let (read, lost): (Vec<_>, Vec<_>) = scan(&reader, "orders").into_iter().partition(Result::is_ok);
+    assert_eq!(read.len() as i64, 13 * ENTRIES);
+    assert_eq!(
+        lost.len() as i64,
+        1 + ENTRIES,
+        "the gap, and each entry that is not where it belongs"
+    );
+}
+
+#[test]
+fn a_missing_queue_file_in_the_middle_is_damage_at_each_of_its_offsets_and_told_once() {
     let dir = tempdir().unwrap();
     plain(dir.path(), COUNT).0.finish(true);
     let missing = queue_file(dir.path(), "orders", QUEUE_FILE);
     fs::remove_file(&missing).unwrap();
     let reader = open(dir.path());
-    assert_hole(&reader, &(ENTRIES..2 * ENTRIES), &missing);
+    assert_hole_told(&reader, &(ENTRIES..2 * ENTRIES), &missing, 1);
     let (_, at) = corrupt_place(reader.position("orders", 0, ENTRIES + 3).unwrap_err());
     assert_eq!(at, 60, "the entry's byte in that file");
     let result = reader.get::<Error>(&get_request(60, "*"), |_| Ok(true)).unwrap();
