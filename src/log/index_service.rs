@@ -113,7 +113,8 @@ impl IndexService {
                 continue;
             }
             let Some(geometry) = self.geometry_of(&file)? else { continue };
-            if header.end_time > self.safe_until && !file.is_whole(geometry)? {
+            let was_closed = self.safe_until == i64::MAX;
+            if header.end_time > self.safe_until && !file.is_whole(geometry)? || !file.has_own_ends(geometry, !was_closed)? {
                 continue;
             }
             let range = header.begin_physical_offset.max(at)..header.end_physical_offset.saturating_add(1).min(log.end);
@@ -121,7 +122,8 @@ impl IndexService {
                 continue;
             }
             if at < range.start {
-                sources.push(Source::Log(at..range.start));
+                // Some keys of the record with which this file begins may stand in the file before it, which is not believed.
+                sources.push(Source::Log(at..range.start + 1));
             }
             // A walk starts where a record starts, so the one after this file begins at its last record again.
             at = header.end_physical_offset.min(log.end);
