@@ -29,7 +29,7 @@ const FIELDS: [Field; 4] = [
 /// Fills the sizes that `config` leaves open with the recorded ones, if there are any.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if the file is no JSON object of numbers, [`Error::Io`].
+/// [`Error::Corrupt`] if the file is no JSON object of numbers, or of sizes that cannot be right; [`Error::Io`].
 pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) -> Result<()> {
     let path = root.join("config").join(FILE);
     let file = match env.open(&path, Access::Read) {
@@ -48,13 +48,19 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
     };
     let recorded: Map<String, Value> = serde_json::from_slice(&bytes)
         .map_err(|error| corrupt(format!("expected a JSON object of sizes: {error}; give the sizes as options")))?;
+    let mut filled = config.clone();
     for (name, field) in FIELDS {
         let Some(value) = recorded.get(name) else { continue };
         let Some(value) = value.as_u64() else {
             return Err(corrupt(format!("{name} is {value}, expected a number; give it as an option")));
         };
-        field(config).get_or_insert(value);
+        field(&mut filled).get_or_insert(value);
     }
+    // Every option was right before, so it is a recorded size that cannot be.
+    filled
+        .validate()
+        .map_err(|error| corrupt(format!("{error}; give it as an option")))?;
+    *config = filled;
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use tempfile::tempdir;
 
 use super::{SEGMENT, edit, edit_log, get_request, log_file, put, query_all, whole_queue, write_checkpoint};
 use crate::counting_env::CountingEnv;
-use crate::reading::open;
+use crate::reading::{open, open_with};
 use crate::store_writer::StoreWriter;
 
 /// 300 messages each in `orders/0` and `other/0`, by turns, `orders` last; returns the offsets of `orders`.
@@ -228,4 +228,31 @@ fn the_largest_queue_offsets_and_ids_in_the_last_record_open_and_end() {
             }
         }
     }
+}
+
+#[test]
+fn recorded_sizes_that_cannot_be_right_are_damage_of_their_file() {
+    let dir = tempdir().unwrap();
+    super::plain(dir.path(), 40).0.finish(true);
+    let path = dir.path().join("config/mqstore.json");
+    fs::create_dir(dir.path().join("config")).unwrap();
+    for sizes in [
+        r#"{"mapped_file_size_commit_log": 0}"#,
+        r#"{"mapped_file_size_commit_log": 4097}"#,
+        r#"{"mapped_file_size_commit_log": 18446744073709551615}"#,
+        r#"{"mapped_file_size_consume_queue": 19}"#,
+        r#"{"max_hash_slot_num": 100}"#,
+        r#"{"max_hash_slot_num": 4294967396, "max_index_num": 4294967696}"#,
+    ] {
+        fs::write(&path, sizes).unwrap();
+        let opened = open_with(dir.path(), StoreConfig::default());
+        let Err(error) = opened else { panic!("{sizes} was believed") };
+        assert_eq!(super::corrupt_place(error).0, path, "{sizes}");
+    }
+    fs::write(
+        &path,
+        r#"{"mapped_file_size_commit_log": 16384, "max_hash_slot_num": 100, "max_index_num": 400}"#,
+    )
+    .unwrap();
+    assert_eq!(whole_queue(&open(dir.path()), "orders").len(), 40);
 }
