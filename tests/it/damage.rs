@@ -3,12 +3,14 @@
 mod bases;
 mod by_key;
 mod campaign;
+mod corpus;
 mod draw;
 mod every_bit;
 mod fields;
 mod holes;
 mod image;
 mod mutator;
+mod on_disk;
 mod questions;
 mod recovery;
 mod truth;

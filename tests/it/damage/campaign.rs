@@ -22,6 +22,7 @@ use super::draw::Draw;
 use super::fields::Family;
 use super::image::Image;
 use super::mutator::{Base, Done, mutate};
+use super::on_disk;
 use super::questions::{Answers, ask_everything};
 use super::truth::Truth;
 use crate::heap;
@@ -115,16 +116,16 @@ fn round(seed: u64, bases: &[(Base, Truth)]) -> Outcome {
     let mut draw = Draw::new(seed);
     let (base, truth) = draw.one(bases);
     let (image, done) = mutate(&mut draw, base);
-    let on_disk = image.needs_disk() || draw.once_in(ON_DISK);
-    let dir = on_disk.then(scratch);
+    let is_on_disk = image.needs_disk() || draw.once_in(ON_DISK);
+    let dir = is_on_disk.then(scratch);
     let root = dir.as_ref().map_or(Path::new("/store"), TempDir::path);
-    let env: Arc<dyn Env> = if on_disk {
-        image.write_to(root);
+    let env: Arc<dyn Env> = if is_on_disk {
+        on_disk::write(&image, root);
         Arc::new(RealEnv::new())
     } else {
         image.env(root)
     };
-    let cut = if on_disk { cut_of(&mut draw, &image, root) } else { None };
+    let cut = if is_on_disk { cut_of(&mut draw, &image, root) } else { None };
     let mut answers = Answers::new(root, truth);
     let started = Instant::now();
     let (ended, heap) = heap::most_while(|| catch_unwind(AssertUnwindSafe(|| read(&env, root, cut, &mut answers))));
@@ -139,7 +140,7 @@ fn round(seed: u64, bases: &[(Base, Truth)]) -> Outcome {
     Outcome {
         done,
         store: base.name,
-        on_disk,
+        on_disk: is_on_disk,
         opened: ended.unwrap_or(false),
         messages: answers.messages,
         errors: answers.errors,

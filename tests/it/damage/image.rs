@@ -1,12 +1,9 @@
-//! A store directory in memory: copied, damaged and opened thousands of times without a system call, or written out where real
-//! mappings, links and pipes are wanted.
+//! A store directory in memory: copied, damaged and opened thousands of times without a system call.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::symlink;
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use mqstore::storage::{Access, Advice, DirEntry, EntryKind, Env, File, Lock, Region, Step};
 
 /// Bytes of a file, and the same as memory that can be mapped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Content {
     bytes: Vec<u8>,
     words: OnceLock<Arc<[AtomicU64]>>,
@@ -135,26 +132,9 @@ impl Image {
             .any(|node| matches!(node, Node::Link(_) | Node::Pipe | Node::Socket))
     }
 
-    pub(super) fn write_to(&self, dir: &Path) {
-        fs::create_dir_all(dir).unwrap();
-        for (name, node) in &self.0 {
-            let path = dir.join(name);
-            match node {
-                Node::File(content) => fs::write(path, &content.bytes).unwrap(),
-                Node::Directory => fs::create_dir(path).unwrap(),
-                Node::Link(to) => symlink(to, path).unwrap(),
-                Node::Pipe => {
-                    let mode = rustix::fs::Mode::from_raw_mode(0o600);
-                    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-                }
-                Node::Socket => {
-                    // A socket is bound by a short path only.
-                    let short = dir.join("socket");
-                    drop(UnixListener::bind(&short).unwrap());
-                    fs::rename(short, path).unwrap();
-                }
-            }
-        }
+    /// Every name with what it stands for, parents first.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&Path, &Node)> {
+        self.0.iter().map(|(name, node)| (&**name, node))
     }
 
     /// Files and directories as an environment that cannot be changed, below `root`.
@@ -309,7 +289,6 @@ impl File for ImageFile {
         if self.0.bytes.len() < len {
             return refused(io::ErrorKind::InvalidInput);
         }
-        // Eight bytes more than the file would be allowed by the words; the region itself ends where it should.
         Region::on_heap(self.0.words(), len).ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
 }
