@@ -256,3 +256,32 @@ fn recorded_sizes_that_cannot_be_right_are_damage_of_their_file() {
     .unwrap();
     assert_eq!(whole_queue(&open(dir.path()), "orders").len(), 40);
 }
+
+#[test]
+fn one_absurd_queue_offset_hides_no_message_but_its_own() {
+    for damaged in [0, 1, 20, 39] {
+        for queue_offset in [1_i64 << 55, 1_000, 0, 3] {
+            let dir = tempdir().unwrap();
+            let mut writer = StoreWriter::small(dir.path());
+            let offsets: Vec<i64> = (0..40).map(|n| put(&mut writer, "orders", n)).collect();
+            writer.finish(false);
+            fs::remove_dir_all(dir.path().join("consumequeue/orders")).unwrap();
+            edit_log(dir.path(), offsets[damaged], |bytes| {
+                bytes[20..28].copy_from_slice(&queue_offset.to_be_bytes())
+            });
+            let started = Instant::now();
+            let reader = open(dir.path());
+            let read: Vec<i64> = super::scan(&reader, "orders")
+                .into_iter()
+                .filter_map(|message| Some(message.ok()?.view().physical_offset()))
+                .collect();
+            let case = format!("message {damaged} says {queue_offset}: {} were read", read.len());
+            if damaged == 0 {
+                let others = offsets.iter().filter(|offset| **offset != offsets[0]);
+                assert!(others.into_iter().all(|offset| read.contains(offset)), "{case}");
+            }
+            assert!(read.len() >= damaged, "{case}");
+            assert!(started.elapsed() < Duration::from_secs(2), "{case}");
+        }
+    }
+}
