@@ -78,6 +78,15 @@ impl<'a> Undispatched<'a> {
             self.refused += 1;
             return;
         }
+        if known.is_none() && entries.first_key_value().is_some_and(|(first, _)| queue_offset < *first) {
+            // The queue holds nothing in front of its first message: one of the two numbers is wrong, and a second message in a row
+            // is better evidence than one.
+            self.refused += 1;
+            if entries.len() > 1 {
+                return;
+            }
+            entries.clear();
+        }
         entries.insert(queue_offset, unit);
     }
 }

@@ -124,6 +124,16 @@ impl ConsumeQueue {
         Ok(self.state().tail.contains_key(&offset) || on_file(&self.files, offset)?.is_some())
     }
 
+    /// The first queue offset behind a missing file that holds `offset`: where the next file starts, or the entries in memory.
+    pub fn end_of_gap(&self, offset: i64) -> i64 {
+        let starts = self.files.starts().into_iter().map(|start| start as i64 / UNIT);
+        let next_file = starts.into_iter().find(|start| *start > offset);
+        let state = self.state();
+        let in_memory = state.tail.range(offset..).next().map(|(offset, _)| *offset);
+        let ends = next_file.into_iter().chain(in_memory).min();
+        ends.unwrap_or_else(|| state.max_offset())
+    }
+
     /// The entry at a queue offset: `None` outside the queue, and for the filler in front of a queue that does not start at 0.
     ///
     /// # Errors
