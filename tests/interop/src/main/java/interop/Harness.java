@@ -27,7 +27,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  *
  * <p>Arguments: {@code DIR option=value... command[=argument]...}. Options set the size of what is in the store: {@code segment}
  * (bytes of a commit-log file), {@code queue} (bytes of a consume-queue file), {@code slots} and {@code items} (of an index file),
- * {@code levels} (the delay levels). Commands: {@code write=PLAN}, {@code dump}, {@code query=FILE}, {@code bench=BYTES,MESSAGES,ROUNDS} and
+ * {@code levels} (the delay levels), {@code recover_files} (how many segments recovery goes back at most, where there is a limit). Commands: {@code write=PLAN}, {@code dump}, {@code query=FILE}, {@code bench=BYTES,MESSAGES,ROUNDS} and
  * {@code hold} (keep the store open until the standard input ends).
  */
 public final class Harness {
@@ -92,7 +92,7 @@ public final class Harness {
         return config;
     }
 
-    private static boolean setOption(MessageStoreConfig config, String[] option) {
+    private static boolean setOption(MessageStoreConfig config, String[] option) throws ReflectiveOperationException {
         switch (option[0]) {
             case "segment":
                 config.setMappedFileSizeCommitLog(Integer.parseInt(option[1]));
@@ -108,6 +108,9 @@ public final class Harness {
                 return true;
             case "levels":
                 config.setMessageDelayLevel(option[1]);
+                return true;
+            case "recover_files":
+                Generation.setRecoverFiles(config, Integer.parseInt(option[1]));
                 return true;
             default:
                 return false;
