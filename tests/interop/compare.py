@@ -53,9 +53,9 @@ def dumps(one: Dump, other: Dump) -> Iterator[str]:
             names = [name for name in mine | theirs if mine.get(name) != theirs.get(name)]
             yield f"record at {offset}: " + ", ".join(f"{name}: {mine.get(name)!r} and {theirs.get(name)!r}" for name in names)
     for key in sorted(one.queues.keys() | other.queues.keys()):
-        mine, theirs = (without_tags(dump, key) for dump in (one, other))
-        if mine != theirs:
-            yield f"queue {key}: {mine!s:.300} and {theirs!s:.300}"
+        places = [without_tags(dump, key) for dump in (one, other)]
+        if places[0] != places[1]:
+            yield f"queue {key}: {places[0]!s:.300} and {places[1]!s:.300}"
 
 
 def without_tags(dump: Dump, key: tuple[str, int]) -> object:

@@ -152,7 +152,7 @@ def dump(store: mqstore.Store, segment: int) -> Dump:
     for topic in store.topics.values():
         for queue in topic.queues:
             if queue.max_offset > 0:
-                entries = [(message.physical_offset, message.store_size) for message in queue]
+                entries: list[tuple[int, ...]] = [(message.physical_offset, message.store_size) for message in queue]
                 found.queues[topic.name, queue.queue_id] = queue.min_offset, queue.max_offset, entries
     return found
 
