@@ -17,8 +17,8 @@ import compare
 import embedded
 import pytest
 from generator import DELAY_LEVELS, Generator, Geometry, Record, Step, count_kinds
-from proof import PROOFS, Proof
-from rocketmq import VERSIONS, Dump, RocketMQ
+from proof import Proof
+from rocketmq import Dump, RocketMQ
 
 import mqstore
 
@@ -29,47 +29,8 @@ TURNS = 3
 #: Puts that both sides carry out, each on a store of its own.
 SCRIPT = 1_000
 
-#: Small, so that every kind of file rolls; different, so that none is special.
-GEOMETRIES = {
-    "4.9.1": Geometry(segment=128 << 10, queue=1_000, slots=100, items=400),
-    "4.9.8": Geometry(segment=256 << 10, queue=20_000, slots=500, items=1_000),
-    "5.3.3": Geometry(segment=1 << 20, queue=2_000, slots=1_000, items=4_000),
-    "5.5.1": Geometry(segment=64 << 10, queue=1_000, slots=100, items=400),
-}
-
-
 #: What a broker has that was told nothing else.
 BROKER = Geometry(segment=1 << 30, queue=6_000_000, slots=5_000_000, items=20_000_000)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _far_from_utc() -> Iterator[None]:
-    """Names of index files are local times, and order the files: both sides must use the same clock."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TZ", "Asia/Kathmandu")
-        time.tzset()
-        yield
-    time.tzset()
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def rocketmq(request: pytest.FixtureRequest) -> RocketMQ:
-    """Each published version."""
-    return RocketMQ(request.param)
-
-
-@pytest.fixture
-def proof(rocketmq: RocketMQ) -> Proof:
-    """Where a test writes down what it compared."""
-    made = Proof(rocketmq.version)
-    PROOFS.append(made)
-    return made
-
-
-@pytest.fixture
-def geometry(rocketmq: RocketMQ) -> Geometry:
-    """Of the stores that are shared with that version."""
-    return GEOMETRIES[rocketmq.version]
 
 
 def make_plan(
@@ -200,7 +161,11 @@ def test_one_script_has_equal_results_and_answers_on_both_sides(
 ) -> None:
     proof.way = "one script on a store of each"
     generator = Generator(
-        rocketmq.version, geometry, longest_topic=rocketmq.longest_topic, separator_at_end=True, now_ms=time.time_ns() // 1_000_000
+        rocketmq.version,
+        geometry,
+        longest_topic=rocketmq.longest_topic,
+        separator_at_end=True,
+        now_ms=time.time_ns() // 1_000_000,
     )
     script = [step for step in generator.plan(SCRIPT * 3 // 2) if step["op"] == "put"]
     theirs_store, ours_store = tmp_path / "theirs", tmp_path / "ours"
@@ -215,7 +180,11 @@ def test_one_script_has_equal_results_and_answers_on_both_sides(
     with opened(ours_store, geometry) as (store, cold):
         asker = compare.Asker(embedded.dump(store, geometry.segment), random.Random(rocketmq.version), rocketmq, geometry)
         # Two stores, two clocks: no question may name a time.
-        questions = [question for question in asker.questions(SCRIPT, 0, SCRIPT * 2) if question.get("end", compare.FOR_EVER) == compare.FOR_EVER]
+        questions = [
+            question
+            for question in asker.questions(SCRIPT, 0, SCRIPT * 2)
+            if question.get("end", compare.FOR_EVER) == compare.FOR_EVER
+        ]
         _, answers = rocketmq.ask(theirs_store, geometry, questions)
         same = {their["physical_offset"]: our["physical_offset"] for our, their in zip(ours, theirs, strict=True)}
         proof.differences += asker.answers(store, cold, questions, [moved(answer, same) for answer in answers])
