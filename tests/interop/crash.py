@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import struct
@@ -27,7 +28,8 @@ LOSSES: dict[str, list[str]] = {
     "checkpoint lost": ["checkpoint"],
     "queues, index and checkpoint lost": ["consumequeue", "index", "checkpoint"],
 }
-CUT = "cut inside the last record"
+#: What happened to the log from somewhere inside the last record that is known to be there.
+ZEROED, SHORTENED = "zeros from inside the last record on", "file shortened inside the last record"
 #: The writer pauses now and then, so that its flushes and its checkpoint get somewhere before it is killed.
 PUTS_BETWEEN_PAUSES, PAUSE = 50, {"op": "sleep", "ms": 100}
 #: How many keys are asked for.
@@ -74,10 +76,12 @@ def crash(rocketmq: RocketMQ, geometry: Geometry, plan: list[Step], folder: Path
     left = folder / "left"
     stored, _ = compare.places(rocketmq.killed(left, geometry, paused, after=drawn.randrange(1, puts)))
     images = images_of(left, wanted(plan, rocketmq), stored, LOSSES)
-    torn = Image(CUT, left.with_name(f"image{len(images)}"), images[0].wanted, images[0].kept[:-1])
-    shutil.copytree(left, torn.path)
-    cut(torn.path, geometry, stored[-1]["physical_offset"], drawn)
-    return [*images, torn]
+    for kind in (ZEROED, SHORTENED):
+        image = Image(kind, left.with_name(f"image{len(images)}"), images[0].wanted, images[0].kept[:-1])
+        shutil.copytree(left, image.path)
+        cut(image, geometry, stored[-1]["physical_offset"], drawn)
+        images.append(image)
+    return images
 
 
 def wanted(plan: list[Step], rocketmq: RocketMQ) -> list[Record]:
@@ -101,18 +105,23 @@ def images_of(left: Path, wanted: list[Record], stored: list[Record], losses: di
     return images
 
 
-def cut(store: Path, geometry: Geometry, offset: int, drawn: random.Random) -> None:
-    """Zeroes the log from somewhere inside the record at an offset."""
-    name = f"{offset // geometry.segment * geometry.segment:020}"
-    for file in (store / "commitlog").iterdir():
-        if file.name < name:
-            continue
-        with file.open("r+b") as log:
-            if file.name == name:
-                log.seek(offset % geometry.segment)
-                (size,) = struct.unpack(">i", log.read(4))
-                log.seek(offset % geometry.segment + drawn.randrange(1, size))
-            log.write(bytes(geometry.segment - log.tell()))
+def cut(image: Image, geometry: Geometry, offset: int, drawn: random.Random) -> None:
+    """Ends the log somewhere inside the record at an offset."""
+    folder = image.path / "commitlog"
+    last = folder / f"{offset // geometry.segment * geometry.segment:020}"
+    with last.open("r+b") as log:
+        log.seek(offset % geometry.segment)
+        (size,) = struct.unpack(">i", log.read(4))
+        log.truncate(offset % geometry.segment + drawn.randrange(1, size))
+    behind = [file for file in folder.iterdir() if file.name > last.name]
+    if image.kind == SHORTENED:
+        for file in behind:
+            file.unlink()
+        return
+    for file in behind:
+        os.truncate(file, 0)
+    for file in (last, *behind):
+        os.truncate(file, geometry.segment)  # what it lacks is zeros
 
 
 class Examiner:

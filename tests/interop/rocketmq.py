@@ -129,9 +129,14 @@ class RocketMQ:
         return by_command(lines)["write"]
 
     def survey(self, store: Path, geometry: Geometry, questions: list[dict[str, Any]]) -> tuple[Survey, list[Any]]:
-        """What RocketMQ recovers of a store, and its answers to questions. The store is not closed."""
+        """What RocketMQ recovers of a store, and its answers to questions; nothing if it refuses it. The store is not closed."""
         file = save_lines(store.with_name(f"{store.name}.questions"), questions)
-        answers = self.run(store, geometry, "survey", f"query={file}", "halt")
+        try:
+            answers = self.run(store, geometry, "survey", f"query={file}", "halt")
+        except RuntimeError as error:
+            if f"RocketMQ does not load {store}" not in str(error):
+                raise
+            return Survey({}, set()), [[] for _ in questions]
         served = {tuple(place) for place in answers["survey"].pop()}
         return Survey({line["physical_offset"]: with_hosts(line) for line in answers["survey"]}, served), answers["query"]
 
