@@ -53,13 +53,13 @@ interop: java $(VENV)/dev.stamp $(NATIVE) ## hold what we write and read against
 	@command -v mvn >/dev/null || { echo "Maven is missing: install it (Debian: apt-get install maven)" >&2; exit 1; }
 	@$(PY) -m pytest tests/interop
 
-bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading and appending
+bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading, appending and recovery
 	@echo "== reading"
 	@$(PY) benches/read.py
 	@echo "== appending"
 	@cargo bench --quiet --bench append
-	@echo "== appending to RocketMQ's own store"
-	@if command -v mvn >/dev/null; then $(PY) tests/interop/bench.py; else echo "not measured: Maven is missing"; fi
+	@echo "== appending to RocketMQ's own store, and recovery of one crash image by both"
+	@if command -v mvn >/dev/null; then $(PY) tests/interop/bench.py; $(PY) tests/interop/bench_recovery.py; else echo "not measured: Maven is missing"; fi
 
 fuzz: ## look for one minute for bytes that break the parser; TARGET=record, body or index
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: install it with 'cargo install cargo-fuzz'" >&2; exit 1; }

@@ -140,17 +140,52 @@ class Examiner:
         self.rows: list[Recovered] = []
 
     def examine(self) -> None:
-        """Recovers it on each side: RocketMQ a copy, mqstore in memory."""
-        image, geometry = self.image, self.geometry
+        """Recovers it on each side, in memory and on disk on ours, then has RocketMQ open what we made of it and appended to."""
         questions = [compare.Asker.always(*key) for key in self.keys]
-        survey, answers = self.rocketmq.survey(image.copy("rocketmq"), geometry, questions)
-        with mqstore.open(image.path, **embedded.options(geometry)) as store:
-            dump = embedded.dump(store, geometry.segment)
-            found = [[message.physical_offset for message in store.query(*key, limit=None)] for key in self.keys]
+        survey, answers = self.rocketmq.survey(self.image.copy("rocketmq"), self.geometry, questions)
+        with mqstore.open(self.image.path, **embedded.options(self.geometry)) as store:
+            dump, found = self.dump(store)
         self.count("messages", self.led_to(survey), self.led_to(as_survey(dump)), len(self.in_queues))
         self.count("keys", self.found(answers), self.found(found), sum(map(len, self.keys.values())))
-        self.differences += lost(survey, dump, image.wanted)
-        self.differences += invented(dump, image.wanted)
+        differences = [*lost(survey, dump, self.image.wanted), *invented(dump, self.image.wanted)]
+        ours = self.image.copy("mqstore")
+        if self.image.kind == SHORTENED:
+            differences += self.refused(ours)
+        else:
+            differences += self.gone_on(ours, dump, found, questions)
+        self.differences += [f"{self.image.kind}: {difference}" for difference in differences]
+
+    def dump(self, store: mqstore.Store) -> tuple[Dump, list[list[int]]]:
+        """Everything in a store, and where it finds the keys."""
+        found = [[message.physical_offset for message in store.query(*key, limit=None)] for key in self.keys]
+        return embedded.dump(store, self.geometry.segment), found
+
+    def gone_on(self, path: Path, dump: Dump, found: list[list[int]], questions: list[compare.Question]) -> Iterator[str]:
+        """Recovers on disk and appends; what that makes different from recovery in memory, or from what RocketMQ reads then."""
+        options = embedded.options(self.geometry)
+        with mqstore.open(path, mode="a", index_tags=self.rocketmq.index_tags, **options) as store:
+            on_disk, found_on_disk = self.dump(store)
+            store.wait_dispatched(embedded.append(store, AFTERWARDS)["physical_offset"])
+            longer = embedded.dump(store, self.geometry.segment)
+        read, indexed = self.rocketmq.ask(path, self.geometry, questions)
+        yield from compare.dumps(dump, on_disk)
+        yield from compare.dumps(longer, read)
+        yield from compare.queues(read)
+        if found_on_disk != found:
+            yield "a key leads elsewhere after recovery on disk"
+        if self.found(indexed) != self.found(found):
+            yield f"RocketMQ finds {self.found(indexed)} of {self.found(found)} keys in our index"
+
+    def refused(self, path: Path) -> Iterator[str]:
+        """No crash shortens a segment, but a copy that did not end does: it is read, and not written to."""
+        before = (path / "commitlog").stat().st_mtime_ns
+        try:
+            mqstore.open(path, mode="a", **embedded.options(self.geometry)).close()
+        except mqstore.CorruptError:
+            if (path / "commitlog").stat().st_mtime_ns != before:
+                yield "refused, but changed"
+        else:
+            yield "a shortened segment was written to"
 
     def count(self, what: str, rocketmq: int, ours: int, of: int) -> None:
         """Writes down how many of something came back; all of them must on our side."""

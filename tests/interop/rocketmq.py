@@ -153,7 +153,7 @@ def java_command(version: str, *, compiled_in_full: bool) -> list[str]:
 
     Compiling Java's byte code in full takes longer than a test runs.
     """
-    java, _ = need("java", "openjdk-17-jdk-headless"), need("javac", "openjdk-17-jdk-headless")
+    java = need("java", "openjdk-17-jdk-headless")
     target = HERE / "target" / version
     classpath = target / "classpath"
     sources = [HERE / "pom.xml", *(path for path in (HERE / "src").rglob("*") if path.is_file())]
@@ -174,7 +174,9 @@ def maven(version: str) -> None:
     """Compiles the harness and lists the jars it needs, fetching what is not there yet."""
     command = [need("mvn", "maven"), "--quiet", "--batch-mode", "--file", str(HERE / "pom.xml")]
     command += [f"-Drocketmq.version={version}", f"-Drocketmq.api={version[0]}", "compile", "dependency:build-classpath"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # Of several Javas Maven would take the first, and that one may have no compiler.
+    home = os.environ.get("JAVA_HOME") or str(Path(need("javac", "openjdk-17-jdk-headless")).resolve().parents[1])
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"JAVA_HOME": home})
     if done.returncode != 0:
         raise RuntimeError(
             f"Maven could not build the harness for RocketMQ {version}:\n{done.stdout[-8000:]}{done.stderr[-2000:]}"
