@@ -17,6 +17,15 @@ pub enum Geometry {
     Broker,
 }
 
+/// What opening does with damage inside the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// A torn end is cut; a writer refuses damage in front of what was on disk before.
+    Heal,
+    /// What is whole is kept, on both sides of any damage.
+    Salvage,
+}
+
 /// Options of a store that is opened. `None` for a size means: as the files on disk say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
@@ -51,6 +60,10 @@ pub struct StoreConfig {
     pub max_message_size: usize,
     /// How often appended messages are made durable without being asked, in ms.
     pub flush_interval_commit_log: u64,
+    /// Bytes of dispatched messages after which the checkpoint is stamped again: what recovery reads at most, and a segment.
+    pub checkpoint_interval: u64,
+    /// What opening does with damage inside the log.
+    pub recovery: Recovery,
     /// Whether tags are indexed, too, as 5.4 and later do (under `T#` and the tag).
     pub index_tags: bool,
     /// Whether an I/O error under a mapping becomes an error instead of a SIGBUS signal.
@@ -75,6 +88,8 @@ impl Default for StoreConfig {
             message_delay_level: DelayLevels::ROCKETMQ.to_owned(),
             max_message_size: 4_194_304,
             flush_interval_commit_log: 500,
+            checkpoint_interval: 64 << 20,
+            recovery: Recovery::Heal,
             index_tags: false,
             sigbus_guard: true,
         }
@@ -119,6 +134,9 @@ impl StoreConfig {
         }
         if self.flush_interval_commit_log == 0 {
             return invalid("flush_interval_commit_log", 0, "1 or more (ms)");
+        }
+        if self.checkpoint_interval == 0 {
+            return invalid("checkpoint_interval", 0, "1 or more (bytes)");
         }
         if self.access_message_in_memory_max_ratio > 100 {
             return invalid(

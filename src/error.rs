@@ -55,11 +55,6 @@ pub enum Error {
         /// The lock file.
         path: PathBuf,
     },
-    /// The last writer did not close the store.
-    Unclean {
-        /// The store directory.
-        path: PathBuf,
-    },
     /// A message that no store would take: nothing was written.
     IllegalMessage {
         /// Which part of it, and what is accepted.
@@ -76,6 +71,13 @@ pub enum Error {
     Poisoned {
         /// The first failure.
         cause: Box<Error>,
+    },
+    /// A service of the store panicked: a defect of this crate. What follows it is [`Error::Poisoned`].
+    Panicked {
+        /// Which one.
+        service: &'static str,
+        /// What it said.
+        message: String,
     },
     /// The time was up first.
     TimedOut {
@@ -133,14 +135,10 @@ impl fmt::Display for Error {
                 "{}: locked: another store or a broker writes here; close it first",
                 path.display()
             ),
-            Self::Unclean { path } => write!(
-                f,
-                "{}: the last writer did not close this store (its abort file is there); open it with mode \"r\" to read it",
-                path.display()
-            ),
             Self::IllegalMessage { what, status } => write!(f, "{status}: {what}"),
             Self::DiskFull { path } => write!(f, "no space left on the disk for {}", path.display()),
             Self::Poisoned { cause } => write!(f, "the store takes no more writes since one failed ({cause}); reopen it"),
+            Self::Panicked { service, message } => write!(f, "the {service} panicked: {message}"),
             Self::Closed => f.write_str("the store is closed"),
             Self::Io { action, path, source } => write!(f, "cannot {action} {}: {source}", path.display()),
         }

@@ -50,7 +50,6 @@ from mqstore.errors import (
     StoreError,
     StoreExistsError,
     StoreIOError,
-    UncleanStoreError,
     UnsupportedFormatError,
     WaitTimeoutError,
 )
@@ -82,7 +81,6 @@ __all__ = [
     "StoreIOError",
     "Topic",
     "Topics",
-    "UncleanStoreError",
     "UnsupportedFormatError",
     "WaitTimeoutError",
     "open",

@@ -20,7 +20,6 @@ __all__ = [
     "StoreError",
     "StoreExistsError",
     "StoreIOError",
-    "UncleanStoreError",
     "UnsupportedFormatError",
     "WaitTimeoutError",
 ]
@@ -83,10 +82,6 @@ class StoreExistsError(StoreError, FileExistsError):
 
 class LockedError(StoreError, BlockingIOError):
     """Another store or a broker writes here; `errno` is EAGAIN, `filename` the lock file. Reading needs no lock."""
-
-
-class UncleanStoreError(StoreError):
-    """The last writer did not close the store; it can be read all the same."""
 
 
 class ReadOnlyError(StoreError, io.UnsupportedOperation):

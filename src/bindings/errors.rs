@@ -18,7 +18,6 @@ import_exception!(mqstore.errors, ReadOnlyError);
 import_exception!(mqstore.errors, StoreError);
 import_exception!(mqstore.errors, StoreExistsError);
 import_exception!(mqstore.errors, StoreIOError);
-import_exception!(mqstore.errors, UncleanStoreError);
 import_exception!(mqstore.errors, UnsupportedFormatError);
 import_exception!(mqstore.errors, WaitTimeoutError);
 
@@ -39,7 +38,6 @@ impl From<Error> for PyErr {
                 let why = "another store or a broker writes here: close it first, or open with mode \"r\"";
                 LockedError::new_err((libc::EAGAIN, why, path.into_os_string()))
             }
-            Error::Unclean { .. } => UncleanStoreError::new_err(text),
             Error::IllegalMessage { what, status } => IllegalMessageError::new_err((what, status)),
             Error::DiskFull { path } => {
                 let why = "no space left on the disk for the next segment: free some and append again";
@@ -48,6 +46,7 @@ impl From<Error> for PyErr {
             Error::Poisoned { cause } => poisoned(*cause, text),
             Error::TimedOut { .. } => WaitTimeoutError::new_err(text),
             Error::Closed => ClosedError::new_err(text),
+            Error::Panicked { .. } => StoreError::new_err(text),
             Error::Io { action, path, source } => match source.raw_os_error() {
                 Some(number) => StoreIOError::new_err((number, format!("cannot {action}: {source}"), path.into_os_string())),
                 // With a number that is None Python would show "[Errno None]".

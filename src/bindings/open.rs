@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 
 use super::handle::{Handle, Mode};
 use super::store::Store;
-use crate::config::{Geometry, StoreConfig};
+use crate::config::{Geometry, Recovery, StoreConfig};
 use crate::error::Error;
 
 /// Open the message store in the directory `path`.
@@ -20,17 +20,21 @@ use crate::error::Error;
 /// Options are RocketMQ's by name. Sizes, by default as the files say: `mapped_file_size_commit_log`, `mapped_file_size_consume_queue`
 /// (bytes), `max_hash_slot_num`, `max_index_num`; a new store has segments of 64 MiB and an index file of 125,000 slots and 500,000
 /// items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with `geometry="broker"`. Writing: `max_message_size` (4,194,304 bytes
-/// of body), `flush_interval_commit_log` (500 ms), `index_tags` (False: whether tags are indexed, as 5.4 does). Reading:
+/// of body), `flush_interval_commit_log` (500 ms), `checkpoint_interval` (64 MiB: how much recovery reads at most), `index_tags` (False: whether tags are indexed, as 5.4 does). Reading:
 /// `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
 /// `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
 /// `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes). Both: `check_crc_on_recover` (True),
 /// `message_delay_level` ("1s 5s 10s ..."), and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of killing
 /// the process.
 ///
+/// A store that its last writer did not close is recovered: in memory to read it, on disk to write to it; `Store.recovery` says what was
+/// found. A torn end is cut. With `recovery="heal"`, the default, a writer refuses damage in front of messages that were on disk before
+/// the crash (`CorruptError`); with "salvage" what is whole is kept on both sides of any damage.
+///
 /// Raises `NotAStoreError` (a `FileNotFoundError`) if the directory holds no store, `StoreExistsError` (a `FileExistsError`) if it holds
 /// anything and the mode is "x", `CorruptError` if its files cannot belong together, `ValueError` for a mode or value that cannot be,
 /// `TypeError` for an unknown option, `StoreIOError` (an `OSError`); and where the mode writes, `LockedError` (a `BlockingIOError`) while
-/// another writer has the store, and `UncleanStoreError` if the last one did not close it.
+/// another writer has the store.
 #[pyfunction]
 #[pyo3(signature = (path, mode="r", **options))]
 pub(super) fn open(py: Python<'_>, path: PathBuf, mode: &str, options: Option<Bound<'_, PyDict>>) -> PyResult<Store> {
@@ -68,6 +72,8 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
         "message_delay_level" => assign(&mut config.message_delay_level, value),
         "max_message_size" => assign(&mut config.max_message_size, value),
         "flush_interval_commit_log" => assign(&mut config.flush_interval_commit_log, value),
+        "checkpoint_interval" => assign(&mut config.checkpoint_interval, value),
+        "recovery" => recovery(value).map(|recovery| config.recovery = recovery),
         "index_tags" => assign(&mut config.index_tags, value),
         "sigbus_guard" => assign(&mut config.sigbus_guard, value),
         "geometry" => geometry(value).map(|geometry| config.geometry = geometry),
@@ -89,6 +95,14 @@ where
 {
     *field = value.extract().map_err(Into::into)?;
     Ok(())
+}
+
+fn recovery(value: &Bound<'_, PyAny>) -> PyResult<Recovery> {
+    match value.extract::<&str>()? {
+        "heal" => Ok(Recovery::Heal),
+        "salvage" => Ok(Recovery::Salvage),
+        other => Err(PyValueError::new_err(format!("{other:?}: expected \"heal\" or \"salvage\""))),
+    }
 }
 
 fn geometry(value: &Bound<'_, PyAny>) -> PyResult<Geometry> {

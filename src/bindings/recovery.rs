@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use crate::engine;
 
 /// What opening the store found: where its log ends and why, and where queues and log disagreed. A read-only store sets that right
-/// in memory and changes no file.
+/// in memory and changes no file; a writer sets it right on disk.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct RecoveryReport(engine::RecoveryReport);
 
@@ -53,15 +53,31 @@ impl RecoveryReport {
         self.0.queue_entries_ahead
     }
 
+    /// Bytes behind the end of the log that a writer removed; 0 for a read-only store.
+    #[getter]
+    fn bytes_cut(&self) -> u64 {
+        self.0.bytes_cut
+    }
+
+    /// Damaged stretches inside the log that `recovery="salvage"` passed over, as (first, behind the last) physical offsets.
+    #[getter]
+    fn lost(&self) -> Vec<(i64, i64)> {
+        self.0.lost.iter().map(|lost| (lost.start, lost.end)).collect()
+    }
+
     fn __repr__(&self) -> String {
+        let report = &self.0;
+        let exit = if report.clean_exit { "clean exit" } else { "crash" };
+        let lost: i64 = report.lost.iter().map(|lost| lost.end - lost.start).sum();
         format!(
-            "<mqstore.RecoveryReport clean_exit={}, log {}..{} ({}), undispatched={}, queue_entries_ahead={}>",
-            if self.0.clean_exit { "True" } else { "False" },
-            self.0.scan_start,
-            self.0.log_end,
-            self.0.stop_reason,
-            self.0.undispatched,
-            self.0.queue_entries_ahead
+            "<mqstore.RecoveryReport after a {exit}: log read from {} to its end at {} ({}); undispatched={}, queue_entries_ahead={}, \
+             bytes_cut={}, bytes_lost={lost}>",
+            report.scan_start,
+            report.log_end,
+            report.stop_reason,
+            report.undispatched,
+            report.queue_entries_ahead,
+            report.bytes_cut
         )
     }
 }

@@ -75,7 +75,7 @@ impl Store {
     /// Let go of the store's files, after everything that was appended is in its queues and durable. Messages that were read stay
     /// readable; calling it again does nothing.
     ///
-    /// Raises `PoisonedError` or `StoreIOError` for what could not be done; the next open then raises `UncleanStoreError`.
+    /// Raises `PoisonedError` or `StoreIOError` for what could not be done; the next open then recovers the store.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.handle.close(py)
     }

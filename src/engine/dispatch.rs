@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::config::StoreConfig;
+use crate::engine::checkpointer::{Checkpointer, LastDispatched};
+use crate::engine::service::{Next, Stepped};
 use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, DelayLevels, IndexGeometry, MessageView, Transaction};
 use crate::log::{CommitLog, ConsumeQueue, ConsumeQueueStore, IndexService, LogRecord, LogScan};
-use crate::watermark::{Wait, Watermark};
+use crate::watermark::Watermark;
 
 /// Messages that one step dispatches at most, so that a write-out is never far away.
 const STEP_MESSAGES: usize = 4096;
@@ -24,6 +26,7 @@ pub struct Dispatcher {
     log: Arc<CommitLog>,
     queues: Arc<ConsumeQueueStore>,
     index: Arc<IndexService>,
+    checkpointer: Checkpointer,
     dispatched: Arc<Watermark>,
     delay_levels: DelayLevels,
     geometry: IndexGeometry,
@@ -31,6 +34,10 @@ pub struct Dispatcher {
     /// Messages in front of it got their entries when the store was opened, those that are to have one.
     queued_until: i64,
     indexed_until: i64,
+    last: LastDispatched,
+    /// Up to where the log is covered by the checkpoint.
+    stamped: i64,
+    checkpoint_interval: i64,
     /// Queues with entries in memory; written out together.
     waiting: Vec<Arc<ConsumeQueue>>,
     waiting_since: Option<Instant>,
@@ -40,29 +47,33 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Starts at `dispatched`, and moves it.
+    /// Starts at `dispatched`, and moves it. `last` is the last message that already has its queue entry, `stamped` up to where the
+    /// checkpoint covers the log.
     ///
     /// # Errors
     /// [`Error::Invalid`] for delay levels that are none.
     pub fn new(
-        log: Arc<CommitLog>,
-        queues: Arc<ConsumeQueueStore>,
-        index: Arc<IndexService>,
+        checkpointer: Checkpointer,
         dispatched: Arc<Watermark>,
+        last: LastDispatched,
+        stamped: i64,
         config: &StoreConfig,
     ) -> Result<Self> {
-        let indexed_until = index.indexed_until();
-        let queued_until = log.appended.get();
+        let log = checkpointer.log.clone();
         Ok(Self {
-            log,
-            queues,
-            index,
-            dispatched,
+            queues: checkpointer.queues.clone(),
+            index: checkpointer.index.clone(),
+            geometry: checkpointer.geometry,
+            checkpointer,
             delay_levels: config.delay_levels()?,
-            geometry: config.index_geometry().unwrap_or(IndexGeometry::ROCKETMQ),
             index_tags: config.index_tags,
-            queued_until,
-            indexed_until,
+            queued_until: log.appended.get(),
+            indexed_until: dispatched.get() - 1,
+            dispatched,
+            last,
+            stamped,
+            checkpoint_interval: i64::try_from(config.checkpoint_interval).unwrap_or(i64::MAX),
+            log,
             waiting: Vec::new(),
             waiting_since: None,
             is_full: false,
@@ -70,40 +81,30 @@ impl Dispatcher {
         })
     }
 
-    /// Waits for messages (at most until entries in memory are due) and dispatches what has come. `false` when nothing can come any
-    /// more and everything is written out.
-    ///
-    /// A full disk is waited out, for what is derived can be written again, and the log itself goes on as long as it has room.
+    /// Writes out what waits, and stamps the checkpoint.
     ///
     /// # Errors
-    /// What reading the log or writing the queues and the index raises; nothing is dispatched behind it. [`Error::DiskFull`] once
-    /// the log is stopped.
-    pub fn step(&mut self) -> Result<bool> {
-        let is_stopped = matches!(self.wait(), Wait::Poisoned(_));
-        match self.work(is_stopped) {
-            Err(Error::DiskFull { .. }) if !is_stopped => self.retry_at = Some(Instant::now() + RETRY_AFTER),
-            done => {
-                done?;
-                self.retry_at = None;
-            }
-        }
-        Ok(!is_stopped || self.dispatched.get() < self.log.appended.get())
+    /// As [`Checkpointer::stamp`].
+    pub fn stamp(&mut self) -> Result<()> {
+        self.write_out()?;
+        self.checkpointer.stamp(self.last, self.dispatched.get())?;
+        self.stamped = self.covered();
+        Ok(())
     }
 
-    fn wait(&self) -> Wait {
-        let due = self.waiting_since.map(|since| since + WRITE_OUT_AFTER);
-        match self.retry_at {
-            None => self.log.appended.wait(self.dispatched.get() + 1, due),
-            // Whatever comes meanwhile waits with the rest.
-            Some(at) => self.log.appended.wait(i64::MAX, Some(at)),
-        }
+    /// Up to where messages are in their queues.
+    fn covered(&self) -> i64 {
+        self.dispatched.get().max(self.queued_until)
     }
 
-    fn work(&mut self, is_stopped: bool) -> Result<()> {
-        self.dispatch(self.dispatched.get())?;
-        let is_due = self.waiting_since.is_some_and(|since| since.elapsed() >= WRITE_OUT_AFTER);
+    fn work(&mut self, now: Instant, is_stopped: bool) -> Result<()> {
+        self.dispatch(self.dispatched.get(), now)?;
+        let is_due = self.waiting_since.is_some_and(|since| now >= since + WRITE_OUT_AFTER);
         if is_due || self.is_full || is_stopped {
             self.write_out()?;
+        }
+        if !is_stopped && self.covered() - self.stamped >= self.checkpoint_interval {
+            self.stamp()?;
         }
         Ok(())
     }
@@ -116,29 +117,35 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn dispatch(&mut self, from: i64) -> Result<()> {
+    fn dispatch(&mut self, from: i64, now: Instant) -> Result<()> {
         let log = self.log.clone();
         let mut scan = log.files().scan(from, log.appended.get(), Check::Structure);
         for message in scan.by_ref().take(STEP_MESSAGES) {
-            self.dispatch_one(&message?.view())?;
+            self.dispatch_one(&message?.view(), now)?;
         }
         expect_no_stop(&scan)?;
         self.dispatched.advance(scan.position());
         Ok(())
     }
 
-    fn dispatch_one(&mut self, view: &MessageView<'_>) -> Result<()> {
+    fn dispatch_one(&mut self, view: &MessageView<'_>, now: Instant) -> Result<()> {
         if view.physical_offset() >= self.queued_until && matches!(view.transaction(), Transaction::None | Transaction::Commit) {
-            self.add_to_queue(view);
+            self.add_to_queue(view, now);
         }
         if view.physical_offset() > self.indexed_until {
             self.index.put(view, self.geometry, self.index_tags)?;
             self.indexed_until = view.physical_offset();
         }
+        if view.physical_offset() >= self.queued_until {
+            self.last = LastDispatched {
+                physical_offset: view.physical_offset(),
+                store_time: view.store_time(),
+            };
+        }
         Ok(())
     }
 
-    fn add_to_queue(&mut self, view: &MessageView<'_>) {
+    fn add_to_queue(&mut self, view: &MessageView<'_>, now: Instant) {
         let Some(queue) = self.queues.queue_or_new(&view.topic(), view.queue_id()) else {
             return; // a batch consume queue, which is not built here
         };
@@ -151,8 +158,56 @@ impl Dispatcher {
         self.is_full |= entries >= WRITE_OUT_ENTRIES;
         if entries == 1 {
             self.waiting.push(queue);
-            self.waiting_since.get_or_insert_with(Instant::now);
+            self.waiting_since.get_or_insert(now);
         }
+    }
+}
+
+impl Stepped for Dispatcher {
+    /// Dispatches what has come, and writes out what is due. Done when nothing can come any more and everything is written out.
+    ///
+    /// A full disk is waited out, for what is derived can be written again, and the log itself goes on as long as it has room.
+    ///
+    /// # Errors
+    /// What reading the log or writing the queues and the index raises; nothing is dispatched behind it. [`Error::DiskFull`] once
+    /// the log is stopped; then a later step may find room.
+    fn step(&mut self, now: Instant) -> Result<Next> {
+        // Asked before the end is: what is seen of a stopped log is all of it.
+        let stopped = self.log.appended.poisoned();
+        if stopped.is_none() && self.retry_at.is_some_and(|at| now < at) {
+            return Ok(Next::Idle { until: self.retry_at });
+        }
+        self.retry_at = None;
+        match self.work(now, stopped.is_some()) {
+            Err(Error::DiskFull { .. }) if stopped.is_none() => {
+                self.retry_at = Some(now + RETRY_AFTER);
+                return Ok(Next::Idle { until: self.retry_at });
+            }
+            done => done?,
+        }
+        if self.dispatched.get() < self.log.appended.get() {
+            return Ok(Next::Again);
+        }
+        match stopped {
+            Some(cause) => {
+                self.dispatched.poison(cause);
+                Ok(Next::Done)
+            }
+            None => Ok(Next::Idle {
+                until: self.waiting_since.map(|since| since + WRITE_OUT_AFTER),
+            }),
+        }
+    }
+
+    fn awaited(&self) -> (Arc<Watermark>, i64) {
+        // Whatever comes while the disk is full waits with the rest.
+        let next = self.retry_at.map_or(self.dispatched.get() + 1, |_| i64::MAX);
+        (self.log.appended.clone(), next)
+    }
+
+    fn fail(&self, cause: Error) {
+        self.log.stop(cause.clone());
+        self.dispatched.poison(cause);
     }
 }
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::Result;
+use crate::engine::service::{Next, Stepped};
+use crate::error::{Error, Result};
 use crate::log::CommitLog;
-use crate::watermark::{Wait, Watermark};
+use crate::watermark::Watermark;
 
 /// Syncs the log; all who wait meanwhile share the next sync.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub struct FlushRealTime {
     /// Up to where somebody waits for the log to be durable; at most where it ends. Poisoned when the flusher is to end.
     wanted: Arc<Watermark>,
     interval: Duration,
+    /// When the next sync comes without being wanted.
+    due: Option<Instant>,
 }
 
 impl FlushRealTime {
@@ -23,19 +26,30 @@ impl FlushRealTime {
             log,
             wanted,
             interval: Duration::from_millis(interval_ms),
+            due: None,
         }
     }
+}
 
-    /// Waits until a sync is due or wanted, and makes it. `false` when none is wanted any more.
-    ///
-    /// # Errors
-    /// As [`CommitLog::flush`]; the log is poisoned.
-    pub fn step(&self) -> Result<bool> {
-        let due = Instant::now() + self.interval;
-        if let Wait::Poisoned(_) = self.wanted.wait(self.log.flushed.get() + 1, Some(due)) {
-            return Ok(false);
+impl Stepped for FlushRealTime {
+    fn step(&mut self, now: Instant) -> Result<Next> {
+        if self.wanted.poisoned().is_some() {
+            return Ok(Next::Done);
         }
-        self.log.flush()?;
-        Ok(true)
+        let is_due = self.due.is_some_and(|due| due <= now);
+        if is_due || self.wanted.get() > self.log.flushed.get() {
+            self.log.flush()?;
+            self.due = None;
+        }
+        let until = *self.due.get_or_insert(now + self.interval);
+        Ok(Next::Idle { until: Some(until) })
+    }
+
+    fn awaited(&self) -> (Arc<Watermark>, i64) {
+        (self.wanted.clone(), self.log.flushed.get() + 1)
+    }
+
+    fn fail(&self, cause: Error) {
+        self.log.poison(cause);
     }
 }

@@ -1,7 +1,7 @@
 use super::bytes::{i64_at, put_i64};
 
 // 0 physic time | 8 logics time | 16 index time | 24 master flushed offset (5.0) | 32 confirm offset (5.1.1)
-// 40 logics physical offset (5.5.0) | zeros to 4096; all i64
+// 40 logics physical offset (5.5.0) | ours: 48 keys dispatched | 56 index end | 64 physic time of these two | zeros to 4096; all i64
 
 const PHYSIC_MSG_TIMESTAMP_AT: usize = 0;
 const LOGICS_MSG_TIMESTAMP_AT: usize = PHYSIC_MSG_TIMESTAMP_AT + 8;
@@ -9,7 +9,12 @@ const INDEX_MSG_TIMESTAMP_AT: usize = LOGICS_MSG_TIMESTAMP_AT + 8;
 const MASTER_FLUSHED_OFFSET_AT: usize = INDEX_MSG_TIMESTAMP_AT + 8;
 const CONFIRM_PHY_OFFSET_AT: usize = MASTER_FLUSHED_OFFSET_AT + 8;
 const LOGICS_PHYSICAL_OFFSET_AT: usize = CONFIRM_PHY_OFFSET_AT + 8;
-const _: () = assert!(LOGICS_PHYSICAL_OFFSET_AT == 40);
+const KEYS_DISPATCHED_AT: usize = LOGICS_PHYSICAL_OFFSET_AT + 8;
+const INDEX_END_AT: usize = KEYS_DISPATCHED_AT + 8;
+const KEYS_STAMP_AT: usize = INDEX_END_AT + 8;
+const _: () = assert!(LOGICS_PHYSICAL_OFFSET_AT == 40 && KEYS_STAMP_AT == 64);
+/// Bytes with a meaning.
+pub const CHECKPOINT_FIELDS_SIZE: usize = KEYS_STAMP_AT + 8;
 /// Bytes of the checkpoint file.
 pub const CHECKPOINT_SIZE: usize = 4096;
 
@@ -31,6 +36,13 @@ pub struct Checkpoint {
     pub confirm_phy_offset: i64,
     /// Start of the last record whose queue entry is flushed; 0 if unknown (5.5.0 and later).
     pub logics_physical_offset: i64,
+    /// Offset below which every key is in the index. Ours: brokers leave it as it is, so it counts only while `keys_stamp` is the
+    /// stamp beside it and the index ends where it did. See [`Checkpoint::keys_dispatched`].
+    pub keys_dispatched: i64,
+    /// Where the index ended then: the physical offset behind the start of its last message, 0 without one. Ours.
+    pub index_end: i64,
+    /// `physic_msg_timestamp` as it was then. Ours.
+    pub keys_stamp: i64,
 }
 
 impl Checkpoint {
@@ -43,6 +55,9 @@ impl Checkpoint {
             master_flushed_offset: i64_at(bytes, MASTER_FLUSHED_OFFSET_AT),
             confirm_phy_offset: i64_at(bytes, CONFIRM_PHY_OFFSET_AT),
             logics_physical_offset: i64_at(bytes, LOGICS_PHYSICAL_OFFSET_AT),
+            keys_dispatched: i64_at(bytes, KEYS_DISPATCHED_AT),
+            index_end: i64_at(bytes, INDEX_END_AT),
+            keys_stamp: i64_at(bytes, KEYS_STAMP_AT),
         }
     }
 
@@ -55,7 +70,31 @@ impl Checkpoint {
         put_i64(&mut out, MASTER_FLUSHED_OFFSET_AT, self.master_flushed_offset);
         put_i64(&mut out, CONFIRM_PHY_OFFSET_AT, self.confirm_phy_offset);
         put_i64(&mut out, LOGICS_PHYSICAL_OFFSET_AT, self.logics_physical_offset);
+        put_i64(&mut out, KEYS_DISPATCHED_AT, self.keys_dispatched);
+        put_i64(&mut out, INDEX_END_AT, self.index_end);
+        put_i64(&mut out, KEYS_STAMP_AT, self.keys_stamp);
         out
+    }
+
+    /// Offset below which every key is in an index that ends at `index_end` now; `None` if nothing is known of that, because a broker
+    /// has written since, or the index is another one.
+    pub fn keys_dispatched(&self, index_end: i64) -> Option<i64> {
+        (self.keys_stamp == self.physic_msg_timestamp && self.index_end == index_end).then_some(self.keys_dispatched)
+    }
+
+    /// The same stamps, those beyond `now` as 0: a clock that was wrong vouches for nothing.
+    #[must_use]
+    pub fn ignoring_future(mut self, now: i64) -> Self {
+        for stamp in [
+            &mut self.physic_msg_timestamp,
+            &mut self.logics_msg_timestamp,
+            &mut self.index_msg_timestamp,
+        ] {
+            if *stamp > now {
+                *stamp = 0;
+            }
+        }
+        self
     }
 
     /// Recovery may start at a record of this store time or before, in ms.

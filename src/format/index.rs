@@ -127,6 +127,18 @@ impl IndexHeader {
         }
     }
 
+    /// The header of the file when only its first items are left: the next gets the number `index_count`, the last one's message starts
+    /// at `end_physical_offset` and was stored at `end_time`.
+    #[must_use]
+    pub fn cut(self, index_count: i32, end_physical_offset: i64, end_time: i64) -> Self {
+        Self {
+            end_time,
+            end_physical_offset,
+            index_count,
+            ..self
+        }
+    }
+
     /// No further key goes in.
     pub fn is_full(&self, geometry: IndexGeometry) -> bool {
         self.index_count >= i32::try_from(geometry.items).unwrap_or(i32::MAX)

@@ -46,7 +46,7 @@ mod topic_name;
 mod replication;
 
 pub use body::decode_body;
-pub use checkpoint::{CHECKPOINT_SIZE, Checkpoint};
+pub use checkpoint::{CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE, Checkpoint};
 pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit, CqUnit, ext_address};
 pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
 pub use file_name::{index_name, locate, parse_index_name, parse_segment_name, segment_name};
@@ -60,7 +60,9 @@ pub use message_id::MessageId;
 pub use message_view::MessageView;
 pub use producer_batch::{BatchUnit, ProducerBatch, encode_unit, stored_properties};
 pub use properties::{MAX_PROPERTIES_SIZE, Properties, encode_properties, property};
-pub use record::{BLANK_SIZE, Check, Record, claimed_offset, encode_blank, fits, read_record};
+pub use record::{
+    BLANK_SIZE, CLAIM_SIZE, Check, Record, claimed_offset, claimed_store_time, encode_blank, fits, read_record, record_heads,
+};
 pub use record_layout::{MIN_RECORD_SIZE, RecordLayout, Version};
 pub use replication::{SLAVE_REPORT_SIZE, SlaveReport, TRANSFER_HEADER_SIZE, TransferHeader};
 pub use sys_flag::{

@@ -6,6 +6,7 @@ use super::record_layout::{
     BODY_CRC_AT, BODY_LENGTH_SIZE, MAGIC_AT, MIN_RECORD_SIZE, PHYSICAL_OFFSET_AT, PROPERTIES_LENGTH_SIZE, RecordLayout,
     SYS_FLAG_AT, TOTAL_SIZE_AT, Version,
 };
+use super::sys_flag::BORN_HOST_V6;
 
 // A BLANK ends a commit-log file that is not the last one:
 // 0 total size i32 (= what remains of the file, itself included) | 4 magic i32 | whatever the file held
@@ -173,6 +174,40 @@ pub fn claimed_offset(bytes: &[u8]) -> Option<i64> {
     let magic = i32_at(bytes, MAGIC_AT);
     (bytes.len() >= PHYSICAL_OFFSET_AT + 8 && Version::of_magic(magic).is_some()).then(|| i64_at(bytes, PHYSICAL_OFFSET_AT))
 }
+
+/// The store time that a record starting at the first byte claims, whole or not; `None` if no record starts so.
+pub fn claimed_store_time(bytes: &[u8]) -> Option<i64> {
+    let version = Version::of_magic(i32_at(bytes, MAGIC_AT))?;
+    let at = RecordLayout::of_header(version, i32_at(bytes, SYS_FLAG_AT)).store_time_at();
+    (bytes.len() >= at + 8).then(|| i64_at(bytes, at))
+}
+
+/// Positions in `bytes` where by magic and own account a record starts, if the first byte has the physical offset `offset`.
+/// [`CLAIM_SIZE`] bytes behind a position decide.
+pub fn record_heads(bytes: &[u8], offset: i64) -> impl Iterator<Item = usize> {
+    // Most of what is searched is zeros.
+    let chunks = bytes
+        .chunks(4096)
+        .enumerate()
+        .filter(|(_, chunk)| chunk.iter().any(|byte| *byte != 0));
+    let positions = chunks.flat_map(|(n, chunk)| {
+        let first = n * 4096;
+        // A head whose magic stands in this chunk may start up to seven bytes before it.
+        first.saturating_sub(MAGIC_AT + 3)..first + chunk.len()
+    });
+    let mut searched = 0;
+    positions.filter(move |at| {
+        let is_new = *at >= searched;
+        searched = searched.max(*at + 1);
+        let head = bytes.get(*at..).unwrap_or_default();
+        is_new && head.get(MAGIC_AT) == Some(&MAGIC_FIRST_BYTE) && claimed_offset(head) == Some(offset.saturating_add(*at as i64))
+    })
+}
+
+/// Of both versions' magic.
+const MAGIC_FIRST_BYTE: u8 = 0xDA;
+/// Bytes that tell the physical offset and the store time that a record claims, whatever its hosts.
+pub const CLAIM_SIZE: usize = RecordLayout::of_header(Version::V1, BORN_HOST_V6).store_time_at() + 8;
 
 /// The eight bytes of a BLANK that takes the `remaining` bytes of a file.
 pub fn encode_blank(remaining: u32) -> [u8; BLANK_SIZE] {

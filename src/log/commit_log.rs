@@ -32,6 +32,23 @@ pub struct Appended {
 /// The next offset of every queue that has one, by topic and queue id.
 pub type QueueOffsets = HashMap<String, HashMap<i32, i64>>;
 
+/// Where and how a log goes on.
+#[derive(Debug)]
+pub struct LogEnd {
+    /// Where it ends; rises with it.
+    pub appended: Arc<Watermark>,
+    /// Behind it every byte is zero.
+    pub written_until: i64,
+    /// After a crash: from here on what stands in the log may not be on disk.
+    pub rewrite_from: Option<i64>,
+    /// Store time of its last message; 0 for none.
+    pub last_store_time: i64,
+    /// The checkpoint says of messages up to this store time that they are on disk: no other gets one.
+    pub stamped: i64,
+    /// The next number of each queue.
+    pub queue_offsets: QueueOffsets,
+}
+
 /// The end of the log, for one writing process.
 #[derive(Debug)]
 pub struct CommitLog {
@@ -59,6 +76,7 @@ struct Tail {
     current: Option<Arc<AppendFile>>,
     next: Option<Arc<AppendFile>>,
     last_store_time: i64,
+    stamped: i64,
     queue_offsets: QueueOffsets,
     /// Why nothing is appended any more.
     stopped: Option<Error>,
@@ -92,57 +110,35 @@ enum Outcome {
 }
 
 impl CommitLog {
-    /// Goes on at `appended`. Changes no byte yet: see [`CommitLog::clear_tail`].
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] when the last segment is cut short or is not where the log ends, [`Error::DiskFull`] and [`Error::Io`]
-    /// when it cannot be opened for writing.
-    pub fn open(
+    /// Goes on at the end of `files`, which is in `current` unless the next segment has to be made: see [`LogFiles::truncate`].
+    pub(super) fn new(
         env: Arc<dyn Env>,
-        dir: PathBuf,
-        segment_size: u64,
         files: Arc<LogFiles>,
-        appended: Arc<Watermark>,
-        last_store_time: i64,
-        queue_offsets: QueueOffsets,
-    ) -> Result<Self> {
-        let end = appended.get();
-        files.expect_last_segment_at(end)?;
-        let last = files.starts().next_back().filter(|start| end < start + segment_size as i64);
-        let current = match last {
-            None => None,
-            Some(start) => Some(Arc::new(AppendFile::open(env.as_ref(), &dir, start as u64, segment_size)?)),
-        };
-        Ok(Self {
+        segment_size: u64,
+        current: Option<AppendFile>,
+        end: LogEnd,
+    ) -> Self {
+        let current = current.map(Arc::new);
+        let at = end.appended.get();
+        Self {
             env,
-            dir,
+            dir: files.dir().to_owned(),
             segment_size,
             files,
             allocating: Mutex::default(),
             flushing: Mutex::default(),
             unsynced: Mutex::new(current.iter().cloned().collect()),
             tail: Mutex::new(Tail {
-                end: end as u64,
+                end: at as u64,
                 current,
                 next: None,
-                last_store_time,
-                queue_offsets,
+                last_store_time: end.last_store_time,
+                stamped: end.stamped,
+                queue_offsets: end.queue_offsets,
                 stopped: None,
             }),
-            appended,
-            flushed: Arc::new(Watermark::new(end)),
-        })
-    }
-
-    /// Zeroes what stands behind the end of the log, durably: a stale record there would look like the next one.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn clear_tail(&self) -> Result<()> {
-        let tail = lock(&self.tail);
-        match &tail.current {
-            None => Ok(()),
-            Some(file) => file.clear_from((tail.end - file.start()) as usize),
+            appended: end.appended,
+            flushed: Arc::new(Watermark::new(at)),
         }
     }
 
@@ -165,6 +161,12 @@ impl CommitLog {
     /// Store time of the last message; 0 for none.
     pub fn last_store_time(&self) -> i64 {
         lock(&self.tail).last_store_time
+    }
+
+    /// Gives no message from now on a store time that the checkpoint is about to vouch for.
+    pub fn close_store_time(&self, store_time: i64) {
+        let mut tail = lock(&self.tail);
+        tail.stamped = tail.stamped.max(store_time);
     }
 
     /// Appends the messages in order; as many of them share one hold of the lock as fit into [`MAX_BATCH_BYTES`]. What was appended
@@ -233,7 +235,7 @@ impl CommitLog {
         let Some(file) = tail.current.clone() else {
             return Ok(Outcome::WouldBlock(len));
         };
-        let store_time = now.max(tail.last_store_time);
+        let store_time = now.max(tail.last_store_time).max(tail.stamped + 1);
         tail.last_store_time = store_time;
         let mut end = tail.end;
         for message in messages {
@@ -353,10 +355,14 @@ impl CommitLog {
         unused.map_or(Ok(()), |file| file.remove(self.env.as_ref()))
     }
 
-    /// A sync failed: nothing is appended any more, and nothing becomes durable.
-    fn fail(&self, cause: Error) -> Error {
+    /// Appends nothing and makes nothing durable from now on.
+    pub fn poison(&self, cause: Error) {
         self.stop(cause.clone());
-        self.flushed.poison(cause.clone());
+        self.flushed.poison(cause);
+    }
+
+    fn fail(&self, cause: Error) -> Error {
+        self.poison(cause.clone());
         poisoned(cause)
     }
 

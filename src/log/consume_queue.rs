@@ -13,22 +13,24 @@ use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
 use crate::storage::{Access, Env, MappedFileQueue, MappingPool, Step};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
+/// How the names of files begin that are being made.
+pub(super) const STAGED: &str = "mqstore-new-";
 /// Bytes of a queue file where no file and no option tells: RocketMQ's 300,000 entries.
 const DEFAULT_FILE_SIZE: u64 = 6_000_000;
 
 /// One queue of one topic.
 #[derive(Debug)]
 pub struct ConsumeQueue {
-    env: Arc<dyn Env>,
-    dir: PathBuf,
-    files: MappedFileQueue,
+    pub(super) env: Arc<dyn Env>,
+    pub(super) dir: PathBuf,
+    pub(super) files: MappedFileQueue,
     state: RwLock<State>,
 }
 
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     /// Queue offsets that the files hold, after the entries ahead of the log were left out.
-    on_disk: Range<i64>,
+    pub(super) on_disk: Range<i64>,
     tail: BTreeMap<i64, CqUnit>,
     min_offset: i64,
 }
@@ -169,14 +171,17 @@ impl ConsumeQueue {
         self.known_unit(last)
     }
 
-    /// Leaves out the entries at the end of the files that point at or past `log_end`; returns how many.
-    pub(crate) fn cut(&self, log_end: i64) -> Result<u64> {
+    /// Leaves out the entries at the end of the files that point at or past `log_end`, or lead to none of the queue's messages;
+    /// returns how many.
+    pub(crate) fn cut(&self, log_end: i64, leads: impl Fn(CqUnit) -> Result<bool>) -> Result<u64> {
         let mut state = self.state_mut();
         let end = state.on_disk.end;
         // One by one from the end: an entry further in front that points past the log is damage, and the others stay.
         while !state.on_disk.is_empty() {
             let last = on_file(&self.files, state.on_disk.end - 1)?;
-            if last.is_some_and(|unit| unit.is_valid() && (unit.is_pre_blank() || unit.physical_offset < log_end)) {
+            if let Some(unit) = last.filter(|unit| unit.is_valid())
+                && (unit.is_pre_blank() || (unit.physical_offset < log_end && leads(unit)?))
+            {
                 break;
             }
             state.on_disk.end -= 1;
@@ -271,7 +276,7 @@ impl ConsumeQueue {
         let size = (self.entries_per_file() * UNIT) as u64;
         let queue = self.dir.file_name().unwrap_or_default();
         let topic = self.dir.parent().unwrap_or(&self.dir);
-        let new = topic.join(format!("mqstore-new-{}-{}", queue.display(), segment_name(start)));
+        let new = topic.join(format!("{STAGED}{}-{}", queue.display(), segment_name(start)));
         for dir in [topic, &self.dir] {
             create_dir(self.env.as_ref(), dir)?;
         }
@@ -319,15 +324,15 @@ impl ConsumeQueue {
         };
     }
 
-    fn entries_per_file(&self) -> i64 {
+    pub(super) fn entries_per_file(&self) -> i64 {
         entries_per_file(&self.files)
     }
 
-    fn state(&self) -> RwLockReadGuard<'_, State> {
+    pub(super) fn state(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+    pub(super) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -351,8 +356,15 @@ fn next_file_start(files: &MappedFileQueue, offset: i64) -> i64 {
     (offset / per_file + 1).saturating_mul(per_file)
 }
 
+/// First offset of `range` on file whose entry names a message at or behind `physical`.
+pub(super) fn first_at(files: &MappedFileQueue, range: Range<i64>, physical: i64) -> Result<i64> {
+    search(files, &BTreeMap::new(), range, |unit| {
+        unit.is_some_and(|unit| unit.is_pre_blank() || unit.physical_offset < physical)
+    })
+}
+
 /// The entry as the file has it, whatever it says; `None` where there is no file, or where it ends before.
-fn on_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqUnit>> {
+pub(super) fn on_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqUnit>> {
     let Some(at) = offset.checked_mul(UNIT).and_then(|at| u64::try_from(at).ok()) else {
         return Ok(None);
     };

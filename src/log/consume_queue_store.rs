@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
-use crate::log::consume_queue::ConsumeQueue;
+use crate::log::consume_queue::{ConsumeQueue, STAGED};
+use crate::log::queue_cut::QueueCut;
 use crate::storage::{DirEntry, EntryKind, Env, MappingPool, Step};
 
 const QUEUES: &str = "consumequeue";
@@ -35,6 +36,8 @@ pub struct ConsumeQueueStore {
     file_size: Option<u64>,
     pool: Arc<MappingPool>,
     topics: RwLock<Topics>,
+    /// Files that a writer had begun to make when it died.
+    staged: Vec<PathBuf>,
     /// Where the queues are a RocksDB database and nowhere else.
     rocksdb: Option<PathBuf>,
 }
@@ -51,10 +54,12 @@ impl ConsumeQueueStore {
             file_size,
             pool: MappingPool::shared(),
             topics: RwLock::default(),
+            staged: Vec::new(),
             rocksdb: None,
         };
         let mut topics = Topics::new();
         for (topic, dir) in store.topic_dirs(QUEUES)? {
+            store.staged.extend(staged_files(store.env.as_ref(), &dir)?);
             let queues = store.load_topic(&dir)?;
             if !queues.is_empty() {
                 topics.insert(topic, TopicQueues::Files(queues));
@@ -194,6 +199,34 @@ impl ConsumeQueueStore {
         }
     }
 
+    /// Cuts the files where the queues end now, durably. After a crash (`rewrite_from`: entries of messages from there on may not be on
+    /// disk) what is left is written again, and what a writer had begun to make goes.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub(crate) fn settle(&self, rewrite_from: Option<i64>) -> Result<()> {
+        let mut cut = QueueCut::default();
+        for (_, _, queue) in self.file_queues() {
+            cut.add(queue.settle(rewrite_from.is_none())?);
+            if let Some(physical) = rewrite_from {
+                queue.rewrite(physical)?;
+            }
+        }
+        if rewrite_from.is_some() {
+            for staged in &self.staged {
+                self.env.unlink(staged).map_err(|error| Error::io("remove", staged, error))?;
+            }
+        }
+        match cut.len() {
+            0 => Ok(()),
+            1..=SYNCED_ONE_BY_ONE => cut.sync(self.env.as_ref()),
+            _ => self
+                .env
+                .sync_all(&self.root, Step::QueuesCut)
+                .map_err(|error| Error::io("sync", &self.root, error)),
+        }
+    }
+
     /// Makes everything that was written out durable.
     pub(crate) fn sync(&self) -> Result<()> {
         self.env
@@ -248,6 +281,12 @@ impl ConsumeQueueStore {
         }
         Ok(None)
     }
+}
+
+fn staged_files(env: &dyn Env, dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = list(env, dir)?.into_iter();
+    let staged = entries.filter(|entry| entry.name.to_str().is_some_and(|name| name.starts_with(STAGED)));
+    Ok(staged.map(|entry| dir.join(entry.name)).collect())
 }
 
 /// The id in the name of a queue's directory, written as a broker writes it.

@@ -6,6 +6,7 @@
 //! | 40 | one 4-byte slot per hash value modulo the number of slots: number of the newest item of its chain, 0 = none |
 //! | 40 + 4 slots | items of 20 bytes, numbered from 0; item 0 is never used |
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
@@ -14,6 +15,9 @@ use crate::format::{
     GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, detect_index_geometry, index_admits,
 };
 use crate::storage::{Access, Env, MappedFile};
+
+/// Bytes that are copied at once.
+const PIECE: usize = 64 * 1024;
 
 /// An index file on disk.
 #[derive(Debug)]
@@ -153,13 +157,18 @@ impl IndexFile {
         Ok(*self.whole.get_or_init(|| whole))
     }
 
+    /// What a crash tears shows in one of these: each item links to the one before it in its slot, and offsets and times never fall
+    /// (but for the first item of a file, whose time counts from the end of the file before); the header begins with the first item
+    /// and ends with the last; each slot leads to its newest item.
     fn look_whole(&self, geometry: IndexGeometry) -> Result<bool> {
         let mapped = self.mapped()?;
-        let count = self.header().index_count;
+        let header = self.header();
+        let count = header.index_count;
         if geometry.file_len() > self.len || count as u32 > geometry.items {
             return Ok(false);
         }
         let mut newest = vec![0_i32; geometry.slots as usize];
+        let mut before: Option<IndexItem> = None;
         for number in 1..count {
             let Some(item) = item(&mapped, geometry, number) else {
                 return Ok(false);
@@ -168,22 +177,71 @@ impl IndexFile {
             let Some(newest) = newest.get_mut(slot as usize) else {
                 return Ok(false);
             };
-            if item.key_hash < 0 || item.previous != *newest {
+            let is_behind = match before {
+                None => item.physical_offset == header.begin_physical_offset,
+                Some(before) => {
+                    item.physical_offset >= before.physical_offset && (number == 2 || item.time_diff >= before.time_diff)
+                }
+            };
+            if item.key_hash < 0 || item.time_diff < 0 || item.previous != *newest || !is_behind {
                 return Ok(false);
             }
             *newest = number;
+            before = Some(item);
         }
-        for (slot, newest) in newest.iter().enumerate() {
-            let mut head = slot_value(&mapped, geometry, slot as u32).unwrap_or(0);
-            // A live broker may have put newer items in front since the header was read.
-            while head >= count {
-                head = item(&mapped, geometry, head).map_or(0, |item| item.previous.min(head - 1));
-            }
-            if head != *newest {
-                return Ok(false);
+        let ends = before.is_none_or(|last| last.physical_offset == header.end_physical_offset);
+        Ok(ends && slots_lead_to(&mapped, geometry, &newest, count))
+    }
+
+    /// The item with this number; `None` behind the last one that the file has room for.
+    pub(super) fn item(&self, geometry: IndexGeometry, number: i32) -> Result<Option<IndexItem>> {
+        Ok(item(self.mapped()?.as_ref(), geometry, number))
+    }
+
+    /// The number that the next item would have if only those of messages in front of `log_end` were there. Offsets never fall.
+    pub(super) fn count_in_front_of(&self, geometry: IndexGeometry, log_end: i64) -> Result<i32> {
+        let header = self.header();
+        let mut count = header.index_count;
+        if header.end_physical_offset >= log_end {
+            while count > 1
+                && self
+                    .item(geometry, count - 1)?
+                    .is_none_or(|item| item.physical_offset >= log_end)
+            {
+                count -= 1;
             }
         }
-        Ok(true)
+        Ok(count)
+    }
+
+    /// The number of the newest item of each slot, 0 for none, of the items in front of number `count`.
+    pub(super) fn newest_items(&self, geometry: IndexGeometry, count: i32) -> Result<Vec<i32>> {
+        let mapped = self.mapped()?;
+        let mut newest = vec![0_i32; geometry.slots as usize];
+        for number in 1..count {
+            let item = item(&mapped, geometry, number);
+            if let Some(slot) = item.and_then(|item| newest.get_mut(geometry.slot_of(item.key_hash) as usize)) {
+                *slot = number;
+            }
+        }
+        Ok(newest)
+    }
+
+    /// The bytes of a range, in pieces, with the position of each.
+    pub(super) fn for_each_piece(&self, range: Range<u64>, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let mapped = self.mapped()?;
+        let mut bytes = vec![0; PIECE];
+        let mut at = range.start;
+        while at < range.end {
+            let len = (range.end - at).min(PIECE as u64) as usize;
+            let piece = bytes.get_mut(..len).unwrap_or_default();
+            if !mapped.read(at as usize, piece) {
+                mapped.check_intact(at as usize..at as usize + len)?;
+            }
+            take(at, piece)?;
+            at += len as u64;
+        }
+        Ok(())
     }
 
     fn mapped(&self) -> Result<Arc<MappedFile>> {
@@ -193,6 +251,17 @@ impl IndexFile {
         let mapped = MappedFile::open(self.env.as_ref(), self.path.clone(), 0, self.len)?;
         Ok(self.mapped.get_or_init(|| mapped).clone())
     }
+}
+
+/// Whether each slot holds its newest item, or one that was put since the header was read: a live broker does that.
+fn slots_lead_to(mapped: &MappedFile, geometry: IndexGeometry, newest: &[i32], count: i32) -> bool {
+    newest.iter().enumerate().all(|(slot, newest)| {
+        let mut head = slot_value(mapped, geometry, slot as u32).unwrap_or(0);
+        while head >= count {
+            head = item(mapped, geometry, head).map_or(0, |item| item.previous.min(head - 1));
+        }
+        head == *newest
+    })
 }
 
 fn slot_value(mapped: &MappedFile, geometry: IndexGeometry, slot: u32) -> Option<i32> {

@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
@@ -34,11 +35,12 @@ impl Source {
 /// All index files of a store; one may be added to while they are read.
 #[derive(Debug)]
 pub struct IndexService {
-    env: Arc<dyn Env>,
-    dir: PathBuf,
+    pub(super) env: Arc<dyn Env>,
+    pub(super) dir: PathBuf,
     given: Option<IndexGeometry>,
-    /// Files whose last item was stored after this are believed only when they are whole.
-    safe_until: i64,
+    /// Full files whose last item was stored at this time or before are known to be on disk, the others are believed only when they are
+    /// whole. The largest time stands for every file.
+    safe_until: AtomicI64,
     files: RwLock<Vec<Arc<IndexFile>>>,
     /// What the files of an earlier time say about the geometry of all.
     shared_geometry: OnceLock<Option<IndexGeometry>>,
@@ -74,7 +76,7 @@ impl IndexService {
             env: env.clone(),
             dir: dir.to_owned(),
             given,
-            safe_until,
+            safe_until: AtomicI64::new(safe_until),
             files: RwLock::new(files?),
             shared_geometry: OnceLock::new(),
             appending: Mutex::default(),
@@ -113,7 +115,7 @@ impl IndexService {
                 continue;
             }
             let Some(geometry) = self.geometry_of(&file)? else { continue };
-            if header.end_time > self.safe_until && !file.is_whole(geometry)? {
+            if !self.believes(&file, geometry)? {
                 continue;
             }
             let range = header.begin_physical_offset.max(at)..header.end_physical_offset.saturating_add(1).min(log.end);
@@ -181,11 +183,42 @@ impl IndexService {
         }
     }
 
-    /// End of what is indexed: messages that start at or before it have their keys in a file. -1 for nothing.
-    pub(crate) fn indexed_until(&self) -> i64 {
-        let last = self.files().pop().map(|file| file.header());
-        last.filter(|header| header.index_count > 1 || header.end_physical_offset > 0)
-            .map_or(-1, |header| header.end_physical_offset)
+    /// The offset behind the start of the last message that has a key in a file; 0 for none.
+    pub fn end(&self) -> i64 {
+        let headers = self.files().into_iter().rev().map(|file| file.header());
+        let mut with_keys = headers.filter(|header| header.index_count > 1);
+        with_keys
+            .next()
+            .map_or(0, |header| header.end_physical_offset.saturating_add(1))
+    }
+
+    /// Whether what the file says is taken for true.
+    pub(super) fn believes(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
+        Ok(self.is_vouched_for(file, geometry) || file.is_whole(geometry)?)
+    }
+
+    /// Whether the store was closed, or the checkpoint says that the file is on disk: stamps are those of full files.
+    pub(super) fn is_vouched_for(&self, file: &IndexFile, geometry: IndexGeometry) -> bool {
+        let (header, until) = (file.header(), self.safe_until.load(Ordering::Relaxed));
+        until == i64::MAX || (header.end_time <= until && header.is_full(geometry))
+    }
+
+    /// What a crash has left was looked at, and the rest is gone.
+    pub(super) fn believe_all(&self) {
+        self.safe_until.store(i64::MAX, Ordering::Relaxed);
+    }
+
+    /// Keeps the oldest files, and gives the others.
+    pub(super) fn keep(&self, count: usize) -> Vec<Arc<IndexFile>> {
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let count = count.min(files.len());
+        files.split_off(count)
+    }
+
+    /// The keys of this message that are in are not put again.
+    pub(super) fn go_on_behind(&self, physical_offset: i64, keys: usize) {
+        let mut appending = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
+        (appending.offset, appending.keys) = (physical_offset, keys);
     }
 
     /// Makes every file durable; returns the end time of the last full one, 0 if there is none.
@@ -236,7 +269,7 @@ impl IndexService {
         Ok(appender)
     }
 
-    fn files(&self) -> Vec<Arc<IndexFile>> {
+    pub(super) fn files(&self) -> Vec<Arc<IndexFile>> {
         self.files.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -1,12 +1,21 @@
 //! The segments of the commit log, read: all messages of all topics, in arrival order, in files of equal size named by their
 //! first byte's offset.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{Check, MessageView, Record, RecordLayout, claimed_offset, locate, read_record, segment_name};
+use crate::format::{
+    CLAIM_SIZE, Check, MessageView, Record, RecordLayout, claimed_offset, claimed_store_time, locate, read_record, record_heads,
+    segment_name,
+};
 use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuffer};
+
+/// Bytes that are searched for a record at once.
+const SEARCHED_AT_ONCE: usize = 64 * 1024;
+/// Bytes that are copied at once.
+const PIECE: usize = 256 * 1024;
 
 /// One message of the log: its record's bytes and where its parts lie in them.
 #[derive(Debug, Clone)]
@@ -79,17 +88,53 @@ impl LogFiles {
         self.files.file_size()
     }
 
+    /// The directory of the segments.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Removes a segment.
+    pub(super) fn remove(&self, start: i64) -> Result<()> {
+        self.files.remove(start as u64)
+    }
+
+    /// The bytes of one segment from `from` on, up to `until`, in pieces with the physical offset of each.
+    pub(super) fn for_each_piece(&self, range: Range<i64>, mut take: impl FnMut(i64, &[u8]) -> Result<()>) -> Result<()> {
+        let mut at = range.start;
+        let mut bytes = vec![0; PIECE];
+        while at < range.end {
+            let Some((file, position)) = self.locate(at)? else {
+                return Ok(());
+            };
+            let end = range.end.min(file.end() as i64).min(at + PIECE as i64);
+            let piece = bytes.get_mut(..(end - at) as usize).unwrap_or_default();
+            if !file.read(position, piece) {
+                file.check_intact(position..position + piece.len())?;
+            }
+            take(at, piece)?;
+            at = end;
+        }
+        Ok(())
+    }
+
     /// Adds the segment that a writer has just made at the log's end.
     pub(super) fn add(&self, start: u64) {
         self.files.add(start);
     }
 
-    /// Refuses a log that cannot be gone on with at `end`: its last segment is cut short, or more of them stand behind.
+    /// Refuses a log whose last segment is cut short: nothing can be written behind it.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
-    pub(super) fn expect_last_segment_at(&self, end: i64) -> Result<()> {
-        self.files.expect_whole()?;
+    pub fn expect_whole(&self) -> Result<()> {
+        self.files.expect_whole()
+    }
+
+    /// Refuses a closed log with segments behind its `end`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn expect_last_segment_at(&self, end: i64) -> Result<()> {
         match self.next_start(end) {
             None => Ok(()),
             Some(behind) => Err(Error::Corrupt {
@@ -106,6 +151,86 @@ impl LogFiles {
     /// Start of the first segment: the smallest physical offset. 0 for an empty log.
     pub fn first_offset(&self) -> i64 {
         self.files.first_offset().unwrap_or(0) as i64
+    }
+
+    /// The store time that the first record of the segment at `start` claims. Reads no more of it.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn claimed_store_time(&self, start: i64) -> Result<Option<i64>> {
+        let Some((file, position)) = self.locate(start)? else {
+            return Ok(None);
+        };
+        let mut head = [0; CLAIM_SIZE];
+        Ok(file.read(position, &mut head).then(|| claimed_store_time(&head)).flatten())
+    }
+
+    /// Where behind `from` the next whole record starts that was not stored before `since`: older ones are stale. Searches every
+    /// byte, so only for who has met damage.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn next_whole(&self, from: i64, since: i64) -> Result<Option<i64>> {
+        let mut at = from;
+        let mut bytes = vec![0; SEARCHED_AT_ONCE + CLAIM_SIZE];
+        while at < self.files_end() {
+            let Some((file, position)) = self.locate(at)? else {
+                match self.next_start(at) {
+                    Some(next) => at = next,
+                    None => break,
+                }
+                continue;
+            };
+            let len = bytes.len().min(file.len() as usize - position);
+            let window = bytes.get_mut(..len).unwrap_or_default();
+            if !file.read(position, window) {
+                // A page that cannot be read hides what is in it, and what follows in this file.
+                at = file.end() as i64;
+                continue;
+            }
+            for head in record_heads(window, at).filter(|head| *head < SEARCHED_AT_ONCE) {
+                let found = at + head as i64;
+                if let LogRecord::Message(message) = self.read(found, Check::Body)?
+                    && message.view().store_time() >= since
+                {
+                    return Ok(Some(found));
+                }
+            }
+            at = (at + SEARCHED_AT_ONCE as i64).min(file.end() as i64);
+        }
+        Ok(None)
+    }
+
+    /// Where the first segment is missing that others stand behind.
+    pub fn first_hole(&self) -> Option<i64> {
+        let starts: Vec<i64> = self.starts().collect();
+        let ends = starts.iter().map(|start| start + self.segment_size() as i64);
+        let mut pairs = ends.zip(starts.iter().skip(1));
+        pairs.find(|(end, next)| end != *next).map(|(end, _)| end)
+    }
+
+    /// The offset behind the last byte at or behind `from` that is not zero; `from` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Corrupt`] for a page that cannot be read.
+    pub fn written_until(&self, from: i64) -> Result<i64> {
+        let mut until = from;
+        for start in self.starts().rev() {
+            let segment = from.max(start)..start + self.segment_size() as i64;
+            if segment.is_empty() {
+                break;
+            }
+            self.for_each_piece(segment, |at, bytes| {
+                if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+                    until = at + last as i64 + 1;
+                }
+                Ok(())
+            })?;
+            if until > from {
+                break;
+            }
+        }
+        Ok(until)
     }
 
     /// End of the last segment; the log itself ends at or before it.

@@ -2,17 +2,21 @@
 
 mod log_files;
 mod commit_log;
+mod truncation;
 mod consume_queue;
+mod queue_cut;
 mod consume_queue_store;
 mod index_file;
 mod index_appender;
 mod index_service;
+mod index_cut;
 mod store_checkpoint;
 mod recorded_geometry;
 
-pub use commit_log::{Appended, CommitLog, MAX_BATCH_BYTES, QueueOffsets};
+pub use commit_log::{Appended, CommitLog, LogEnd, MAX_BATCH_BYTES, QueueOffsets};
 pub use consume_queue::ConsumeQueue;
 pub use consume_queue_store::ConsumeQueueStore;
+pub use index_cut::IndexCut;
 pub use index_file::IndexFile;
 pub use index_service::{IndexService, Source};
 pub use log_files::{LogFiles, LogRecord, LogScan, StoredMessage};

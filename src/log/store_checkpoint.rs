@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::format::Checkpoint;
+use crate::format::{CHECKPOINT_FIELDS_SIZE, Checkpoint};
 use crate::storage::{Access, Env, Step};
 
 /// Reads the checkpoint at `path`. A missing or short file reads as zeros: its loss costs time, never data.
@@ -17,25 +17,35 @@ pub fn load_checkpoint(env: &dyn Env, path: &Path) -> Result<Checkpoint> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Checkpoint::default()),
         Err(error) => return Err(Error::io("open", path, error)),
     };
-    let mut fields = [0; 48];
+    let mut fields = [0; CHECKPOINT_FIELDS_SIZE];
     let read = file
         .read_full_at(&mut fields, 0)
         .map_err(|error| Error::io("read", path, error))?;
     Ok(Checkpoint::decode(fields.get(..read).unwrap_or_default()))
 }
 
-/// Writes the checkpoint, durably: what it stamps was synced before.
+/// Puts a new checkpoint in the place of the old one at `path`, durably: what it stamps was synced before. Never in place, for a
+/// stamp that is half the old and half the new one vouches for what is not there.
 ///
 /// # Errors
-/// [`Error::Io`].
+/// [`Error::DiskFull`]: the old one stays. [`Error::Io`].
 pub fn save_checkpoint(env: &dyn Env, path: &Path, checkpoint: &Checkpoint) -> Result<()> {
-    let write = || {
-        let file = match env.open(path, Access::ReadWrite) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => env.create(path)?,
-            opened => opened?,
-        };
+    let dir = path.parent().unwrap_or(path);
+    let new = dir.join("mqstore-new-checkpoint");
+    let written = || {
+        match env.unlink(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = env.create(&new)?;
         file.write_all_at(&checkpoint.encode(), 0)?;
-        file.sync(Step::Checkpoint)
+        file.sync(Step::Checkpoint)?;
+        env.rename(&new, path)?;
+        env.sync_dir(dir, Step::CheckpointRenamed)
     };
-    write().map_err(|error| Error::io("write", path, error))
+    written().map_err(|error| {
+        // What was made so far must not hold the space.
+        let _ = env.unlink(&new);
+        Error::full_or_io("write", path, error)
+    })
 }

@@ -1,18 +1,16 @@
 //! A store opened for reading.
 
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::StoreConfig;
-use crate::engine::{RecoveryReport, plan};
+use crate::engine::{RecoveryReport, cut_index, estimate_index_start, expect_recoverable, plan};
 use crate::error::{Error, Result};
-use crate::format::{Check, MessageId, parse_segment_name};
-use crate::log::{
-    ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record, load_checkpoint,
-};
-use crate::storage::{EntryKind, Env, install_guard};
+use crate::format::{Check, IndexGeometry, MessageId};
+use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record};
+use crate::read::store_files::{StoreFiles, WritePlan, expect_store};
+use crate::storage::Env;
 use crate::watermark::Watermark;
 
 /// Where a message lies in the log.
@@ -63,33 +61,61 @@ impl MessageReader {
     /// [`Error::Io`].
     pub fn open(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig) -> Result<Self> {
         config.validate()?;
-        if config.sigbus_guard {
-            install_guard().map_err(|error| Error::io("install the SIGBUS guard for", path, error))?;
-        }
         expect_store(env.as_ref(), path)?;
         fill_from_record(env.as_ref(), path, &mut config)?;
-        let clean_exit = !exists(env.as_ref(), path, "abort")?;
-        let checkpoint = load_checkpoint(env.as_ref(), &path.join("checkpoint"))?;
-        let log = LogFiles::load(env.clone(), &path.join("commitlog"), config.mapped_file_size_commit_log)?;
-        let queues = ConsumeQueueStore::load(env.clone(), path, config.mapped_file_size_consume_queue)?;
-        let report = plan(&log, &queues, &checkpoint, clean_exit, &config)?.apply_in_memory(&log, &queues)?;
-        let safe_until = if clean_exit {
-            i64::MAX
-        } else {
-            checkpoint.index_msg_timestamp
+        let files = StoreFiles::load(env, path, &config)?;
+        let opened = files.opened(&config, None);
+        let report = plan(&opened)?.apply_in_memory(&files.log, &files.queues)?;
+        Ok(Self::over(env, path, config, files, report))
+    }
+
+    /// Opens a store that this process is going to write to, all sizes given, and says how it goes on. Changes nothing yet.
+    ///
+    /// # Errors
+    /// As [`MessageReader::open`]; [`Error::Corrupt`] for what a writer must not touch, [`Error::Unsupported`].
+    pub(crate) fn open_for_writing(env: &Arc<dyn Env>, path: &Path, config: StoreConfig) -> Result<(Self, WritePlan)> {
+        config.validate()?;
+        let files = StoreFiles::load(env, path, &config)?;
+        let geometry = config.index_geometry().unwrap_or(IndexGeometry::ROCKETMQ);
+        files.queues.expect_writable()?;
+        files.index.expect_geometry(geometry)?;
+        let (log, index) = (files.log.as_ref(), files.index.as_ref());
+        let mut index_from = estimate_index_start(log, index, &files.checkpoint, geometry)?;
+        let (plan, index_start) = loop {
+            let plan = plan(&files.opened(&config, Some(index_from)))?;
+            let start = cut_index(log, index, &files.checkpoint, geometry, plan.report.log_end)?;
+            if start.from >= plan.report.scan_start {
+                break (plan, start);
+            }
+            // A file is not believed after all: what it held has to be read, too.
+            index_from = start.from;
         };
-        let index = IndexService::load(env, &path.join("index"), config.index_geometry(), safe_until)?;
-        let physical_memory = env.physical_memory();
-        Ok(Self {
+        let mut report = plan.apply_in_memory(log, &files.queues)?;
+        expect_recoverable(&files.opened(&config, Some(index_from)), &report)?;
+        let written_until = log.written_until(report.log_end)?;
+        report.bytes_cut = (written_until - report.log_end) as u64;
+        let is_trusted = files.opened(&config, None).is_trusted();
+        let plan = WritePlan {
+            index_cut: index_start.cut,
+            index_from: index_start.from,
+            rewrite_from: (!is_trusted).then_some(report.scan_start),
+            written_until,
+            stamped: files.physic_msg_timestamp.min(report.last_store_time),
+        };
+        Ok((Self::over(env, path, config, files, report), plan))
+    }
+
+    fn over(env: &Arc<dyn Env>, path: &Path, config: StoreConfig, files: StoreFiles, report: RecoveryReport) -> Self {
+        Self {
             path: path.to_owned(),
             config,
-            log: Arc::new(log),
-            queues: Arc::new(queues),
-            index: Arc::new(index),
+            log: files.log,
+            queues: files.queues,
+            index: files.index,
             appended: Arc::new(Watermark::new(report.log_end)),
             report,
-            physical_memory,
-        })
+            physical_memory: env.physical_memory(),
+        }
     }
 
     /// The store directory.
@@ -100,31 +126,6 @@ impl MessageReader {
     /// The options it was opened with.
     pub fn config(&self) -> &StoreConfig {
         &self.config
-    }
-
-    /// The options with every size that the files tell, for a writer that goes on with them.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] where the index files admit several geometries, [`Error::Io`].
-    pub(crate) fn geometry(&self) -> Result<StoreConfig> {
-        let mut config = self.config.clone();
-        if self.log.segment_size() > 0 {
-            config.mapped_file_size_commit_log = Some(self.log.segment_size());
-        }
-        config.mapped_file_size_consume_queue = self.queues.file_size();
-        if let Some(geometry) = self.index.geometry()? {
-            config.max_hash_slot_num = Some(u64::from(geometry.slots));
-            config.max_index_num = Some(u64::from(geometry.items));
-        } else if self.index.has_keys() {
-            let index = self.path.join("index");
-            return Err(Error::Invalid {
-                what: format!(
-                    "{}: its files admit several geometries: give max_hash_slot_num and max_index_num",
-                    index.display()
-                ),
-            });
-        }
-        Ok(config)
     }
 
     /// What opening found.
@@ -359,57 +360,4 @@ impl MessageReader {
         let ratio = u64::from(self.config.access_message_in_memory_max_ratio);
         i64::try_from(self.physical_memory / 100 * ratio).unwrap_or(i64::MAX)
     }
-}
-
-fn exists(env: &dyn Env, dir: &Path, name: &str) -> Result<bool> {
-    let entries = env.list(dir).map_err(|error| Error::io("list", dir, error))?;
-    Ok(entries.iter().any(|entry| entry.name == name))
-}
-
-/// Whether `path` is a directory with a `commitlog` directory in it; otherwise the error says what it is.
-///
-/// # Errors
-/// [`Error::NotAStore`].
-pub(crate) fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
-    let not_a_store = |found: String| {
-        Err(Error::NotAStore {
-            path: path.to_owned(),
-            found,
-        })
-    };
-    let entries = match env.list(path) {
-        Ok(entries) => entries,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return not_a_store(error.to_string());
-        }
-        Err(error) => return Err(Error::io("list", path, error)),
-    };
-    if entries
-        .iter()
-        .any(|entry| entry.name == "commitlog" && entry.kind == EntryKind::Directory)
-    {
-        return Ok(());
-    }
-    if entries
-        .iter()
-        .any(|entry| entry.name.to_str().and_then(parse_segment_name).is_some())
-    {
-        return not_a_store("the segments themselves: open the directory above".to_owned());
-    }
-    if entries.is_empty() {
-        return not_a_store("an empty directory".to_owned());
-    }
-    let mut names: Vec<_> = entries
-        .iter()
-        .take(8)
-        .map(|entry| entry.name.to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    let more = entries.len().saturating_sub(names.len());
-    let more = if more > 0 {
-        format!(" and {more} more")
-    } else {
-        String::new()
-    };
-    not_a_store(format!("{}{more}", names.join(", ")))
 }

@@ -1,5 +1,7 @@
 //! Reading a store, from any process: writes nothing, takes no lock.
 
+/// What is there, before anything is made of it.
+mod store_files;
 mod message_reader;
 
 mod get_message;
@@ -9,8 +11,9 @@ mod scan;
 
 pub use crate::log::StoredMessage;
 pub use get_message::{GetMessageStatus, GetRequest, GetResult, TagFilter};
-pub(crate) use message_reader::expect_store;
+pub(crate) use message_reader::Shared;
 pub use message_reader::{MessageReader, Position, Side};
 pub use query::{QueryRequest, QueryResult};
 pub use resolve::KeyHit;
 pub use scan::QueueScan;
+pub(crate) use store_files::{WritePlan, expect_store, measure};

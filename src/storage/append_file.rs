@@ -123,16 +123,15 @@ impl AppendFile {
         self.region.write(at, bytes)
     }
 
-    /// Overwrites what stands from `at` to the end with zeros, durably, unless it is zero already.
+    /// Overwrites a range, by offset, with zeros, durably.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn clear_from(&self, at: usize) -> Result<()> {
-        let rest = self.region.bytes(at..self.region.len()).unwrap_or_default();
-        let Some(last) = rest.iter().rposition(|byte| *byte != 0) else {
+    pub fn clear(&self, stale: Range<u64>) -> Result<()> {
+        if stale.is_empty() {
             return Ok(());
-        };
-        let stale = at as u64..(at + last + 1) as u64;
+        }
+        let stale = stale.start - self.start..stale.end - self.start;
         let cleared = self
             .file
             .zero(stale.clone())

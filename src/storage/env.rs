@@ -89,6 +89,18 @@ pub enum Step {
     /// Queue entries past the recovered end of the log are gone, before the log itself is cut. Without: entries point at
     /// bytes that later records overwrite, and name the wrong messages.
     QueuesCut,
+    /// Index files that a crash has damaged are gone, and what is kept of the others is on disk again, before the log is cut.
+    /// Without: a damaged file looks like one of a store that was closed, and keys are not found.
+    IndexCut,
+    /// What was lost inside the log is filled with records that say nothing, before the store is served. Without: after a second
+    /// crash the log ends where the damage was, and everything behind it is cut.
+    LostFilled,
+    /// The end of the name of a segment past the recovered end of the log, newest first, each before the next. Without: one that
+    /// is gone in front of one that came back is a hole in the log, and the store is refused.
+    LogCut,
+    /// The recovered end of the log, written again with the bytes that were read, before they are served. Without: after a sync
+    /// that failed the system shows bytes that are not on disk; they are read, acknowledged, and lost in the next power cut.
+    LogRewritten,
     /// The log past its recovered end is zeros, before a record is appended there. Without: a stale record behind the new
     /// end looks like the next one.
     TailZeroed,
@@ -103,9 +115,11 @@ pub enum Step {
     IndexFile,
     /// The name of a new index file in `index/`, before the same stamp. Without: as `IndexFile`, by the whole file.
     IndexDirectory,
-    /// The checkpoint, after everything that it describes and before `abort` goes. Without: a clean store starts from a
-    /// stamp of long ago, or none.
+    /// The checkpoint under its temporary name, after everything that it describes and before it is renamed. Without: the name
+    /// holds an empty or torn file, whose stamps may vouch for what is not there.
     Checkpoint,
+    /// The checkpoint's name, before `abort` goes. Without: a clean store starts from a stamp of long ago, or none.
+    CheckpointRenamed,
     /// The end of `abort`'s name, last thing of a clean close. Without: the next open recovers a store that needs none.
     AbortRemoved,
     /// A configuration file under its temporary name, before it is renamed. Without: the new name holds an empty file, and

@@ -109,6 +109,18 @@ impl MappedFileQueue {
         files.insert(place, Arc::new(file));
     }
 
+    /// Removes the file that starts at `start`; the name's end is durable after a sync of the directory.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn remove(&self, start: u64) -> Result<()> {
+        let path = self.dir.join(segment_name(start));
+        self.env.unlink(&path).map_err(|error| Error::io("remove", path, error))?;
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        files.retain(|file| file.start != start);
+        Ok(())
+    }
+
     /// Whether there is a file that starts there.
     pub fn has(&self, start: u64) -> bool {
         self.files().binary_search_by_key(&start, |f| f.start).is_ok()

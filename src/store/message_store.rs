@@ -1,24 +1,21 @@
 //! A store opened for writing: one process appends, any number of its threads read.
 
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crate::config::{Geometry, StoreConfig};
-use crate::engine::{Dispatcher, FlushRealTime};
+use crate::engine::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next};
 use crate::error::{Error, Result};
-use crate::format::{Checkpoint, EncodedMessage, IndexGeometry, Message, MessageId};
-use crate::log::{
-    Appended, CommitLog, ConsumeQueueStore, IndexService, QueueOffsets, fill_from_record, load_checkpoint, record_geometry,
-    save_checkpoint,
-};
-use crate::read::MessageReader;
+use crate::format::{EncodedMessage, IndexGeometry, Message, MessageId};
+use crate::log::{Appended, CommitLog, LogEnd, QueueOffsets, fill_from_record, record_geometry};
+use crate::read::{MessageReader, Shared, WritePlan, measure};
 use crate::storage::{Env, Lock};
 use crate::store::draft::{Draft, Incoming, at_row, illegal};
-use crate::store::store_directory::{OpenMode, create_abort, enter, remove_abort};
+use crate::store::services::{Service, Services};
+use crate::store::store_directory::{OpenMode, enter, finish_what_crashed, mark_open, remove_abort};
 use crate::watermark::{Wait, Watermark};
 
 /// The segments of a broker that was told nothing else.
@@ -41,16 +38,15 @@ pub struct MessageStore {
     draft: Draft,
     reader: Arc<MessageReader>,
     log: Arc<CommitLog>,
-    queues: Arc<ConsumeQueueStore>,
-    index: Arc<IndexService>,
     dispatched: Arc<Watermark>,
     /// Up to where somebody waits for the log to be durable.
     flush_wanted: Arc<Watermark>,
+    services: Services,
     running: Mutex<Option<Running>>,
 }
 
 struct Running {
-    services: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     _lock: Lock,
 }
 
@@ -59,14 +55,25 @@ impl MessageStore {
     /// stays as it was.
     ///
     /// # Errors
-    /// [`Error::Locked`], [`Error::Unclean`], [`Error::NotAStore`], [`Error::Exists`], [`Error::Corrupt`] for a closed store whose
-    /// files do not agree, [`Error::Unsupported`], and those of [`MessageReader::open`].
-    pub fn open(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig, mode: OpenMode) -> Result<Self> {
+    /// [`Error::Locked`], [`Error::NotAStore`], [`Error::Exists`], [`Error::Corrupt`] for a store whose
+    /// files do not agree (see `engine::expect_recoverable`), [`Error::Unsupported`], and those of [`MessageReader::open`].
+    pub fn open(env: &Arc<dyn Env>, path: &Path, config: StoreConfig, mode: OpenMode) -> Result<Self> {
+        let store = Self::open_stepped(env, path, config, mode)?;
+        store.start_threads()?;
+        Ok(store)
+    }
+
+    /// As [`MessageStore::open`], without a thread: nothing is dispatched, and nothing made durable without being asked, but by
+    /// [`MessageStore::step`].
+    ///
+    /// # Errors
+    /// As [`MessageStore::open`].
+    pub fn open_stepped(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig, mode: OpenMode) -> Result<Self> {
         config.validate()?;
         let (lock, is_new) = enter(env.as_ref(), path, mode)?;
         fill_from_record(env.as_ref(), path, &mut config)?;
         if !is_new && !config.has_geometry() {
-            config = MessageReader::open(env, path, config)?.geometry()?;
+            config = measure(env, path, config)?;
         }
         // What no option and no file tells is as in a broker's store where the segments are a broker's.
         match config.mapped_file_size_commit_log {
@@ -74,73 +81,91 @@ impl MessageStore {
             _ if config.geometry == Geometry::Broker => config.fill_broker_geometry(),
             _ => config.fill_new_geometry(),
         }
-        let reader = Arc::new(MessageReader::open(env, path, config)?);
-        let store = Self::go_on(env, path, reader)?;
-        record_geometry(env.as_ref(), path, store.config())?;
-        create_abort(env.as_ref(), path)?;
-        store.start(lock)?;
-        Ok(store)
+        let (reader, plan) = MessageReader::open_for_writing(env, path, config)?;
+        record_geometry(env.as_ref(), path, reader.config())?;
+        mark_open(env.as_ref(), path)?;
+        if plan.rewrite_from.is_some() {
+            finish_what_crashed(env.as_ref(), path)?;
+        }
+        Self::go_on(env, path, reader, &plan, lock)
     }
 
-    /// The store behind its reader, where nothing is changed and nothing runs yet.
-    fn go_on(env: &Arc<dyn Env>, path: &Path, reader: Arc<MessageReader>) -> Result<Self> {
-        let config = reader.config();
-        let shared = reader.shared();
-        shared.queues.expect_writable()?;
-        shared.index.expect_geometry(index_geometry(config))?;
-        expect_agreement(env.as_ref(), &reader)?;
+    /// One step of a service of a store that [`MessageStore::open_stepped`] opened, at the time `now`.
+    ///
+    /// # Errors
+    /// What ended the service: the store is poisoned.
+    pub fn step(&self, service: Service, now: Instant) -> Result<Next> {
+        self.services.step(service, now)
+    }
+
+    /// Carries out what recovery has planned: what was derived from the log is cut before the log is, and only then written to.
+    fn go_on(env: &Arc<dyn Env>, path: &Path, reader: MessageReader, plan: &WritePlan, lock: Lock) -> Result<Self> {
+        let (config, report) = (reader.config(), reader.recovery());
+        let Shared {
+            log,
+            queues,
+            index,
+            appended,
+        } = reader.shared();
+        let geometry = index_geometry(config);
+        queues.settle(plan.rewrite_from)?;
+        index.settle(geometry, plan.index_cut, plan.rewrite_from.is_none())?;
         let mut queue_offsets = QueueOffsets::new();
-        for (topic, queue_id, queue) in shared.queues.file_queues() {
+        for (topic, queue_id, queue) in queues.file_queues() {
             queue_offsets.entry(topic).or_default().insert(queue_id, queue.max_offset());
         }
-        let log = CommitLog::open(
-            env.clone(),
-            path.join("commitlog"),
-            config.mapped_file_size_commit_log.unwrap_or_default(),
-            shared.log,
-            shared.appended,
-            reader.recovery().last_store_time,
+        let end = LogEnd {
+            appended,
+            written_until: plan.written_until,
+            rewrite_from: plan.rewrite_from,
+            last_store_time: report.last_store_time,
+            stamped: plan.stamped,
             queue_offsets,
-        )?;
+        };
+        let log = Arc::new(log.truncate(env.clone(), config.mapped_file_size_commit_log.unwrap_or_default(), end)?);
+        let all: Vec<_> = queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
+        queues.write_out(&all)?;
+        let dispatched = Arc::new(Watermark::new(plan.index_from));
+        let flush_wanted: Arc<Watermark> = Arc::default();
+        let last = LastDispatched {
+            physical_offset: report.last_offset,
+            store_time: report.last_store_time,
+        };
+        let checkpointer = Checkpointer {
+            env: env.clone(),
+            path: path.join(CHECKPOINT),
+            log: log.clone(),
+            queues: queues.clone(),
+            index,
+            geometry,
+        };
+        let dispatcher = Dispatcher::new(checkpointer, dispatched.clone(), last, report.scan_start, config)?;
+        let flusher = FlushRealTime::new(log.clone(), flush_wanted.clone(), config.flush_interval_commit_log);
         Ok(Self {
             env: env.clone(),
             path: path.to_owned(),
-            draft: Draft::new(config, log.max_record_size(), shared.queues.batch_topics())?,
-            log: Arc::new(log),
-            queues: shared.queues,
-            index: shared.index,
-            dispatched: Arc::new(Watermark::new(reader.recovery().scan_start)),
-            flush_wanted: Arc::default(),
-            running: Mutex::new(None),
-            reader,
+            draft: Draft::new(config, log.max_record_size(), queues.batch_topics())?,
+            log,
+            dispatched,
+            flush_wanted,
+            services: Services::new(dispatcher, flusher),
+            running: Mutex::new(Some(Running {
+                threads: Vec::new(),
+                _lock: lock,
+            })),
+            reader: Arc::new(reader),
         })
     }
 
-    fn start(&self, lock: Lock) -> Result<()> {
-        self.log.clear_tail()?;
-        let queues: Vec<_> = self.queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
-        self.queues.write_out(&queues)?;
-        let dispatcher = Dispatcher::new(
-            self.log.clone(),
-            self.queues.clone(),
-            self.index.clone(),
-            self.dispatched.clone(),
-            self.config(),
-        )?;
-        let flusher = FlushRealTime::new(
-            self.log.clone(),
-            self.flush_wanted.clone(),
-            self.config().flush_interval_commit_log,
-        );
+    fn start_threads(&self) -> Result<()> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = running.insert(Running {
-            services: Vec::new(),
-            _lock: lock,
-        });
-        let dispatch = dispatch_until_stopped(dispatcher, self.log.clone(), self.dispatched.clone());
-        running.services.push(spawn("mqstore-dispatch", dispatch)?);
-        let flush = move || while let Ok(true) = flusher.step() {};
-        running.services.push(spawn("mqstore-flush", flush)?);
+        let Some(running) = running.as_mut() else { return Ok(()) };
+        for service in Service::ALL {
+            let appended = self.log.appended.clone();
+            // What is left when the store is closed is for who closes it.
+            let is_over = move || matches!(appended.poisoned(), Some(Error::Closed));
+            running.threads.push(self.services.spawn(service, is_over)?);
+        }
         Ok(())
     }
 
@@ -240,48 +265,45 @@ impl MessageStore {
     }
 
     /// Closes the store: dispatches what is left, makes everything durable, stamps the checkpoint, and then removes the abort file.
-    /// A second call does nothing.
+    /// A second call does nothing, except after [`Error::DiskFull`]: then it tries again.
     ///
     /// # Errors
     /// What failed: the abort file then stays, and the next open knows.
     pub fn close(&self) -> Result<()> {
         // Held to the end: whoever closes at the same time returns when the store is closed.
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(running) = running.take() else { return Ok(()) };
-        let outcome = self.finish(running.services);
+        let Some(threads) = running.as_mut().map(|running| std::mem::take(&mut running.threads)) else {
+            return Ok(());
+        };
+        let outcome = self.finish(threads);
         for watermark in [&self.log.flushed, &self.dispatched] {
             watermark.poison(Error::Closed);
+        }
+        if !matches!(outcome, Err(Error::DiskFull { .. })) {
+            *running = None;
         }
         outcome
     }
 
     /// In this order: each step relies on those before it.
-    fn finish(&self, services: Vec<JoinHandle<()>>) -> Result<()> {
+    fn finish(&self, threads: Vec<JoinHandle<()>>) -> Result<()> {
         self.log.stop(Error::Closed);
         self.flush_wanted.poison(Error::Closed);
-        let ended: Vec<_> = services.into_iter().map(JoinHandle::join).collect();
+        for thread in threads {
+            // A service that panicked has told its watermarks.
+            let _ = thread.join();
+        }
         for watermark in [&self.log.appended, &self.log.flushed, &self.dispatched] {
             match watermark.poisoned() {
                 None | Some(Error::Closed) => {}
                 Some(cause) => return Err(Error::Poisoned { cause: Box::new(cause) }),
             }
         }
-        if ended.iter().any(Result::is_err) {
-            return Err(Error::io("run the services of", &self.path, io::Error::other("one panicked")));
-        }
+        // First, so that a disk too full for what is derived costs no message.
         self.log.flush()?;
+        self.services.drain()?;
         self.log.remove_unused()?;
-        self.queues.sync()?;
-        let index_msg_timestamp = self.index.sync(index_geometry(self.config()))?;
-        let last = self.log.last_store_time();
-        let path = self.path.join(CHECKPOINT);
-        let checkpoint = Checkpoint {
-            physic_msg_timestamp: last,
-            logics_msg_timestamp: last,
-            index_msg_timestamp,
-            ..load_checkpoint(self.env.as_ref(), &path)?
-        };
-        save_checkpoint(self.env.as_ref(), &path, &checkpoint)?;
+        self.services.stamp()?;
         remove_abort(self.env.as_ref(), &self.path)
     }
 }
@@ -338,52 +360,4 @@ fn outcome(wait: Wait, what: &str, physical_offset: i64) -> Result<()> {
 
 fn index_geometry(config: &StoreConfig) -> IndexGeometry {
     config.index_geometry().unwrap_or(IndexGeometry::ROCKETMQ)
-}
-
-/// Refuses a store that was closed and whose files contradict each other: what is missing of the log, or what was made of it, is not
-/// to be overwritten.
-fn expect_agreement(env: &dyn Env, reader: &MessageReader) -> Result<()> {
-    let report = reader.recovery();
-    let corrupt = |dir: &str, reason: String| {
-        Err(Error::Corrupt {
-            path: reader.path().join(dir),
-            offset: report.log_end as u64,
-            reason,
-        })
-    };
-    if report.queue_entries_ahead > 0 {
-        let entries = report.queue_entries_ahead;
-        let reason =
-            format!("{entries} entries point at or past this physical offset, where the log ends: a part of it is missing");
-        return corrupt("consumequeue", reason);
-    }
-    let stamped = load_checkpoint(env, &reader.path().join(CHECKPOINT))?.physic_msg_timestamp;
-    if stamped > report.last_store_time {
-        let reason = format!(
-            "the log ends at this physical offset ({}) with a message of time {}, and the checkpoint says that one of time {stamped} \
-             is on disk: a part of the log is missing or damaged",
-            report.stop_reason, report.last_store_time
-        );
-        return corrupt("commitlog", reason);
-    }
-    Ok(())
-}
-
-fn dispatch_until_stopped(mut dispatcher: Dispatcher, log: Arc<CommitLog>, dispatched: Arc<Watermark>) -> impl FnOnce() + Send {
-    move || {
-        let cause = loop {
-            match dispatcher.step() {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(cause) => break cause,
-            }
-        };
-        log.stop(cause.clone());
-        dispatched.poison(cause);
-    }
-}
-
-fn spawn(name: &str, service: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    let spawned = thread::Builder::new().name(name.to_owned()).spawn(service);
-    spawned.map_err(|error| Error::io("start a thread for", name, error))
 }

@@ -4,9 +4,12 @@
 mod draft;
 /// The directory of a store that is opened for writing: lock, abort file, what must stand in it.
 mod store_directory;
+/// What runs beside the callers: threads, or the caller's own steps.
+mod services;
 /// A store opened for writing.
 mod message_store;
 
 pub use draft::Incoming;
 pub use message_store::{AppendResult, MessageStore};
+pub use services::Service;
 pub use store_directory::OpenMode;

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::read::expect_store;
-use crate::storage::{Access, Env, Lock, Step};
+use crate::storage::{Access, EntryKind, Env, Lock, Step};
 
 const LOCK: &str = "lock";
 const ABORT: &str = "abort";
+const CONFIG: &str = "config";
 
 /// What is expected of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub enum OpenMode {
 /// Takes the lock of the store at `path` and makes what is missing of its directories. Says whether there was no store.
 ///
 /// # Errors
-/// [`Error::NotAStore`], [`Error::Exists`], [`Error::Locked`], [`Error::Unclean`], [`Error::Io`].
+/// [`Error::NotAStore`], [`Error::Exists`], [`Error::Locked`], [`Error::Io`].
 pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<(Lock, bool)> {
     if mode != OpenMode::Existing {
         create_dir(env, path)?;
@@ -33,39 +34,53 @@ pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<(Lock,
     is_new(env, path, mode)?;
     let lock = take_lock(env, path)?;
     let is_new = is_new(env, path, mode)?;
-    let entries = env.list(path).map_err(|error| Error::io("list", path, error))?;
-    if entries.iter().any(|entry| entry.name == ABORT) {
-        return Err(Error::Unclean { path: path.to_owned() });
-    }
     let mut made = false;
-    for dir in ["commitlog", "consumequeue", "index", "config"] {
+    for dir in ["commitlog", "consumequeue", "index", CONFIG] {
         made |= create_dir(env, &path.join(dir))?;
     }
     if made {
         sync_dir(env, path, Step::StoreDirectories)?;
     }
-    if is_new {
+    // Who made the directories may have died before they were durable.
+    if is_new || made {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         sync_dir(env, parent.unwrap_or(Path::new(".")), Step::StoreDirectories)?;
     }
     Ok((lock, is_new))
 }
 
-/// Marks the store as open for writing, before anything in it is changed.
+/// Marks the store as open for writing, before anything in it is changed. A mark that a crash left stays, and gets its name synced.
 ///
 /// # Errors
 /// [`Error::Io`]: it is not marked.
-pub(super) fn create_abort(env: &dyn Env, path: &Path) -> Result<()> {
+pub(super) fn mark_open(env: &dyn Env, path: &Path) -> Result<()> {
     let abort = path.join(ABORT);
-    let created = || {
-        let file = env.create(&abort)?;
-        file.write_all_at(std::process::id().to_string().as_bytes(), 0)?;
-        env.sync_dir(path, Step::AbortCreated)
+    let file = match env.create(&abort) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return sync_dir(env, path, Step::AbortCreated),
+        created => created.map_err(|error| Error::io("create", &abort, error))?,
     };
-    created().map_err(|error| {
+    let marked = file
+        .write_all_at(std::process::id().to_string().as_bytes(), 0)
+        .and_then(|()| env.sync_dir(path, Step::AbortCreated));
+    marked.map_err(|error| {
         let _ = env.unlink(&abort);
         Error::io("create", &abort, error)
     })
+}
+
+/// What a writer that died had begun to make goes, and what it made is durable.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(super) fn finish_what_crashed(env: &dyn Env, path: &Path) -> Result<()> {
+    let entries = env.list(path).map_err(|error| Error::io("list", path, error))?;
+    for entry in entries {
+        if entry.kind == EntryKind::File && entry.name.to_string_lossy().starts_with("mqstore-new-") {
+            let path = path.join(entry.name);
+            env.unlink(&path).map_err(|error| Error::io("remove", &path, error))?;
+        }
+    }
+    sync_dir(env, &path.join(CONFIG), Step::ConfigRenamed)
 }
 
 /// The last thing of a clean close.

@@ -23,6 +23,7 @@ mod mapped_file_queue;
 mod options;
 mod reading;
 mod reading_lightly;
+mod recovery;
 mod storage;
 mod store_writer;
 mod tidy;

@@ -12,6 +12,7 @@ mod many_queues;
 mod model;
 mod opening;
 mod reopening;
+mod services;
 mod sizes;
 mod sync_order;
 

@@ -327,7 +327,8 @@ for call in (store.flush, store.flush, lambda: store.wait_durable(offset), lambd
     os.path.exists(sync) and os.unlink(sync)
 assert store.message_at(offset).body == b"x"
 raises(mqstore.PoisonedError, store.close)
-raises(mqstore.UncleanStoreError, lambda: mqstore.open(sys.argv[1], "a"))
+with mqstore.open(sys.argv[1], "a") as again:
+    assert not again.recovery.clean_exit and again.message_at(offset).body == b"x"
 """
     sync_test(slow_sync, path, code)
 
@@ -446,9 +447,14 @@ def test_what_a_killed_writer_appended_is_read(path: Path) -> None:
         assert read >= set(range(appended + 1))
         assert read == set(range(len(read)))
         assert [message.body for message in reader.query("orders", f"o-{appended}")] == [b"%d" % appended]
-    for mode in ("a", "r+"):
-        with pytest.raises(mqstore.UncleanStoreError, match="abort.*mode"):
-            mqstore.open(path, mode)
+    with mqstore.open(path, "r+") as again:
+        assert not again.recovery.clean_exit
+        assert "after a crash" in repr(again.recovery) and "\n" not in repr(again.recovery)
+        assert {int(body) for body in bodies(again)} == read
+        again.append("orders", b"%d" % len(read))
+    with mqstore.open(path) as reader:
+        assert reader.recovery.clean_exit and reader.recovery.bytes_cut == 0
+        assert [int(body) for body in bodies(reader)] == list(range(len(read) + 1))
 
 
 READER = """
@@ -574,8 +580,8 @@ def test_a_store_that_failed_is_unclean(failing: mqstore.Store, path: Path) -> N
     assert failing.closed
     failing.close()
     (path / "consumequeue").unlink()
-    with pytest.raises(mqstore.UncleanStoreError):
-        mqstore.open(path, "a")
+    with mqstore.open(path, "a") as again:
+        assert bodies(again) == [b"x"]
     with mqstore.open(path) as reader:
         assert bodies(reader) == [b"x"]
 

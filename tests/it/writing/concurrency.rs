@@ -83,7 +83,11 @@ fn store_time_never_falls_when_the_clock_steps_back_not_even_over_a_reopening() 
     let env = CountingEnv::new();
     env.set_now(1_600_000_000_000);
     let store = open_in(&env, &place.store, StoreConfig::default(), mqstore::store::OpenMode::Existing).unwrap();
-    assert_eq!(store.append(message("t", 0, b"x")).unwrap().appended.store_time, high);
+    assert_eq!(
+        store.append(message("t", 0, b"x")).unwrap().appended.store_time,
+        high + 1,
+        "the checkpoint vouches for the one before"
+    );
     store.close().unwrap();
     let log = walk(&place.reader(), SEGMENT);
     let times: Vec<i64> = log.iter().map(|stored| stored.view().store_time()).collect();

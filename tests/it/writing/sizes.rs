@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use mqstore::config::{Geometry, MAX_SEGMENT_SIZE, StoreConfig};
-use mqstore::format::{CqUnit, Message};
+use mqstore::format::{Checkpoint, CqUnit, Message};
 use mqstore::store::OpenMode;
 use tempfile::TempDir;
 
@@ -74,6 +74,12 @@ fn the_largest_segment_is_filled_to_its_end_and_rolls() {
     let mut queue = entry.encode().to_vec();
     queue.resize(1000, 0);
     fs::write(path.join("consumequeue/t/0/00000000000000000000"), queue).unwrap();
+    // The zeros in front are no log: without this it is read from the front for keys.
+    let stamps = Checkpoint {
+        keys_dispatched: at as i64 + 1000,
+        ..Checkpoint::default()
+    };
+    fs::write(path.join("checkpoint"), stamps.encode()).unwrap();
     let config = StoreConfig {
         mapped_file_size_commit_log: None,
         ..small()

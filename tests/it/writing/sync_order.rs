@@ -92,12 +92,12 @@ fn a_store_that_is_opened_again_is_locked_first_and_marked_before_it_is_changed(
         "create directory store/consumequeue",
         "create directory store/index",
         "create directory store/config",
-        "open for writing store/commitlog/00000000000000000000",
-        "allocate store/commitlog/00000000000000000000",
-        "map for writing store/commitlog/00000000000000000000",
         "create store/abort",
         "write store/abort",
         "sync directory AbortCreated store",
+        "open for writing store/commitlog/00000000000000000000",
+        "allocate store/commitlog/00000000000000000000",
+        "map for writing store/commitlog/00000000000000000000",
         "zero store/commitlog/00000000000000000000",
         "sync TailZeroed store/commitlog/00000000000000000000",
     ];
@@ -175,10 +175,12 @@ fn a_clean_close_syncs_log_queues_index_and_checkpoint_and_then_removes_abort() 
         "sync everything QueueFiles store".to_owned(),
         format!("sync IndexFile store/index/{index}"),
         "sync directory IndexDirectory store/index".to_owned(),
-        "open for writing store/checkpoint".to_owned(),
-        "create store/checkpoint".to_owned(),
-        "write store/checkpoint".to_owned(),
-        "sync Checkpoint store/checkpoint".to_owned(),
+        "unlink store/mqstore-new-checkpoint".to_owned(),
+        "create store/mqstore-new-checkpoint".to_owned(),
+        "write store/mqstore-new-checkpoint".to_owned(),
+        "sync Checkpoint store/mqstore-new-checkpoint".to_owned(),
+        "rename store/checkpoint".to_owned(),
+        "sync directory CheckpointRenamed store".to_owned(),
         "unlink store/abort".to_owned(),
         "sync directory AbortRemoved store".to_owned(),
     ];
@@ -200,9 +202,9 @@ fn entries_that_wait_in_memory_are_written_before_the_queues_are_synced_at_the_c
         .iter()
         .rposition(|change| change.contains("/consumequeue/") && !change.starts_with("sync"))
         .unwrap();
-    assert!(last_write < position("sync LogRange"));
+    assert!(last_write < position("sync everything QueueFiles"));
     assert!(position("sync LogRange") < position("sync everything QueueFiles"));
-    assert!(position("sync everything QueueFiles") < position("write store/checkpoint"));
+    assert!(position("sync everything QueueFiles") < position("rename store/checkpoint"));
     assert!(position("sync Checkpoint") < position("unlink store/abort"));
 }
 
@@ -223,7 +225,7 @@ fn a_full_index_file_is_synced_before_the_checkpoint_counts_it() {
     let changes = done(&env, &place, 0);
     let at = |change: &str| changes.iter().position(|found| found == change).unwrap();
     for name in place.names("index") {
-        assert!(at(&format!("sync IndexFile store/index/{name}")) < at("write store/checkpoint"));
+        assert!(at(&format!("sync IndexFile store/index/{name}")) < at("rename store/checkpoint"));
     }
-    assert!(at("sync directory IndexDirectory store/index") < at("write store/checkpoint"));
+    assert!(at("sync directory IndexDirectory store/index") < at("rename store/checkpoint"));
 }

@@ -1,0 +1,61 @@
+//! The checkpoint's stamps: each moves only after what it says is on disk.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::format::{Checkpoint, IndexGeometry};
+use crate::log::{CommitLog, ConsumeQueueStore, IndexService, load_checkpoint, save_checkpoint};
+use crate::storage::Env;
+
+/// The last message that is in its queue and in the index; all zeros for none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LastDispatched {
+    /// Its record's first byte.
+    pub physical_offset: i64,
+    /// When it was stored, in ms.
+    pub store_time: i64,
+}
+
+/// Stamps the checkpoint of one store.
+#[derive(Debug)]
+pub struct Checkpointer {
+    /// Where the file is.
+    pub env: Arc<dyn Env>,
+    /// The file.
+    pub path: PathBuf,
+    /// What it speaks of.
+    pub log: Arc<CommitLog>,
+    /// The same.
+    pub queues: Arc<ConsumeQueueStore>,
+    /// The same.
+    pub index: Arc<IndexService>,
+    /// Of the index files.
+    pub geometry: IndexGeometry,
+}
+
+impl Checkpointer {
+    /// Makes everything durable, queues being written out up to `last`, and says so. All keys of messages below `keys_dispatched` are
+    /// in the index.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::DiskFull`]: the old stamps stay. [`crate::error::Error::Io`], [`crate::error::Error::Poisoned`].
+    pub fn stamp(&self, last: LastDispatched, keys_dispatched: i64) -> Result<()> {
+        // Before the sync: a message that comes after it must not look as if it were covered.
+        self.log.close_store_time(last.store_time);
+        self.log.flush()?;
+        self.queues.sync()?;
+        let index_msg_timestamp = self.index.sync(self.geometry)?;
+        let checkpoint = Checkpoint {
+            physic_msg_timestamp: last.store_time,
+            logics_msg_timestamp: last.store_time,
+            index_msg_timestamp,
+            logics_physical_offset: last.physical_offset,
+            keys_dispatched,
+            index_end: self.index.end(),
+            keys_stamp: last.store_time,
+            ..load_checkpoint(self.env.as_ref(), &self.path)?
+        };
+        save_checkpoint(self.env.as_ref(), &self.path, &checkpoint)
+    }
+}

@@ -1,0 +1,109 @@
+//! What a writer does with what was found, in one place. Whatever is refused was not changed.
+//!
+//! | exit | found | heal | salvage |
+//! |-|-|-|-|
+//! | any | the last segment cut short, or a hole in the log | refused | refused |
+//! | clean | all agree | goes on | goes on |
+//! | clean | queues or index behind the log | they get what they lack | the same |
+//! | clean | queues ahead of the log, a segment behind its end, or its end before its checkpoint | refused | as after a crash |
+//! | crash | no log, but queues that point into it | refused | the queues go |
+//! | crash | nothing whole at the log's start, but behind it | refused | what is whole stays |
+//! | crash | damage in front of a message that the checkpoint vouches for | refused | what is whole stays |
+//! | crash | a torn end | queues, index, log are cut there | what is whole behind it stays, too |
+//! | crash | queues behind or ahead | they get what they lack, and lose what is ahead | the same |
+
+use crate::engine::opened::{Opened, RecoveryReport};
+use crate::error::Result;
+
+/// Refuses what the table in this file refuses.
+///
+/// # Errors
+/// [`Error::Corrupt`] names the place and what to do; [`Error::Io`].
+pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
+    let log = opened.log;
+    log.expect_whole()?;
+    if let Some(hole) = log.first_hole() {
+        let reason =
+            "this segment is missing, and others stand behind it: put it back; with mode \"r\" what is on both sides can be read";
+        return Err(log.corrupt(hole, reason.to_owned()));
+    }
+    if opened.is_salvage() {
+        return Ok(());
+    }
+    if opened.clean {
+        return expect_agreement(opened, report);
+    }
+    let lacks_log = log.files_end() == 0 && report.queue_entries_ahead > 0;
+    let behind = whole_behind(opened, report)?;
+    let refused = if lacks_log {
+        "the log is gone, and queues point into it: put its segments back".to_owned()
+    } else if let Some(first) = behind.first.filter(|_| report.log_end == log.first_offset()) {
+        format!("no message starts here ({}), but one does at {first}", report.stop_reason)
+    } else if let Some(last) = behind.vouched_for {
+        format!(
+            "{}; the message at {last}, behind it, was on disk before the crash",
+            report.stop_reason
+        )
+    } else {
+        return Ok(());
+    };
+    let advice = "; open it with recovery=\"salvage\" to keep what is whole, or with mode \"r\" to look";
+    Err(log.corrupt(report.log_end, refused + advice))
+}
+
+/// Whole records behind the end.
+struct Behind {
+    first: Option<i64>,
+    /// The last one that the checkpoint says was on disk.
+    vouched_for: Option<i64>,
+}
+
+/// Looks behind the end as far as the answer matters: when the last record was stored after the checkpoint, nothing behind it is older.
+fn whole_behind(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Behind> {
+    let until = opened.checkpoint.physic_msg_timestamp;
+    let mut behind = Behind {
+        first: None,
+        vouched_for: None,
+    };
+    let is_start = report.log_end == opened.log.first_offset();
+    if !is_start && report.last_store_time > until {
+        return Ok(behind);
+    }
+    let mut at = report.log_end;
+    while let Some(next) = opened.log.next_whole(at + 1, report.last_store_time)? {
+        behind.first.get_or_insert(next);
+        let mut scan = opened.log.scan(next, opened.log.files_end(), opened.check);
+        for message in scan.by_ref() {
+            let message = message?;
+            let view = message.view();
+            if view.store_time() > until {
+                return Ok(behind);
+            }
+            behind.vouched_for = Some(view.physical_offset());
+        }
+        at = scan.position();
+    }
+    Ok(behind)
+}
+
+/// Refuses a store that was closed and whose files contradict each other: what is missing of the log, or what was made of it, is not
+/// to be overwritten.
+fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
+    let refused = |reason: String| Err(opened.log.corrupt(report.log_end, reason));
+    opened.log.expect_last_segment_at(report.log_end)?;
+    if report.queue_entries_ahead > 0 {
+        return refused(format!(
+            "the log ends here ({}), and {} queue entries point at or past it: a part of it is missing",
+            report.stop_reason, report.queue_entries_ahead
+        ));
+    }
+    let stamped = opened.checkpoint.physic_msg_timestamp;
+    if stamped > report.last_store_time {
+        return refused(format!(
+            "the log ends here ({}) with a message of time {}, and the checkpoint says that one of time {stamped} is on disk: a part \
+             of the log is missing or damaged; open it with recovery=\"salvage\" to keep what is whole",
+            report.stop_reason, report.last_store_time
+        ));
+    }
+    Ok(())
+}

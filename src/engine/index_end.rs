@@ -1,0 +1,60 @@
+//! Which of the index is believed, held against the log, and from which message on keys are put into it again.
+
+use crate::error::Result;
+use crate::format::{Check, Checkpoint, IndexGeometry};
+use crate::log::{IndexCut, IndexService, LogFiles, LogRecord};
+
+/// Where indexing goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct IndexStart {
+    /// What is kept of the index.
+    pub cut: IndexCut,
+    /// The first message of which a key may be missing.
+    pub from: i64,
+}
+
+/// Where indexing goes on if the log ends where its files do.
+///
+/// # Errors
+/// As [`cut_index`].
+pub fn estimate_index_start(
+    log: &LogFiles,
+    index: &IndexService,
+    checkpoint: &Checkpoint,
+    geometry: IndexGeometry,
+) -> Result<i64> {
+    Ok(cut_index(log, index, checkpoint, geometry, log.files_end())?.from)
+}
+
+/// What is kept of the index of a log that ends at `log_end`.
+///
+/// # Errors
+/// [`crate::error::Error::Io`].
+pub fn cut_index(
+    log: &LogFiles,
+    index: &IndexService,
+    checkpoint: &Checkpoint,
+    geometry: IndexGeometry,
+    log_end: i64,
+) -> Result<IndexStart> {
+    let believed = index.count_believed(geometry)?;
+    let store_time_at = |offset: i64| {
+        Ok(match log.read(offset, Check::Structure)? {
+            LogRecord::Message(message) => Some(message.view().store_time()),
+            _ => None,
+        })
+    };
+    let cut = index.cut_at(geometry, believed, log.first_offset()..log_end, store_time_at)?;
+    let behind = cut.end.map_or(0, |end| end + 1);
+    let known = checkpoint.keys_dispatched(behind).filter(|known| *known <= log_end);
+    let from = match (known, cut.end) {
+        _ if cut.is_ahead => log_end,
+        (Some(known), _) => known,
+        (None, Some(end)) => end,
+        (None, None) => 0,
+    };
+    Ok(IndexStart {
+        cut,
+        from: from.clamp(log.first_offset(), log_end.max(log.first_offset())),
+    })
+}

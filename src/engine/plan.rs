@@ -1,0 +1,163 @@
+//! Recovery's plan: where the log ends, what the queues lack, what of them points past the end. Pure: it reads and decides, and
+//! changes nothing. A read-only open carries it out in memory.
+//!
+//! Source of the rules: docs/FORMAT.md, "Start and recovery". Two of `RocketMQ`'s habits are left out on purpose: the record that
+//! starts exactly where the queues end is dispatched too (5.3.2 to 5.5.1 lose it), and the end of the log is not taken from a
+//! record whose own offset says that it belongs elsewhere.
+
+use crate::engine::opened::{Opened, RecoveryReport};
+use crate::engine::scan_start::{last_unit, scan_start};
+use crate::engine::torn::{ends_in_zeros, lost_a_sector};
+use crate::engine::undispatched::{QueueTails, Undispatched};
+use crate::error::Result;
+use crate::format::{Check, CqUnit};
+use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, LogScan, StoredMessage};
+
+/// What to do so that queues and log agree.
+#[derive(Debug)]
+pub struct RecoveryPlan {
+    /// What was found.
+    pub report: RecoveryReport,
+    undispatched: QueueTails,
+}
+
+impl RecoveryPlan {
+    /// Carries the plan out in memory: the queues leave out what points past the log, and get what they lack in their tails.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`], [`crate::error::Error::Corrupt`] for a queue file that cannot be read.
+    pub fn apply_in_memory(self, log: &LogFiles, queues: &ConsumeQueueStore) -> Result<RecoveryReport> {
+        let mut report = self.report;
+        for (topic, queue_id, queue) in queues.file_queues() {
+            // Every record behind the scan's start was read: an entry that leads to none of its queue there is stale.
+            let leads = |unit: CqUnit| {
+                Ok(report.clean_exit || unit.physical_offset < report.scan_start || leads(log, &topic, queue_id, unit)?)
+            };
+            report.queue_entries_ahead += queue.cut(report.log_end, leads)?;
+        }
+        for ((topic, queue_id), tail) in self.undispatched {
+            if let Some(queue) = queues.queue_or_new(&topic, queue_id) {
+                report.undispatched += tail.len() as u64;
+                queue.extend(tail);
+            }
+        }
+        for (_, _, queue) in queues.file_queues() {
+            queue.correct_min_offset(log.first_offset())?;
+        }
+        Ok(report)
+    }
+}
+
+/// Whether a message of the queue stands where the entry points.
+fn leads(log: &LogFiles, topic: &str, queue_id: i32, unit: CqUnit) -> Result<bool> {
+    Ok(match log.read(unit.physical_offset, Check::Structure)? {
+        LogRecord::Message(message) => {
+            let view = message.view();
+            view.size() as i32 == unit.size && view.queue_id() == queue_id && view.topic() == topic
+        }
+        _ => false,
+    })
+}
+
+/// Plans the recovery of a store from its log, queues and checkpoint.
+///
+/// # Errors
+/// [`crate::error::Error::Io`] when a file cannot be read; damage is not an error but an end.
+pub fn plan(opened: &Opened<'_>) -> Result<RecoveryPlan> {
+    let start = scan_start(opened)?;
+    let (plan, gap) = plan_from(start, opened)?;
+    // A message whose predecessor in its queue is nowhere: the files of that queue are lost, or its first messages expired. Only
+    // the whole log tells.
+    let first = opened.log.first_offset();
+    if gap && start > first {
+        return Ok(plan_from(first, opened)?.0);
+    }
+    Ok(plan)
+}
+
+/// The plan when the log is read from `scan_start`, and whether a queue has a gap then.
+fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool)> {
+    let Opened { log, queues, check, .. } = *opened;
+    let mut undispatched = Undispatched::new(queues, opened.config.delay_levels()?);
+    let mut report = RecoveryReport {
+        clean_exit: opened.clean,
+        scan_start,
+        log_end: scan_start,
+        stop_reason: String::new(),
+        last_store_time: 0,
+        last_offset: 0,
+        undispatched: 0,
+        refused: 0,
+        queue_entries_ahead: 0,
+        bytes_cut: 0,
+        lost: Vec::new(),
+    };
+    let mut last: Option<StoredMessage> = None;
+    let mut at = scan_start;
+    loop {
+        let mut scan = log.scan(at, log.files_end(), check);
+        let mut torn = None;
+        for message in scan.by_ref() {
+            let Some(before) = last.replace(message?) else { continue };
+            if !opened.clean && lost_a_sector(&before.view(), opened.checkpoint) {
+                torn = last.replace(before);
+                break;
+            }
+            note(&mut report, &before);
+            undispatched.add(&before.view());
+        }
+        (report.log_end, report.stop_reason) = stop(&scan, log);
+        if let Some(torn) = last.take_if(|last| torn.is_some() || (!opened.clean && ends_in_zeros(&last.view()))) {
+            report.log_end = torn.view().physical_offset();
+            report.stop_reason = format!("the record at {} lost bytes that never reached the disk", report.log_end);
+        }
+        if let Some(last) = last.take() {
+            note(&mut report, &last);
+            undispatched.add(&last.view());
+        }
+        match next_whole(opened, &report)? {
+            None => break,
+            Some(next) => {
+                report.lost.push(report.log_end..next);
+                at = next;
+            }
+        }
+    }
+    if report.last_store_time == 0
+        && let Some(last) = last_unit(queues).filter(|unit| unit.end() <= scan_start)
+        && let LogRecord::Message(message) = log.read(last.physical_offset, Check::Structure)?
+    {
+        // Nothing behind the last message that a queue knows was read.
+        note(&mut report, &message);
+    }
+    report.refused = undispatched.refused;
+    let gap = undispatched.gap;
+    let undispatched = undispatched.entries;
+    Ok((RecoveryPlan { report, undispatched }, gap))
+}
+
+/// Where the log goes on behind damage, if that is to be passed over.
+fn next_whole(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
+    if !opened.is_salvage() {
+        return Ok(None);
+    }
+    opened.log.next_whole(report.log_end + 1, report.last_store_time)
+}
+
+/// Where a scan has stopped, and why.
+fn stop(scan: &LogScan<'_>, log: &LogFiles) -> (i64, String) {
+    let at = scan.position();
+    let reason = match scan.stopped_by() {
+        None if at < log.files_end() => String::new(),
+        None => "the last segment is full".to_owned(),
+        Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.to_string(),
+        Some(LogRecord::Missing) => format!("no segment holds offset {at}"),
+        Some(_) => "nothing was written behind it".to_owned(),
+    };
+    (at, reason)
+}
+
+fn note(report: &mut RecoveryReport, message: &StoredMessage) {
+    let view = message.view();
+    (report.last_offset, report.last_store_time) = (view.physical_offset(), view.store_time());
+}

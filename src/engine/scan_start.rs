@@ -1,0 +1,79 @@
+//! From where the log is read when a store is opened: docs/FORMAT.md, "Start and recovery".
+
+use crate::engine::opened::Opened;
+use crate::error::Result;
+use crate::format::{Check, CqUnit};
+use crate::log::{ConsumeQueueStore, LogFiles, LogRecord};
+
+/// The offset from which every record is read: at or before the first one that queues or index may lack, after a crash also the place
+/// that the checkpoint's times vouch for, and always one where a record is known to start.
+pub(super) fn scan_start(opened: &Opened<'_>) -> Result<i64> {
+    let Opened {
+        log, checkpoint, check, ..
+    } = *opened;
+    if opened.is_salvage() {
+        return Ok(log.first_offset());
+    }
+    let mut start = start_by_queues(opened)?;
+    if let Some(index_from) = opened.index_from.filter(|from| *from < start) {
+        start = start.min(start_by_index(log, index_from, check)?);
+    }
+    if !opened.clean {
+        start = start.min(start_by_time(log, checkpoint.min_timestamp(), check)?);
+    }
+    Ok(start)
+}
+
+/// Where the queues end, if a whole message ends there; else the start of the newest segment that the queues reach into and that
+/// begins with a whole record.
+fn start_by_queues(opened: &Opened<'_>) -> Result<i64> {
+    let Opened { log, queues, check, .. } = *opened;
+    if queues.rocksdb().is_some() || queues.has_only_batch_queues() {
+        return newest_start(log, i64::MAX, check);
+    }
+    let Some(last) = last_unit(queues) else {
+        return Ok(log.first_offset());
+    };
+    if let LogRecord::Message(message) = log.read(last.physical_offset, check)?
+        && message.view().size() as i32 == last.size
+    {
+        return Ok(last.end());
+    }
+    newest_start(log, last.end(), check)
+}
+
+/// The queue entry whose message ends furthest in the log.
+pub(super) fn last_unit(queues: &ConsumeQueueStore) -> Option<CqUnit> {
+    let last_units = queues.file_queues().into_iter().filter_map(|(_, _, queue)| queue.last_unit());
+    last_units.max_by_key(|unit| unit.end())
+}
+
+fn start_by_index(log: &LogFiles, index_from: i64, check: Check) -> Result<i64> {
+    let is_start = index_from == log.first_offset() || matches!(log.read(index_from, check)?, LogRecord::Message(_));
+    if is_start {
+        Ok(index_from)
+    } else {
+        newest_start(log, index_from, check)
+    }
+}
+
+/// Start of the newest segment at or before `until` that begins with a whole record; the first segment if there is none.
+fn newest_start(log: &LogFiles, until: i64, check: Check) -> Result<i64> {
+    newest(log, check, |start| Ok(start <= until))
+}
+
+/// Start of the newest segment that begins with a whole record stored at `until` or before. Of the others only the time is read: there
+/// may be hundreds.
+fn start_by_time(log: &LogFiles, until: i64, check: Check) -> Result<i64> {
+    let wanted = |start| Ok(log.claimed_store_time(start)?.is_some_and(|time| time != 0 && time <= until));
+    newest(log, check, wanted)
+}
+
+fn newest(log: &LogFiles, check: Check, wanted: impl Fn(i64) -> Result<bool>) -> Result<i64> {
+    for start in log.starts().rev() {
+        if wanted(start)? && matches!(log.read(start, check)?, LogRecord::Message(_)) {
+            return Ok(start);
+        }
+    }
+    Ok(log.first_offset())
+}

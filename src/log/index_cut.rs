@@ -1,0 +1,173 @@
+//! What becomes of the index files when a store is opened for writing: which are kept, up to which item, and where indexing goes on.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::{INDEX_HEADER_SIZE, IndexGeometry, IndexHeader};
+use crate::log::index_file::IndexFile;
+use crate::log::index_service::IndexService;
+use crate::storage::{Access, Step};
+
+/// Which of the index is kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IndexCut {
+    /// So many files, the oldest.
+    files: usize,
+    /// The header that the last of them gets: it may hold items that are cut off.
+    last: Option<IndexHeader>,
+    /// Physical offset of the last message that has a key in them.
+    pub end: Option<i64>,
+    /// How many of its keys are in; they are put in order, so the others are its last ones.
+    keys: usize,
+    /// Keys of messages behind the end of the log are cut off: all in front of it are in.
+    pub is_ahead: bool,
+}
+
+impl IndexService {
+    /// How many files, from the oldest, are believed: after a crash the full ones that the checkpoint vouches for, and those of the
+    /// others that are whole.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn count_believed(&self, geometry: IndexGeometry) -> Result<usize> {
+        let files = self.files();
+        for (number, file) in files.iter().enumerate() {
+            // Only the last one may have room: another has lost its header.
+            let is_full = number + 1 == files.len() || file.header().is_full(geometry);
+            let is_believed = self.is_vouched_for(file, geometry) || (is_full && file.is_whole(geometry)?);
+            if !is_believed {
+                return Ok(number);
+            }
+        }
+        Ok(files.len())
+    }
+
+    /// The cut that keeps of the first `files` what belongs to messages of `log`. `store_time_at` gives the store time of the message
+    /// that starts at an offset, if one does: a file whose last message is not in the log is not kept.
+    ///
+    /// # Errors
+    /// [`Error::Io`], and what `store_time_at` raises.
+    pub fn cut_at(
+        &self,
+        geometry: IndexGeometry,
+        files: usize,
+        log: Range<i64>,
+        store_time_at: impl Fn(i64) -> Result<Option<i64>>,
+    ) -> Result<IndexCut> {
+        let all = self.files();
+        let mut cut = IndexCut {
+            files,
+            ..IndexCut::default()
+        };
+        while let Some(file) = cut.files.checked_sub(1).and_then(|last| all.get(last)) {
+            let header = file.header();
+            let count = file.count_in_front_of(geometry, log.end)?;
+            cut.is_ahead |= count < header.index_count;
+            cut.last = Some(header);
+            if count > 1 || header.index_count == 1 {
+                (cut.end, cut.keys) = end_of(geometry, &all, cut.files, count)?;
+            }
+            let Some(end) = cut.end.filter(|_| count > 1) else {
+                // An empty file stays; of one that held only what is cut off nothing is left.
+                if header.index_count == 1 {
+                    return Ok(cut);
+                }
+                cut.files -= 1;
+                continue;
+            };
+            let store_time = if end < log.start {
+                Some(header.end_time)
+            } else {
+                store_time_at(end)?
+            };
+            match store_time {
+                Some(time) if count < header.index_count => {
+                    cut.last = Some(header.cut(count, end, time));
+                    return Ok(cut);
+                }
+                Some(time) if time == header.end_time => return Ok(cut),
+                _ => (cut.files, cut.is_ahead, cut.end) = (cut.files - 1, false, None),
+            }
+        }
+        Ok(IndexCut::default())
+    }
+
+    /// Carries the cut out, durably. After a crash what is kept of the files that were looked at is written again, as it has to be
+    /// where a sync has failed.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub(crate) fn settle(&self, geometry: IndexGeometry, cut: IndexCut, clean: bool) -> Result<()> {
+        let gone = self.keep(cut.files);
+        for file in gone.iter().rev() {
+            let path = file.path();
+            self.env.unlink(path).map_err(|error| Error::io("remove", path, error))?;
+        }
+        if !gone.is_empty() {
+            self.env
+                .sync_dir(&self.dir, Step::IndexCut)
+                .map_err(|error| Error::io("sync", &self.dir, error))?;
+        }
+        let kept = self.files();
+        for (number, file) in kept.iter().enumerate() {
+            let is_last = number + 1 == kept.len();
+            let header = cut.last.filter(|_| is_last).unwrap_or(file.header());
+            if header != file.header() || (!clean && !self.is_vouched_for(file, geometry)) {
+                self.rewrite(file, geometry, header)?;
+            }
+        }
+        self.believe_all();
+        if let Some(end) = cut.end {
+            self.go_on_behind(end, cut.keys);
+        }
+        Ok(())
+    }
+
+    /// Writes the file again with this header: its items, the slots that lead to them, and zeros behind.
+    fn rewrite(&self, file: &IndexFile, geometry: IndexGeometry, header: IndexHeader) -> Result<()> {
+        let path = file.path();
+        let refused = |error| Error::full_or_io("write again", path, error);
+        let handle = self.env.open(path, Access::ReadWrite).map_err(refused)?;
+        let slots = file.newest_items(geometry, header.index_count)?;
+        let header = IndexHeader {
+            slot_count: slots.iter().filter(|newest| **newest != 0).count() as i32,
+            ..header
+        };
+        let mut head = Vec::with_capacity(INDEX_HEADER_SIZE + slots.len() * size_of::<i32>());
+        head.extend(header.encode());
+        head.extend(slots.iter().flat_map(|newest| newest.to_be_bytes()));
+        handle.write_all_at(&head, 0).map_err(refused)?;
+        let items_end = geometry.item_position(header.index_count.cast_unsigned());
+        file.for_each_piece(geometry.item_position(0)..items_end, |at, bytes| {
+            handle.write_all_at(bytes, at).map_err(refused)
+        })?;
+        file.for_each_piece(items_end..file.file_len(), |at, bytes| {
+            if bytes.iter().all(|byte| *byte == 0) {
+                return Ok(());
+            }
+            handle.zero(at..at + bytes.len() as u64).map_err(refused)
+        })?;
+        handle.sync(Step::IndexCut).map_err(refused)?;
+        file.set_header(header);
+        Ok(())
+    }
+}
+
+/// The last message of the first `files` files, of the last of which the numbers up to `count` are in use, and how many of its keys
+/// are in: they may have begun in an earlier file.
+fn end_of(geometry: IndexGeometry, all: &[Arc<IndexFile>], files: usize, count: i32) -> Result<(Option<i64>, usize)> {
+    let (mut end, mut keys) = (None, 0);
+    let mut count = Some(count);
+    for file in all.iter().take(files).rev() {
+        let count = count.take().unwrap_or(file.header().index_count);
+        for number in (1..count).rev() {
+            let offset = file.item(geometry, number)?.map(|item| item.physical_offset);
+            if offset != *end.get_or_insert(offset) {
+                return Ok((end.flatten(), keys));
+            }
+            keys += 1;
+        }
+    }
+    Ok((end.flatten(), keys))
+}

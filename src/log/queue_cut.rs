@@ -1,0 +1,133 @@
+//! Makes the files of a queue what the queue is after recovery: no entry behind its end, no file that holds none.
+
+use std::path::PathBuf;
+
+use crate::error::{Error, Result};
+use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
+use crate::log::consume_queue::{ConsumeQueue, first_at, on_file};
+use crate::storage::{Access, Env, Step};
+
+const UNIT: i64 = CQ_UNIT_SIZE as i64;
+/// Of this many zeros behind a queue's end it is taken that nothing follows: looking through all of the rest of 50,000 queue files
+/// takes minutes.
+const LOOKED_AT_ONCE: usize = 256 * 1024;
+
+/// What was changed in a queue's directory and is not durable yet.
+#[derive(Debug, Default)]
+pub(super) struct QueueCut {
+    /// Files of which something was overwritten.
+    files: Vec<PathBuf>,
+    /// Directories out of which files went.
+    dirs: Vec<PathBuf>,
+}
+
+impl QueueCut {
+    pub(super) fn add(&mut self, other: Self) {
+        self.files.extend(other.files);
+        self.dirs.extend(other.dirs);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.files.len() + self.dirs.len()
+    }
+
+    pub(super) fn sync(&self, env: &dyn Env) -> Result<()> {
+        for path in &self.files {
+            let synced = env.open(path, Access::ReadWrite).and_then(|file| file.sync(Step::QueuesCut));
+            synced.map_err(|error| Error::io("sync", path, error))?;
+        }
+        for dir in &self.dirs {
+            env.sync_dir(dir, Step::QueuesCut)
+                .map_err(|error| Error::io("sync", dir, error))?;
+        }
+        Ok(())
+    }
+}
+
+impl ConsumeQueue {
+    /// Zeroes what a crash has left behind the queue's end, and removes, newest first, the files that hold no message's entry: a broker reads
+    /// one full of zeros as an entry.
+    pub(super) fn settle(&self, clean: bool) -> Result<QueueCut> {
+        let mut cut = QueueCut::default();
+        let end = self.state().on_disk.end;
+        for start in self.files.starts().into_iter().rev() {
+            let first = start as i64 / UNIT;
+            if end <= first || self.is_filler(end.min(first + self.entries_per_file()) - 1)? {
+                self.files.remove(start)?;
+                cut.dirs = vec![self.dir.clone()];
+                continue;
+            }
+            if !clean && self.zero_behind(start, end)? {
+                cut.files.push(self.dir.join(segment_name(start)));
+            }
+            break;
+        }
+        if self.files.is_empty() {
+            self.state_mut().on_disk = end..end;
+        }
+        Ok(cut)
+    }
+
+    /// Whether the entry is one of the fillers in front of the first message.
+    fn is_filler(&self, offset: i64) -> Result<bool> {
+        Ok(on_file(&self.files, offset)?.is_some_and(CqUnit::is_pre_blank))
+    }
+
+    /// Zeroes what stands behind the end in the file that holds it, up to a stretch that is zero. Says whether there was anything.
+    fn zero_behind(&self, start: u64, end: i64) -> Result<bool> {
+        let Some(file) = self.files.find(start)? else {
+            return Ok(false);
+        };
+        let from = ((end * UNIT) as u64 - start).min(file.len());
+        let (mut at, mut stale) = (from, from);
+        while at < file.len() {
+            let mut bytes = vec![0; LOOKED_AT_ONCE.min((file.len() - at) as usize)];
+            if !file.read(at as usize, &mut bytes) {
+                file.check_intact(at as usize..at as usize + bytes.len())?;
+            }
+            let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else {
+                break;
+            };
+            stale = at + last as u64 + 1;
+            at += bytes.len() as u64;
+        }
+        if stale == from {
+            return Ok(false);
+        }
+        let path = self.dir.join(segment_name(start));
+        let zeroed = self
+            .env
+            .open(&path, Access::ReadWrite)
+            .and_then(|file| file.zero(from..stale));
+        zeroed.map_err(|error| Error::full_or_io("clear the end of", &path, error))?;
+        Ok(true)
+    }
+
+    /// Writes the entries of messages at or behind `physical` again: where a sync has failed they may be in memory alone.
+    pub(super) fn rewrite(&self, physical: i64) -> Result<()> {
+        let range = self.state().on_disk.clone();
+        if self.last_unit().is_none_or(|unit| unit.physical_offset < physical) {
+            return Ok(());
+        }
+        let first = first_at(&self.files, range.clone(), physical)?;
+        for start in self.files.starts() {
+            let file_first = start as i64 / UNIT;
+            let entries = first.max(file_first)..range.end.min(file_first + self.entries_per_file());
+            let Some(file) = self.files.find(start)?.filter(|_| !entries.is_empty()) else {
+                continue;
+            };
+            let at = ((entries.start - file_first) * UNIT) as usize;
+            let mut bytes = vec![0; ((entries.end - entries.start) * UNIT) as usize];
+            if !file.read(at, &mut bytes) {
+                file.check_intact(at..at + bytes.len())?;
+            }
+            let path = self.dir.join(segment_name(start));
+            let written = self
+                .env
+                .open(&path, Access::ReadWrite)
+                .and_then(|file| file.write_all_at(&bytes, at as u64));
+            written.map_err(|error| Error::full_or_io("write again", &path, error))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! The only way from a log that was read to one that can be appended to: what stands behind its end goes first, durably, for a stale
+//! record there would look like the next one.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::segment_name;
+use crate::log::commit_log::{CommitLog, LogEnd};
+use crate::log::log_files::LogFiles;
+use crate::storage::{Access, AppendFile, Env, Step};
+
+impl LogFiles {
+    /// Cuts the log at its end and goes on there.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`] and [`Error::Io`] when a segment cannot be opened for writing, changed or synced.
+    pub fn truncate(self: Arc<Self>, env: Arc<dyn Env>, segment_size: u64, end: LogEnd) -> Result<CommitLog> {
+        let at = end.appended.get();
+        self.remove_behind(env.as_ref(), at)?;
+        let last = self.starts().next_back().filter(|start| at < start + segment_size as i64);
+        let current = match last {
+            None => None,
+            Some(start) => Some(AppendFile::open(env.as_ref(), self.dir(), start as u64, segment_size)?),
+        };
+        if let Some(from) = end.rewrite_from {
+            self.rewrite(env.as_ref(), from, at)?;
+        }
+        if let Some(current) = &current {
+            let stale = at as u64..current.end().min(end.written_until.max(at) as u64);
+            current.clear(stale)?;
+            if end.rewrite_from.is_some() {
+                // It may have been made a moment before the crash.
+                current.sync_name(env.as_ref())?;
+            }
+        }
+        Ok(CommitLog::new(env, self, segment_size, current, end))
+    }
+
+    /// Removes the segments that start behind `end`, the newest first.
+    fn remove_behind(&self, env: &dyn Env, end: i64) -> Result<()> {
+        for start in self.starts().rev().take_while(|start| *start > end) {
+            self.remove(start)?;
+            env.sync_dir(self.dir(), Step::LogCut)
+                .map_err(|error| Error::io("sync", self.dir(), error))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the bytes from `from` to `end` again, durably: where a sync has failed they may be in memory alone.
+    fn rewrite(&self, env: &dyn Env, from: i64, end: i64) -> Result<()> {
+        let starts: Vec<i64> = self.starts().filter(|start| *start < end).collect();
+        for start in starts {
+            let segment = from.max(start)..end.min(start + self.segment_size() as i64);
+            if segment.is_empty() {
+                continue;
+            }
+            let path = self.dir().join(segment_name(start as u64));
+            let refused = |error| Error::io("write again", &path, error);
+            let file = env.open(&path, Access::ReadWrite).map_err(refused)?;
+            self.for_each_piece(segment, |at, bytes| {
+                file.write_all_at(bytes, (at - start) as u64).map_err(refused)
+            })?;
+            file.sync(Step::LogRewritten).map_err(refused)?;
+        }
+        Ok(())
+    }
+}

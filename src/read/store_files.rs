@@ -1,0 +1,170 @@
+//! The files of a store as an open finds them, before anything is made of them.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::StoreConfig;
+use crate::engine::Opened;
+use crate::error::{Error, Result};
+use crate::format::{Check, Checkpoint, parse_segment_name};
+use crate::log::{ConsumeQueueStore, IndexCut, IndexService, LogFiles, load_checkpoint};
+use crate::storage::{DirEntry, EntryKind, Env, install_guard};
+
+/// How a writer goes on with what was found.
+pub(crate) struct WritePlan {
+    /// What is kept of the index.
+    pub(crate) index_cut: IndexCut,
+    /// The first message of which a key may be missing in it.
+    pub(crate) index_from: i64,
+    /// After a crash: from here on nothing is known to be on disk.
+    pub(crate) rewrite_from: Option<i64>,
+    /// Behind it every byte of the log is zero.
+    pub(crate) written_until: i64,
+    /// The store time up to which the checkpoint speaks.
+    pub(crate) stamped: i64,
+}
+
+/// The files of a store as they were found.
+pub(super) struct StoreFiles {
+    pub(super) log: Arc<LogFiles>,
+    pub(super) queues: Arc<ConsumeQueueStore>,
+    pub(super) index: Arc<IndexService>,
+    /// Without stamps in the future.
+    pub(super) checkpoint: Checkpoint,
+    /// What the checkpoint says of the log, in the future or not.
+    pub(super) physic_msg_timestamp: i64,
+    clean: bool,
+}
+
+impl StoreFiles {
+    pub(super) fn load(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<Self> {
+        if config.sigbus_guard {
+            install_guard().map_err(|error| Error::io("install the SIGBUS guard for", path, error))?;
+        }
+        let clean = !exists(env.as_ref(), path, "abort")?;
+        let checkpoint = load_checkpoint(env.as_ref(), &path.join("checkpoint"))?;
+        let log = LogFiles::load(env.clone(), &path.join("commitlog"), config.mapped_file_size_commit_log)?;
+        let queues = ConsumeQueueStore::load(env.clone(), path, config.mapped_file_size_consume_queue)?;
+        let safe_until = if clean { i64::MAX } else { checkpoint.index_msg_timestamp };
+        let index = IndexService::load(env, &path.join("index"), config.index_geometry(), safe_until)?;
+        Ok(Self {
+            log: Arc::new(log),
+            queues: Arc::new(queues),
+            index: Arc::new(index),
+            physic_msg_timestamp: checkpoint.physic_msg_timestamp,
+            checkpoint: checkpoint.ignoring_future(env.now_ms()),
+            clean,
+        })
+    }
+
+    pub(super) fn opened<'a>(&'a self, config: &'a StoreConfig, index_from: Option<i64>) -> Opened<'a> {
+        Opened {
+            log: &self.log,
+            queues: &self.queues,
+            checkpoint: &self.checkpoint,
+            clean: self.clean,
+            check: if config.check_crc_on_recover {
+                Check::Body
+            } else {
+                Check::Structure
+            },
+            index_from,
+            config,
+        }
+    }
+}
+
+/// The options with every size that the files in `path` tell, for a writer that goes on with them.
+///
+/// # Errors
+/// As [`MessageReader::open`]; [`Error::Invalid`] where the index files admit several geometries.
+pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig) -> Result<StoreConfig> {
+    let StoreFiles { log, queues, index, .. } = StoreFiles::load(env, path, &config)?;
+    if log.segment_size() > 0 {
+        config.mapped_file_size_commit_log = Some(log.segment_size());
+    }
+    config.mapped_file_size_consume_queue = queues.file_size();
+    if let Some(geometry) = index.geometry()? {
+        config.max_hash_slot_num = Some(u64::from(geometry.slots));
+        config.max_index_num = Some(u64::from(geometry.items));
+    } else if index.has_keys() {
+        let index = path.join("index");
+        return Err(Error::Invalid {
+            what: format!(
+                "{}: its files admit several geometries: give max_hash_slot_num and max_index_num",
+                index.display()
+            ),
+        });
+    }
+    Ok(config)
+}
+
+fn exists(env: &dyn Env, dir: &Path, name: &str) -> Result<bool> {
+    let entries = env.list(dir).map_err(|error| Error::io("list", dir, error))?;
+    Ok(entries.iter().any(|entry| entry.name == name))
+}
+
+/// Whether `path` is a directory with a `commitlog` directory in it, or what is left when somebody died who was making one; otherwise
+/// the error says what it is.
+///
+/// # Errors
+/// [`Error::NotAStore`].
+pub(crate) fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
+    let not_a_store = |found: String| {
+        Err(Error::NotAStore {
+            path: path.to_owned(),
+            found,
+        })
+    };
+    let entries = match env.list(path) {
+        Ok(entries) => entries,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return not_a_store(error.to_string());
+        }
+        Err(error) => return Err(Error::io("list", path, error)),
+    };
+    if entries
+        .iter()
+        .any(|entry| entry.name == "commitlog" && entry.kind == EntryKind::Directory)
+        || is_begun(&entries)
+    {
+        return Ok(());
+    }
+    if entries
+        .iter()
+        .any(|entry| entry.name.to_str().and_then(parse_segment_name).is_some())
+    {
+        return not_a_store("the segments themselves: open the directory above".to_owned());
+    }
+    if entries.is_empty() {
+        return not_a_store("an empty directory".to_owned());
+    }
+    let mut names: Vec<_> = entries
+        .iter()
+        .take(8)
+        .map(|entry| entry.name.to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    let more = entries.len().saturating_sub(names.len());
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    not_a_store(format!("{}{more}", names.join(", ")))
+}
+
+/// Whether these are the first things that a writer makes, and nothing else.
+fn is_begun(entries: &[DirEntry]) -> bool {
+    const DIRECTORIES: [&str; 3] = ["consumequeue", "index", "config"];
+    let is_ours = |entry: &DirEntry| match entry.kind {
+        EntryKind::Directory => DIRECTORIES.iter().any(|name| entry.name == *name),
+        EntryKind::File => {
+            let name = entry.name.to_string_lossy();
+            name == "lock" || name == "abort" || name.starts_with("mqstore-new-")
+        }
+        EntryKind::Other => false,
+    };
+    !entries.is_empty() && entries.iter().all(is_ours)
+}

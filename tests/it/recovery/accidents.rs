@@ -1,0 +1,203 @@
+//! The classic accidents: a queue lost after the log was flushed, half a record at the end, and queues and log apart after a power cut.
+
+use std::fs;
+
+use mqstore::format::{Message, encode_properties};
+use tempfile::TempDir;
+
+use super::{Crashed, SEGMENT, contents, names};
+use crate::store_writer::StoreWriter;
+
+#[test]
+fn a_queue_lost_after_the_log_was_flushed_is_whole_again_wherever_the_power_went() {
+    for kept in [0, 1, 49, 50, 51, 99, 100, 149, 150] {
+        let store = Crashed::new(300, false);
+        let complete = contents(&store.at("consumequeue"));
+        store.lose_entries(0, kept);
+        let report = store.recover();
+        assert_eq!(report.undispatched, 150 - kept as u64, "{kept} kept");
+        store.expect_messages(300);
+        assert!(contents(&store.at("consumequeue")) == complete, "{kept} kept");
+    }
+}
+
+#[test]
+fn any_single_queue_file_that_is_gone_is_rebuilt_dense() {
+    for gone in 0..3 {
+        for clean in [true, false] {
+            let store = Crashed::new(300, clean);
+            let complete = contents(&store.at("consumequeue"));
+            // Of the queue whose message is the log's last, so that a clean exit shows it, too.
+            let queue = store.at("consumequeue/orders/1");
+            let is_seen = !clean || gone == 2;
+            if !is_seen {
+                continue;
+            }
+            fs::remove_file(queue.join(format!("{:020}", gone * 1000))).unwrap();
+            store.recover();
+            store.expect_messages(300);
+            assert!(contents(&store.at("consumequeue")) == complete, "file {gone}, clean {clean}");
+        }
+    }
+}
+
+#[test]
+fn half_a_record_at_every_byte_ends_the_log_in_front_of_it_and_leaves_zeros() {
+    for (body, step) in [(0, 1), (100, 1), (3000, 37)] {
+        let record = |writer: &mut StoreWriter, body: usize| {
+            writer.append(Message {
+                topic: "orders".to_owned(),
+                body: vec![b'x'; body].into(),
+                properties: encode_properties([("KEYS", "k"), ("TAGS", "tag")], true).unwrap(),
+                ..Message::default()
+            })
+        };
+        let dir = TempDir::new_in("/dev/shm").unwrap();
+        let mut writer = StoreWriter::small(dir.path());
+        for _ in 0..3 {
+            record(&mut writer, 50);
+        }
+        let last = record(&mut writer, body) as usize;
+        let behind = record(&mut writer, 10) as usize;
+        writer.finish(false);
+        let image = contents(dir.path());
+        let segment = dir.path().join("commitlog/00000000000000000000");
+        let whole = fs::read(&segment).unwrap();
+        for half in (last..behind).step_by(step).chain([behind - 1]) {
+            for (name, bytes) in &image {
+                fs::write(dir.path().join(name), bytes).unwrap();
+            }
+            let mut torn = whole.clone();
+            torn[half..].fill(0);
+            fs::write(&segment, &torn).unwrap();
+            let store = Opened(&dir);
+            let report = store.recover();
+            assert_eq!(report.log_end as usize, last, "{body} bytes, cut at {half}");
+            assert_eq!(
+                report.bytes_cut as usize,
+                torn[last..].iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1)
+            );
+            let after = fs::read(&segment).unwrap();
+            assert!(
+                after[..last] == whole[..last] && after[last..].iter().all(|byte| *byte == 0),
+                "cut at {half}"
+            );
+            assert_eq!(store.count(), 3, "cut at {half}");
+        }
+    }
+}
+
+/// A store in a directory of its own.
+struct Opened<'a>(&'a TempDir);
+
+impl Opened<'_> {
+    fn recover(&self) -> mqstore::engine::RecoveryReport {
+        let _ = fs::remove_file(self.0.path().join("checkpoint"));
+        let config = mqstore::config::StoreConfig::default();
+        let mode = mqstore::store::OpenMode::Existing;
+        let store = mqstore::store::MessageStore::open(&super::real(), self.0.path(), config, mode).unwrap();
+        let report = store.reader().recovery().clone();
+        store.close().unwrap();
+        report
+    }
+
+    fn count(&self) -> i64 {
+        let reader =
+            mqstore::read::MessageReader::open(&super::real(), self.0.path(), mqstore::config::StoreConfig::default()).unwrap();
+        reader.queue_bounds("orders", 0).unwrap().end
+    }
+}
+
+#[test]
+fn queues_three_ahead_and_three_behind_are_the_log_s_after_the_open() {
+    for (queue_keeps, log_keeps) in [(150, 294), (147, 300), (147, 294), (147, 290)] {
+        let store = Crashed::new(300, false);
+        for queue in 0..2 {
+            store.lose_entries(queue, queue_keeps);
+        }
+        if log_keeps < 300 {
+            let (path, at) = store.segment(store.offsets[log_keeps]);
+            super::edit(&path, |bytes| bytes[at..].fill(0));
+        }
+        store.recover();
+        store.expect_messages(log_keeps as i32);
+        let again = store.recover();
+        assert!(again.clean_exit && again.undispatched == 0 && again.queue_entries_ahead == 0);
+    }
+}
+
+#[test]
+fn entries_of_an_earlier_crash_never_name_a_later_message() {
+    let store = Crashed::new(100, false);
+    // The first crash loses messages from 90 on, but not their entries.
+    let (path, at) = store.segment(store.offsets[90]);
+    let lost = fs::read(&path).unwrap()[at..].to_vec();
+    super::edit(&path, |bytes| bytes[at..].fill(0));
+    let queues = contents(&store.at("consumequeue"));
+    let opened = store.open().unwrap();
+    let other = Message {
+        topic: "other".to_owned(),
+        body: vec![b'y'; 5000].into(),
+        ..Message::default()
+    };
+    opened.append(other).unwrap();
+    opened.close().unwrap();
+    // The second: old entries point into the new message.
+    for (name, bytes) in queues {
+        fs::write(store.at("consumequeue").join(name), bytes).unwrap();
+    }
+    fs::write(store.at("abort"), "").unwrap();
+    fs::remove_file(store.at("checkpoint")).unwrap();
+    assert_eq!(store.recover().queue_entries_ahead, 10);
+    let [even, odd] = store.bodies();
+    assert_eq!((even.len(), odd.len()), (45, 45));
+    assert!(lost.len() > 5000 || lost.iter().any(|byte| *byte != 0));
+}
+
+#[test]
+fn the_end_of_a_record_that_is_zeros_is_a_torn_record_even_in_the_middle() {
+    let dir = TempDir::new_in("/dev/shm").unwrap();
+    let mut writer = StoreWriter::small(dir.path());
+    let put = |writer: &mut StoreWriter, value: &str| writer.put("orders", 0, b"body", &[("KEYS", "k"), ("long", value)]);
+    put(&mut writer, "x");
+    let torn = put(&mut writer, &"v".repeat(2000)) as usize;
+    put(&mut writer, "x");
+    writer.finish(false);
+    let segment = dir.path().join("commitlog/00000000000000000000");
+    let mut bytes = fs::read(&segment).unwrap();
+    let sector = (torn + 600) / 512 * 512;
+    bytes[sector..sector + 512].fill(0);
+    fs::write(&segment, bytes).unwrap();
+    let store = Opened(&dir);
+    assert_eq!(store.recover().log_end as usize, torn);
+    assert_eq!(store.count(), 1);
+}
+
+#[test]
+fn what_was_being_made_when_the_writer_died_is_gone_after_the_open() {
+    let store = Crashed::new(10, false);
+    let left = [
+        "mqstore-new-00000000000000016384",
+        "mqstore-new-checkpoint",
+        "consumequeue/orders/mqstore-new-0-00000000000000001000",
+    ];
+    for name in left {
+        fs::write(store.at(name), "half").unwrap();
+    }
+    fs::write(store.at("commitlog").join(format!("{SEGMENT:020}")), "").unwrap();
+    store.recover();
+    store.expect_messages(10);
+    assert!(left.iter().all(|name| !store.at(name).exists()));
+    assert_eq!(names(&store.at("consumequeue/orders")), ["0", "1"]);
+}
+
+#[test]
+fn what_stands_in_the_log_s_directory_and_is_no_segment_stays_and_disturbs_nobody() {
+    let store = Crashed::new(100, false);
+    fs::write(store.at("commitlog/.00000000000000000000.swp"), "x").unwrap();
+    fs::write(store.at("commitlog/\u{fc}.txt"), "x").unwrap();
+    fs::create_dir(store.at("commitlog/sub")).unwrap();
+    store.recover();
+    store.expect_messages(100);
+    assert!(store.at("commitlog/sub").exists() && store.at("commitlog/\u{fc}.txt").exists());
+}

@@ -1,0 +1,207 @@
+//! The checkpoint: any of them gives the same messages, a good one saves reading.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mqstore::config::StoreConfig;
+use mqstore::engine::Next;
+use mqstore::format::{Checkpoint, Message};
+use mqstore::storage::Env;
+use mqstore::store::{MessageStore, OpenMode, Service};
+use tempfile::TempDir;
+
+use super::{Crashed, SEGMENT, real};
+use crate::counting_env::CountingEnv;
+use crate::store_writer::StoreWriter;
+
+#[test]
+fn with_a_stale_zero_absent_or_future_checkpoint_the_messages_are_the_same() {
+    let now = real().now_ms();
+    let first = Crashed::new(1, false).last_store_time;
+    let absent = None;
+    for time in [
+        absent,
+        Some(0),
+        Some(-1),
+        Some(first),
+        Some(first + 1000),
+        Some(now + 1_000_000),
+        Some(i64::MAX),
+    ] {
+        let store = Crashed::new(300, false);
+        store.lose_entries(0, 20);
+        if let Some(time) = time {
+            store.stamp(time);
+        }
+        store.recover();
+        store.expect_messages(300);
+    }
+    for bytes in [&[][..], &[0xff; 4096], &[0x7f; 10]] {
+        let store = Crashed::new(300, false);
+        fs::write(store.at("checkpoint"), bytes).unwrap();
+        store.recover();
+        store.expect_messages(300);
+    }
+}
+
+#[test]
+fn the_log_is_read_from_the_file_that_the_stamps_vouch_for_or_from_what_is_lacking_if_that_is_earlier() {
+    let probe = Crashed::new(600, false);
+    let per_segment: Vec<i64> = (0..=probe.offsets[599] / SEGMENT).map(|n| n * SEGMENT).collect();
+    let time_at = |segment: i64| {
+        let number = probe.offsets.iter().position(|offset| *offset >= segment).unwrap();
+        probe.last_store_time - (599 - number as i64) * 10
+    };
+    let complete = probe.offsets[599];
+    for (n, segment) in per_segment.iter().enumerate() {
+        for (off, expected) in [(2999, n.saturating_sub(1)), (3000, n), (3001, n)] {
+            let store = Crashed::new(600, false);
+            store.stamp(time_at(*segment) + off);
+            let start = store.recover().scan_start;
+            // Messages are 10 ms apart, a segment holds about a second of them: a margin of 3 s is three files and more.
+            let by_time = per_segment
+                .iter()
+                .rev()
+                .find(|start| time_at(**start) <= time_at(*segment) + off - 3000);
+            assert_eq!(start, by_time.copied().unwrap_or(0).min(complete), "segment {n}, {off} ms");
+            assert!(start <= per_segment[expected]);
+        }
+    }
+    // What a queue lacks is earlier than what the stamps say.
+    let store = Crashed::new(600, false);
+    store.stamp(store.last_store_time + 60_000);
+    store.lose_entries(0, 100);
+    store.lose_entries(1, 100);
+    assert_eq!(store.recover().scan_start, store.offsets[200]);
+    store.expect_messages(600);
+}
+
+#[test]
+fn six_hundred_segments_cost_six_hundred_heads_and_what_lies_past_the_checkpoint() {
+    let dir = TempDir::new_in("/dev/shm").unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 4096, 100_000, 100, 40_000);
+    while writer.put("orders", 0, &[b'x'; 800], &[]) < 600 * 4096 {}
+    writer.finish(false);
+    let stamps = Checkpoint {
+        physic_msg_timestamp: writer.last_store_time,
+        logics_msg_timestamp: writer.last_store_time,
+        keys_stamp: writer.last_store_time,
+        keys_dispatched: 600 * 4096,
+        ..Checkpoint::default()
+    };
+    fs::write(dir.path().join("checkpoint"), stamps.encode()).unwrap();
+    let env = CountingEnv::new();
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let store = MessageStore::open(&seam, dir.path(), StoreConfig::default(), OpenMode::Existing).unwrap();
+    let scan_start = store.reader().recovery().scan_start;
+    // 3 s are 300 messages of 10 ms, four to a segment.
+    let past_checkpoint = 601 * 4096 - scan_start;
+    assert!((70 * 4096..80 * 4096).contains(&past_checkpoint), "{past_checkpoint}");
+    store.close().unwrap();
+    // In front of it nothing but what tells the time of a segment's first record, and that record where the scan starts.
+    for start in (0..scan_start).step_by(4096) {
+        let read = env.bytes_read(&dir.path().join("commitlog").join(format!("{start:020}")));
+        assert!(read <= 100, "{read} bytes of {start}");
+    }
+
+    // Stamps that vouch for nothing: every head is read, and then everything.
+    fs::write(dir.path().join("abort"), "").unwrap();
+    fs::write(dir.path().join("checkpoint"), Checkpoint::default().encode()).unwrap();
+    let store = MessageStore::open(&real(), dir.path(), StoreConfig::default(), OpenMode::Existing).unwrap();
+    assert_eq!(store.reader().recovery().scan_start, 0);
+    store.close().unwrap();
+}
+
+/// A store without threads in which 4 KiB of messages make a stamp.
+fn stamping(dir: &TempDir) -> MessageStore {
+    let config = StoreConfig {
+        mapped_file_size_commit_log: Some(65536),
+        checkpoint_interval: 4096,
+        ..StoreConfig::default()
+    };
+    MessageStore::open_stepped(&real(), dir.path(), config, OpenMode::Append).unwrap()
+}
+
+fn message(body: usize) -> Message<'static> {
+    Message {
+        topic: "orders".to_owned(),
+        body: vec![b'x'; body].into(),
+        ..Message::default()
+    }
+}
+
+fn stamps(dir: &TempDir) -> Checkpoint {
+    Checkpoint::decode(&fs::read(dir.path().join("checkpoint")).unwrap_or_default())
+}
+
+#[test]
+fn a_running_store_stamps_its_checkpoint_every_so_many_bytes_for_what_is_durable() {
+    let dir = TempDir::new_in("/dev/shm").unwrap();
+    let store = stamping(&dir);
+    let mut behind = 0;
+    for _ in 0..50 {
+        let done = store.append(message(500)).unwrap().appended;
+        while store.step(Service::Dispatch, Instant::now()).unwrap() == Next::Again {}
+        let stamped = stamps(&dir);
+        let end = done.physical_offset + i64::from(done.wrote_bytes);
+        behind = behind.max(end - stamped.keys_dispatched);
+        assert!(stamped.keys_dispatched <= store.flushed_offset());
+        if stamped.keys_dispatched > 0 {
+            let last = store.reader().message_at(stamped.logics_physical_offset).unwrap();
+            assert_eq!(stamped.physic_msg_timestamp, last.view().store_time());
+            assert_eq!(stamped.logics_msg_timestamp, last.view().store_time());
+            assert_eq!(
+                stamped.logics_physical_offset + i64::from(last.view().size()),
+                stamped.keys_dispatched
+            );
+        }
+    }
+    assert!((2000..4096).contains(&behind), "{behind}");
+}
+
+#[test]
+fn no_message_gets_a_store_time_that_the_checkpoint_already_vouches_for() {
+    let dir = TempDir::new_in("/dev/shm").unwrap();
+    let env = CountingEnv::new();
+    env.set_now(1_700_000_000_000);
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let config = || StoreConfig {
+        checkpoint_interval: 4096,
+        ..StoreConfig::default()
+    };
+    let mut last = 0;
+    for _ in 0..2 {
+        let store = MessageStore::open_stepped(&seam, dir.path(), config(), OpenMode::Append).unwrap();
+        for _ in 0..20 {
+            let done = store.append(message(500)).unwrap().appended;
+            let stamped = stamps(&dir).physic_msg_timestamp;
+            assert!(
+                done.store_time > stamped && done.store_time >= last,
+                "{} and {stamped}",
+                done.store_time
+            );
+            last = done.store_time;
+            while store.step(Service::Dispatch, Instant::now()).unwrap() == Next::Again {}
+        }
+        store.close().unwrap();
+    }
+    assert!(last > 1_700_000_000_000);
+}
+
+#[test]
+fn after_a_close_the_stamps_are_those_of_the_last_message() {
+    let dir = TempDir::new_in("/dev/shm").unwrap();
+    let store = stamping(&dir);
+    let done = store.append(message(10)).unwrap().appended;
+    store.close().unwrap();
+    let stamped = stamps(&dir);
+    assert_eq!(
+        (stamped.physic_msg_timestamp, stamped.logics_msg_timestamp),
+        (done.store_time, done.store_time)
+    );
+    assert_eq!(
+        (stamped.index_msg_timestamp, stamped.logics_physical_offset),
+        (0, done.physical_offset)
+    );
+}

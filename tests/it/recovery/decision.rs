@@ -1,0 +1,285 @@
+//! The decision table, a test a row.
+
+use std::fs;
+
+use mqstore::config::{Recovery, StoreConfig};
+use mqstore::error::Error;
+use mqstore::format::CqUnit;
+use mqstore::store::{MessageStore, OpenMode};
+use tempfile::TempDir;
+
+use super::{Crashed, SEGMENT, contents, names, real};
+
+#[test]
+fn after_a_clean_exit_nothing_is_changed_but_the_stamps() {
+    let store = Crashed::new(300, true);
+    let before = contents(store.path());
+    let report = store.recover();
+    assert!(report.clean_exit);
+    assert_eq!((report.undispatched, report.queue_entries_ahead, report.bytes_cut), (0, 0, 0));
+    let mut after = contents(store.path());
+    for new in ["checkpoint", "lock", "config/mqstore.json"] {
+        assert!(after.remove(std::path::Path::new(new)).is_some(), "{new}");
+    }
+    assert!(before == after);
+}
+
+#[test]
+fn after_an_abnormal_exit_everything_whole_is_there_and_the_store_is_clean_again() {
+    let store = Crashed::new(300, false);
+    let report = store.recover();
+    assert!(!report.clean_exit && !store.at("abort").exists());
+    store.expect_messages(300);
+    assert!(store.reader().recovery().clean_exit);
+}
+
+#[test]
+fn a_crash_without_a_log_leaves_an_empty_store_unless_queues_point_into_one() {
+    let store = Crashed::new(0, false);
+    assert_eq!(store.recover().log_end, 0);
+    store.expect_messages(0);
+
+    let store = Crashed::new(100, false);
+    fs::remove_dir_all(store.at("commitlog")).unwrap();
+    fs::create_dir(store.at("commitlog")).unwrap();
+    store.refused_at();
+    let salvaged = store.open_with(Recovery::Salvage).unwrap();
+    salvaged.close().unwrap();
+    assert_eq!(names(&store.at("consumequeue/orders/0")), [""; 0]);
+    assert_eq!(names(&store.at("index")), [""; 0]);
+}
+
+#[test]
+fn queues_ahead_of_the_log_are_cut_on_disk_before_the_log_is() {
+    let store = Crashed::new(300, false);
+    let (path, at) = store.segment(store.offsets[294]);
+    super::edit(&path, |bytes| bytes[at..].fill(0));
+    let queues: Vec<usize> = names(&store.at("consumequeue/orders/0"))
+        .iter()
+        .map(|name| name.parse().unwrap())
+        .collect();
+    assert_eq!(queues, [0, 1000, 2000]);
+    let (env, opened) = store.open_counting();
+    let opened = opened.unwrap();
+    assert_eq!(opened.reader().recovery().queue_entries_ahead, 6);
+    opened.close().unwrap();
+    store.expect_messages(294);
+    for queue in 0..2 {
+        let last = fs::read(store.at(&format!("consumequeue/orders/{queue}/00000000000000002000"))).unwrap();
+        assert!(last[47 * 20..].iter().all(|byte| *byte == 0));
+    }
+    let changes = env.changes();
+    let position = |what: &str| changes.iter().position(|change| change.starts_with(what)).unwrap();
+    assert!(position("sync directory AbortCreated") < position("sync QueuesCut"));
+    assert!(position("sync QueuesCut") < position("sync LogRewritten"));
+}
+
+#[test]
+fn a_queue_file_that_loses_its_only_entries_goes_and_none_of_zeros_stays() {
+    for kept in [200, 201, 100, 2, 1] {
+        let store = Crashed::new(202, false);
+        let (path, at) = store.segment(store.offsets[kept as usize]);
+        super::edit(&path, |bytes| bytes[at..].fill(0));
+        for behind in names(&store.at("commitlog")) {
+            if behind.parse::<i64>().unwrap() > store.offsets[kept as usize] {
+                fs::remove_file(store.at("commitlog").join(behind)).unwrap();
+            }
+        }
+        store.recover();
+        store.expect_messages(kept);
+        for queue in 0..2 {
+            let dir = store.at(&format!("consumequeue/orders/{queue}"));
+            let files = names(&dir);
+            assert_eq!(
+                files.len(),
+                ((kept + 1 - queue) / 2 + 49) as usize / 50,
+                "{kept} kept, queue {queue}: {files:?}"
+            );
+            for file in files {
+                assert!(fs::read(dir.join(file)).unwrap()[..20].iter().any(|byte| *byte != 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn queues_behind_the_log_get_what_they_lack_byte_for_byte() {
+    for lacking in [1, 3, 49, 50, 51, 149] {
+        for clean in [true, false] {
+            let store = Crashed::new(300, clean);
+            let complete = contents(&store.at("consumequeue"));
+            for queue in 0..2 {
+                store.lose_entries(queue, 150 - lacking);
+            }
+            assert_eq!(store.recover().undispatched, 2 * lacking as u64, "{lacking}, clean {clean}");
+            assert!(contents(&store.at("consumequeue")) == complete, "{lacking}, clean {clean}");
+            store.expect_messages(300);
+        }
+    }
+}
+
+#[test]
+fn damage_in_front_of_what_the_checkpoint_vouches_for_is_refused_untouched() {
+    for (damaged, is_inside) in [(100, true), (200, true), (201, false), (299, false)] {
+        let store = Crashed::new(300, false);
+        // Messages are 10 ms apart: this is the time of number 201.
+        store.stamp(store.last_store_time - 98 * 10);
+        store.damage(damaged);
+        if is_inside {
+            let (path, at) = store.segment(store.offsets[damaged]);
+            assert_eq!(store.refused_at().0, path, "{damaged}");
+            assert!(store.refused_at().1 >= at as u64);
+            let text = store.open().unwrap_err().to_string();
+            assert!(text.contains("recovery=\"salvage\""), "{text}");
+        } else {
+            let report = store.recover();
+            assert_eq!(report.log_end, store.offsets[damaged]);
+            store.expect_messages(damaged as i32);
+        }
+    }
+}
+
+#[test]
+fn a_log_whose_first_record_is_damaged_while_others_follow_is_refused_untouched() {
+    let store = Crashed::new(300, false);
+    store.damage(0);
+    assert_eq!(store.refused_at().0, store.segment(0).0);
+
+    let store = Crashed::new(1, false);
+    store.damage(0);
+    assert_eq!(store.recover().log_end, 0);
+    store.expect_messages(0);
+}
+
+#[test]
+fn a_segment_missing_in_the_middle_is_refused_for_writing_and_both_sides_are_read() {
+    for clean in [true, false] {
+        let store = Crashed::new(300, clean);
+        let (gone, _) = store.segment(SEGMENT);
+        fs::remove_file(&gone).unwrap();
+        assert_eq!(store.refused_at(), (gone, 0));
+        let reader = if clean {
+            store.reader()
+        } else {
+            store.reader_with(Recovery::Salvage)
+        };
+        for offset in [store.offsets[0], store.offsets[299]] {
+            assert_eq!(reader.message_at(offset).unwrap().view().physical_offset(), offset);
+        }
+    }
+}
+
+#[test]
+fn a_clean_store_whose_queues_are_ahead_is_refused_untouched() {
+    let store = Crashed::new(300, true);
+    let path = store.at("consumequeue/orders/0/00000000000000003000");
+    let ahead = CqUnit {
+        physical_offset: 1 << 30,
+        size: 100,
+        tags_code: 0,
+    };
+    let mut bytes = ahead.encode().to_vec();
+    bytes.resize(1000, 0);
+    fs::write(path, bytes).unwrap();
+    store.refused_at();
+    store.open_with(Recovery::Salvage).unwrap().close().unwrap();
+    store.expect_messages(300);
+}
+
+#[test]
+fn segments_past_the_end_go_newest_first_and_durably() {
+    let store = Crashed::new(300, false);
+    let cut = store.offsets.iter().position(|offset| *offset > SEGMENT / 2).unwrap();
+    store.damage(cut);
+    let segments = names(&store.at("commitlog"));
+    assert_eq!(segments.len(), 3);
+    let (env, opened) = store.open_counting();
+    let opened = opened.unwrap();
+    assert!(opened.reader().recovery().bytes_cut > SEGMENT as u64);
+    opened.close().unwrap();
+    let changes = env.changes();
+    let of_log: Vec<&str> = changes
+        .iter()
+        .filter(|change| change.starts_with("unlink") || change.contains("LogCut"))
+        .filter_map(|change| change.split_once("commitlog").map(|(_, rest)| rest))
+        .collect();
+    assert_eq!(of_log, [&format!("/{}", segments[2]), "", &format!("/{}", segments[1]), ""]);
+    assert_eq!(names(&store.at("commitlog")), segments[..1]);
+    store.expect_messages(cut as i32);
+}
+
+#[test]
+fn what_a_crash_during_the_creation_leaves_opens_as_an_empty_store() {
+    let steps: [&[&str]; 7] = [
+        &["lock"],
+        &["lock", "consumequeue/"],
+        &["lock", "commitlog/", "consumequeue/", "index/"],
+        &[
+            "lock",
+            "commitlog/",
+            "consumequeue/",
+            "index/",
+            "config/",
+            "config/mqstore.json.new",
+        ],
+        &["lock", "commitlog/", "consumequeue/", "index/", "config/", "abort"],
+        &["lock", "abort", "mqstore-new-00000000000000000000", "config/"],
+        &[
+            "lock",
+            "commitlog/",
+            "abort",
+            "mqstore-new-checkpoint",
+            "mqstore-new-00000000000000000000",
+        ],
+    ];
+    for left in steps {
+        for mode in [OpenMode::Existing, OpenMode::Append] {
+            let dir = TempDir::new_in("/dev/shm").unwrap();
+            for name in left {
+                let path = dir.path().join(name);
+                if name.ends_with('/') {
+                    fs::create_dir(path).unwrap();
+                } else {
+                    fs::write(path, "").unwrap();
+                }
+            }
+            let open = |mode| MessageStore::open(&real(), dir.path(), StoreConfig::default(), mode);
+            if left.len() > 1 {
+                assert!(matches!(open(OpenMode::New), Err(Error::Exists { .. })), "{left:?}");
+            }
+            let reader = mqstore::read::MessageReader::open(&real(), dir.path(), StoreConfig::default()).unwrap();
+            assert_eq!(reader.physical_bounds(), 0..0, "{left:?}");
+            let store = open(mode).unwrap();
+            store
+                .append(mqstore::format::Message {
+                    topic: "t".to_owned(),
+                    ..Default::default()
+                })
+                .unwrap();
+            store.close().unwrap();
+            let expected = ["checkpoint", "commitlog", "config", "consumequeue", "index", "lock"];
+            assert!(
+                !left.contains(&"abort") || names(dir.path()) == expected,
+                "{left:?}: {:?}",
+                names(dir.path())
+            );
+        }
+    }
+}
+
+#[test]
+fn recovering_twice_changes_nothing_more() {
+    let store = Crashed::new(300, false);
+    store.damage(250);
+    store.lose_entries(1, 60);
+    store.recover();
+    let once = contents(store.path());
+    fs::write(store.at("abort"), "").unwrap();
+    let report = store.recover();
+    assert!(!report.clean_exit);
+    let twice = contents(store.path());
+    for (path, bytes) in &once {
+        assert!(twice.get(path) == Some(bytes), "{}", path.display());
+    }
+    assert_eq!(once.len(), twice.len());
+}

@@ -1,0 +1,135 @@
+//! What derives from the log can be gone: it comes back.
+
+use std::fs;
+
+use mqstore::config::StoreConfig;
+use mqstore::store::{MessageStore, OpenMode};
+
+use super::{Crashed, contents, copy, names, real};
+use crate::store_writer::StoreWriter;
+use tempfile::TempDir;
+
+/// 400 messages over 25 files, of which a broker of 5.5.1 brings back 160.
+fn written(clean: bool) -> Crashed {
+    let dir = TempDir::new_in("/dev/shm").unwrap();
+    let mut writer = StoreWriter::small(dir.path());
+    let put = |n: i32| {
+        let (body, key) = (format!("body {n}"), format!("k{n}"));
+        let filling = "f".repeat(850);
+        writer.put("orders", n % 2, body.as_bytes(), &[("KEYS", &key), ("filling", &filling)])
+    };
+    let offsets = (0..400).map(put).collect();
+    writer.finish(clean);
+    let last_store_time = writer.last_store_time;
+    Crashed {
+        dir,
+        offsets,
+        last_store_time,
+    }
+}
+
+fn sizes() -> StoreConfig {
+    StoreConfig {
+        mapped_file_size_consume_queue: Some(1000),
+        max_hash_slot_num: Some(100),
+        max_index_num: Some(400),
+        ..StoreConfig::default()
+    }
+}
+
+#[test]
+fn a_store_without_queues_index_and_checkpoint_comes_back_whole() {
+    for clean in [true, false] {
+        let store = written(clean);
+        assert_eq!(names(&store.at("commitlog")).len(), 25);
+        let queues = contents(&store.at("consumequeue"));
+        let index: Vec<_> = contents(&store.at("index")).into_values().collect();
+        for gone in ["consumequeue", "index"] {
+            fs::remove_dir_all(store.at(gone)).unwrap();
+        }
+        let opened = MessageStore::open(&real(), store.path(), sizes(), OpenMode::Existing).unwrap();
+        assert_eq!(opened.reader().recovery().undispatched, 400);
+        opened.close().unwrap();
+        store.expect_messages(400);
+        assert!(contents(&store.at("consumequeue")) == queues, "clean {clean}");
+        assert!(
+            contents(&store.at("index")).into_values().collect::<Vec<_>>() == index,
+            "clean {clean}"
+        );
+    }
+}
+
+#[test]
+fn a_crash_image_of_a_broker_is_recovered_with_all_that_its_log_holds() {
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/491_crash_image");
+    let dir = TempDir::new_in("/dev/shm").unwrap();
+    copy(&golden, dir.path());
+    let read = |path: &std::path::Path| {
+        let reader = std::sync::Arc::new(mqstore::read::MessageReader::open(&real(), path, StoreConfig::default()).unwrap());
+        let queues: Vec<_> = reader
+            .topics()
+            .unwrap()
+            .into_iter()
+            .flat_map(|topic| {
+                reader
+                    .queue_ids(&topic)
+                    .unwrap()
+                    .into_iter()
+                    .map(move |id| (topic.clone(), id))
+            })
+            .map(|(topic, id)| {
+                let scan = mqstore::read::QueueScan::new(reader.clone(), topic.clone(), id, 0..i64::MAX).unwrap();
+                let bytes: Vec<_> = scan.map(|message| message.unwrap().view().bytes().to_vec()).collect();
+                (topic, id, bytes)
+            })
+            .collect();
+        (reader.recovery().clone(), queues)
+    };
+    let (crashed, before) = read(dir.path());
+    assert!(!crashed.clean_exit);
+    let opened = MessageStore::open(&real(), dir.path(), StoreConfig::default(), OpenMode::Existing).unwrap();
+    assert_eq!(opened.reader().recovery().log_end, crashed.log_end);
+    opened.close().unwrap();
+    let (recovered, after) = read(dir.path());
+    assert!(recovered.clean_exit && recovered.undispatched == 0);
+    assert_eq!(recovered.log_end, crashed.log_end);
+    assert!(before == after && !before.is_empty());
+}
+
+#[test]
+fn a_queue_file_of_any_bytes_opens_and_gives_the_log_s_messages() {
+    let fills: [fn(&mut Vec<u8>); 4] = [
+        |bytes| bytes.fill(0),
+        |bytes| bytes.fill(0xff),
+        |bytes| bytes[500..].fill(0),
+        |bytes| bytes[500..].fill(0xff),
+    ];
+    for fill in fills {
+        for file in [0, 1000, 2000] {
+            let store = Crashed::new(300, false);
+            super::edit(&store.at(&format!("consumequeue/orders/1/{file:020}")), fill);
+            store.recover();
+            store.expect_messages(300);
+        }
+    }
+}
+
+#[test]
+fn a_queue_whose_messages_all_expired_has_equal_bounds_after_a_crash() {
+    let store = Crashed::new(300, false);
+    // Only queue 1 goes on behind the first segment.
+    for segment in names(&store.at("commitlog")).iter().take(2) {
+        fs::remove_file(store.at("commitlog").join(segment)).unwrap();
+    }
+    let first = *store.offsets.iter().find(|offset| **offset >= 2 * super::SEGMENT).unwrap();
+    let number = store.offsets.iter().position(|offset| *offset == first).unwrap() as i64;
+    store.lose_entries(0, (number as usize).div_ceil(2));
+    let (path, at) = store.segment(first);
+    super::edit(&path, |bytes| bytes[at..].fill(0));
+    store.recover();
+    let reader = store.reader();
+    for queue in 0..2 {
+        let bounds = reader.queue_bounds("orders", queue).unwrap();
+        assert_eq!(bounds.start, bounds.end, "queue {queue}");
+    }
+}

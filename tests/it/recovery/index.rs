@@ -1,0 +1,155 @@
+//! The index after a crash: what is whole is kept, what is not is made again; no key twice, no live key missing.
+
+use std::fs;
+
+use mqstore::config::StoreConfig;
+use mqstore::format::Checkpoint;
+use mqstore::store::{MessageStore, OpenMode};
+
+use super::{Crashed, hits, indexed, names, real};
+use crate::counting_env::CountingEnv;
+
+/// The index files in order.
+fn files(store: &Crashed) -> Vec<std::path::PathBuf> {
+    names(&store.at("index"))
+        .into_iter()
+        .map(|name| store.at("index").join(name))
+        .collect()
+}
+
+#[test]
+fn whole_index_files_are_kept_after_a_crash_and_nothing_is_put_twice() {
+    let store = Crashed::new(1000, false);
+    let before = super::contents(&store.at("index"));
+    assert_eq!(before.len(), 3);
+    store.recover();
+    store.expect_messages(1000);
+    assert!(super::contents(&store.at("index")) == before);
+}
+
+#[test]
+fn a_torn_sector_anywhere_in_an_index_file_costs_no_key_and_doubles_none() {
+    for file in 0..3 {
+        let sectors = fs::read(&files(&Crashed::new(1000, false))[file]).unwrap().len() / 512;
+        for sector in 0..=sectors {
+            let store = Crashed::new(1000, false);
+            let path = &files(&store)[file];
+            super::edit(path, |bytes| {
+                let end = bytes.len().min(sector * 512 + 512);
+                bytes[sector * 512..end].fill(0);
+            });
+            store.recover();
+            store.expect_messages(1000);
+        }
+    }
+}
+
+#[test]
+fn an_index_that_lags_behind_is_caught_up_after_any_exit() {
+    for clean in [true, false] {
+        for keep in [0, 1, 2] {
+            let store = Crashed::new(1000, clean);
+            for path in files(&store).into_iter().skip(keep) {
+                fs::remove_file(path).unwrap();
+            }
+            let config = StoreConfig {
+                max_hash_slot_num: Some(100),
+                max_index_num: Some(400),
+                ..StoreConfig::default()
+            };
+            MessageStore::open(&real(), store.path(), config, OpenMode::Existing)
+                .unwrap()
+                .close()
+                .unwrap();
+            store.expect_messages(1000);
+        }
+    }
+}
+
+#[test]
+fn an_index_ahead_of_the_log_is_cut_to_it() {
+    for kept in [1, 399, 400, 700, 999] {
+        let store = Crashed::new(1000, false);
+        store.damage(kept);
+        store.recover();
+        store.expect_messages(kept as i32);
+        assert_eq!(hits(&store.reader(), &format!("k{kept}")), [0; 0]);
+        for path in files(&store) {
+            let bytes = fs::read(path).unwrap();
+            let count = i32::from_be_bytes(bytes[36..40].try_into().unwrap()) as usize;
+            assert!(bytes[40 + 400 + count * 20..].iter().all(|byte| *byte == 0));
+        }
+    }
+}
+
+#[test]
+fn the_keys_of_one_message_that_two_files_share_are_put_once() {
+    let dir = tempfile::TempDir::new_in("/dev/shm").unwrap();
+    let config = StoreConfig {
+        max_hash_slot_num: Some(3),
+        max_index_num: Some(4),
+        ..StoreConfig::default()
+    };
+    let open = || MessageStore::open(&real(), dir.path(), config.clone(), OpenMode::Append).unwrap();
+    let store = open();
+    for n in 0..9 {
+        let keys = format!("a{n} b{n}");
+        store
+            .append(mqstore::format::Message {
+                topic: "orders".to_owned(),
+                body: vec![n].into(),
+                properties: mqstore::format::encode_properties([("KEYS", &*keys)], true).unwrap(),
+                ..Default::default()
+            })
+            .unwrap();
+    }
+    store.close().unwrap();
+    assert_eq!(indexed(dir.path()).into_values().collect::<Vec<_>>(), [3; 6]);
+    for keep in 0..6 {
+        for name in names(&dir.path().join("index")).into_iter().skip(keep) {
+            fs::remove_file(dir.path().join("index").join(name)).unwrap();
+        }
+        fs::write(dir.path().join("abort"), "").unwrap();
+        open().close().unwrap();
+        assert_eq!(indexed(dir.path()).into_values().collect::<Vec<_>>(), [3; 6], "{keep} kept");
+        let reader = mqstore::read::MessageReader::open(&real(), dir.path(), config.clone()).unwrap();
+        for n in 0..9 {
+            assert_eq!(
+                (hits(&reader, &format!("a{n}")).len(), hits(&reader, &format!("b{n}")).len()),
+                (1, 1)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_tail_without_keys_is_read_for_keys_once_and_not_again_until_somebody_else_has_written() {
+    let dir = tempfile::TempDir::new_in("/dev/shm").unwrap();
+    let mut writer = crate::store_writer::StoreWriter::small(dir.path());
+    writer.put("orders", 0, b"keyed", &[("KEYS", "k")]);
+    for _ in 0..300 {
+        writer.put("orders", 0, b"keyless", &[]);
+    }
+    writer.finish(true);
+    let read = || {
+        let env = CountingEnv::new();
+        let seam: std::sync::Arc<dyn mqstore::storage::Env> = std::sync::Arc::new(env.clone());
+        let store = MessageStore::open(&seam, dir.path(), StoreConfig::default(), OpenMode::Existing).unwrap();
+        let scan_start = store.reader().recovery().scan_start;
+        store.close().unwrap();
+        scan_start
+    };
+    assert_eq!(read(), 0);
+    let end = read();
+    assert!(end > 300 * 91, "{end}");
+    // A broker has stamped since.
+    let path = dir.path().join("checkpoint");
+    let mut stamps = Checkpoint::decode(&fs::read(&path).unwrap());
+    stamps.physic_msg_timestamp -= 1;
+    fs::write(&path, stamps.encode()).unwrap();
+    assert_eq!(read(), 0);
+    assert_eq!(read(), end);
+    fs::remove_dir_all(dir.path().join("index")).unwrap();
+    assert_eq!(read(), 0);
+    assert_eq!(indexed(dir.path()).values().sum::<usize>(), 1);
+}
