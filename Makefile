@@ -16,7 +16,7 @@ PY := $(VENV)/bin/python
 NATIVE := python/mqstore/_native.abi3.so
 # Directories count too: a file added or removed changes them.
 SOURCES := $(shell find src) Cargo.toml Cargo.lock pyproject.toml
-HAVE := $(wildcard python tests/python tests/spark tests/interop spark_examples benches)
+HAVE := $(wildcard python tests/python tests/spark tests/interop tests/mutants tests/torture spark_examples benches)
 
 export VIRTUAL_ENV := $(VENV)
 export PATH := $(VENV)/bin:$(PATH)
@@ -26,7 +26,7 @@ export PYSPARK_DRIVER_PYTHON := $(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME SPARK_HOME
 
-.PHONY: help run test check interop bench fuzz wheel clean
+.PHONY: help run test check interop mutants bench fuzz wheel clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -52,6 +52,12 @@ check: $(VENV)/dev.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clip
 interop: java $(VENV)/dev.stamp $(NATIVE) ## hold what we write and read against RocketMQ's own classes; needs Maven
 	@command -v mvn >/dev/null || { echo "Maven is missing: install it (Debian: apt-get install maven)" >&2; exit 1; }
 	@$(PY) -m pytest tests/interop
+
+mutants: ## remove one ordering step or check at a time and see a test fail
+	@echo "== ordering steps, each a no-op"
+	@cargo test --test it -- every_step_is_needed --nocapture
+	@echo "== checks, each removed by a patch"
+	@$(PYTHON) tests/mutants/run.py
 
 bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading, appending and recovery
 	@echo "== reading"

@@ -22,12 +22,15 @@ __all__ = [
     "Store",
     "Topic",
     "Topics",
+    "__version__",
     "_message",
     "_reopen",
     "open",
 ]
 
 _T = TypeVar("_T")
+
+__version__: str
 
 class _ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...

@@ -49,6 +49,11 @@ use pyo3::pymodule;
 /// The native part of `mqstore`; import `mqstore` instead.
 #[pymodule]
 mod _native {
+    /// The version of the package.
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "Python's name for it")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
     #[pymodule_export]
     use super::append_result::AppendResult;
     #[pymodule_export]
