@@ -38,6 +38,10 @@ mod index;
 mod index_geometry;
 /// How far a broker had flushed.
 mod checkpoint;
+/// Days as dates.
+mod date;
+/// What stands in the place of records that were lost.
+mod filler;
 /// Names of segments and index files.
 mod file_name;
 /// Which topics may be written.
@@ -48,8 +52,10 @@ mod replication;
 pub use body::decode_body;
 pub use checkpoint::{CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE, Checkpoint};
 pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit, CqUnit, ext_address};
+pub use date::Date;
 pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
 pub use file_name::{index_name, locate, parse_index_name, parse_segment_name, segment_name};
+pub use filler::{encode_filler, filler_size, is_filler};
 pub use host::Host;
 pub use index::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, index_key_hash, index_keys};
 pub use index_geometry::{GeometryGuess, detect_index_geometry, index_admits};

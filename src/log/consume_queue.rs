@@ -124,6 +124,16 @@ impl ConsumeQueue {
         Ok(self.state().tail.contains_key(&offset) || on_file(&self.files, offset)?.is_some())
     }
 
+    /// The first queue offset behind a missing file that holds `offset`: where the next file starts, or the entries in memory.
+    pub fn end_of_gap(&self, offset: i64) -> i64 {
+        let starts = self.files.starts().into_iter().map(|start| start as i64 / UNIT);
+        let next_file = starts.into_iter().find(|start| *start > offset);
+        let state = self.state();
+        let in_memory = state.tail.range(offset..).next().map(|(offset, _)| *offset);
+        let ends = next_file.into_iter().chain(in_memory).min();
+        ends.unwrap_or_else(|| state.max_offset())
+    }
+
     /// The entry at a queue offset: `None` outside the queue, and for the filler in front of a queue that does not start at 0.
     ///
     /// # Errors
@@ -189,6 +199,15 @@ impl ConsumeQueue {
         Ok((end - state.on_disk.end) as u64)
     }
 
+    /// Lets the entries of messages that stood in the stretch `lost` lead to `filler`; returns how many.
+    pub(crate) fn lead_to(&self, filler: CqUnit, lost: &Range<i64>) -> Result<u64> {
+        let on_disk = self.state().on_disk.clone();
+        let first = first_at(&self.files, on_disk.clone(), lost.start)?;
+        let behind = first_at(&self.files, on_disk, lost.end)?;
+        self.extend((first..behind).map(|offset| (offset, filler)).collect());
+        Ok((behind - first).cast_unsigned())
+    }
+
     /// Adds what the log has and the files lack.
     pub(crate) fn extend(&self, tail: BTreeMap<i64, CqUnit>) {
         let mut state = self.state_mut();
@@ -209,19 +228,24 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Adds the entry of a message that the log has gained. Repeating an entry changes nothing. Tells how many entries wait to be
-    /// written out.
-    pub(crate) fn append(&self, offset: i64, unit: CqUnit) -> usize {
+    /// Adds the entry of a message that the log has gained. Tells how many entries now wait to be written out; `None` if it was
+    /// there before, which changes nothing.
+    pub(crate) fn append(&self, offset: i64, unit: CqUnit) -> Option<usize> {
         let mut state = self.state_mut();
         if state.max_offset() == 0 {
             // A queue whose first message is not number 0 starts there.
             state.on_disk = offset..offset;
             state.min_offset = offset;
         }
-        if offset >= state.on_disk.end {
-            state.tail.insert(offset, unit);
+        if offset < state.on_disk.end || state.tail.insert(offset, unit).is_some() {
+            return None;
         }
-        state.tail.len()
+        Some(state.tail.len())
+    }
+
+    /// Whether it has entries that are not written out.
+    pub(crate) fn waits(&self) -> bool {
+        !self.state().tail.is_empty()
     }
 
     /// Refuses a queue whose last file is cut short.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::config::StoreConfig;
 use crate::engine::{RecoveryReport, cut_index, estimate_index_start, expect_recoverable, plan};
 use crate::error::{Error, Result};
-use crate::format::{Check, IndexGeometry, MessageId};
+use crate::format::{Check, IndexGeometry, MessageId, is_filler};
 use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record};
 use crate::read::store_files::{StoreFiles, WritePlan, expect_store};
 use crate::storage::Env;
@@ -216,7 +216,7 @@ impl MessageReader {
             });
         };
         let at = position.physical_offset;
-        self.message_of_entry(at)?.ok_or_else(|| {
+        self.message_of_entry(topic, queue_id, queue_offset, at)?.ok_or_else(|| {
             let why = format!(
                 "{topic}/{queue_id} at queue offset {queue_offset} points here, and the segment is missing; copy it again"
             );
@@ -224,9 +224,15 @@ impl MessageReader {
         })
     }
 
-    /// The message that a queue entry points at; `None` if its segment is gone. A record is known to start there, so that anything
-    /// else is damage.
-    pub(super) fn message_of_entry(&self, physical_offset: i64) -> Result<Option<StoredMessage>> {
+    /// The message that a queue entry points at; `None` if its segment is gone. A record of that queue and number is known to start
+    /// there, so that anything else is damage.
+    pub(super) fn message_of_entry(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        queue_offset: i64,
+        physical_offset: i64,
+    ) -> Result<Option<StoredMessage>> {
         let end = self.physical_bounds().end;
         if physical_offset >= end {
             return Err(self.log.corrupt(
@@ -235,7 +241,19 @@ impl MessageReader {
             ));
         }
         match self.log.read(physical_offset, Check::Body)? {
-            LogRecord::Message(message) => Ok(Some(message)),
+            LogRecord::Message(message) if is_filler(&message.view()) => Err(self.log.corrupt(
+                physical_offset,
+                "the message was lost, and recovery has filled its place".to_owned(),
+            )),
+            LogRecord::Message(message) if message.view().stands_in_queue(topic, queue_id, queue_offset) => Ok(Some(message)),
+            LogRecord::Message(message) => {
+                let view = message.view();
+                let found = format!("{}/{} at queue offset {}", view.topic(), view.queue_id(), view.queue_offset());
+                let wanted = format!("{topic}/{queue_id} at queue offset {queue_offset}");
+                let why =
+                    format!("an entry of {wanted} points here, at a message of {found}: the entry or the record is damaged");
+                Err(self.log.corrupt(physical_offset, why))
+            }
             LogRecord::Missing => Ok(None),
             LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => Err(error),
             LogRecord::Blank { .. } | LogRecord::End => Err(self.log.corrupt(
@@ -258,6 +276,9 @@ impl MessageReader {
             return Err(nothing(format!("the log spans {start} to {end} (exclusive)")));
         }
         match self.log.read(physical_offset, Check::Body)? {
+            LogRecord::Message(message) if is_filler(&message.view()) => Err(nothing(
+                "what stood here was lost, and recovery has filled its place".to_owned(),
+            )),
             LogRecord::Message(message) => Ok(message),
             LogRecord::Corrupt(error) => Err(error),
             LogRecord::NoRecord(error) => Err(nothing(error.to_string())),

@@ -121,7 +121,7 @@ fn opening_a_clean_store_reads_only_its_ends() {
     let env = CountingEnv::new();
     open(&env, dir.path());
     assert!(env.bytes_read_below(&dir.path().join("commitlog")) < 10_000);
-    assert!(env.bytes_read_below(&dir.path().join("consumequeue")) < 10_000);
+    assert!(env.bytes_read_below(&dir.path().join("consumequeue")) < 3000);
     assert_eq!(
         env.bytes_read_below(&dir.path().join("index")),
         40 * fs::read_dir(dir.path().join("index")).unwrap().count() as u64
