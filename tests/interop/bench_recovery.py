@@ -3,8 +3,8 @@
     python tests/interop/bench_recovery.py [VERSION...]
 
 The log is about 1 GiB of messages of 1 KiB, its files are in the page cache; once with the checkpoint that RocketMQ left, once
-with one that vouches for nothing. Prints; asserts nothing. RocketMQ's figure is that of `load` alone, without the start of its process
-and of its services. mqstore also writes again, and syncs, what nothing vouches for; RocketMQ does not.
+with one that vouches for nothing. Prints; asserts nothing. RocketMQ's figure is that of `load` alone, without the start of its
+process and of its services. mqstore also writes again, and syncs, what nothing vouches for; RocketMQ does not.
 """
 
 from __future__ import annotations
