@@ -217,22 +217,24 @@ impl LogFiles {
         let mut until = from;
         for start in self.starts().rev() {
             let segment = from.max(start)..start + self.segment_size() as i64;
-            if segment.is_empty() {
+            if segment.is_empty() || until > from {
                 break;
             }
-            // Reading a segment that was made ahead would fill the memory with its zeros.
-            let Some(data) = self.files.next_data(start as u64, (segment.start - start) as u64)? else {
-                continue;
-            };
-            let segment = start + data as i64..segment.end;
-            self.for_each_piece(segment, |at, bytes| {
-                if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
-                    until = at + last as i64 + 1;
+            let mut at = segment.start;
+            // A gigabyte that was never written is not read: it would fill the memory with zeros.
+            while let Some(data) = self.files.next_data(start as u64, (at - start) as u64)? {
+                let data = start + data as i64;
+                let piece = data..segment.end.min(data + PIECE as i64);
+                if piece.is_empty() {
+                    break;
                 }
-                Ok(())
-            })?;
-            if until > from {
-                break;
+                at = piece.end;
+                self.for_each_piece(piece, |at, bytes| {
+                    if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+                        until = at + last as i64 + 1;
+                    }
+                    Ok(())
+                })?;
             }
         }
         Ok(until)

@@ -263,8 +263,8 @@ pub trait File: Send + Sync + Debug {
     /// `InvalidInput` if the range reaches past the end; otherwise as `write_at`.
     fn zero(&self, range: Range<u64>) -> io::Result<()>;
 
-    /// Where the first byte at or behind `at` may be that was ever written; `None` if all that follows reads as zeros because
-    /// nobody wrote it. An implementation that does not know says `at`.
+    /// Where the next bytes at or behind `at` lie that were ever written; before them, and to the end for `None`, all are zero. An
+    /// implementation that does not know gives `at`.
     ///
     /// # Errors
     /// As the system gives them.

@@ -159,8 +159,9 @@ impl File for RealFile {
     }
 
     fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
+        // The position that this sets is nobody's: every read and write names its own.
         match seek(&self.0, SeekFrom::Data(at)) {
-            Ok(found) => Ok(Some(found)),
+            Ok(data) => Ok(Some(data)),
             Err(Errno::NXIO) => Ok(None),
             Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(at)), // a file system that keeps no account of it
             Err(error) => Err(error.into()),
