@@ -10,7 +10,7 @@ use crate::engine::scan_start::{last_unit, scan_start};
 use crate::engine::torn::{ends_in_zeros, lost_a_sector};
 use crate::engine::undispatched::{QueueTails, Undispatched};
 use crate::error::Result;
-use crate::format::{Check, CqUnit};
+use crate::format::{Check, CqUnit, MIN_RECORD_SIZE};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, LogScan, StoredMessage};
 
 /// What to do so that queues and log agree.
@@ -34,6 +34,16 @@ impl RecoveryPlan {
                 Ok(report.clean_exit || unit.physical_offset < report.scan_start || leads(log, &topic, queue_id, unit)?)
             };
             report.queue_entries_ahead += queue.cut(report.log_end, leads)?;
+        }
+        for lost in &report.lost {
+            let filler = CqUnit {
+                physical_offset: lost.start,
+                size: log.first_filler_size(lost),
+                tags_code: 0,
+            };
+            for (_, _, queue) in queues.file_queues() {
+                report.queue_entries_ahead += queue.lead_to(filler, lost)?;
+            }
         }
         for ((topic, queue_id), tail) in self.undispatched {
             if let Some(queue) = queues.queue_or_new(&topic, queue_id) {
@@ -118,7 +128,13 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
         match next_whole(opened, &report)? {
             None => break,
             Some(next) => {
-                report.lost.push(report.log_end..next);
+                let lost = report.log_end..next;
+                undispatched.pass_over(CqUnit {
+                    physical_offset: lost.start,
+                    size: log.first_filler_size(&lost),
+                    tags_code: 0,
+                });
+                report.lost.push(lost);
                 at = next;
             }
         }
@@ -141,7 +157,12 @@ fn next_whole(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64
     if !opened.is_salvage() {
         return Ok(None);
     }
-    opened.log.next_whole(report.log_end + 1, report.last_store_time)
+    // A filler has to fit in front of it, if not at the end of the segment.
+    let end = report.log_end;
+    let segment_end =
+        end + opened.log.segment_size() as i64 - (end - opened.log.first_offset()) % opened.log.segment_size() as i64;
+    let from = (end + MIN_RECORD_SIZE as i64).min(segment_end);
+    opened.log.next_whole(from, report.last_store_time)
 }
 
 /// Where a scan has stopped, and why.

@@ -17,6 +17,8 @@ pub(super) struct Undispatched<'a> {
     /// A message came whose predecessor in its queue did not.
     pub(super) gap: bool,
     pub(super) refused: u64,
+    /// Where messages lead that were lost a moment ago.
+    filler: Option<CqUnit>,
 }
 
 impl<'a> Undispatched<'a> {
@@ -27,7 +29,13 @@ impl<'a> Undispatched<'a> {
             entries: BTreeMap::new(),
             gap: false,
             refused: 0,
+            filler: None,
         }
+    }
+
+    /// Messages are lost here: numbers that a queue then lacks lead to what fills their place.
+    pub(super) fn pass_over(&mut self, filler: CqUnit) {
+        self.filler = Some(filler).filter(|filler| filler.size > 0);
     }
 
     pub(super) fn add(&mut self, view: &MessageView<'_>) {
@@ -60,7 +68,12 @@ impl<'a> Undispatched<'a> {
         let known = queue.map(|queue| queue.max_offset()).filter(|max| *max > 0);
         let gap = gathered.max(known).map_or(queue_offset > 0, |next| queue_offset > next);
         self.gap |= gap;
-        if gap && gathered.max(known).is_some() {
+        if gap
+            && let (Some(filler), Some(next)) = (self.filler, gathered.max(known))
+            && queue_offset - next <= MAX_LOST_TOGETHER
+        {
+            entries.extend((next..queue_offset).map(|lost| (lost, filler)));
+        } else if gap && gathered.max(known).is_some() {
             // Nobody ever appended the messages between: this number is not to be believed.
             self.refused += 1;
             return;
@@ -78,6 +91,8 @@ impl<'a> Undispatched<'a> {
     }
 }
 
+/// A number that leaves out more is not to be believed, whatever was lost.
+const MAX_LOST_TOGETHER: i64 = 10_000_000;
 /// Beyond it a queue file has no name.
 const MAX_QUEUE_OFFSET: i64 = i64::MAX / CQ_UNIT_SIZE as i64;
 

@@ -38,6 +38,8 @@ mod index;
 mod index_geometry;
 /// How far a broker had flushed.
 mod checkpoint;
+/// What stands in the place of records that were lost.
+mod filler;
 /// Names of segments and index files.
 mod file_name;
 /// Which topics may be written.
@@ -50,6 +52,7 @@ pub use checkpoint::{CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE, Checkpoint};
 pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit, CqUnit, ext_address};
 pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
 pub use file_name::{index_name, locate, parse_index_name, parse_segment_name, segment_name};
+pub use filler::{encode_filler, filler_size, is_filler};
 pub use host::Host;
 pub use index::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, index_key_hash, index_keys};
 pub use index_geometry::{GeometryGuess, detect_index_geometry, index_admits};

@@ -199,6 +199,15 @@ impl ConsumeQueue {
         Ok((end - state.on_disk.end) as u64)
     }
 
+    /// Lets the entries of messages that stood in the stretch `lost` lead to `filler`; returns how many.
+    pub(crate) fn lead_to(&self, filler: CqUnit, lost: &Range<i64>) -> Result<u64> {
+        let on_disk = self.state().on_disk.clone();
+        let first = first_at(&self.files, on_disk.clone(), lost.start)?;
+        let behind = first_at(&self.files, on_disk, lost.end)?;
+        self.extend((first..behind).map(|offset| (offset, filler)).collect());
+        Ok((behind - first).cast_unsigned())
+    }
+
     /// Adds what the log has and the files lack.
     pub(crate) fn extend(&self, tail: BTreeMap<i64, CqUnit>) {
         let mut state = self.state_mut();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::config::StoreConfig;
 use crate::engine::{RecoveryReport, cut_index, estimate_index_start, expect_recoverable, plan};
 use crate::error::{Error, Result};
-use crate::format::{Check, IndexGeometry, MessageId};
+use crate::format::{Check, IndexGeometry, MessageId, is_filler};
 use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record};
 use crate::read::store_files::{StoreFiles, WritePlan, expect_store};
 use crate::storage::Env;
@@ -241,6 +241,10 @@ impl MessageReader {
             ));
         }
         match self.log.read(physical_offset, Check::Body)? {
+            LogRecord::Message(message) if is_filler(&message.view()) => Err(self.log.corrupt(
+                physical_offset,
+                "the message was lost, and recovery has filled its place".to_owned(),
+            )),
             LogRecord::Message(message) if message.view().stands_in_queue(topic, queue_id, queue_offset) => Ok(Some(message)),
             LogRecord::Message(message) => {
                 let view = message.view();
@@ -272,6 +276,9 @@ impl MessageReader {
             return Err(nothing(format!("the log spans {start} to {end} (exclusive)")));
         }
         match self.log.read(physical_offset, Check::Body)? {
+            LogRecord::Message(message) if is_filler(&message.view()) => Err(nothing(
+                "what stood here was lost, and recovery has filled its place".to_owned(),
+            )),
             LogRecord::Message(message) => Ok(message),
             LogRecord::Corrupt(error) => Err(error),
             LogRecord::NoRecord(error) => Err(nothing(error.to_string())),

@@ -114,6 +114,9 @@ impl MessageStore {
         for (topic, queue_id, queue) in queues.file_queues() {
             queue_offsets.entry(topic).or_default().insert(queue_id, queue.max_offset());
         }
+        for lost in &report.lost {
+            log.fill(env.as_ref(), lost)?;
+        }
         let end = LogEnd {
             appended,
             written_until: plan.written_until,

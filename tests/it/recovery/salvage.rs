@@ -1,1 +1,166 @@
+//! `recovery="salvage"`: what is whole is kept on both sides of any damage, and the log is one chain again.
 
+use std::fs;
+
+use mqstore::config::Recovery;
+use mqstore::error::Error;
+use mqstore::format::{BLANK_SIZE, Check, Record, read_record};
+
+use super::{Crashed, SEGMENT, contents, edit, hits, names};
+
+/// What is left of the queue: a body, or that the message is lost.
+fn left(store: &Crashed, queue: i32) -> Vec<Option<String>> {
+    let reader = store.reader();
+    let bounds = reader.queue_bounds("orders", queue).unwrap();
+    let read = |offset| match reader.message_in_queue("orders", queue, offset) {
+        Ok(message) => Some(String::from_utf8(message.view().body().to_vec()).unwrap()),
+        Err(Error::Corrupt { .. }) => None,
+        Err(error) => panic!("{error}"),
+    };
+    bounds.map(read).collect()
+}
+
+/// Every byte of the segments belongs to a record or a filler, up to the log's end, and names its own place.
+fn expect_one_chain(store: &Crashed) {
+    let end = store.reader().physical_bounds().end;
+    for name in names(&store.at("commitlog")) {
+        let bytes = fs::read(store.at("commitlog").join(&name)).unwrap();
+        let start: i64 = name.parse().unwrap();
+        let mut at = 0;
+        while at < bytes.len() && start + (at as i64) < end {
+            match read_record(&bytes[at..], Check::Body) {
+                Record::Message(view) => {
+                    assert_eq!(view.physical_offset(), start + at as i64);
+                    at += view.size() as usize;
+                }
+                Record::Blank { size } => {
+                    assert_eq!(size as usize, bytes.len() - at);
+                    at = bytes.len();
+                }
+                other => panic!("{other:?} at {}", start + at as i64),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_whole_on_both_sides_of_damage_is_kept_and_the_rest_is_filled() {
+    for clean in [true, false] {
+        for damaged in [vec![0], vec![1], vec![100, 101, 102], vec![50, 200, 298], (0..299).collect()] {
+            let store = Crashed::new(300, clean);
+            store.stamp(store.last_store_time);
+            for n in &damaged {
+                store.damage(*n);
+            }
+            let opened = store.open_with(Recovery::Salvage).unwrap();
+            let lost = opened.reader().recovery().lost.clone();
+            assert!(!lost.is_empty() && lost.iter().all(|lost| store.offsets.contains(&lost.start)));
+            opened.close().unwrap();
+            expect_one_chain(&store);
+            for queue in 0..2 {
+                let expected: Vec<_> = (queue..300)
+                    .step_by(2)
+                    .map(|n| (!damaged.contains(&n)).then(|| format!("body {n}")))
+                    .collect();
+                assert!(
+                    left(&store, queue as i32) == expected,
+                    "{damaged:?}, queue {queue}: {:?}",
+                    left(&store, queue as i32)
+                );
+            }
+            let reader = store.reader();
+            assert!(reader.recovery().clean_exit && reader.recovery().lost.is_empty());
+            assert!(matches!(
+                reader.message_at(store.offsets[damaged[0]]),
+                Err(Error::NotFound { .. })
+            ));
+            assert_eq!(hits(&reader, "k299"), [store.offsets[299]]);
+            let again = store.open().unwrap();
+            again.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn queues_that_are_gone_are_rebuilt_around_what_is_lost() {
+    let store = Crashed::new(300, false);
+    fs::remove_dir_all(store.at("consumequeue/orders/0")).unwrap();
+    store.damage(100);
+    store.damage(102);
+    store.open_with(Recovery::Salvage).unwrap().close().unwrap();
+    let found = left(&store, 0);
+    assert_eq!(found.len(), 150);
+    let lost: Vec<usize> = (0..150).filter(|n| found[*n].is_none()).collect();
+    assert_eq!(lost, [50, 51]);
+    let queue = fs::read(store.at("consumequeue/orders/0/00000000000000001000")).unwrap();
+    // No entry is zero: a broker would cut the queue there.
+    assert!(queue.chunks(20).all(|entry| entry[8..12] != [0; 4]));
+}
+
+#[test]
+fn a_lost_segment_end_and_a_lost_segment_are_passed_over() {
+    for (from, to) in [
+        (SEGMENT - 2000, SEGMENT),
+        (SEGMENT - 2000, SEGMENT + 300),
+        (SEGMENT, 2 * SEGMENT),
+        (10_000, 2 * SEGMENT + 10),
+    ] {
+        let store = Crashed::new(600, false);
+        for start in [0, SEGMENT, 2 * SEGMENT] {
+            edit(&store.segment(start).0, |bytes| {
+                let part = (from - start).clamp(0, SEGMENT) as usize..(to - start).clamp(0, SEGMENT) as usize;
+                bytes[part].fill(0xAA);
+            });
+        }
+        store.open_with(Recovery::Salvage).unwrap().close().unwrap();
+        expect_one_chain(&store);
+        for queue in 0..2 {
+            let found = left(&store, queue);
+            assert_eq!(found.len(), 300, "{from}..{to}");
+            for (n, body) in (queue..600).step_by(2).zip(found) {
+                let offset = store.offsets[n as usize];
+                let next = store.offsets.get(n as usize + 1).map_or(i64::MAX, |next| *next);
+                if offset >= to || next <= from {
+                    assert_eq!(body, Some(format!("body {n}")), "{from}..{to}");
+                } else {
+                    assert!(body.is_none() || offset + 91 > to - BLANK_SIZE as i64, "{n}: {body:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_salvages_reads_both_sides_and_changes_nothing() {
+    let store = Crashed::new(300, false);
+    store.damage(100);
+    let before = contents(store.path());
+    let heal = store.reader();
+    assert_eq!(heal.recovery().log_end, store.offsets[100]);
+    let reader = store.reader_with(Recovery::Salvage);
+    let lost: Vec<_> = reader.recovery().lost.iter().map(|lost| (lost.start, lost.end)).collect();
+    assert_eq!(lost, [(store.offsets[100], store.offsets[101])]);
+    let offset = store.offsets[299];
+    assert_eq!(reader.message_at(offset).unwrap().view().body(), b"body 299");
+    assert_eq!(
+        reader.message_in_queue("orders", 1, 149).unwrap().view().physical_offset(),
+        offset
+    );
+    assert!(matches!(reader.message_in_queue("orders", 0, 50), Err(Error::Corrupt { .. })));
+    assert!(contents(store.path()) == before);
+}
+
+#[test]
+fn a_stale_record_behind_the_damage_is_not_salvaged() {
+    let store = Crashed::new(300, false);
+    let (path, at) = store.segment(store.offsets[299]);
+    // Stored before the message in front of the damage: what an earlier crash has cut.
+    edit(&path, |bytes| {
+        bytes[at + 56..at + 64].copy_from_slice(&1_i64.to_be_bytes());
+    });
+    store.damage(298);
+    let opened = store.open_with(Recovery::Salvage).unwrap();
+    assert_eq!(opened.reader().recovery().log_end, store.offsets[298]);
+    opened.close().unwrap();
+    store.expect_messages(298);
+}

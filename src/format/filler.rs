@@ -1,0 +1,52 @@
+use super::malformed::Malformed;
+use super::message::Message;
+use super::message_view::MessageView;
+use super::record::{BLANK_SIZE, encode_blank};
+use super::record_layout::MIN_RECORD_SIZE;
+use super::sys_flag::{ROLLBACK, Transaction};
+
+/// Bytes of a filler, but for the last one of a stretch.
+const FILLER_SIZE: usize = 1 << 20;
+
+/// What goes into a stretch of log that was lost, at `physical_offset`, where `left` bytes of the stretch are left, up to the end of the
+/// file if `at_file_end`: a record without a topic, rolled back so that nobody dispatches it, or the file's BLANK. Every version reads
+/// over both.
+///
+/// # Errors
+/// [`Malformed`] for fewer bytes than a record has.
+pub fn encode_filler(physical_offset: i64, left: usize, at_file_end: bool, store_time: i64) -> Result<Vec<u8>, Malformed> {
+    let size = filler_size(left, at_file_end);
+    if size == 0 {
+        let mut blank = encode_blank(left as u32).to_vec();
+        blank.resize(left, 0);
+        return Ok(blank);
+    }
+    let body_len = size.checked_sub(MIN_RECORD_SIZE).ok_or_else(|| {
+        let reason = format!("{size} bytes to fill, a record has {MIN_RECORD_SIZE}");
+        Malformed::new(0, reason)
+    })?;
+    let filler = Message {
+        physical_offset,
+        sys_flag: ROLLBACK,
+        born_time: store_time,
+        store_time,
+        body: vec![0; body_len].into(),
+        ..Message::default()
+    };
+    filler.encode()
+}
+
+/// Bytes of the filler that starts a stretch of `left` bytes; 0 for a BLANK.
+pub fn filler_size(left: usize, at_file_end: bool) -> usize {
+    let left = if at_file_end { left.saturating_sub(BLANK_SIZE) } else { left };
+    match left {
+        _ if at_file_end && left < MIN_RECORD_SIZE => 0,
+        _ if left >= 2 * FILLER_SIZE => FILLER_SIZE,
+        left => left,
+    }
+}
+
+/// Whether the record stands in the place of what was lost.
+pub fn is_filler(view: &MessageView<'_>) -> bool {
+    view.transaction() == Transaction::Rollback && view.topic_bytes().is_empty()
+}

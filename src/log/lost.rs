@@ -1,0 +1,54 @@
+//! Stretches of the log that are lost, filled with records that say nothing: the log is one chain again, for us and for a broker.
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::format::{Check, encode_filler, filler_size, segment_name};
+use crate::log::log_files::{LogFiles, LogRecord};
+use crate::storage::{Access, Env, Step};
+
+impl LogFiles {
+    /// Fills a stretch in front of a message, durably. Its store time is theirs, so that times still never fall.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Corrupt`] for a stretch that no record fits into.
+    pub fn fill(&self, env: &dyn Env, lost: &Range<i64>) -> Result<()> {
+        let LogRecord::Message(behind) = self.read(lost.end, Check::Structure)? else {
+            return Err(self.corrupt(lost.end, "expected the message behind what was lost".to_owned()));
+        };
+        let store_time = behind.view().store_time();
+        for (start, part, at_end) in self.parts(lost) {
+            let path = self.dir().join(segment_name(start as u64));
+            let refused = |error| Error::io("fill", &path, error);
+            let file = env.open(&path, Access::ReadWrite).map_err(refused)?;
+            let mut at = part.start;
+            while at < part.end {
+                let filler = encode_filler(at, (part.end - at) as usize, at_end, store_time);
+                let filler = filler.map_err(|malformed| self.corrupt(at, malformed.to_string()))?;
+                file.write_all_at(&filler, (at - start) as u64).map_err(refused)?;
+                at += filler.len() as i64;
+            }
+            file.sync(Step::LostFilled).map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the first record with which a lost stretch is filled.
+    pub fn first_filler_size(&self, lost: &Range<i64>) -> i32 {
+        let first = self.parts(lost).next();
+        first.map_or(0, |(_, part, at_end)| {
+            filler_size((part.end - part.start) as usize, at_end) as i32
+        })
+    }
+
+    /// A stretch cut at the ends of segments: the segment's start, the part in it, and whether that reaches its end.
+    fn parts(&self, lost: &Range<i64>) -> impl Iterator<Item = (i64, Range<i64>, bool)> {
+        let (lost, size) = (lost.clone(), self.segment_size() as i64);
+        let parts = self.starts().map(move |start| {
+            let part = lost.start.max(start)..lost.end.min(start + size);
+            let at_end = part.end == start + size;
+            (start, part, at_end)
+        });
+        parts.filter(|(_, part, _)| !part.is_empty())
+    }
+}
