@@ -15,6 +15,7 @@ use super::bases::message;
 use super::image::Image;
 use super::questions::{Answers, ask_everything};
 use super::truth::Truth;
+use crate::reading::open;
 
 /// How writing to a damaged store went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,4 +131,20 @@ fn find(reader: &MessageReader, offset: i64, message: &Message<'_>, answers: &mu
             )),
         }
     }
+}
+
+#[test]
+fn a_queue_file_under_a_name_between_two_files_is_refused_a_writer_and_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    super::plain(dir.path(), 40).0.finish(true);
+    let [right, wrong] = [0, 20].map(|start| super::queue_file(dir.path(), "orders", start));
+    std::fs::rename(right, &wrong).unwrap();
+    let before = Image::of(dir.path());
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let refused = MessageStore::open(&env, dir.path(), StoreConfig::default(), OpenMode::Existing);
+    assert_eq!(super::corrupt_place(refused.unwrap_err()).0, wrong);
+    for (path, bytes) in before.files() {
+        assert_eq!(std::fs::read(dir.path().join(path)).unwrap(), bytes, "{}", path.display());
+    }
+    assert_eq!(open(dir.path()).topics().unwrap(), ["orders"], "it can still be read");
 }
