@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{
-    CLAIM_SIZE, Check, MessageView, Record, RecordLayout, claimed_offset, claimed_store_time, locate, read_record, record_heads,
-    segment_name,
+    BLANK_SIZE, CLAIM_SIZE, Check, MessageView, Record, RecordLayout, claimed_offset, claimed_size, claimed_store_time, locate,
+    read_record, record_heads, segment_name,
 };
 use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuffer};
 
@@ -322,13 +322,12 @@ impl LogFiles {
 
     /// The bytes that the record at `position` claims; `None` if fewer than eight remain or they cannot be read.
     fn select(&self, file: &Arc<MappedFile>, position: usize, remaining: usize) -> Option<SelectedBuffer> {
-        let mut head = [0; 8];
+        let mut head = [0; BLANK_SIZE];
         if remaining < head.len() || !file.read(position, &mut head) {
             return None;
         }
         // The record's own length says how much to select; until it has been held against the segment it is only a claim.
-        let total = head.first_chunk().map_or(0, |total| u32::from_be_bytes(*total) as usize);
-        let range = position..position + total.clamp(head.len(), remaining);
+        let range = position..position + claimed_size(head).min(remaining);
         // A sealed segment never changes and is used in place; the last one may be written or cut by its owner, so it is copied.
         if file.end() as i64 == self.files_end() {
             file.copy(range)

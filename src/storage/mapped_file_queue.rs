@@ -136,23 +136,37 @@ impl MappedFileQueue {
         found.map_err(|error| Error::io("look into", path, error))
     }
 
-    /// The last file, if it is not as long as the others: nothing can be appended to it.
+    /// Refuses files that nothing can be appended to: the last is not as long as the others, or they do not start where such files do,
+    /// so that the next one would not stand behind them.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn expect_whole(&self) -> Result<()> {
         let files = self.files();
-        let Some(last) = files.last().filter(|f| f.len != self.file_size) else {
-            return Ok(());
+        let corrupt = |file: &PooledFile, offset: u64, reason: String| {
+            Err(Error::Corrupt {
+                path: self.dir.join(segment_name(file.start)),
+                offset,
+                reason,
+            })
         };
-        Err(Error::Corrupt {
-            path: self.dir.join(segment_name(last.start)),
-            offset: last.len,
-            reason: format!(
-                "the file ends here, {} bytes were expected: nothing can be written behind it; copy it again",
-                self.file_size
+        let size = self.file_size;
+        match (files.first(), files.last()) {
+            (_, Some(last)) if last.len != size => corrupt(
+                last,
+                last.len,
+                format!("the file ends here, {size} bytes were expected: nothing can be written behind it; copy it again"),
             ),
-        })
+            // There is a file, so that `size` is not 0.
+            (Some(first), _) if !first.start.is_multiple_of(size) => corrupt(
+                first,
+                0,
+                format!(
+                    "the name is no multiple of the files' {size} bytes: nothing can be written behind it; give it its own name"
+                ),
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// The names in the directory that are no segment's, sorted. A broker refuses to start on some of them; a reader passes

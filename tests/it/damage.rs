@@ -9,6 +9,7 @@ mod every_bit;
 mod fields;
 mod holes;
 mod image;
+mod mending;
 mod mutator;
 mod on_disk;
 mod questions;

@@ -14,6 +14,7 @@ use super::{
     ENTRIES, QUEUE_FILE, SEGMENT, corrupt_place, edit_entry, edit_log, get_request, log_file, plain, put, queue_file, scan,
     whole_queue,
 };
+use crate::heap;
 use crate::reading::open;
 use crate::store_writer::StoreWriter;
 
@@ -339,4 +340,20 @@ fn a_removed_message_followed_by_unwanted_ones_is_no_matched_message() {
         (result.status, result.messages.len(), result.next_begin_offset),
         (GetMessageStatus::NoMatchedMessage, 0, 300)
     );
+}
+
+#[test]
+fn a_place_between_records_of_a_large_last_segment_takes_no_memory_to_look_at() {
+    let dir = tempdir().unwrap();
+    let (writer, offsets) = plain(dir.path(), 40);
+    writer.finish(true);
+    let segment = fs::OpenOptions::new().write(true).open(log_file(dir.path(), 0)).unwrap();
+    segment.set_len(1 << 30).unwrap();
+    let reader = open(dir.path());
+    let (found, most) = heap::most_while(|| {
+        let between = offsets[0] + 1..offsets[2];
+        between.filter(|offset| reader.message_at(*offset).is_ok()).count()
+    });
+    assert_eq!(found, 1, "a message stands at one of them");
+    assert!(most < 100_000, "{most} bytes");
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mqstore::error::{Error, Result};
+use mqstore::format::is_filler;
 use mqstore::log::StoredMessage;
 use mqstore::read::{GetRequest, MessageReader, QueryRequest, QueueScan, Side, TagFilter};
 
@@ -17,6 +18,8 @@ const ENDLESS: usize = 100_000;
 pub(super) struct Answers<'a> {
     root: &'a Path,
     truth: &'a Truth,
+    /// Whether recovery may have put fillers in the place of what was lost.
+    pub(super) fillers: bool,
     pub(super) messages: usize,
     pub(super) errors: usize,
     /// Fields that came out changed without a word.
@@ -30,6 +33,7 @@ impl<'a> Answers<'a> {
         Self {
             root,
             truth,
+            fillers: false,
             messages: 0,
             errors: 0,
             undetected: BTreeSet::new(),
@@ -62,6 +66,9 @@ impl<'a> Answers<'a> {
     /// A message that was given out as whole.
     fn message(&mut self, message: &StoredMessage) {
         self.messages += 1;
+        if self.fillers && is_filler(&message.view()) {
+            return;
+        }
         match self.truth.deviations(&message.view()) {
             Ok(fields) => self.undetected.extend(fields),
             // A file that was cut short while it was read reads as zeros, and says so.

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use mqstore::format::{Check, MessageView, Record, parse_segment_name, read_record};
+use mqstore::format::{Check, Message, MessageView, Record, parse_segment_name, read_record};
 
 use super::fields::{Family, record_starts};
 use super::image::Image;
 use super::mutator::Base;
 
 /// The records of an intact store and of what it once was, by physical offset.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(super) struct Truth(BTreeMap<i64, Vec<Vec<u8>>>);
 
 impl Truth {
@@ -29,6 +29,15 @@ impl Truth {
                 records.push(bytes[record[0]..record[1]].to_vec());
             }
         }
+    }
+
+    /// A message that was appended since.
+    pub(super) fn add_appended(&mut self, offset: i64, message: &Message<'_>) {
+        let message = Message {
+            physical_offset: offset,
+            ..message.clone()
+        };
+        self.0.entry(offset).or_default().push(message.encode().unwrap());
     }
 
     /// Where the messages start.
