@@ -83,9 +83,7 @@ impl<'a> Undispatched<'a> {
             }
             // Nobody ever appended the messages between: this number is not to be believed.
             (Some(_), _) if gap => self.refused += 1,
-            _ => {
-                lacking.entries.insert(queue_offset, unit);
-            }
+            _ => self.refused += lacking.put(queue_offset, unit),
         }
         self.gap |= gap;
     }
@@ -118,6 +116,23 @@ impl<'a> Undispatched<'a> {
 }
 
 impl Lacking {
+    /// Adds an entry; gives how many are not to be believed.
+    fn put(&mut self, queue_offset: i64, unit: CqUnit) -> u64 {
+        let is_empty = self.queue.as_ref().is_none_or(|queue| queue.max_offset() <= 0);
+        let mut gathered = self.entries.keys();
+        // The queue holds nothing in front of its first message: one of the two numbers is wrong, and a second message in a row is
+        // better evidence than one.
+        let is_in_front = is_empty && gathered.next().is_some_and(|first| queue_offset < *first);
+        if is_in_front && gathered.next().is_some() {
+            return 1;
+        }
+        if is_in_front {
+            self.entries.clear();
+        }
+        self.entries.insert(queue_offset, unit);
+        u64::from(is_in_front)
+    }
+
     /// The number that the queue's next message gets; `None` for a queue without one.
     fn next(&self) -> Option<i64> {
         let gathered = self.entries.last_key_value().map(|(offset, _)| offset + 1);

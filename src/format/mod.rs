@@ -67,7 +67,8 @@ pub use message_view::MessageView;
 pub use producer_batch::{BatchUnit, ProducerBatch, encode_unit, stored_properties};
 pub use properties::{MAX_PROPERTIES_SIZE, Properties, encode_properties, property};
 pub use record::{
-    BLANK_SIZE, CLAIM_SIZE, Check, Record, claimed_offset, claimed_store_time, encode_blank, fits, read_record, record_heads,
+    BLANK_SIZE, CLAIM_SIZE, Check, Record, claimed_offset, claimed_size, claimed_store_time, encode_blank, fits, read_record,
+    record_heads,
 };
 pub use record_layout::{MIN_RECORD_SIZE, RecordLayout, Version};
 pub use replication::{SLAVE_REPORT_SIZE, SlaveReport, TRANSFER_HEADER_SIZE, TransferHeader};

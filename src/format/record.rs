@@ -169,6 +169,15 @@ fn check_whole(view: &MessageView<'_>) -> Result<(), Malformed> {
     ))
 }
 
+/// How many bytes `read_record` needs of what starts so: as many as a record claims to have, and no more than these for anything else.
+pub fn claimed_size(head: [u8; BLANK_SIZE]) -> usize {
+    let total = usize::try_from(i32_at(&head, TOTAL_SIZE_AT)).unwrap_or(0);
+    match Version::of_magic(i32_at(&head, MAGIC_AT)) {
+        Some(_) => total.max(BLANK_SIZE),
+        None => BLANK_SIZE,
+    }
+}
+
 /// The physical offset that a record starting at the first byte names as its own, whole or not; `None` if no record starts so.
 pub fn claimed_offset(bytes: &[u8]) -> Option<i64> {
     let magic = i32_at(bytes, MAGIC_AT);

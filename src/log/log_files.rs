@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{
-    CLAIM_SIZE, Check, MessageView, Record, RecordLayout, claimed_offset, claimed_store_time, locate, read_record, record_heads,
-    segment_name,
+    BLANK_SIZE, CLAIM_SIZE, Check, MessageView, Record, RecordLayout, claimed_offset, claimed_size, claimed_store_time, locate,
+    read_record, record_heads, segment_name,
 };
-use crate::storage::{Access, Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuffer};
+use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuffer};
 
 /// Bytes that are searched for a record at once.
 const SEARCHED_AT_ONCE: usize = 64 * 1024;
@@ -213,19 +213,17 @@ impl LogFiles {
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Corrupt`] for a page that cannot be read.
-    pub fn written_until(&self, env: &dyn Env, from: i64) -> Result<i64> {
+    pub fn written_until(&self, from: i64) -> Result<i64> {
         let mut until = from;
         for start in self.starts().rev() {
             let segment = from.max(start)..start + self.segment_size() as i64;
             if segment.is_empty() || until > from {
                 break;
             }
-            let path = self.dir.join(segment_name(start as u64));
-            let refused = |error| Error::io("read", &path, error);
-            let file = env.open(&path, Access::Read).map_err(refused)?;
-            // A gigabyte that was never written is not read. All parts are asked for first: reading may make more of them.
             let asked = (segment.start - start) as u64..(segment.end - start) as u64;
-            for part in file.written(asked).map_err(refused)? {
+            // A gigabyte that was never written is not read: it would fill the memory with zeros. All parts are asked for first,
+            // since reading makes more of them.
+            for part in self.files.written(start as u64, asked)? {
                 self.for_each_piece(start + part.start as i64..start + part.end as i64, |at, bytes| {
                     if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
                         until = at + last as i64 + 1;
@@ -319,13 +317,12 @@ impl LogFiles {
 
     /// The bytes that the record at `position` claims; `None` if fewer than eight remain or they cannot be read.
     fn select(&self, file: &Arc<MappedFile>, position: usize, remaining: usize) -> Option<SelectedBuffer> {
-        let mut head = [0; 8];
+        let mut head = [0; BLANK_SIZE];
         if remaining < head.len() || !file.read(position, &mut head) {
             return None;
         }
         // The record's own length says how much to select; until it has been held against the segment it is only a claim.
-        let total = head.first_chunk().map_or(0, |total| u32::from_be_bytes(*total) as usize);
-        let range = position..position + total.clamp(head.len(), remaining);
+        let range = position..position + claimed_size(head).min(remaining);
         // A sealed segment never changes and is used in place; the last one may be written or cut by its owner, so it is copied.
         if file.end() as i64 == self.files_end() {
             file.copy(range)

@@ -4,6 +4,7 @@ mod log_files;
 mod commit_log;
 mod truncation;
 mod lost;
+mod queue_entries;
 mod consume_queue;
 mod queue_cut;
 mod consume_queue_store;

@@ -26,11 +26,11 @@ const FIELDS: [Field; 4] = [
     ("max_index_num", |config| &mut config.max_index_num),
 ];
 
-/// Fills the sizes that `config` leaves open with the recorded ones, and says whether there are any. Where it leaves none open the record is not
-/// looked at, so that a store opens whose record is damaged.
+/// Fills the sizes that `config` leaves open with the recorded ones, and says whether there are any. Where it leaves none open the
+/// record is not looked at, so that a store opens whose record is damaged.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if the file is no JSON object of numbers, [`Error::Io`].
+/// [`Error::Corrupt`] if the file is no JSON object of numbers, or of sizes that cannot be right; [`Error::Io`].
 pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) -> Result<bool> {
     if config.has_geometry() {
         return Ok(false);
@@ -54,6 +54,7 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
         let names = FIELDS.map(|(name, _)| name).join(", ");
         corrupt(format!("expected a JSON object of sizes: {error}; give {names} as options"))
     })?;
+    let mut filled = config.clone();
     for (name, field) in FIELDS {
         let Some(value) = recorded.get(name).filter(|_| field(config).is_none()) else {
             continue;
@@ -61,8 +62,13 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
         let Some(value) = value.as_u64() else {
             return Err(corrupt(format!("{name} is {value}, expected a number; give it as an option")));
         };
-        *field(config) = Some(value);
+        *field(&mut filled) = Some(value);
     }
+    // Every option was right before, so it is a recorded size that cannot be.
+    filled
+        .validate()
+        .map_err(|error| corrupt(format!("{error}; give it as an option")))?;
+    *config = filled;
     Ok(true)
 }
 

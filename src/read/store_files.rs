@@ -78,7 +78,8 @@ impl StoreFiles {
 /// Fills in every size that the files in `path` tell, for a writer that goes on with them. Says whether there is a segment.
 ///
 /// # Errors
-/// As [`MessageReader::open`]; [`Error::Invalid`] where the index files admit several geometries.
+/// As [`MessageReader::open`]; [`Error::Invalid`] where the index files admit several geometries, and where no
+/// writer would have made files of such sizes.
 pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig) -> Result<bool> {
     let StoreFiles { log, queues, index, .. } = StoreFiles::load(env, path, config)?;
     if log.segment_size() > 0 {
@@ -97,6 +98,12 @@ pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig)
             ),
         });
     }
+    config.validate().map_err(|error| Error::Invalid {
+        what: format!(
+            "{}: its files are of no size that can be written to ({error}): one is cut short or extended, so copy it again",
+            path.display()
+        ),
+    })?;
     Ok(log.segment_size() > 0)
 }
 

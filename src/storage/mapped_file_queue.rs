@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use super::env::{DirEntry, EntryKind, Env};
+use super::env::{Access, DirEntry, EntryKind, Env};
 use super::mapped_file::MappedFile;
 use super::mapping_pool::{MappingPool, PooledFile};
 use crate::error::{Error, Result};
@@ -126,23 +127,47 @@ impl MappedFileQueue {
         self.files().binary_search_by_key(&start, |f| f.start).is_ok()
     }
 
-    /// The last file, if it is not as long as the others: nothing can be appended to it.
+    /// As [`File::written`](super::env::File::written), in the file that starts at `start`.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn written(&self, start: u64, range: Range<u64>) -> Result<Vec<Range<u64>>> {
+        let path = self.dir.join(segment_name(start));
+        let found = self.env.open(&path, Access::Read).and_then(|file| file.written(range));
+        found.map_err(|error| Error::io("look into", path, error))
+    }
+
+    /// Refuses files that nothing can be appended to: the last is not as long as the others, or they do not start where such files do,
+    /// so that the next one would not stand behind them.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn expect_whole(&self) -> Result<()> {
         let files = self.files();
-        let Some(last) = files.last().filter(|f| f.len != self.file_size) else {
-            return Ok(());
+        let corrupt = |file: &PooledFile, offset: u64, reason: String| {
+            Err(Error::Corrupt {
+                path: self.dir.join(segment_name(file.start)),
+                offset,
+                reason,
+            })
         };
-        Err(Error::Corrupt {
-            path: self.dir.join(segment_name(last.start)),
-            offset: last.len,
-            reason: format!(
-                "the file ends here, {} bytes were expected: nothing can be written behind it; copy it again",
-                self.file_size
+        let size = self.file_size;
+        match (files.first(), files.last()) {
+            (_, Some(last)) if last.len != size => corrupt(
+                last,
+                last.len,
+                format!("the file ends here, {size} bytes were expected: nothing can be written behind it; copy it again"),
             ),
-        })
+            // There is a file, so that `size` is not 0.
+            (Some(first), _) if !first.start.is_multiple_of(size) => corrupt(
+                first,
+                0,
+                format!(
+                    "the name is no multiple of the files' {size} bytes: nothing can be written behind it; give it its own name"
+                ),
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// The names in the directory that are no segment's, sorted. A broker refuses to start on some of them; a reader passes

@@ -165,7 +165,7 @@ impl File for RealFile {
         while at < range.end {
             let start = match seek(&self.0, SeekFrom::Data(at)) {
                 Err(Errno::NXIO) => break,
-                Err(Errno::INVAL) => return Ok(vec![range]), // a file system that does not tell
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(vec![range]), // a file system that keeps no account of it
                 start => start?,
             };
             let end = seek(&self.0, SeekFrom::Hole(start))?;

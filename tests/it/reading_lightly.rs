@@ -129,6 +129,24 @@ fn opening_a_clean_store_reads_only_its_ends() {
 }
 
 #[test]
+fn a_segment_that_was_made_ahead_is_not_read() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 20, 1000, 100, 400);
+    for _ in 0..10 {
+        writer.put("orders", 0, &[7; 1000], &[]);
+    }
+    writer.finish(false);
+    let log = dir.path().join("commitlog");
+    fs::File::create(log.join("00000000000001048576"))
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
+    let env = CountingEnv::new();
+    assert_eq!(open(&env, dir.path()).recovery().bytes_cut, 0);
+    assert!(env.bytes_read_below(&log.join("00000000000001048576")) < 10_000);
+}
+
+#[test]
 fn ten_thousand_queues_stay_within_few_mappings() {
     // In memory where there is such a directory: a disk takes half a minute to make ten thousand of them.
     let dir = tempdir_in("/dev/shm").or_else(|_| tempdir()).unwrap();

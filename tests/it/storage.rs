@@ -167,6 +167,25 @@ fn allocated_space_is_never_sparse_and_keeps_what_was_there() {
 }
 
 #[test]
+fn what_was_never_written_is_no_data_and_one_byte_is() {
+    let dir = TempDir::new().unwrap();
+    let file = RealEnv::new().create(&dir.path().join("f")).unwrap();
+    file.allocate(1 << 20).unwrap();
+    let written = |range| file.written(range).unwrap();
+    assert_eq!(written(0..1 << 20), [0..0; 0]);
+    file.write_all_at(&[7], 1 << 19).unwrap();
+    // A system may take what lies around a byte for written, too.
+    let around = |at: u64| written(0..1 << 20).iter().any(|part| part.contains(&at));
+    assert!(around(1 << 19) && !around(0));
+    let region = file.map(1 << 20, Access::ReadWrite).unwrap();
+    assert!(region.write(1 << 12, &[7]));
+    assert!(around(1 << 12) && around(1 << 19));
+    // Only what is asked for, and nothing behind the end.
+    assert_eq!(written((1 << 19)..(1 << 19) + 1), [(1 << 19)..(1 << 19) + 1]);
+    assert_eq!(written(1 << 20..1 << 21), [0..0; 0]);
+}
+
+#[test]
 fn the_clock_and_the_memory_are_this_machines() {
     let wall = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as i64;
     assert!((RealEnv::new().now_ms() - wall).abs() < 1000);

@@ -1,0 +1,150 @@
+//! Writing to damaged stores: a store is refused as it is, or mended, and then holds what is appended and nothing that was never
+//! there.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use mqstore::config::{Recovery, StoreConfig};
+use mqstore::error::{Error, Result};
+use mqstore::format::Message;
+use mqstore::read::MessageReader;
+use mqstore::storage::{Env, RealEnv};
+use mqstore::store::{MessageStore, OpenMode};
+
+use super::bases::message;
+use super::image::Image;
+use super::questions::{Answers, ask_everything};
+use super::truth::Truth;
+use crate::reading::open;
+
+/// How writing to a damaged store went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mended {
+    Refused,
+    Written,
+}
+
+/// A topic and queue that the store has, and one that it has not.
+fn places(reader: &MessageReader) -> Result<Vec<(String, i32)>> {
+    let mut places = vec![("appended".to_owned(), 0)];
+    if let Some(topic) = reader.topics()?.pop()
+        && let Some(queue_id) = reader.queue_ids(&topic).ok().and_then(|mut ids| ids.pop())
+    {
+        places.push((topic, queue_id));
+    }
+    Ok(places)
+}
+
+/// Appends two messages to each place and closes the store; gives where they stand.
+fn append(store: &MessageStore) -> Result<Vec<(i64, Message<'static>)>> {
+    let mut appended = Vec::new();
+    for n in 0..2 {
+        for (topic, queue_id) in places(store.reader())? {
+            let mut message = Message {
+                topic,
+                queue_id,
+                ..message(1000 + n)
+            };
+            let result = match store.append(message.clone()) {
+                // A batch consume queue is only read.
+                Err(Error::Unsupported { .. }) => continue,
+                result => result?,
+            };
+            message.queue_offset = result.appended.queue_offset;
+            appended.push((result.appended.physical_offset, message));
+        }
+    }
+    store.flush()?;
+    store.close()?;
+    Ok(appended)
+}
+
+/// Opens the store at `root` for writing, writes and closes it, opens it again and asks everything.
+pub(super) fn mend(root: &Path, recovery: Recovery, truth: &Truth, answers: &mut Answers<'_>) -> Mended {
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let config = StoreConfig {
+        recovery,
+        ..StoreConfig::default()
+    };
+    let before = Image::of(root);
+    let store = match MessageStore::open(&env, root, config, OpenMode::Existing) {
+        Ok(store) => store,
+        // What the system refuses it may refuse in the middle.
+        Err(Error::Io { .. }) => return Mended::Refused,
+        refused => {
+            answers.value(refused.map(drop));
+            // Whoever locks writes the lock file's own bytes.
+            for (path, bytes) in before.files().filter(|(path, _)| *path != Path::new("lock")) {
+                if std::fs::read(root.join(path)).ok().as_deref() != Some(bytes) {
+                    answers
+                        .wrong
+                        .push(format!("{} was changed although the store was refused", path.display()));
+                }
+            }
+            return Mended::Refused;
+        }
+    };
+    let appended = match append(&store) {
+        Ok(appended) => appended,
+        Err(error) => {
+            answers.value::<()>(Err(error));
+            return Mended::Refused;
+        }
+    };
+    drop(store);
+    let mut truth = truth.clone();
+    for (offset, message) in &appended {
+        truth.add_appended(*offset, message);
+    }
+    let mut again = Answers::new(root, &truth);
+    again.fillers = true;
+    if let Some(reader) = again.value(MessageReader::open(&env, root, StoreConfig::default()).map(Arc::new)) {
+        ask_everything(&reader, &mut again);
+        for (offset, message) in &appended {
+            find(&reader, *offset, message, &mut again);
+        }
+    } else {
+        again
+            .wrong
+            .push("a store that was written and closed does not open".to_owned());
+    }
+    let said = again.wrong.into_iter().map(|wrong| format!("after {recovery:?}: {wrong}"));
+    answers.wrong.extend(said);
+    answers.messages += again.messages;
+    Mended::Written
+}
+
+fn find(reader: &MessageReader, offset: i64, message: &Message<'_>, answers: &mut Answers<'_>) {
+    let (topic, queue_id, number) = (&message.topic, message.queue_id, message.queue_offset);
+    let found = [
+        ("at", reader.message_at(offset)),
+        ("in queue", reader.message_in_queue(topic, queue_id, number)),
+    ];
+    for (how, found) in found {
+        match found {
+            Ok(found) if found.view().body() == &*message.body && found.view().physical_offset() == offset => {}
+            Ok(_) => answers
+                .wrong
+                .push(format!("appended to {topic}/{queue_id}, and another is {how}")),
+            Err(error) => answers.wrong.push(format!(
+                "appended to {topic}/{queue_id} as {number} at {offset}, and not {how}: {error}"
+            )),
+        }
+    }
+}
+
+#[test]
+fn a_queue_file_under_a_name_between_two_files_is_refused_a_writer_and_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    super::plain(dir.path(), 40).0.finish(true);
+    let [right, wrong] = [0, 20].map(|start| super::queue_file(dir.path(), "orders", start));
+    std::fs::rename(right, &wrong).unwrap();
+    let before = Image::of(dir.path());
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let refused = MessageStore::open(&env, dir.path(), StoreConfig::default(), OpenMode::Existing);
+    assert_eq!(super::corrupt_place(refused.unwrap_err()).0, wrong);
+    for (path, bytes) in before.files() {
+        assert_eq!(std::fs::read(dir.path().join(path)).unwrap(), bytes, "{}", path.display());
+    }
+    assert_eq!(open(dir.path()).topics().unwrap(), ["orders"], "it can still be read");
+}
