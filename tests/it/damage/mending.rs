@@ -24,11 +24,17 @@ pub(super) enum Mended {
     Written,
 }
 
+/// The last queue of a topic that no writer is refused for its number; damage makes numbers.
+const MOST_QUEUE_ID: i32 = 65_535;
+
 /// A topic and queue that the store has, and one that it has not.
 fn places(reader: &MessageReader) -> Result<Vec<(String, i32)>> {
     let mut places = vec![("appended".to_owned(), 0)];
     if let Some(topic) = reader.topics()?.pop()
-        && let Some(queue_id) = reader.queue_ids(&topic).ok().and_then(|mut ids| ids.pop())
+        && let Some(queue_id) = reader
+            .queue_ids(&topic)
+            .ok()
+            .and_then(|mut ids| ids.pop_if(|id| *id <= MOST_QUEUE_ID))
     {
         places.push((topic, queue_id));
     }
@@ -62,11 +68,15 @@ fn append(store: &MessageStore) -> Result<Vec<(i64, Message<'static>)>> {
 /// Opens the store at `root` for writing, writes and closes it, opens it again and asks everything.
 pub(super) fn mend(root: &Path, recovery: Recovery, truth: &Truth, answers: &mut Answers<'_>) -> Mended {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let before = Image::of(root);
+    // Where no index file is left a writer makes one of a broker's size, which takes a second.
+    let has_index = before.files().any(|(path, _)| path.starts_with("index"));
     let config = StoreConfig {
         recovery,
+        max_hash_slot_num: (!has_index).then_some(100),
+        max_index_num: (!has_index).then_some(400),
         ..StoreConfig::default()
     };
-    let before = Image::of(root);
     let store = match MessageStore::open(&env, root, config, OpenMode::Existing) {
         Ok(store) => store,
         // What the system refuses it may refuse in the middle.
