@@ -220,16 +220,11 @@ impl LogFiles {
             if segment.is_empty() || until > from {
                 break;
             }
-            let mut at = segment.start;
-            // A gigabyte that was never written is not read: it would fill the memory with zeros.
-            while let Some(data) = self.files.next_data(start as u64, (at - start) as u64)? {
-                let data = start + data as i64;
-                let piece = data..segment.end.min(data + PIECE as i64);
-                if piece.is_empty() {
-                    break;
-                }
-                at = piece.end;
-                self.for_each_piece(piece, |at, bytes| {
+            let asked = (segment.start - start) as u64..(segment.end - start) as u64;
+            // A gigabyte that was never written is not read: it would fill the memory with zeros. All parts are asked for first,
+            // since reading makes more of them.
+            for part in self.files.written(start as u64, asked)? {
+                self.for_each_piece(start + part.start as i64..start + part.end as i64, |at, bytes| {
                     if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
                         until = at + last as i64 + 1;
                     }
