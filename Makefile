@@ -16,7 +16,7 @@ PY := $(VENV)/bin/python
 NATIVE := python/mqstore/_native.abi3.so
 # Directories count too: a file added or removed changes them.
 SOURCES := $(shell find src) Cargo.toml Cargo.lock pyproject.toml
-HAVE := $(wildcard python tests/python tests/spark tests/interop spark_examples benches)
+HAVE := $(wildcard python tests/python tests/spark tests/interop tests/mutants tests/torture spark_examples benches)
 
 export VIRTUAL_ENV := $(VENV)
 export PATH := $(VENV)/bin:$(PATH)
@@ -26,7 +26,7 @@ export PYSPARK_DRIVER_PYTHON := $(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME SPARK_HOME
 
-.PHONY: help run test check interop bench fuzz wheel clean
+.PHONY: help run test check interop mutants bench fuzz wheel clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -53,13 +53,21 @@ interop: java $(VENV)/dev.stamp $(NATIVE) ## hold what we write and read against
 	@command -v mvn >/dev/null || { echo "Maven is missing: install it (Debian: apt-get install maven)" >&2; exit 1; }
 	@$(PY) -m pytest tests/interop
 
-bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading and appending
+mutants: ## remove one ordering step or check at a time and see a test fail
+	@echo "== ordering steps, each a no-op"
+	@cargo test --test it -- every_step_is_needed --nocapture
+	@echo "== checks, each removed by a patch"
+	@$(PYTHON) tests/mutants/run.py
+
+bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading, appending and recovering
 	@echo "== reading"
 	@$(PY) benches/read.py
 	@echo "== appending"
 	@cargo bench --quiet --bench append
-	@echo "== appending to RocketMQ's own store"
-	@if command -v mvn >/dev/null; then $(PY) tests/interop/bench.py; else echo "not measured: Maven is missing"; fi
+	@echo "== recovering"
+	@cargo bench --quiet --bench recover
+	@echo "== appending to RocketMQ's own store, and recovery of one crash image by both"
+	@if command -v mvn >/dev/null; then $(PY) tests/interop/bench.py; $(PY) tests/interop/bench_recovery.py; else echo "not measured: Maven is missing"; fi
 
 fuzz: ## look for one minute for bytes that break a reader; TARGET=record, body, index, small_files or store
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: install it with 'cargo install cargo-fuzz'" >&2; exit 1; }

@@ -35,6 +35,7 @@ from mqstore._native import (
     Store,
     Topic,
     Topics,
+    __version__,
     open,
 )
 from mqstore.errors import (
@@ -83,6 +84,7 @@ __all__ = [
     "Topics",
     "UnsupportedFormatError",
     "WaitTimeoutError",
+    "__version__",
     "open",
 ]
 

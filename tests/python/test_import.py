@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import mqstore
+
 ROOT = Path(__file__).resolve().parents[2]
 
 IMPORT = """
@@ -47,7 +49,8 @@ def test_it_requires_no_other_distribution() -> None:
 
 def test_version_is_the_crates() -> None:
     with (ROOT / "Cargo.toml").open("rb") as manifest:
-        assert importlib.metadata.version("mqstore") == tomllib.load(manifest)["package"]["version"]
+        version = tomllib.load(manifest)["package"]["version"]
+    assert importlib.metadata.version("mqstore") == mqstore.__version__ == version
 
 
 @pytest.mark.parametrize("package", ["mqstore", "pyspark_mqstore"])
