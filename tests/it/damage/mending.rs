@@ -17,6 +17,9 @@ use super::questions::{Answers, ask_everything};
 use super::truth::Truth;
 use crate::reading::open;
 
+/// Whatever a damaged record says, no message goes into a queue beyond it.
+const MAX_QUEUE_ID: i32 = 65_535;
+
 /// How writing to a damaged store went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mended {
@@ -29,6 +32,7 @@ fn places(reader: &MessageReader) -> Result<Vec<(String, i32)>> {
     let mut places = vec![("appended".to_owned(), 0)];
     if let Some(topic) = reader.topics()?.pop()
         && let Some(queue_id) = reader.queue_ids(&topic).ok().and_then(|mut ids| ids.pop())
+        && queue_id <= MAX_QUEUE_ID
     {
         places.push((topic, queue_id));
     }
@@ -48,6 +52,8 @@ fn append(store: &MessageStore) -> Result<Vec<(i64, Message<'static>)>> {
             let result = match store.append(message.clone()) {
                 // A batch consume queue is only read.
                 Err(Error::Unsupported { .. }) => continue,
+                // A queue that a damaged record alone names.
+                Err(Error::IllegalMessage { .. }) if queue_id > 65_535 => continue,
                 result => result?,
             };
             message.queue_offset = result.appended.queue_offset;

@@ -267,7 +267,7 @@ fn one_absurd_queue_offset_hides_no_message_but_its_own() {
             writer.finish(false);
             fs::remove_dir_all(dir.path().join("consumequeue/orders")).unwrap();
             edit_log(dir.path(), offsets[damaged], |bytes| {
-                bytes[20..28].copy_from_slice(&queue_offset.to_be_bytes())
+                bytes[20..28].copy_from_slice(&queue_offset.to_be_bytes());
             });
             let started = Instant::now();
             let reader = open(dir.path());
