@@ -66,7 +66,12 @@ impl<'a> Undispatched<'a> {
             return; // a batch consume queue, which is not built here
         };
         let known = lacking.queue.as_ref().and_then(|queue| queue.known_unit(queue_offset));
-        if known.is_some_and(|known| (known.physical_offset, known.size) == (unit.physical_offset, unit.size)) {
+        // An entry lies across two sectors now and then, and its tag in the one that is lost. One with an extension has an address there.
+        let is_whole = |known: &CqUnit| {
+            let tags_code = known.ext_address().map_or(unit.tags_code, |_| known.tags_code);
+            *known == CqUnit { tags_code, ..unit }
+        };
+        if known.as_ref().is_some_and(is_whole) {
             return;
         }
         if !lacking.is_valid || !(0..MAX_QUEUE_OFFSET).contains(&queue_offset) || queue_id < 0 {
