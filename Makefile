@@ -66,10 +66,10 @@ bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading, appending and recovering
 	@cargo bench --quiet --bench append
 	@echo "== recovering"
 	@cargo bench --quiet --bench recover
-	@echo "== appending to RocketMQ's own store"
-	@if command -v mvn >/dev/null; then $(PY) tests/interop/bench.py; else echo "not measured: Maven is missing"; fi
+	@echo "== appending to RocketMQ's own store, and recovery of one crash image by both"
+	@if command -v mvn >/dev/null; then $(PY) tests/interop/bench.py; $(PY) tests/interop/bench_recovery.py; else echo "not measured: Maven is missing"; fi
 
-fuzz: ## look for one minute for bytes that break the parser; TARGET=record, body or index
+fuzz: ## look for one minute for bytes that break a reader; TARGET=record, body, index, small_files or store
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: install it with 'cargo install cargo-fuzz'" >&2; exit 1; }
 	@cd fuzz && cargo fuzz run -s none $(TARGET) -- -max_total_time=60
 

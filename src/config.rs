@@ -125,6 +125,18 @@ impl StoreConfig {
                 if items < 2 || items > i32::MAX as u64 {
                     return invalid("max_index_num", items, "2 to 2147483647");
                 }
+                let geometry = IndexGeometry {
+                    slots: slots as u32,
+                    items: items as u32,
+                };
+                if geometry.file_len() > i32::MAX as u64 {
+                    return Err(Error::Invalid {
+                        what: format!(
+                            "max_hash_slot_num {slots} and max_index_num {items} make index files of {} bytes: a broker maps 2147483647",
+                            geometry.file_len()
+                        ),
+                    });
+                }
             }
             (slots, items) => {
                 return Err(Error::Invalid {

@@ -62,9 +62,9 @@ pub enum Error {
         /// `RocketMQ`'s status.
         status: &'static str,
     },
-    /// The disk has no room for the next segment; appending works again when it has.
+    /// The disk has no room; what found it full works again when it has.
     DiskFull {
-        /// The file that could not be made.
+        /// The file that could not be made or written.
         path: PathBuf,
     },
     /// A write or sync failed before: nothing is appended any more, what was durable can still be read. Reopen the store.
@@ -109,6 +109,37 @@ impl Error {
 }
 
 impl Error {
+    /// A message that `RocketMQ` calls illegal.
+    pub fn illegal(what: String) -> Self {
+        Self::IllegalMessage {
+            what,
+            status: "MESSAGE_ILLEGAL",
+        }
+    }
+
+    /// A message whose properties are too long.
+    pub fn properties_exceeded(what: String) -> Self {
+        Self::IllegalMessage {
+            what,
+            status: "PROPERTIES_SIZE_EXCEEDED",
+        }
+    }
+
+    /// The error of one message among several, with its number.
+    #[must_use]
+    pub fn at_row(self, row: usize) -> Self {
+        match self {
+            Self::IllegalMessage { what, status } => Self::IllegalMessage {
+                what: format!("message {row}: {what}"),
+                status,
+            },
+            Self::Invalid { what } => Self::Invalid {
+                what: format!("message {row}: {what}"),
+            },
+            other => other,
+        }
+    }
+
     /// An operating-system error, apart from a full disk.
     pub fn full_or_io(action: &'static str, path: &std::path::Path, source: io::Error) -> Self {
         match source.kind() {

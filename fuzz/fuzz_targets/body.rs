@@ -1,17 +1,6 @@
-//! Any bytes as a compressed body: the first byte chooses the kind.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use mqstore::format::decode_body;
+#[path = "../checks/body.rs"]
+mod body;
 
-const LIMIT: usize = 1 << 20;
-
-fuzz_target!(|bytes: &[u8]| {
-    let Some((kind, body)) = bytes.split_first() else {
-        return;
-    };
-    let sys_flag = 1 | i32::from(kind % 4) << 8;
-    if let Ok(decoded) = decode_body(sys_flag, body, LIMIT) {
-        assert!(decoded.len() <= LIMIT);
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::check(bytes));

@@ -23,7 +23,9 @@ __all__ = [
     "Topic",
     "Topics",
     "__version__",
+    "_append_result",
     "_message",
+    "_offsets",
     "_reopen",
     "open",
 ]
@@ -47,7 +49,7 @@ _Time: TypeAlias = datetime | int
 _Mode: TypeAlias = Literal["r", "r+", "a", "x"]
 # (topic, body, tags, keys, properties, queue)
 _Row: TypeAlias = (
-    bytes
+    Buffer
     | Message
     | tuple[str | None, Buffer]
     | tuple[str | None, Buffer, str | None]
@@ -67,28 +69,28 @@ _Status: TypeAlias = Literal[
 ]
 
 def open(
-    path: str | os.PathLike[str],
+    path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
     mode: _Mode = "r",
     *,
-    geometry: Literal["broker"] | None = ...,
-    mapped_file_size_commit_log: int | None = ...,
-    mapped_file_size_consume_queue: int | None = ...,
-    max_hash_slot_num: int | None = ...,
-    max_index_num: int | None = ...,
-    access_message_in_memory_max_ratio: int = ...,
-    max_transfer_bytes_on_message_in_memory: int = ...,
-    max_transfer_count_on_message_in_memory: int = ...,
-    max_transfer_bytes_on_message_in_disk: int = ...,
-    max_transfer_count_on_message_in_disk: int = ...,
-    max_filter_message_size: int = ...,
-    check_crc_on_recover: bool = ...,
-    message_delay_level: str = ...,
-    max_message_size: int = ...,
-    flush_interval_commit_log: int = ...,
-    checkpoint_interval: int = ...,
-    recovery: Literal["heal", "salvage"] = ...,
-    index_tags: bool = ...,
-    sigbus_guard: bool = ...,
+    geometry: Literal["broker"] | None = None,
+    mapped_file_size_commit_log: int | None = None,
+    mapped_file_size_consume_queue: int | None = None,
+    max_hash_slot_num: int | None = None,
+    max_index_num: int | None = None,
+    access_message_in_memory_max_ratio: int = 40,
+    max_transfer_bytes_on_message_in_memory: int = 262144,
+    max_transfer_count_on_message_in_memory: int = 32,
+    max_transfer_bytes_on_message_in_disk: int = 65536,
+    max_transfer_count_on_message_in_disk: int = 8,
+    max_filter_message_size: int = 16000,
+    check_crc_on_recover: bool = True,
+    message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+    max_message_size: int = 4194304,
+    flush_interval_commit_log: int = 500,
+    checkpoint_interval: int = 67108864,
+    recovery: Literal["heal", "salvage"] = "heal",
+    index_tags: bool = False,
+    sigbus_guard: bool = True,
 ) -> Store: ...
 
 @final
@@ -110,6 +112,7 @@ class Store:
         properties: Mapping[str, str] | None = None,
         queue: int = 0,
         delay_level: int = 0,
+        unique_key: str | None = None,
         born_time: _Time | None = None,
         born_host: str | None = None,
         store_host: str | None = None,
@@ -181,6 +184,8 @@ class AppendResult:
     def store_time(self) -> datetime: ...
     @property
     def message_id(self) -> str: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
 
 @final
 class Offsets(Sequence[int]):
@@ -189,6 +194,7 @@ class Offsets(Sequence[int]):
     def __getitem__(self, index: int, /) -> int: ...
     @overload
     def __getitem__(self, index: slice, /) -> memoryview[int]: ...
+    def __eq__(self, other: object, /) -> bool: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[CapsuleType, CapsuleType]: ...
     if sys.version_info >= (3, 12):
         def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -372,5 +378,9 @@ class RecoveryReport:
     @property
     def lost(self) -> list[tuple[int, int]]: ...
 
+def _append_result(
+    physical_offset: int, queue_offset: int, wrote_bytes: int, store_time: int, message_id: str
+) -> AppendResult: ...
+def _offsets(values: list[int]) -> Offsets: ...
 def _message(record: bytes) -> Message: ...
 def _reopen(path: str, options: dict[str, Any]) -> Store: ...

@@ -5,7 +5,12 @@ Arguments that cannot be right raise ValueError or TypeError themselves.
 
 from __future__ import annotations
 
+import errno
 import io
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from typing import Self
 
 __all__ = [
     "ClosedError",
@@ -30,8 +35,8 @@ class StoreError(Exception):
 
     status: str | None = None
     """RocketMQ's PutMessageStatus for a message that was not stored, where it has one."""
-    stored: int
-    """Set by `append_batch` only: how many rows, from the first, were stored before it failed."""
+    stored: int = 0
+    """How many rows of `append_batch`, from the first, were stored before it failed."""
 
 
 class NotAStoreError(StoreError, FileNotFoundError):
@@ -73,11 +78,27 @@ class ClosedError(StoreError, ValueError):
 
 
 class StoreIOError(StoreError, OSError):
-    """The operating system refused; `errno`, `strerror` and `filename` are set."""
+    """The operating system refused; `errno`, `strerror` and `filename` are set.
+
+    As an OSError is, it is a FileNotFoundError or a PermissionError where `errno` says so.
+    """
+
+    def __new__(cls, *args: object) -> Self:
+        kinds = {errno.ENOENT: _StoreFileNotFoundError, errno.EACCES: _StorePermissionError, errno.EPERM: _StorePermissionError}
+        kind = kinds.get(args[0], cls) if cls is StoreIOError and args and isinstance(args[0], int) else cls
+        return super().__new__(cast("type[Self]", kind), *args)
+
+
+class _StoreFileNotFoundError(StoreIOError, FileNotFoundError):
+    """A file or directory is missing."""
+
+
+class _StorePermissionError(StoreIOError, PermissionError):
+    """The system does not permit it."""
 
 
 class StoreExistsError(StoreError, FileExistsError):
-    """Mode "x" makes a new store, and the directory is not empty."""
+    """Mode "x" makes a new store, and wants a missing or an empty directory."""
 
 
 class LockedError(StoreError, BlockingIOError):
@@ -99,7 +120,7 @@ class IllegalMessageError(StoreError, ValueError):
 
 
 class DiskFullError(StoreError, OSError):
-    """No room for the next segment; `errno` is ENOSPC. The store is whole, and appending works again when there is room."""
+    """No room for a file; `errno` is ENOSPC. The store is whole, and what was refused works again when there is room."""
 
     status = "SERVICE_NOT_AVAILABLE"
 

@@ -2,16 +2,19 @@
 
 use std::time::{Duration, Instant};
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::{PyIterator, PyString};
 
 use super::append_result::AppendResult;
+use super::arguments::type_of;
 use super::buffer::Offsets;
 use super::capsule::{import_table, speaks_arrow};
 use super::incoming::{self, Defaults};
 use super::rows;
 use crate::error::{Error, Result};
 use crate::format::Message;
-use crate::store::{Incoming, MessageStore};
+use crate::store::{Attempt, Incoming, MessageStore};
 
 /// How long a wait goes on before it looks whether the user interrupts it.
 const INTERRUPTIBLE: Duration = Duration::from_millis(100);
@@ -19,11 +22,10 @@ const INTERRUPTIBLE: Duration = Duration::from_millis(100);
 /// Appends one message. It keeps the interpreter, because letting go of it takes longer than the append, unless a segment has to be
 /// made first.
 pub(super) fn one(py: Python<'_>, store: &MessageStore, message: Message<'_>) -> PyResult<AppendResult> {
-    let appended = if store.has_room(&message) {
-        store.append(message)
-    } else {
-        py.detach(|| store.append(message))
-    };
+    let appended = store.try_append(message).and_then(|attempt| match attempt {
+        Attempt::Stored(result) => Ok(result),
+        Attempt::WouldBlock(message) => py.detach(|| store.append(message)),
+    });
     match appended {
         Ok(result) => Ok(AppendResult(result)),
         Err(error) => Err(not_stored(py, error)?),
@@ -38,7 +40,7 @@ pub(super) fn batch(py: Python<'_>, store: &MessageStore, rows: &Bound<'_, PyAny
         let table = import_table(rows)?;
         py.detach(|| append(incoming::messages(&table, defaults)?))
     } else {
-        let rows = rows.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let rows = each(rows)?.collect::<PyResult<Vec<_>>>()?;
         let messages = rows::messages(&rows, defaults)?;
         py.detach(|| append(messages))
     };
@@ -49,6 +51,22 @@ pub(super) fn batch(py: Python<'_>, store: &MessageStore, rows: &Bound<'_, PyAny
             error.value(py).setattr("stored", done.len())?;
             Err(error)
         }
+    }
+}
+
+/// The rows of an iterable. A single body is one, too, of numbers: whoever gives it means a list.
+fn each<'py>(rows: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
+    let is_body = rows::is_buffer(rows) || rows.is_instance_of::<PyString>();
+    match rows.try_iter() {
+        Ok(each) if !is_body => Ok(each),
+        Ok(_) => Err(PyTypeError::new_err(format!(
+            "rows is a single {}: put it into a list",
+            type_of(rows)?
+        ))),
+        Err(_) => Err(PyTypeError::new_err(format!(
+            "rows is an iterable of rows or speaks Arrow, {} does not",
+            type_of(rows)?
+        ))),
     }
 }
 

@@ -1,13 +1,17 @@
 //! `AppendResult`.
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDateTime;
 
 use super::time::{to_datetime, to_text};
+use crate::format::Malformed;
+use crate::log::Appended;
 use crate::store;
 
-/// What became of a message that was stored.
-#[pyclass(frozen, module = "mqstore")]
+/// What became of a message that was stored. Two that tell the same are equal.
+#[pyclass(frozen, eq, hash, module = "mqstore")]
+#[derive(PartialEq, Eq, Hash)]
 pub(super) struct AppendResult(pub(super) store::AppendResult);
 
 #[pymethods]
@@ -49,6 +53,20 @@ impl AppendResult {
         self.0.message_id.to_string()
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Fields)> {
+        let unpickle = py.import("mqstore._native")?.getattr("_append_result")?;
+        let Appended {
+            physical_offset,
+            queue_offset,
+            wrote_bytes,
+            store_time,
+        } = self.0.appended;
+        Ok((
+            unpickle,
+            (physical_offset, queue_offset, wrote_bytes, store_time, self.message_id()),
+        ))
+    }
+
     fn __repr__(&self) -> String {
         format!(
             "<mqstore.AppendResult PUT_OK, physical_offset={} queue_offset={} wrote_bytes={} {}>",
@@ -58,4 +76,27 @@ impl AppendResult {
             to_text(self.0.appended.store_time)
         )
     }
+}
+
+/// Physical offset, queue offset, bytes, store time, message id.
+type Fields = (i64, i64, i32, i64, String);
+
+/// A result from its fields: what pickle calls.
+#[pyfunction(name = "_append_result")]
+pub(super) fn unpickle_append_result(
+    physical_offset: i64,
+    queue_offset: i64,
+    wrote_bytes: i32,
+    store_time: i64,
+    message_id: &str,
+) -> PyResult<AppendResult> {
+    let message_id = message_id.parse();
+    let message_id = message_id.map_err(|malformed: Malformed| PyValueError::new_err(malformed.reason.into_owned()))?;
+    let appended = Appended {
+        physical_offset,
+        queue_offset,
+        wrote_bytes,
+        store_time,
+    };
+    Ok(AppendResult(store::AppendResult { appended, message_id }))
 }

@@ -4,9 +4,10 @@
 use std::ffi::{c_int, c_void};
 
 use arrow_array::Int64Array;
+use pyo3::basic::CompareOp;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyIterator, PyMemoryView};
+use pyo3::types::{PyBool, PyCapsule, PyIterator, PyList, PyMemoryView};
 
 use super::capsule::export_array;
 use crate::store::AppendResult;
@@ -43,6 +44,7 @@ impl Buffer {
 }
 
 /// The physical offsets of messages that were stored, a row each: a sequence of int, a read-only buffer of int64 and an Arrow array.
+/// Equal to another one, or a list, that holds the same.
 #[pyclass(frozen, module = "mqstore", sequence)]
 pub(super) struct Offsets {
     values: Int64Array,
@@ -52,11 +54,16 @@ pub(super) struct Offsets {
 
 impl Offsets {
     pub(super) fn new(results: &[AppendResult]) -> Self {
-        let values: Vec<i64> = results.iter().map(|result| result.appended.physical_offset).collect();
-        Self {
-            shape: [values.len() as isize],
-            values: values.into(),
-        }
+        offsets(results.iter().map(|result| result.appended.physical_offset).collect())
+    }
+}
+
+/// Offsets from a list of them: what pickle calls.
+#[pyfunction(name = "_offsets")]
+pub(super) fn offsets(values: Vec<i64>) -> Offsets {
+    Offsets {
+        shape: [values.len() as isize],
+        values: values.into(),
     }
 }
 
@@ -90,6 +97,22 @@ impl Offsets {
             .call_method0("tolist")?
             .call_method1("index", (value, start, stop))?
             .extract()
+    }
+
+    fn __eq__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if let Ok(other) = other.cast::<Self>() {
+            let same = slf.get().values == other.get().values;
+            return Ok(PyBool::new(slf.py(), same).to_owned().into_any());
+        }
+        if other.is_instance_of::<PyList>() {
+            return view(slf)?.call_method0("tolist")?.rich_compare(other, CompareOp::Eq);
+        }
+        Ok(slf.py().NotImplemented().into_bound(slf.py()))
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyAny>,))> {
+        let unpickle = slf.py().import("mqstore._native")?.getattr("_offsets")?;
+        Ok((unpickle, (view(slf)?.call_method0("tolist")?,)))
     }
 
     /// In how many rows an offset is: 1 or 0.

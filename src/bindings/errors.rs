@@ -31,7 +31,7 @@ impl From<Error> for PyErr {
             Error::NotFound { .. } => NotFoundError::new_err(text),
             Error::Invalid { .. } => PyValueError::new_err(text),
             Error::Exists { path } => {
-                let why = "mode \"x\" makes a new store, and the directory is not empty";
+                let why = "mode \"x\" makes a new store: it wants a missing or an empty directory";
                 StoreExistsError::new_err((libc::EEXIST, why, path.into_os_string()))
             }
             Error::Locked { path } => {
@@ -40,7 +40,7 @@ impl From<Error> for PyErr {
             }
             Error::IllegalMessage { what, status } => IllegalMessageError::new_err((what, status)),
             Error::DiskFull { path } => {
-                let why = "no space left on the disk for the next segment: free some and append again";
+                let why = "no space left on the disk for this file: free some and try again";
                 DiskFullError::new_err((libc::ENOSPC, why, path.into_os_string()))
             }
             Error::Poisoned { cause } => poisoned(*cause, text),

@@ -22,7 +22,7 @@ impl Defaults<'_> {
         let topic = stated.or(self.topic);
         topic
             .map(str::to_owned)
-            .ok_or_else(|| illegal("no topic: name it in the row or as `topic`".to_owned()))
+            .ok_or_else(|| Error::illegal("no topic: name it in the row or as `topic`".to_owned()))
     }
 }
 
@@ -48,7 +48,7 @@ impl<'a> PropertyList<'a> {
         let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
         for key in &keys {
             if key.is_empty() || key.contains(|c: char| c == ' ' || c.is_control()) {
-                return Err(illegal(format!(
+                return Err(Error::illegal(format!(
                     "key {key:?}: a key has at least one character, no space and no control character; give several as a list"
                 )));
             }
@@ -68,13 +68,12 @@ impl<'a> PropertyList<'a> {
     pub(super) fn encode(&self) -> Result<Vec<u8>> {
         let size: usize = self.0.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
         if size > MAX_PROPERTIES_SIZE {
-            return Err(Error::IllegalMessage {
-                what: format!("the properties take {size} bytes, at most {MAX_PROPERTIES_SIZE} fit"),
-                status: "PROPERTIES_SIZE_EXCEEDED",
-            });
+            return Err(Error::properties_exceeded(format!(
+                "the properties take {size} bytes, at most {MAX_PROPERTIES_SIZE} fit"
+            )));
         }
         let pairs = self.0.iter().map(|(name, value)| (name.as_ref(), value.as_ref()));
-        encode_properties(pairs, true).map_err(|malformed| illegal(malformed.reason.into_owned()))
+        encode_properties(pairs, true).map_err(|malformed| Error::illegal(malformed.reason.into_owned()))
     }
 }
 
@@ -83,15 +82,8 @@ impl<'a> PropertyList<'a> {
 /// # Errors
 /// [`Error::IllegalMessage`].
 pub(super) fn host(stated: Option<&str>) -> Result<Host> {
-    let refused = |malformed: Malformed| illegal(malformed.reason.into_owned());
+    let refused = |malformed: Malformed| Error::illegal(malformed.reason.into_owned());
     stated.map_or(Ok(Host::LOCAL), |text| text.parse().map_err(refused))
-}
-
-pub(super) fn illegal(what: String) -> Error {
-    Error::IllegalMessage {
-        what,
-        status: "MESSAGE_ILLEGAL",
-    }
 }
 
 /// The columns of a message that the store gives it anew.
@@ -144,8 +136,8 @@ pub(super) fn messages<'a>(table: &'a Table, defaults: &Defaults<'_>) -> Result<
     for chunk in table.chunks() {
         let message = message_of_row(&chunk, defaults)?;
         for row in 0..chunk.len() {
-            let made = message(row).and_then(|message| message.ok_or_else(|| illegal("the row is null".to_owned())));
-            messages.push(Incoming::Copied(made.map_err(|error| at_row(error, messages.len()))?));
+            let made = message(row).and_then(|message| message.ok_or_else(|| Error::illegal("the row is null".to_owned())));
+            messages.push(Incoming::Copied(made.map_err(|error| error.at_row(messages.len()))?));
         }
     }
     Ok(messages)
@@ -200,21 +192,9 @@ fn properties_of_row<'a>(chunk: &Chunk<'a>) -> Result<impl Fn(usize) -> Result<V
 }
 
 fn int32(name: &str, value: Option<i64>) -> Result<Option<i32>> {
-    let narrow = |value: i64| i32::try_from(value).map_err(|_| illegal(format!("{name} is {value}, which does not fit int32")));
+    let narrow =
+        |value: i64| i32::try_from(value).map_err(|_| Error::illegal(format!("{name} is {value}, which does not fit int32")));
     value.map(narrow).transpose()
-}
-
-fn at_row(error: Error, row: usize) -> Error {
-    match error {
-        Error::IllegalMessage { what, status } => Error::IllegalMessage {
-            what: format!("message {row}: {what}"),
-            status,
-        },
-        Error::Invalid { what } => Error::Invalid {
-            what: format!("message {row}: {what}"),
-        },
-        other => other,
-    }
 }
 
 fn invalid<T>(what: String) -> Result<T> {

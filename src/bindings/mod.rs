@@ -15,6 +15,8 @@ mod capsule;
 mod buffer;
 /// The crate's errors as the exceptions of `mqstore.errors`.
 mod errors;
+/// Arguments of a call, each refused by its name.
+mod arguments;
 /// Times: ms since 1970 here, timezone-aware `datetime` there.
 mod time;
 /// An open store as Python holds it: closes once, reopens itself after a fork.
@@ -55,11 +57,11 @@ mod _native {
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
     #[pymodule_export]
-    use super::append_result::AppendResult;
+    use super::append_result::{AppendResult, unpickle_append_result};
     #[pymodule_export]
     use super::batches::{Batches, RecordBatch};
     #[pymodule_export]
-    use super::buffer::Offsets;
+    use super::buffer::{Offsets, offsets};
     #[pymodule_export]
     use super::message::{Message, unpickle_message};
     #[pymodule_export]

@@ -6,6 +6,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::arguments;
 use super::handle::{Handle, Mode};
 use super::store::Store;
 use crate::config::{Geometry, Recovery, StoreConfig};
@@ -19,8 +20,9 @@ use crate::error::Error;
 ///
 /// Options are RocketMQ's by name. Sizes, by default as the files say: `mapped_file_size_commit_log`, `mapped_file_size_consume_queue`
 /// (bytes), `max_hash_slot_num`, `max_index_num`; a new store has segments of 64 MiB and an index file of 125,000 slots and 500,000
-/// items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with `geometry="broker"`. Writing: `max_message_size` (4,194,304 bytes
-/// of body), `flush_interval_commit_log` (500 ms), `checkpoint_interval` (64 MiB: how much recovery reads at most), `index_tags` (False: whether tags are indexed, as 5.4 does). Reading:
+/// items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with `geometry="broker"`, which a store of other sizes refuses.
+/// Writing: `max_message_size` (4,194,304 bytes of body), `flush_interval_commit_log` (500 ms), `checkpoint_interval` (64 MiB: how much
+/// recovery reads at most), `index_tags` (False: whether tags are indexed, as 5.4 does). Reading:
 /// `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
 /// `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
 /// `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes). Both: `check_crc_on_recover` (True),
@@ -33,12 +35,26 @@ use crate::error::Error;
 ///
 /// Raises `NotAStoreError` (a `FileNotFoundError`) if the directory holds no store, `StoreExistsError` (a `FileExistsError`) if it holds
 /// anything and the mode is "x", `CorruptError` if its files cannot belong together, `ValueError` for a mode or value that cannot be,
-/// `TypeError` for an unknown option, `StoreIOError` (an `OSError`); and where the mode writes, `LockedError` (a `BlockingIOError`) while
-/// another writer has the store.
+/// `TypeError` for an unknown option, `StoreIOError` (an `OSError`: a `FileNotFoundError`, a `PermissionError`) for what the system
+/// refuses; and where the mode writes, `LockedError` (a `BlockingIOError`) while another writer has the store.
 #[pyfunction]
-#[pyo3(signature = (path, mode="r", **options))]
-pub(super) fn open(py: Python<'_>, path: PathBuf, mode: &str, options: Option<Bound<'_, PyDict>>) -> PyResult<Store> {
-    let mode = Mode::parse(mode)?;
+#[pyo3(
+    signature = (path, mode="r".to_owned(), **options),
+    text_signature = "(path, mode='r', *, geometry=None, mapped_file_size_commit_log=None, \
+mapped_file_size_consume_queue=None, max_hash_slot_num=None, max_index_num=None, access_message_in_memory_max_ratio=40, \
+max_transfer_bytes_on_message_in_memory=262144, max_transfer_count_on_message_in_memory=32, \
+max_transfer_bytes_on_message_in_disk=65536, max_transfer_count_on_message_in_disk=8, max_filter_message_size=16000, \
+check_crc_on_recover=True, message_delay_level='1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h', \
+max_message_size=4194304, flush_interval_commit_log=500, checkpoint_interval=67108864, \
+recovery='heal', index_tags=False, sigbus_guard=True)"
+)]
+pub(super) fn open(
+    py: Python<'_>,
+    #[pyo3(from_py_with = arguments::path)] path: PathBuf,
+    #[pyo3(from_py_with = arguments::mode)] mode: String,
+    options: Option<Bound<'_, PyDict>>,
+) -> PyResult<Store> {
+    let mode = Mode::parse(&mode)?;
     let options = options.unwrap_or_else(|| PyDict::new(py));
     let mut config = StoreConfig::default();
     for (name, value) in &options {
@@ -53,7 +69,7 @@ pub(super) fn open(py: Python<'_>, path: PathBuf, mode: &str, options: Option<Bo
 /// A store from its path and options: what pickle calls.
 #[pyfunction(name = "_reopen")]
 pub(super) fn reopen(py: Python<'_>, path: PathBuf, options: Bound<'_, PyDict>) -> PyResult<Store> {
-    open(py, path, "r", Some(options))
+    open(py, path, "r".to_owned(), Some(options))
 }
 
 fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -83,10 +99,7 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
             )));
         }
     };
-    set.map_err(|error| {
-        let text = format!("option {name}: {}", error.value(value.py()));
-        PyErr::from_type(error.get_type(value.py()), (text,))
-    })
+    set.map_err(|error| arguments::named(value.py(), &format!("option {name}"), &error))
 }
 
 fn assign<'py, T>(field: &mut T, value: &Bound<'py, PyAny>) -> PyResult<()>

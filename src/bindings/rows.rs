@@ -8,14 +8,17 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMapping, PyString, PyTuple};
 
-use super::incoming::{Defaults, PropertyList, illegal};
+use super::arguments::{extract, text, type_of};
+use super::incoming::{Defaults, PropertyList};
 use super::message::Message;
+use crate::error::Error;
 use crate::format::{self, property};
 use crate::store::Incoming;
 
 /// What every property of a message can be given by.
 #[derive(Default)]
 pub(super) struct PropertyArguments<'a, 'py> {
+    pub(super) unique_key: Option<&'a str>,
     pub(super) tags: Option<&'a str>,
     /// A str, or an iterable of them.
     pub(super) keys: Option<&'a Bound<'py, PyAny>>,
@@ -31,10 +34,17 @@ impl PropertyArguments<'_, '_> {
     pub(super) fn encode(&self) -> PyResult<Vec<u8>> {
         let mut list = PropertyList::default();
         if let Some(properties) = self.properties {
-            for pair in properties.cast::<PyMapping>()?.items()? {
+            let Ok(pairs) = properties.cast::<PyMapping>() else {
+                let what = format!("properties is a mapping of str to str, not {}", type_of(properties)?);
+                return Err(PyTypeError::new_err(what));
+            };
+            for pair in pairs.items()? {
                 let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
                 list.put(text(&name, "the name of a property")?, text(&value, "a property")?);
             }
+        }
+        if let Some(unique_key) = self.unique_key {
+            list.put(property::UNIQ_KEY, unique_key);
         }
         if let Some(tags) = self.tags {
             list.put(property::TAGS, tags);
@@ -43,7 +53,7 @@ impl PropertyArguments<'_, '_> {
             list.put_keys(&texts(keys)?)?;
         }
         if self.delay_level < 0 {
-            return Err(illegal(format!(
+            return Err(Error::illegal(format!(
                 "delay_level is {}: give a level from 1, or 0 for none",
                 self.delay_level
             ))
@@ -69,7 +79,7 @@ pub(super) fn body<'a>(value: Borrowed<'a, '_, PyAny>) -> PyResult<Cow<'a, [u8]>
     match PyBuffer::<u8>::get(&value) {
         Ok(buffer) => Ok(Cow::Owned(buffer.to_vec(value.py())?)),
         Err(_) if value.is_instance_of::<PyString>() => Err(wrong("str: encode it".to_owned())),
-        Err(_) => Err(wrong(value.get_type().fully_qualified_name()?.to_string())),
+        Err(_) => Err(wrong(type_of(&value)?)),
     }
 }
 
@@ -92,25 +102,30 @@ pub(super) fn messages<'a>(rows: &'a [Bound<'_, PyAny>], defaults: &Defaults<'_>
 }
 
 fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<Incoming<'a>> {
-    if let Ok(bytes) = row.cast::<PyBytes>() {
-        return Ok(Incoming::Sent(format::Message {
-            topic: defaults.topic(None)?,
-            queue_id: defaults.queue_id,
-            born_time: defaults.born_time,
-            body: bytes.as_bytes().into(),
-            ..format::Message::default()
-        }));
-    }
     if let Ok(message) = row.cast::<Message>() {
         return Ok(Incoming::Copied(message.get().to_stored()?));
     }
-    let Ok(row) = row.cast::<PyTuple>() else {
+    if let Ok(row) = row.cast::<PyTuple>() {
+        return from_tuple(row, defaults).map(Incoming::Sent);
+    }
+    if !is_buffer(row) {
         return Err(PyTypeError::new_err(format!(
-            "a row is bytes, a tuple (topic, body, tags, keys, properties, queue) or a Message, not {}",
-            row.get_type().fully_qualified_name()?
+            "a row is a body (bytes, or a buffer of bytes), a tuple (topic, body, tags, keys, properties, queue) or a Message, not {}",
+            type_of(row)?
         )));
-    };
-    from_tuple(row, defaults).map(Incoming::Sent)
+    }
+    Ok(Incoming::Sent(format::Message {
+        topic: defaults.topic(None)?,
+        queue_id: defaults.queue_id,
+        born_time: defaults.born_time,
+        body: body(row.as_borrowed())?,
+        ..format::Message::default()
+    }))
+}
+
+/// Whether it is what [`body`] takes.
+pub(super) fn is_buffer(value: &Bound<'_, PyAny>) -> bool {
+    value.is_instance_of::<PyBytes>() || PyBuffer::<u8>::get(value).is_ok()
 }
 
 fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'_>) -> PyResult<format::Message<'a>> {
@@ -125,6 +140,7 @@ fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'_>) -> PyRes
     let tags = tags.map(|tags| text(&tags, "tags")).transpose()?;
     let topic = topic.map(|topic| text(&topic, "a topic")).transpose()?;
     let properties = PropertyArguments {
+        unique_key: None,
         tags: tags.as_deref(),
         keys: keys.as_ref(),
         properties: properties.as_ref(),
@@ -132,7 +148,7 @@ fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'_>) -> PyRes
     };
     Ok(format::Message {
         topic: defaults.topic(topic.as_deref())?,
-        queue_id: queue.map_or(Ok(defaults.queue_id), |queue| queue.extract())?,
+        queue_id: queue.map_or(Ok(defaults.queue_id), |queue| extract(&queue, "queue"))?,
         born_time: defaults.born_time,
         body: body(row.get_borrowed_item(1)?)?,
         properties: properties.encode()?,
@@ -140,19 +156,13 @@ fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'_>) -> PyRes
     })
 }
 
-fn text(value: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
-    match value.cast::<PyString>() {
-        Ok(text) => Ok(text.to_str()?.to_owned()),
-        Err(_) => Err(PyTypeError::new_err(format!(
-            "{what} is a str, not {}",
-            value.get_type().fully_qualified_name()?
-        ))),
-    }
-}
-
 fn texts(keys: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     if keys.is_instance_of::<PyString>() {
         return Ok(vec![text(keys, "a key")?]);
     }
-    keys.try_iter()?.map(|key| text(&key?, "a key")).collect()
+    let Ok(each) = keys.try_iter() else {
+        let what = format!("keys is a str or an iterable of them, not {}", type_of(keys)?);
+        return Err(PyTypeError::new_err(what));
+    };
+    each.map(|key| text(&key?, "a key")).collect()
 }

@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::append::{self, wait};
 use super::append_result::AppendResult;
+use super::arguments;
 use super::batches::{Batches, RecordBatch, Source};
 use super::buffer::Offsets;
 use super::capsule::import_table;
@@ -85,50 +86,53 @@ impl Store {
     ///
     /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character. `body` is bytes, or a buffer of bytes (which is
     /// copied first). `keys` is a key or an iterable of them; a key holds no space. `properties` maps str to str and holds every
-    /// property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and `UNIQ_KEY` is stored only if
-    /// it is given. `queue` is the queue's id. `delay_level` of 1 or more sends the message to that level's queue, for a broker to
+    /// property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a `unique_key` (UNIQ_KEY) is stored
+    /// only if it is given. `queue` is the queue's id, 0 to 65,535. `delay_level` of 1 or more sends the message to that level's queue, for a broker to
     /// deliver; `AppendResult` tells its place there. `born_time` is a datetime with a timezone or an int of ms since 1970, now by
     /// default; hosts are "ip:port", an IPv6 address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a
     /// compressed body, a transaction's type); its two address bits follow the hosts.
     ///
     /// Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`: nothing was stored;
     /// `status` has RocketMQ's word for it.
-    #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, born_time=None, born_host=None,
-        store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0))]
+    #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
+        born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0))]
     #[expect(clippy::too_many_arguments, reason = "every field of a record can be set")]
     fn append(
         &self,
         py: Python<'_>,
-        topic: &str,
+        #[pyo3(from_py_with = arguments::topic)] topic: String,
         body: &Bound<'_, PyAny>,
-        tags: Option<&str>,
+        #[pyo3(from_py_with = arguments::tags)] tags: Option<String>,
         keys: Option<&Bound<'_, PyAny>>,
         properties: Option<&Bound<'_, PyAny>>,
-        queue: i32,
-        delay_level: i32,
+        #[pyo3(from_py_with = arguments::queue)] queue: i32,
+        #[pyo3(from_py_with = arguments::delay_level)] delay_level: i32,
+        #[pyo3(from_py_with = arguments::unique_key)] unique_key: Option<String>,
         born_time: Option<&Bound<'_, PyAny>>,
-        born_host: Option<&str>,
-        store_host: Option<&str>,
-        flag: i32,
-        sys_flag: i32,
-        reconsume_times: i32,
-        prepared_transaction_offset: i64,
+        #[pyo3(from_py_with = arguments::born_host)] born_host: Option<String>,
+        #[pyo3(from_py_with = arguments::store_host)] store_host: Option<String>,
+        #[pyo3(from_py_with = arguments::flag)] flag: i32,
+        #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
+        #[pyo3(from_py_with = arguments::reconsume_times)] reconsume_times: i32,
+        #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
     ) -> PyResult<AppendResult> {
         let writer = self.handle.writer()?;
+        let born_time = born_time.map(|time| to_ms(time, Round::Down).map_err(|error| arguments::named(py, "born_time", &error)));
         let properties = PropertyArguments {
-            tags,
+            unique_key: unique_key.as_deref(),
+            tags: tags.as_deref(),
             keys,
             properties,
             delay_level,
         };
         let message = format::Message {
-            topic: topic.to_owned(),
+            topic,
             body: rows::body(body.as_borrowed())?,
             properties: properties.encode()?,
             queue_id: queue,
-            born_time: born_time.map_or_else(|| Ok(now_ms()), |time| to_ms(time, Round::Down))?,
-            born_host: host(born_host)?,
-            store_host: host(store_host)?,
+            born_time: born_time.unwrap_or_else(|| Ok(now_ms()))?,
+            born_host: host(born_host.as_deref())?,
+            store_host: host(store_host.as_deref())?,
             flag,
             sys_flag,
             reconsume_times,
@@ -140,7 +144,7 @@ impl Store {
 
     /// Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`.
     ///
-    /// `rows` is an iterable of bytes (bodies, to `topic`), of tuples (topic, body, tags, keys, properties, queue), the last four of
+    /// `rows` is an iterable of bodies (bytes or buffers of bytes, to `topic`), of tuples (topic, body, tags, keys, properties, queue), the last four of
     /// which may be left out or None, or of Message objects, of which everything is kept but their place and their store time. Or it
     /// is anything that speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas, a queue of a store) with columns
     /// named as those of a message: `topic` (utf8), `queue_id` (integer), `body` (binary or utf8; the one that must be there), `tags`,
@@ -154,10 +158,16 @@ impl Store {
     /// nothing was stored; `ValueError` for columns of other names or types. Where it fails midway, `stored` says how many rows were
     /// stored.
     #[pyo3(signature = (rows, topic=None, queue=0))]
-    fn append_batch(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, topic: Option<&str>, queue: i32) -> PyResult<Offsets> {
+    fn append_batch(
+        &self,
+        py: Python<'_>,
+        rows: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = arguments::default_topic)] topic: Option<String>,
+        #[pyo3(from_py_with = arguments::queue)] queue: i32,
+    ) -> PyResult<Offsets> {
         let writer = self.handle.writer()?;
         let defaults = Defaults {
-            topic,
+            topic: topic.as_deref(),
             queue_id: queue,
             born_time: now_ms(),
         };

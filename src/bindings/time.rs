@@ -7,6 +7,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDateTime, PyDelta, PyDeltaAccess, PyTzInfo};
 
+use crate::format::Date;
+
 /// Which whole ms stands for a time between two.
 #[derive(Clone, Copy)]
 pub(super) enum Round {
@@ -31,18 +33,12 @@ impl Utc {
     /// `None` outside the years 1 to 9999, which a `datetime` cannot hold.
     fn of(ms: i64) -> Option<Self> {
         let (days, in_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
-        // Counted from 1 March of the year 0, so that a leap day is the last day of its year: 146,097 days make 400 years.
-        let days = days.checked_add(719_468)?;
-        let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month = (5 * day_of_year + 2) / 153; // 0 = March
-        let year = era * 400 + year_of_era + i64::from(month >= 10);
-        let year = i32::try_from(year).ok().filter(|year| (1..=9999).contains(year))?;
+        let date = Date::of(days)?;
+        let year = i32::try_from(date.year).ok().filter(|year| (1..=9999).contains(year))?;
         Some(Self {
             year,
-            month: if month < 10 { month + 3 } else { month - 9 } as u8,
-            day: (day_of_year - (153 * month + 2) / 5 + 1) as u8,
+            month: date.month as u8,
+            day: date.day as u8,
             hour: (in_day / 3_600_000) as u8,
             minute: (in_day / 60_000 % 60) as u8,
             second: (in_day / 1000 % 60) as u8,

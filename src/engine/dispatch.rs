@@ -38,7 +38,7 @@ pub struct Dispatcher {
     /// Up to where the log is covered by the checkpoint.
     stamped: i64,
     checkpoint_interval: i64,
-    /// Queues with entries in memory; written out together.
+    /// Queues with entries in memory, each once; written out together.
     waiting: Vec<Arc<ConsumeQueue>>,
     waiting_since: Option<Instant>,
     is_full: bool,
@@ -110,11 +110,14 @@ impl Dispatcher {
     }
 
     fn write_out(&mut self) -> Result<()> {
-        self.queues.write_out(&self.waiting)?;
-        self.waiting.clear();
-        self.waiting_since = None;
-        self.is_full = false;
-        Ok(())
+        let written = self.queues.write_out(&self.waiting);
+        // After a full disk some have no entry left: their next one brings them here again.
+        self.waiting.retain(|queue| queue.waits());
+        if written.is_ok() {
+            self.waiting_since = None;
+            self.is_full = false;
+        }
+        written
     }
 
     fn dispatch(&mut self, from: i64, now: Instant) -> Result<()> {
@@ -154,7 +157,10 @@ impl Dispatcher {
             size: view.size() as i32,
             tags_code: view.tags_code(&self.delay_levels),
         };
-        let entries = queue.append(view.queue_offset(), unit);
+        // None for a message that is dispatched again, since its keys found the disk full.
+        let Some(entries) = queue.append(view.queue_offset(), unit) else {
+            return;
+        };
         self.is_full |= entries >= WRITE_OUT_ENTRIES;
         if entries == 1 {
             self.waiting.push(queue);

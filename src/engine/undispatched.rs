@@ -78,21 +78,12 @@ impl<'a> Undispatched<'a> {
             self.refused += 1;
             return;
         }
-        let next = lacking.next();
-        let gap = queue_offset > next.unwrap_or(0);
-        match (next, filler) {
-            (Some(next), Some(filler)) if gap && queue_offset - next <= lost => {
-                lacking.entries.extend((next..queue_offset).map(|lost| (lost, filler)));
-                lacking.entries.insert(queue_offset, unit);
-                self.lost -= queue_offset - next;
-            }
-            // Nobody ever appended the messages between: this number is not to be believed.
-            (Some(_), _) if gap => self.refused += 1,
-            _ => {
-                lacking.entries.insert(queue_offset, unit);
-            }
-        }
+        let gap = lacking.is_behind_a_gap(queue_offset);
+        let filler = filler.filter(|_| queue_offset - lacking.next().unwrap_or(queue_offset) <= lost);
+        let (filled, refused) = lacking.put(queue_offset, unit, filler);
         self.gap |= gap;
+        self.lost -= filled;
+        self.refused += refused;
     }
 
     /// The message's queue; `None` for a batch consume queue.
@@ -128,6 +119,36 @@ impl Lacking {
         let gathered = self.entries.last_key_value().map(|(offset, _)| offset + 1);
         let known = self.queue.as_ref().map(|queue| queue.max_offset()).filter(|max| *max > 0);
         gathered.max(known)
+    }
+
+    fn is_behind_a_gap(&self, offset: i64) -> bool {
+        offset > self.next().unwrap_or(0)
+    }
+
+    /// Adds an entry, and in front of it fillers for numbers that are lacking where some can have been lost. Tells how many of those,
+    /// and how many messages are refused.
+    fn put(&mut self, offset: i64, unit: CqUnit, filler: Option<CqUnit>) -> (i64, u64) {
+        let (mut filled, mut refused) = (0, 0);
+        if let Some(next) = self.next().filter(|next| offset > *next) {
+            let Some(filler) = filler else {
+                // Nobody ever appended the messages between: this number is not to be believed.
+                return (0, 1);
+            };
+            self.entries.extend((next..offset).map(|lost| (lost, filler)));
+            filled = offset - next;
+        }
+        let is_empty = self.queue.as_ref().is_none_or(|queue| queue.max_offset() <= 0);
+        if is_empty && self.entries.first_key_value().is_some_and(|(first, _)| offset < *first) {
+            // The queue holds nothing in front of its first message: one of the two numbers is wrong, and a second message in a row
+            // is better evidence than one.
+            refused = 1;
+            if self.entries.len() > 1 {
+                return (filled, refused);
+            }
+            self.entries.clear();
+        }
+        self.entries.insert(offset, unit);
+        (filled, refused)
     }
 }
 

@@ -1,3 +1,5 @@
+use super::date::Date;
+
 /// Digits in the name of a segment or queue file.
 const DIGITS: usize = 20;
 
@@ -22,16 +24,8 @@ pub fn parse_index_name(name: &str) -> Option<i64> {
 pub fn index_name(local_ms: i64) -> i64 {
     let (days, ms) = (local_ms.div_euclid(86_400_000), local_ms.rem_euclid(86_400_000));
     let (seconds, ms) = (ms / 1000, ms % 1000);
-    // Days to date, with years that begin in March so that the leap day is their last.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    let date = (year * 100 + month) * 100 + day;
+    // Every number of milliseconds is a number of days that can be counted.
+    let date = Date::of(days).map_or(0, |date| (date.year * 100 + date.month) * 100 + date.day);
     let time = (seconds / 3600 * 100 + seconds / 60 % 60) * 100 + seconds % 60;
     (date * 1_000_000 + time) * 1000 + ms
 }

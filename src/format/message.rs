@@ -72,7 +72,12 @@ impl Message<'_> {
     /// Bytes of the record, also of one that `encode` refuses.
     pub fn encoded_len(&self) -> usize {
         let fixed = RecordLayout::of_header(self.version, self.stored_sys_flag()).size();
-        fixed + self.body.len() + self.topic.len() + self.properties_before_crc().len() + self.crc_len()
+        fixed + self.body.len() + self.topic.len() + self.properties_len()
+    }
+
+    /// Bytes of the properties that the record holds, the checksum's included.
+    pub fn properties_len(&self) -> usize {
+        self.properties_before_crc().len() + self.crc_len()
     }
 
     /// The record. Refuses a topic, properties or total size that do not fit their length fields.

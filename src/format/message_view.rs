@@ -180,6 +180,21 @@ impl<'a> MessageView<'a> {
         self.sys_flag() & INNER_BATCH != 0
     }
 
+    /// Whether a queue entry at this place may lead here: the message names the place as its own, or (a light queue's) among
+    /// those to which it was dispatched as well.
+    pub fn stands_in_queue(&self, topic: &str, queue_id: i32, queue_offset: i64) -> bool {
+        let own = self.queue_offset() == queue_offset && self.queue_id() == queue_id && self.topic_bytes() == topic.as_bytes();
+        own || self.stands_in_light_queue(topic, queue_offset)
+    }
+
+    fn stands_in_light_queue(&self, topic: &str, queue_offset: i64) -> bool {
+        let properties = self.properties();
+        let topics = properties.get(property::INNER_MULTI_DISPATCH).unwrap_or_default();
+        let offsets = properties.get(property::INNER_MULTI_QUEUE_OFFSET).unwrap_or_default();
+        let mut places = topics.split(',').zip(offsets.split(','));
+        places.any(|(name, offset)| name == topic && offset.parse() == Ok(queue_offset))
+    }
+
     /// Everything in it, owned. Encoding that again gives the same bytes if the checksums were right and the topic UTF-8.
     pub fn to_message(&self) -> Message<'a> {
         let (properties, crc_property) = self.properties_for_encoding();

@@ -38,6 +38,8 @@ mod index;
 mod index_geometry;
 /// How far a broker had flushed.
 mod checkpoint;
+/// Days as dates.
+mod date;
 /// What stands in the place of records that were lost.
 mod filler;
 /// Names of segments and index files.
@@ -50,6 +52,7 @@ mod replication;
 pub use body::decode_body;
 pub use checkpoint::{CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE, Checkpoint};
 pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit, CqUnit, ext_address};
+pub use date::Date;
 pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
 pub use file_name::{index_name, locate, parse_index_name, parse_segment_name, segment_name};
 pub use filler::{encode_filler, filler_size, is_filler};

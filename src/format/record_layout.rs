@@ -73,7 +73,7 @@ impl Version {
     }
 
     /// The topic length is a signed number.
-    pub(super) const fn max_topic_size(self) -> usize {
+    pub const fn max_topic_size(self) -> usize {
         match self {
             Self::V1 => i8::MAX as usize,
             Self::V2 => i16::MAX as usize,

@@ -1,8 +1,6 @@
 use super::malformed::Malformed;
 use super::record_layout::Version;
 
-/// A V1 record counts its topic in a signed byte.
-const MAX_V1_TOPIC_SIZE: usize = 127;
 /// What a broker lets through in a V2 record, and what a directory name can hold.
 const MAX_V2_TOPIC_SIZE: usize = 255;
 
@@ -10,7 +8,7 @@ const MAX_V2_TOPIC_SIZE: usize = 255;
 /// broker's stricter set of characters is not asked for.
 pub fn validate_topic(topic: &str, version: Version) -> Result<(), Malformed> {
     let max = match version {
-        Version::V1 => MAX_V1_TOPIC_SIZE,
+        Version::V1 => version.max_topic_size(),
         Version::V2 => MAX_V2_TOPIC_SIZE,
     };
     if topic.is_empty() || topic.len() > max {

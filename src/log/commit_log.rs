@@ -11,13 +11,11 @@ use crate::log::log_files::LogFiles;
 use crate::storage::{AppendFile, Env, Step};
 use crate::watermark::Watermark;
 
-/// Bytes that one hold of the lock writes at most, but for a single larger message.
-pub const MAX_BATCH_BYTES: usize = 256 * 1024;
 /// Segments that may wait for a sync; each holds a descriptor and a mapping. Whoever needs one more syncs first.
 const MAX_UNSYNCED: usize = 64;
 
 /// Where a message was put.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Appended {
     /// Its record's first byte.
     pub physical_offset: i64,
@@ -152,12 +150,6 @@ impl CommitLog {
         self.segment_size - BLANK_SIZE as u64
     }
 
-    /// Whether a record of `len` bytes finds room without a segment being made for it.
-    pub fn has_room(&self, len: u64) -> bool {
-        let tail = lock(&self.tail);
-        tail.next.is_some() || fits(len, tail.remaining())
-    }
-
     /// Store time of the last message; 0 for none.
     pub fn last_store_time(&self) -> i64 {
         lock(&self.tail).last_store_time
@@ -169,22 +161,40 @@ impl CommitLog {
         tail.stamped = tail.stamped.max(store_time);
     }
 
-    /// Appends the messages in order; as many of them share one hold of the lock as fit into [`MAX_BATCH_BYTES`]. What was appended
-    /// is added to `done`, whatever happens.
+    /// Appends a message unless a segment has to be made for it first: `None`, and nothing was done.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Closed`].
+    pub fn try_append(&self, message: &EncodedMessage<'_>) -> Result<Option<Appended>> {
+        let mut done = Vec::with_capacity(1);
+        self.with_tail(|tail, now| self.put(tail, now, std::slice::from_ref(message), &mut done))?;
+        Ok(done.pop())
+    }
+
+    /// Appends a message.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`]: it is not stored. [`Error::Poisoned`], [`Error::Closed`].
+    pub fn append(&self, message: &EncodedMessage<'_>) -> Result<Appended> {
+        loop {
+            if let Some(appended) = self.try_append(message)? {
+                return Ok(appended);
+            }
+            self.make_next_segment(message.len() as u64)?;
+        }
+    }
+
+    /// Appends messages in order, in one hold of the lock as long as no segment has to be made. What was appended is added to
+    /// `done`, whatever happens.
     ///
     /// # Errors
     /// [`Error::DiskFull`]: those in `done` are stored, the others not. [`Error::Poisoned`], [`Error::Closed`].
-    pub fn append(&self, messages: &[EncodedMessage<'_>], done: &mut Vec<Appended>) -> Result<()> {
+    pub fn append_all(&self, messages: &[EncodedMessage<'_>], done: &mut Vec<Appended>) -> Result<()> {
         let mut waiting = messages;
         while !waiting.is_empty() {
             let before = done.len();
             let outcome = self.with_tail(|tail, now| {
-                let mut bytes = 0;
                 for message in waiting {
-                    bytes += message.len();
-                    if bytes > MAX_BATCH_BYTES && bytes > message.len() {
-                        break;
-                    }
                     if let Outcome::WouldBlock(len) = self.put(tail, now, std::slice::from_ref(message), done)? {
                         return Ok(Outcome::WouldBlock(len));
                     }

@@ -10,13 +10,12 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::error::{Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
+use crate::log::queue_entries::{entries_per_file, find_end, first_at, next_file_start, on_file, search};
 use crate::storage::{Access, Env, MappedFileQueue, MappingPool, Step};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
 /// How the names of files begin that are being made.
 pub(super) const STAGED: &str = "mqstore-new-";
-/// Bytes of a queue file where no file and no option tells: RocketMQ's 300,000 entries.
-const DEFAULT_FILE_SIZE: u64 = 6_000_000;
 
 /// One queue of one topic.
 #[derive(Debug)]
@@ -124,6 +123,16 @@ impl ConsumeQueue {
         Ok(self.state().tail.contains_key(&offset) || on_file(&self.files, offset)?.is_some())
     }
 
+    /// The first queue offset behind a missing file that holds `offset`: where the next file starts, or the entries in memory.
+    pub fn end_of_gap(&self, offset: i64) -> i64 {
+        let starts = self.files.starts().into_iter().map(|start| start as i64 / UNIT);
+        let next_file = starts.into_iter().find(|start| *start > offset);
+        let state = self.state();
+        let in_memory = state.tail.range(offset..).next().map(|(offset, _)| *offset);
+        let ends = next_file.into_iter().chain(in_memory).min();
+        ends.unwrap_or_else(|| state.max_offset())
+    }
+
     /// The entry at a queue offset: `None` outside the queue, and for the filler in front of a queue that does not start at 0.
     ///
     /// # Errors
@@ -218,19 +227,24 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Adds the entry of a message that the log has gained. Repeating an entry changes nothing. Tells how many entries wait to be
-    /// written out.
-    pub(crate) fn append(&self, offset: i64, unit: CqUnit) -> usize {
+    /// Adds the entry of a message that the log has gained. Tells how many entries now wait to be written out; `None` if it was
+    /// there before, which changes nothing.
+    pub(crate) fn append(&self, offset: i64, unit: CqUnit) -> Option<usize> {
         let mut state = self.state_mut();
         if state.max_offset() == 0 {
             // A queue whose first message is not number 0 starts there.
             state.on_disk = offset..offset;
             state.min_offset = offset;
         }
-        if offset >= state.on_disk.end {
-            state.tail.insert(offset, unit);
+        if offset < state.on_disk.end || state.tail.insert(offset, unit).is_some() {
+            return None;
         }
-        state.tail.len()
+        Some(state.tail.len())
+    }
+
+    /// Whether it has entries that are not written out.
+    pub(crate) fn waits(&self) -> bool {
+        !self.state().tail.is_empty()
     }
 
     /// Refuses a queue whose last file is cut short.
@@ -351,93 +365,4 @@ fn create_dir(env: &dyn Env, dir: &Path) -> Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(Error::full_or_io("create", dir, error)),
         _ => Ok(()),
     }
-}
-
-fn entries_per_file(files: &MappedFileQueue) -> i64 {
-    match files.file_size() {
-        0 => DEFAULT_FILE_SIZE as i64 / UNIT,
-        size => (size as i64 / UNIT).max(1),
-    }
-}
-
-fn next_file_start(files: &MappedFileQueue, offset: i64) -> i64 {
-    let per_file = entries_per_file(files);
-    (offset / per_file + 1).saturating_mul(per_file)
-}
-
-/// First offset of `range` on file whose entry names a message at or behind `physical`.
-pub(super) fn first_at(files: &MappedFileQueue, range: Range<i64>, physical: i64) -> Result<i64> {
-    search(files, &BTreeMap::new(), range, |unit| {
-        unit.is_some_and(|unit| unit.is_pre_blank() || unit.physical_offset < physical)
-    })
-}
-
-/// The entry as the file has it, whatever it says; `None` where there is no file, or where it ends before.
-pub(super) fn on_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqUnit>> {
-    let Some(at) = offset.checked_mul(UNIT).and_then(|at| u64::try_from(at).ok()) else {
-        return Ok(None);
-    };
-    let Some(file) = files.find(at)? else { return Ok(None) };
-    let mut bytes = [0; CQ_UNIT_SIZE];
-    let position = (at - file.start()) as usize;
-    if position + CQ_UNIT_SIZE > file.len() as usize {
-        return Ok(None);
-    }
-    if file.read(position, &mut bytes) {
-        return Ok(Some(CqUnit::decode(&bytes)));
-    }
-    file.check_intact(position..position + CQ_UNIT_SIZE)?;
-    Ok(None)
-}
-
-/// Entries behind the first invalid one that are looked at before that counts as the end: two pages of them.
-const LOOK_AHEAD: i64 = 2 * 4096 / UNIT;
-
-/// The end of the valid entries: they fill files from the front, the rest of a file is zero. Damage in front of valid entries does
-/// not end the queue.
-fn find_end(files: &MappedFileQueue) -> Result<i64> {
-    let valid = |unit: Option<CqUnit>| unit.is_some_and(CqUnit::is_valid);
-    let starts: Vec<i64> = files.starts().into_iter().map(|start| start as i64 / UNIT).collect();
-    for start in starts.iter().rev() {
-        let file_end = next_file_start(files, *start).min(files.end_offset().unwrap_or(0) as i64 / UNIT);
-        let mut end = *start;
-        loop {
-            end = search(files, &BTreeMap::new(), end..file_end, valid)?;
-            let mut ahead = end..file_end.min(end + LOOK_AHEAD);
-            match ahead.find_map(|offset| on_file(files, offset).map(|unit| valid(unit).then_some(offset)).transpose()) {
-                Some(behind) => end = behind? + 1,
-                None => break,
-            }
-        }
-        if end > *start {
-            return Ok(end);
-        }
-    }
-    Ok(starts.first().copied().unwrap_or(0))
-}
-
-/// First offset of `range` whose entry (`None` in a missing file) does not satisfy `before`; those that do stand in front.
-fn search(
-    files: &MappedFileQueue,
-    tail: &BTreeMap<i64, CqUnit>,
-    range: Range<i64>,
-    before: impl Fn(Option<CqUnit>) -> bool,
-) -> Result<i64> {
-    let Range {
-        start: mut low,
-        end: mut high,
-    } = range;
-    while low < high {
-        let middle = low + (high - low) / 2;
-        let unit = match tail.get(&middle) {
-            Some(unit) => Some(*unit),
-            None => on_file(files, middle)?,
-        };
-        if before(unit) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    Ok(low)
 }

@@ -34,15 +34,20 @@ impl IndexAppender {
         Self::open(env.as_ref(), file, geometry)
     }
 
-    /// Goes on with a file.
+    /// Goes on with a file. A broker's has holes, where a full disk would be found only when a page is written: they get their
+    /// blocks now.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
     pub(super) fn open(env: &dyn Env, file: Arc<IndexFile>, geometry: IndexGeometry) -> Result<Self> {
-        let path = file.path();
-        let handle = env
-            .open(path, Access::ReadWrite)
-            .map_err(|error| Error::io("open", path, error))?;
-        let region = handle
-            .map(geometry.file_len() as usize, Access::ReadWrite)
-            .map_err(|error| Error::io("map", path, error))?;
+        let len = geometry.file_len();
+        let opened = || {
+            let handle = env.open(file.path(), Access::ReadWrite)?;
+            handle.allocate(len)?;
+            let region = handle.map(len as usize, Access::ReadWrite)?;
+            Ok((handle, region))
+        };
+        let (handle, region) = opened().map_err(|error| Error::full_or_io("open", file.path(), error))?;
         let header = file.header();
         Ok(Self {
             file,

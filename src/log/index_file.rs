@@ -28,6 +28,7 @@ pub struct IndexFile {
     header: RwLock<IndexHeader>,
     whole: OnceLock<bool>,
     admits: OnceLock<bool>,
+    ends: OnceLock<bool>,
     mapped: OnceLock<Arc<MappedFile>>,
 }
 
@@ -56,6 +57,7 @@ impl IndexFile {
             header: RwLock::new(header),
             whole: OnceLock::new(),
             admits: OnceLock::new(),
+            ends: OnceLock::new(),
             mapped: OnceLock::new(),
         })
     }
@@ -63,6 +65,7 @@ impl IndexFile {
     /// The file was made with the geometry that will be asked for: what is being put into it need not be looked at.
     pub(super) fn trust(&self) {
         let _ = self.admits.set(true);
+        let _ = self.ends.set(true);
     }
 
     /// Its path.
@@ -108,6 +111,25 @@ impl IndexFile {
             .bytes(0..mapped.len() as usize)
             .is_some_and(|file| index_admits(file, geometry));
         Ok(*self.admits.get_or_init(|| admits))
+    }
+
+    /// Whether the header tells of these items: the first and the last lead where it says, and in a file that nobody `grows` none
+    /// stands behind the last. Looked at once.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn has_own_ends(&self, geometry: IndexGeometry, grows: bool) -> Result<bool> {
+        if let Some(fit) = self.ends.get() {
+            return Ok(*fit);
+        }
+        let mapped = self.mapped()?;
+        let header = self.header();
+        let leads_to = |number: i32| item(&mapped, geometry, number).map(|item| item.physical_offset);
+        let is_last = item(&mapped, geometry, header.index_count).is_none_or(|next| next == IndexItem::decode(&[0; ITEM_SIZE]));
+        let fit = leads_to(1) == Some(header.begin_physical_offset)
+            && leads_to(header.index_count - 1) == Some(header.end_physical_offset)
+            && (grows || is_last);
+        Ok(*self.ends.get_or_init(|| fit))
     }
 
     /// Physical offsets of the items whose key has this hash, newest first; stops at the first link that cannot be right.

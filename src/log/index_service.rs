@@ -123,7 +123,8 @@ impl IndexService {
                 continue;
             }
             if at < range.start {
-                sources.push(Source::Log(at..range.start));
+                // Some keys of the record with which this file begins may stand in the file before it, which is not believed.
+                sources.push(Source::Log(at..range.start + 1));
             }
             // A walk starts where a record starts, so the one after this file begins at its last record again.
             at = header.end_physical_offset.min(log.end);
@@ -194,7 +195,8 @@ impl IndexService {
 
     /// Whether what the file says is taken for true.
     pub(super) fn believes(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
-        Ok(self.is_vouched_for(file, geometry) || file.is_whole(geometry)?)
+        let was_closed = self.safe_until.load(Ordering::Relaxed) == i64::MAX;
+        Ok((self.is_vouched_for(file, geometry) || file.is_whole(geometry)?) && file.has_own_ends(geometry, !was_closed)?)
     }
 
     /// Whether the store was closed, or the checkpoint says that the file is on disk: stamps are those of full files.

@@ -220,6 +220,11 @@ impl LogFiles {
             if segment.is_empty() {
                 break;
             }
+            // Reading a segment that was made ahead would fill the memory with its zeros.
+            let Some(data) = self.files.next_data(start as u64, (segment.start - start) as u64)? else {
+                continue;
+            };
+            let segment = start + data as i64..segment.end;
             self.for_each_piece(segment, |at, bytes| {
                 if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
                     until = at + last as i64 + 1;

@@ -4,6 +4,7 @@ mod log_files;
 mod commit_log;
 mod truncation;
 mod lost;
+mod queue_entries;
 mod consume_queue;
 mod queue_cut;
 mod consume_queue_store;
@@ -14,7 +15,7 @@ mod index_cut;
 mod store_checkpoint;
 mod recorded_geometry;
 
-pub use commit_log::{Appended, CommitLog, LogEnd, MAX_BATCH_BYTES, QueueOffsets};
+pub use commit_log::{Appended, CommitLog, LogEnd, QueueOffsets};
 pub use consume_queue::ConsumeQueue;
 pub use consume_queue_store::ConsumeQueueStore;
 pub use index_cut::IndexCut;

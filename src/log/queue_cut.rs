@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
-use crate::log::consume_queue::{ConsumeQueue, first_at, on_file};
+use crate::log::consume_queue::ConsumeQueue;
+use crate::log::queue_entries::{first_at, on_file};
 use crate::storage::{Access, Env, Step};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;

@@ -26,11 +26,15 @@ const FIELDS: [Field; 4] = [
     ("max_index_num", |config| &mut config.max_index_num),
 ];
 
-/// Fills the sizes that `config` leaves open with the recorded ones, if there are any.
+/// Fills the sizes that `config` leaves open with the recorded ones, if there are any. Where it leaves none open the record is not
+/// looked at, so that a store opens whose record is damaged.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if the file is no JSON object of numbers, [`Error::Io`].
+/// [`Error::Corrupt`] if the file is no JSON object of numbers, or of sizes that cannot be right; [`Error::Io`].
 pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) -> Result<()> {
+    if config.has_geometry() {
+        return Ok(());
+    }
     let path = root.join("config").join(FILE);
     let file = match env.open(&path, Access::Read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -46,27 +50,37 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
         offset: 0,
         reason,
     };
-    let recorded: Map<String, Value> = serde_json::from_slice(&bytes)
-        .map_err(|error| corrupt(format!("expected a JSON object of sizes: {error}; give the sizes as options")))?;
+    let recorded: Map<String, Value> = serde_json::from_slice(&bytes).map_err(|error| {
+        let names = FIELDS.map(|(name, _)| name).join(", ");
+        corrupt(format!("expected a JSON object of sizes: {error}; give {names} as options"))
+    })?;
+    let mut filled = config.clone();
     for (name, field) in FIELDS {
-        let Some(value) = recorded.get(name) else { continue };
+        let Some(value) = recorded.get(name).filter(|_| field(config).is_none()) else {
+            continue;
+        };
         let Some(value) = value.as_u64() else {
             return Err(corrupt(format!("{name} is {value}, expected a number; give it as an option")));
         };
-        field(config).get_or_insert(value);
+        *field(&mut filled) = Some(value);
     }
+    // Every option was right before, so it is a recorded size that cannot be.
+    filled
+        .validate()
+        .map_err(|error| corrupt(format!("{error}; give it as an option")))?;
+    *config = filled;
     Ok(())
 }
 
-/// Records the sizes of `config`, which are all given, durably, unless they stand there already.
+/// Records the sizes of `config`, which are all given, durably, unless they stand there already. A damaged record is replaced.
 ///
 /// # Errors
-/// As [`fill_from_record`].
+/// [`Error::Io`].
 pub fn record(env: &dyn Env, root: &Path, config: &StoreConfig) -> Result<()> {
     let mut config = config.clone();
     let mut recorded = StoreConfig::default();
-    fill_from_record(env, root, &mut recorded)?;
-    if FIELDS.iter().all(|(_, field)| field(&mut config) == field(&mut recorded)) {
+    let was_read = fill_from_record(env, root, &mut recorded).is_ok();
+    if was_read && FIELDS.iter().all(|(_, field)| field(&mut config) == field(&mut recorded)) {
         return Ok(());
     }
     let recorded: Map<String, Value> = FIELDS

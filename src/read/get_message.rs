@@ -192,7 +192,7 @@ impl MessageReader {
                 result.miss(GetMessageStatus::NoMatchedMessage);
                 continue;
             }
-            let Some(message) = self.message_of_entry(unit.physical_offset)? else {
+            let Some(message) = self.message_of_entry(&request.topic, request.queue_id, offset, unit.physical_offset)? else {
                 result.miss(GetMessageStatus::MessageWasRemoving);
                 removed_until = self.log().next_start(unit.physical_offset).unwrap_or(i64::MIN);
                 continue;

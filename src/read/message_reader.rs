@@ -216,7 +216,7 @@ impl MessageReader {
             });
         };
         let at = position.physical_offset;
-        self.message_of_entry(at)?.ok_or_else(|| {
+        self.message_of_entry(topic, queue_id, queue_offset, at)?.ok_or_else(|| {
             let why = format!(
                 "{topic}/{queue_id} at queue offset {queue_offset} points here, and the segment is missing; copy it again"
             );
@@ -224,9 +224,15 @@ impl MessageReader {
         })
     }
 
-    /// The message that a queue entry points at; `None` if its segment is gone. A record is known to start there, so that anything
-    /// else is damage.
-    pub(super) fn message_of_entry(&self, physical_offset: i64) -> Result<Option<StoredMessage>> {
+    /// The message that a queue entry points at; `None` if its segment is gone. A record of that queue and number is known to start
+    /// there, so that anything else is damage.
+    pub(super) fn message_of_entry(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        queue_offset: i64,
+        physical_offset: i64,
+    ) -> Result<Option<StoredMessage>> {
         let end = self.physical_bounds().end;
         if physical_offset >= end {
             return Err(self.log.corrupt(
@@ -239,7 +245,15 @@ impl MessageReader {
                 physical_offset,
                 "the message was lost, and recovery has filled its place".to_owned(),
             )),
-            LogRecord::Message(message) => Ok(Some(message)),
+            LogRecord::Message(message) if message.view().stands_in_queue(topic, queue_id, queue_offset) => Ok(Some(message)),
+            LogRecord::Message(message) => {
+                let view = message.view();
+                let found = format!("{}/{} at queue offset {}", view.topic(), view.queue_id(), view.queue_offset());
+                let wanted = format!("{topic}/{queue_id} at queue offset {queue_offset}");
+                let why =
+                    format!("an entry of {wanted} points here, at a message of {found}: the entry or the record is damaged");
+                Err(self.log.corrupt(physical_offset, why))
+            }
             LogRecord::Missing => Ok(None),
             LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => Err(error),
             LogRecord::Blank { .. } | LogRecord::End => Err(self.log.corrupt(

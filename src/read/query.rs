@@ -113,7 +113,8 @@ impl MessageReader {
         if let Source::Index(file, geometry, range) = source {
             let (newest_first, whole) = file.offsets(*geometry, key_hash)?;
             let candidates = newest_first.into_iter().filter(|offset| range.contains(offset));
-            if whole && let Some(damage) = self.collect_at(candidates, limit, &wanted, found)? {
+            let leads_here = |view: &MessageView<'_>| has_hash(view, key_hash);
+            if whole && let Some(damage) = self.collect_at(candidates, limit, &wanted, leads_here, found)? {
                 return Ok(damage);
             }
         }
@@ -134,14 +135,17 @@ impl MessageReader {
                 offsets.push(view.physical_offset());
             }
         })?;
-        if let Some(unread) = self.collect_at(offsets.into_iter().rev(), limit, &wanted, found)?.flatten() {
+        if let Some(unread) = self
+            .collect_at(offsets.into_iter().rev(), limit, &wanted, |_| true, found)?
+            .flatten()
+        {
             damage.get_or_insert(unread);
         }
         Ok(damage)
     }
 
     /// Reads the candidates in turn, bodies checked, until `found` holds `limit`. Gives the first damaged record, and `None` instead
-    /// where no record starts: then whoever named the candidates is wrong.
+    /// where no record starts or one that is no candidate: then whoever named them is wrong.
     #[expect(
         clippy::option_option,
         reason = "no damage, damage, and not to be trusted are three answers"
@@ -151,6 +155,7 @@ impl MessageReader {
         candidates: impl Iterator<Item = i64>,
         limit: usize,
         wanted: impl Fn(&MessageView<'_>) -> bool,
+        is_candidate: impl Fn(&MessageView<'_>) -> bool,
         found: &mut BTreeMap<i64, StoredMessage>,
     ) -> Result<Option<Option<Error>>> {
         let mut damage = None;
@@ -162,15 +167,27 @@ impl MessageReader {
                 LogRecord::Message(message) if wanted(&message.view()) => {
                     found.insert(offset, message);
                 }
-                LogRecord::Message(_) => {}
+                LogRecord::Message(message) if is_candidate(&message.view()) => {}
                 LogRecord::Corrupt(error) => {
                     damage.get_or_insert(error);
                 }
-                LogRecord::NoRecord(_) | LogRecord::Blank { .. } | LogRecord::End | LogRecord::Missing => return Ok(None),
+                LogRecord::Message(_)
+                | LogRecord::NoRecord(_)
+                | LogRecord::Blank { .. }
+                | LogRecord::End
+                | LogRecord::Missing => return Ok(None),
             }
         }
         Ok(Some(damage))
     }
+}
+
+/// Whether an index item with this hash may lead to the message: one of its keys, or its tag, has it.
+pub(super) fn has_hash(view: &MessageView<'_>, key_hash: i32) -> bool {
+    let topic = view.topic();
+    index_keys(view, true)
+        .iter()
+        .any(|key| index_key_hash(&topic, key) == key_hash)
 }
 
 /// Whether the message would stand in the index under this topic and key.

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::format::{Check, IndexGeometry, MessageView, index_key_hash, index_keys};
 use crate::log::{IndexFile, LogRecord, Source};
 use crate::read::message_reader::MessageReader;
+use crate::read::query::has_hash;
 
 /// Where one message with a key lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl MessageReader {
         };
         if let Source::Index(file, geometry, range) = source
             && let Some(offsets) = indexed(file, *geometry, by_name)?
-            && self.add_indexed(offsets.into_iter().filter(|offset| range.contains(offset)), &mut add)?
+            && self.add_indexed(offsets.into_iter().filter(|(offset, _)| range.contains(offset)), &mut add)?
         {
             return Ok(());
         }
@@ -77,33 +78,39 @@ impl MessageReader {
         }
     }
 
-    /// Hands the messages at these offsets over; `false` if no record starts at one of them, so that the index is not to be trusted.
-    fn add_indexed(&self, offsets: impl Iterator<Item = i64>, add: &mut impl FnMut(&MessageView<'_>)) -> Result<bool> {
-        for offset in offsets {
+    /// Hands the messages at these offsets over; `false` if no record with the hash starts at one of them, so that the index is not
+    /// to be trusted.
+    fn add_indexed(&self, items: impl Iterator<Item = (i64, i32)>, add: &mut impl FnMut(&MessageView<'_>)) -> Result<bool> {
+        for (offset, hash) in items {
             match self.log().read(offset, Check::Body)? {
-                LogRecord::Message(message) => add(&message.view()),
+                LogRecord::Message(message) if has_hash(&message.view(), hash) => add(&message.view()),
                 LogRecord::Corrupt(error) => return Err(error),
-                LogRecord::NoRecord(_) | LogRecord::Blank { .. } | LogRecord::End | LogRecord::Missing => return Ok(false),
+                LogRecord::Message(_)
+                | LogRecord::NoRecord(_)
+                | LogRecord::Blank { .. }
+                | LogRecord::End
+                | LogRecord::Missing => return Ok(false),
             }
         }
         Ok(true)
     }
 }
 
-/// Where the file has items with the hashes of these keys; `None` if a chain is broken.
+/// Where the file has items with the hashes of these keys, and which hash; `None` if a chain is broken.
 fn indexed(
     file: &IndexFile,
     geometry: IndexGeometry,
     by_name: &HashMap<&str, HashMap<&str, Vec<usize>>>,
-) -> Result<Option<BTreeSet<i64>>> {
+) -> Result<Option<BTreeSet<(i64, i32)>>> {
     let mut offsets = BTreeSet::new();
     for (topic, keys) in by_name {
         for key in keys.keys() {
-            let (found, whole) = file.offsets(geometry, index_key_hash(topic, key))?;
+            let hash = index_key_hash(topic, key);
+            let (found, whole) = file.offsets(geometry, hash)?;
             if !whole {
                 return Ok(None);
             }
-            offsets.extend(found);
+            offsets.extend(found.into_iter().map(|offset| (offset, hash)));
         }
     }
     Ok(Some(offsets))

@@ -8,7 +8,8 @@ use crate::log::StoredMessage;
 use crate::read::message_reader::MessageReader;
 
 /// An iterator over the messages of a stretch of a queue, ascending. The filler in front of a late queue is passed over; a damaged
-/// entry or record, and a missing segment, is an error, after which the iteration can go on.
+/// entry or record, each message of a missing segment, and a missing queue file as a whole, is an error, after which the iteration
+/// can go on.
 #[derive(Debug)]
 pub struct QueueScan {
     reader: Arc<MessageReader>,
@@ -38,12 +39,30 @@ impl Iterator for QueueScan {
     type Item = Result<StoredMessage>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        for offset in self.offsets.by_ref() {
+        while let Some(offset) = self.offsets.next() {
             match self.reader.message_in_queue(&self.topic, self.queue_id, offset) {
                 Err(Error::NotFound { .. }) => {}
+                Err(error) => {
+                    if let Err(again) = self.pass_over_gap(offset) {
+                        return Some(Err(again));
+                    }
+                    return Some(Err(error));
+                }
                 message => return Some(message),
             }
         }
         None
+    }
+}
+
+impl QueueScan {
+    /// Goes on behind the files that are missing at `offset`, if any are: one name that is wrong can make a gap without end.
+    fn pass_over_gap(&mut self, offset: i64) -> Result<()> {
+        if let Some(queue) = self.reader.queue(&self.topic, self.queue_id)?
+            && !queue.is_readable(offset)?
+        {
+            self.offsets.start = queue.end_of_gap(offset).max(self.offsets.start);
+        }
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use super::env::{DirEntry, EntryKind, Env};
+use super::env::{Access, DirEntry, EntryKind, Env};
 use super::mapped_file::MappedFile;
 use super::mapping_pool::{MappingPool, PooledFile};
 use crate::error::{Error, Result};
@@ -124,6 +124,16 @@ impl MappedFileQueue {
     /// Whether there is a file that starts there.
     pub fn has(&self, start: u64) -> bool {
         self.files().binary_search_by_key(&start, |f| f.start).is_ok()
+    }
+
+    /// As [`File::next_data`](super::env::File::next_data), in the file that starts at `start`.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn next_data(&self, start: u64, position: u64) -> Result<Option<u64>> {
+        let path = self.dir.join(segment_name(start));
+        let found = self.env.open(&path, Access::Read).and_then(|file| file.next_data(position));
+        found.map_err(|error| Error::io("look into", path, error))
     }
 
     /// The last file, if it is not as long as the others: nothing can be appended to it.

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use super::env::Env;
 use super::mapped_file::MappedFile;
@@ -41,6 +41,24 @@ impl PooledFile {
     }
 }
 
+/// The pools of this process and of those that it was forked from, the oldest first.
+#[derive(Debug)]
+struct Generation {
+    pid: u32,
+    pool: Arc<MappingPool>,
+    forked: OnceLock<Box<Generation>>,
+}
+
+impl Generation {
+    fn new() -> Self {
+        Self {
+            pid: std::process::id(),
+            pool: Arc::new(MappingPool::new(MAX_MAPPED_FILES)),
+            forked: OnceLock::new(),
+        }
+    }
+}
+
 /// Holds at most so many files mapped; the one that was not asked for the longest goes first. A mapping that somebody still
 /// holds lives until they drop it.
 #[derive(Debug)]
@@ -53,10 +71,16 @@ pub struct MappingPool {
 const MAX_MAPPED_FILES: usize = 3500;
 
 impl MappingPool {
-    /// The pool of this process: its limit is the process's, however many stores are open.
+    /// The pool of this process: its limit is the process's, however many stores are open. A fork has one of its own: the lock
+    /// of the one that it inherits may be held by a thread that it has not.
     pub fn shared() -> Arc<Self> {
-        static SHARED: LazyLock<Arc<MappingPool>> = LazyLock::new(|| Arc::new(MappingPool::new(MAX_MAPPED_FILES)));
-        Arc::clone(&SHARED)
+        static FIRST: OnceLock<Generation> = OnceLock::new();
+        let pid = std::process::id();
+        let mut generation = FIRST.get_or_init(Generation::new);
+        while generation.pid != pid {
+            generation = generation.forked.get_or_init(|| Box::new(Generation::new()));
+        }
+        Arc::clone(&generation.pool)
     }
 
     /// A pool for `capacity` mappings.
@@ -88,6 +112,8 @@ impl MappingPool {
 
     /// Puts a newly mapped file in, and lets the oldest unused ones go for it (the clock rule: used ones get another round).
     fn admit(&self, file: &Arc<PooledFile>) {
+        // Dropped behind the lock: unmapping takes long, and whoever maps a file would wait for it.
+        let mut let_go = Vec::new();
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         mapped.push_back(Arc::downgrade(file));
         while mapped.len() > self.capacity {
@@ -96,8 +122,9 @@ impl MappingPool {
             if file.used.swap(false, Ordering::Relaxed) {
                 mapped.push_back(oldest);
             } else {
-                file.mapped.write().unwrap_or_else(PoisonError::into_inner).take();
+                let_go.extend(file.mapped.write().unwrap_or_else(PoisonError::into_inner).take());
             }
         }
+        drop(mapped);
     }
 }

@@ -10,7 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::MmapOptions;
-use rustix::fs::{Advice as FileAdvice, FallocateFlags, fadvise, fallocate, syncfs};
+use rustix::fs::{Advice as FileAdvice, FallocateFlags, SeekFrom, fadvise, fallocate, seek, syncfs};
+use rustix::io::Errno;
 
 use super::env::{Access, Advice, DirEntry, EntryKind, Env, File, Lock, Step};
 use super::region::Region;
@@ -155,6 +156,15 @@ impl File for RealFile {
             at += self.write_at(chunk, at)? as u64;
         }
         Ok(())
+    }
+
+    fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
+        match seek(&self.0, SeekFrom::Data(at)) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(at)), // a file system that keeps no account of it
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn advise(&self, range: Range<u64>, advice: Advice) -> io::Result<()> {

@@ -10,15 +10,18 @@ use crate::format::{
     Version, encode_properties, property, stored_properties, transaction, validate_topic,
 };
 
-/// Bytes of the longest topic that a V1 record holds.
-const MAX_V1_TOPIC: usize = 127;
+/// A broker refuses the id of a queue that its topic does not have, and no topic has more than this. A higher one is a slip, and
+/// would make the topic as long: its queues are counted up to the highest.
+const MAX_QUEUE_ID: i32 = 65_535;
 
 /// A message on its way into the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incoming<'a> {
     /// As its producer sends it: a delay level among its properties sends it to that level's queue.
     Sent(Message<'a>),
-    /// As a record holds it: it stays where it was. One that was delivered after its delay still has the level.
+    /// As a record holds it: it stays where it was. One that was delivered after its delay still has the level. Its body may lie
+    /// where somebody else writes: it is copied before its checksum is taken, for a record that does not match its checksum ends
+    /// the log.
     Copied(Message<'a>),
 }
 
@@ -57,14 +60,17 @@ impl Draft {
             Incoming::Sent(message) => (message, true),
             Incoming::Copied(message) => (message, false),
         };
-        message.version = if message.topic.len() > MAX_V1_TOPIC {
+        message.version = if message.topic.len() > Version::V1.max_topic_size() {
             Version::V2
         } else {
             Version::V1
         };
-        validate_topic(&message.topic, message.version).map_err(|malformed| illegal(malformed.to_string()))?;
-        if message.queue_id < 0 {
-            return Err(illegal(format!("queue is {}: queues are numbered from 0", message.queue_id)));
+        validate_topic(&message.topic, message.version).map_err(|malformed| Error::illegal(malformed.reason.into_owned()))?;
+        if !(0..=MAX_QUEUE_ID).contains(&message.queue_id) {
+            return Err(Error::illegal(format!(
+                "queue is {}: queues are numbered from 0 to {MAX_QUEUE_ID}",
+                message.queue_id
+            )));
         }
         self.check_body(message.body.len())?;
         self.check_batch_queue(&message)?;
@@ -75,9 +81,9 @@ impl Draft {
         {
             delay(&mut message, level.min(self.delay_levels.max_level()))?;
         }
-        if message.properties.len() > MAX_PROPERTIES_SIZE {
-            let len = message.properties.len();
-            return Err(properties_exceeded(format!(
+        let len = message.properties_len();
+        if len > MAX_PROPERTIES_SIZE {
+            return Err(Error::properties_exceeded(format!(
                 "the properties take {len} bytes, at most {MAX_PROPERTIES_SIZE} fit"
             )));
         }
@@ -92,12 +98,12 @@ impl Draft {
     pub(super) fn prepare_batch<'a>(&self, common: &'a Message<'_>, batch_properties: Option<&[u8]>) -> Result<Vec<Message<'a>>> {
         self.check_body(common.body.len())?;
         if transaction(common.sys_flag) != Transaction::None {
-            return Err(illegal("a batch cannot be part of a transaction".to_owned()));
+            return Err(Error::illegal("a batch cannot be part of a transaction".to_owned()));
         }
         let units: std::result::Result<Vec<BatchUnit<'_>>, _> = ProducerBatch::new(&common.body).collect();
-        let units = units.map_err(|malformed| illegal(format!("the body is no producer batch: {malformed}")))?;
+        let units = units.map_err(|malformed| Error::illegal(format!("the body is no producer batch: {malformed}")))?;
         if units.is_empty() {
-            return Err(illegal("the batch holds no message".to_owned()));
+            return Err(Error::illegal("the batch holds no message".to_owned()));
         }
         let shared = Message {
             body: Cow::Borrowed(&[]),
@@ -115,12 +121,12 @@ impl Draft {
             };
             match delay_level(&message)? {
                 None => self.prepare(message),
-                Some(_) => Err(illegal("a message of a batch cannot be delayed".to_owned())),
+                Some(_) => Err(Error::illegal("a message of a batch cannot be delayed".to_owned())),
             }
         };
         let prepared = units.iter().enumerate();
         prepared
-            .map(|(row, unit)| prepare(unit).map_err(|error| at_row(error, row)))
+            .map(|(row, unit)| prepare(unit).map_err(|error| error.at_row(row)))
             .collect()
     }
 
@@ -132,7 +138,7 @@ impl Draft {
         if len <= self.max_record_size {
             return Ok(());
         }
-        Err(illegal(format!(
+        Err(Error::illegal(format!(
             "the {what} takes {len} bytes, at most {} fit into a segment",
             self.max_record_size
         )))
@@ -142,7 +148,7 @@ impl Draft {
         if len <= self.max_message_size {
             return Ok(());
         }
-        Err(illegal(format!(
+        Err(Error::illegal(format!(
             "the body takes {len} bytes: max_message_size is {}",
             self.max_message_size
         )))
@@ -151,14 +157,14 @@ impl Draft {
     /// A producer batch that is stored as one record belongs into a batch consume queue, and nothing else does.
     fn check_batch_queue(&self, message: &Message<'_>) -> Result<()> {
         if message.sys_flag & INNER_BATCH != 0 || Properties::new(&message.properties).get(property::INNER_NUM).is_some() {
-            return Err(illegal(format!(
+            return Err(Error::illegal(format!(
                 "sys_flag {INNER_BATCH:#x} and property {} mark a batch stored as one record, for a batch consume queue: append \
                  it as a producer batch",
                 property::INNER_NUM
             )));
         }
         if self.batch_topics.contains(&message.topic) {
-            return Err(illegal(format!(
+            return Err(Error::illegal(format!(
                 "topic {} has a batch consume queue, which is only read",
                 message.topic
             )));
@@ -174,7 +180,7 @@ fn delay_level(message: &Message<'_>) -> Result<Option<i32>> {
     };
     // A broker's recovery ends the log at a record in which it finds no number.
     let Ok(level) = text.parse::<i32>() else {
-        return Err(illegal(format!(
+        return Err(Error::illegal(format!(
             "property {} is {text:?}: a broker expects a number there",
             property::DELAY
         )));
@@ -195,35 +201,9 @@ fn delay(message: &mut Message<'_>, level: i32) -> Result<()> {
     put(property::REAL_TOPIC, message.topic.clone());
     put(property::REAL_QID, message.queue_id.to_string());
     let encoded = encode_properties(pairs.iter().map(|(name, value)| (name.as_ref(), value.as_ref())), true);
-    message.properties = encoded.map_err(|malformed| properties_exceeded(malformed.to_string()))?;
+    message.properties = encoded.map_err(|malformed| Error::properties_exceeded(malformed.reason.into_owned()))?;
     SCHEDULE_TOPIC.clone_into(&mut message.topic);
     message.queue_id = level - 1;
     message.version = Version::V1;
     Ok(())
-}
-
-/// The error of a message among several, with its number.
-pub(super) fn at_row(error: Error, row: usize) -> Error {
-    match error {
-        Error::IllegalMessage { what, status } => Error::IllegalMessage {
-            what: format!("message {row}: {what}"),
-            status,
-        },
-        other => other,
-    }
-}
-
-fn properties_exceeded(what: String) -> Error {
-    Error::IllegalMessage {
-        what,
-        status: "PROPERTIES_SIZE_EXCEEDED",
-    }
-}
-
-/// A message that `RocketMQ` calls illegal.
-pub(super) fn illegal(what: String) -> Error {
-    Error::IllegalMessage {
-        what,
-        status: "MESSAGE_ILLEGAL",
-    }
 }

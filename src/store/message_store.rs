@@ -1,5 +1,6 @@
 //! A store opened for writing: one process appends, any number of its threads read.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +14,7 @@ use crate::format::{EncodedMessage, IndexGeometry, Message, MessageId};
 use crate::log::{Appended, CommitLog, LogEnd, QueueOffsets, fill_from_record, record_geometry};
 use crate::read::{MessageReader, Shared, WritePlan, measure};
 use crate::storage::{Env, Lock};
-use crate::store::draft::{Draft, Incoming, at_row, illegal};
+use crate::store::draft::{Draft, Incoming};
 use crate::store::services::{Service, Services};
 use crate::store::store_directory::{OpenMode, enter, finish_what_crashed, mark_open, remove_abort};
 use crate::watermark::{Wait, Watermark};
@@ -21,14 +22,25 @@ use crate::watermark::{Wait, Watermark};
 /// The segments of a broker that was told nothing else.
 const BROKER_SEGMENT: u64 = 1 << 30;
 const CHECKPOINT: &str = "checkpoint";
+/// Bytes that one hold of the append lock writes at most, but for a single larger message.
+const MAX_STRETCH_BYTES: usize = 256 * 1024;
 
 /// What became of a message that was stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AppendResult {
     /// Where.
     pub appended: Appended,
     /// Its offset message id.
     pub message_id: MessageId,
+}
+
+/// What trying to append a message came to.
+#[derive(Debug)]
+pub enum Attempt<'a> {
+    /// It is stored.
+    Stored(AppendResult),
+    /// A segment has to be made for it first, and appending it will wait for that: the message.
+    WouldBlock(Message<'a>),
 }
 
 /// A store opened for writing. Dropping it closes it; what that could not do is then lost, so call [`MessageStore::close`].
@@ -182,36 +194,61 @@ impl MessageStore {
         self.reader.config()
     }
 
-    /// Whether appending the message is a matter of copying it: no segment has to be made for it.
-    pub fn has_room(&self, message: &Message<'_>) -> bool {
-        self.log.has_room(message.encoded_len() as u64)
-    }
-
     /// Appends one message.
     ///
     /// # Errors
     /// [`Error::IllegalMessage`], [`Error::DiskFull`], [`Error::Poisoned`], [`Error::Closed`]: nothing was stored.
     pub fn append(&self, message: Message<'_>) -> Result<AppendResult> {
         let message = self.draft.prepare(message)?;
-        let encoded = [encode(&message)?];
-        let mut done = Vec::with_capacity(1);
-        self.log.append(&encoded, &mut done)?;
-        done.pop().map(|appended| result(&message, appended)).ok_or(Error::Closed)
+        let appended = self.log.append(&encode(&message)?)?;
+        Ok(result(&message, appended))
     }
 
-    /// Appends messages in order, after every one of them was checked. What was stored is added to `done`, whatever happens.
+    /// Appends one message, or gives it back where that is more than copying it.
+    ///
+    /// # Errors
+    /// As [`MessageStore::append`].
+    pub fn try_append<'a>(&self, message: Message<'a>) -> Result<Attempt<'a>> {
+        let message = self.draft.prepare(message)?;
+        let appended = self.log.try_append(&encode(&message)?)?;
+        Ok(match appended {
+            Some(appended) => Attempt::Stored(result(&message, appended)),
+            None => Attempt::WouldBlock(message),
+        })
+    }
+
+    /// Appends messages in order, after every one of them was checked. They are encoded a stretch at a time, so that no batch needs
+    /// memory for all its records. What was stored is added to `done`, whatever happens.
     ///
     /// # Errors
     /// As [`MessageStore::append`]; an illegal message names its position, and then nothing was stored.
     pub fn append_all<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
-        let prepare = |(row, message)| self.draft.prepare(message).map_err(|error| at_row(error, row));
-        let prepared: Result<Vec<Message<'_>>> = messages.into_iter().enumerate().map(prepare).collect();
-        let prepared = prepared?;
-        let encoded = encode_all(&prepared)?;
-        let mut appended = Vec::with_capacity(encoded.len());
-        let outcome = self.log.append(&encoded, &mut appended);
-        done.extend(results(&prepared, appended));
-        outcome
+        let prepare = |(row, message): (usize, M)| {
+            let incoming = message.into();
+            let is_copied = matches!(incoming, Incoming::Copied(_));
+            let message = self.draft.prepare(incoming).map_err(|error| error.at_row(row))?;
+            Ok((message, is_copied))
+        };
+        let prepared: Result<Vec<(Message<'_>, bool)>> = messages.into_iter().enumerate().map(prepare).collect();
+        let mut waiting = prepared?.into_iter().peekable();
+        while waiting.peek().is_some() {
+            let mut bytes = 0;
+            let mut stretch = Vec::new();
+            while let Some((mut message, is_copied)) = waiting.next_if(|(next, _)| {
+                bytes += next.encoded_len();
+                bytes <= MAX_STRETCH_BYTES || stretch.is_empty()
+            }) {
+                if is_copied {
+                    message.body = Cow::Owned(message.body.into_owned());
+                }
+                stretch.push(message);
+            }
+            let mut appended = Vec::with_capacity(stretch.len());
+            let outcome = self.log.append_all(&encode_all(&stretch)?, &mut appended);
+            done.extend(results(&stretch, appended));
+            outcome?;
+        }
+        Ok(())
     }
 
     /// Appends a batch as a producer sends it: `body` holds the messages, `common` what they share. They stand behind each other in
@@ -327,7 +364,9 @@ impl Drop for MessageStore {
 }
 
 fn encode<'a>(message: &'a Message<'_>) -> Result<EncodedMessage<'a>> {
-    message.prepare().map_err(|malformed| illegal(malformed.to_string()))
+    message
+        .prepare()
+        .map_err(|malformed| Error::illegal(malformed.reason.into_owned()))
 }
 
 fn encode_all<'a>(messages: &'a [Message<'_>]) -> Result<Vec<EncodedMessage<'a>>> {

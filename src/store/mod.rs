@@ -10,6 +10,6 @@ mod services;
 mod message_store;
 
 pub use draft::Incoming;
-pub use message_store::{AppendResult, MessageStore};
+pub use message_store::{AppendResult, Attempt, MessageStore};
 pub use services::Service;
 pub use store_directory::OpenMode;

@@ -7,7 +7,7 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,9 @@ def dumps(one: Dump, other: Dump) -> Iterator[str]:
             names = [name for name in mine | theirs if mine.get(name) != theirs.get(name)]
             yield f"record at {offset}: " + ", ".join(f"{name}: {mine.get(name)!r} and {theirs.get(name)!r}" for name in names)
     for key in sorted(one.queues.keys() | other.queues.keys()):
-        mine, theirs = (without_tags(dump, key) for dump in (one, other))
-        if mine != theirs:
-            yield f"queue {key}: {mine!s:.300} and {theirs!s:.300}"
+        places = [without_tags(dump, key) for dump in (one, other)]
+        if places[0] != places[1]:
+            yield f"queue {key}: {places[0]!s:.300} and {places[1]!s:.300}"
 
 
 def without_tags(dump: Dump, key: tuple[str, int]) -> object:
@@ -99,6 +99,45 @@ def places(results: list[Record]) -> tuple[list[Record], list[list[int]]]:
                 }
             )
     return stored, puts
+
+
+def results(plan: list[Step], ours: list[Record], theirs: list[Record], segment: int, *, separator_at_end: bool) -> Iterator[str]:
+    """What both sides say of the same single puts into empty stores, the time aside: each has its own clock.
+
+    Without a separator behind the last property, as until 5.2, a record of RocketMQ is one byte shorter than ours.
+    """
+    sizes = [result["wrote_bytes"] for result in theirs]
+    if [result["physical_offset"] for result in theirs] != list(placed(sizes, segment)):
+        yield "the records of RocketMQ do not lie behind each other"
+    if not separator_at_end:
+        sizes = [size + bool(step["properties"]) for step, size in zip(plan, sizes, strict=True)]
+    for step, our, their, size, at in zip(plan, ours, theirs, sizes, placed(sizes, segment), strict=True):
+        same = {"wrote_bytes": size, "physical_offset": at, "message_id": f"{their['message_id'][:-16]}{at:016X}"}
+        expected = {name: value for name, value in (their | same).items() if name not in ("store_time", "messages")}
+        if any(our[name] != value for name, value in expected.items()) or their["messages"] != 1:
+            yield f"put of {step!s:.300}: {our} and {their}, with our sizes {expected}"
+
+
+def placed(sizes: list[int], segment: int) -> Iterator[int]:
+    """Where records of these sizes go: behind each other, but into the next segment if one does not fit."""
+    end = 0
+    for size in sizes:
+        room = segment - end % segment
+        if size + BLANK > room:
+            end += room
+        yield end
+        end += size
+
+
+def derived_files(one: Path, other: Path) -> Iterator[str]:
+    """Queue files and index files, byte for byte; an index file is named by when it was made, so only their order counts."""
+    for mine, theirs in zip_longest(sorted((one / "index").iterdir()), sorted((other / "index").iterdir())):
+        if mine is None or theirs is None or mine.read_bytes() != theirs.read_bytes():
+            yield f"index files {mine} and {theirs}"
+    paths = [{file.relative_to(root) for file in root.glob("consumequeue/*/*/*")} for root in (one, other)]
+    for path in sorted(paths[0] | paths[1]):
+        if path not in paths[0] & paths[1] or (one / path).read_bytes() != (other / path).read_bytes():
+            yield f"queue file {path}"
 
 
 def queues(dump: Dump) -> Iterator[str]:

@@ -88,6 +88,18 @@ def way_in(numbered: tuple[int, Step]) -> tuple[str, bool]:
 
 
 def append(store: mqstore.Store, step: Step) -> Record:
+    """Appends one message; gives where it was stored."""
+    result = put(store, step)
+    return {
+        "physical_offset": result.physical_offset,
+        "queue_offset": result.queue_offset,
+        "store_size": result.wrote_bytes,
+        "store_time": milliseconds(result.store_time),
+        "message_id": result.message_id,
+    }
+
+
+def put(store: mqstore.Store, step: Step) -> mqstore.AppendResult:
     """Appends one message, every other one with what has an argument of its own in that argument."""
     properties = dict(step["properties"])
     named: dict[str, Any] = {}
@@ -97,14 +109,13 @@ def append(store: mqstore.Store, step: Step) -> Record:
         if "  " not in properties.get("KEYS", ""):
             named["keys"] = properties.pop("KEYS", "").split()
     named |= {name: step[name] for name in OWN_FIELDS}
-    result = store.append(step["topic"], base64.b64decode(step["body"]), properties=properties, **named)
-    return {
-        "physical_offset": result.physical_offset,
-        "queue_offset": result.queue_offset,
-        "store_size": result.wrote_bytes,
-        "store_time": milliseconds(result.store_time),
-        "message_id": result.message_id,
-    }
+    return store.append(step["topic"], base64.b64decode(step["body"]), properties=properties, **named)
+
+
+def said(result: mqstore.AppendResult) -> Record:
+    """What is said of a put, under the names that the harness uses."""
+    names = ["status", "physical_offset", "queue_offset", "wrote_bytes", "message_id"]
+    return {name: getattr(result, name) for name in names}
 
 
 def append_together(store: mqstore.Store, steps: list[Step]) -> list[Record]:
@@ -141,7 +152,7 @@ def dump(store: mqstore.Store, segment: int) -> Dump:
     for topic in store.topics.values():
         for queue in topic.queues:
             if queue.max_offset > 0:
-                entries = [(message.physical_offset, message.store_size) for message in queue]
+                entries: list[tuple[int, ...]] = [(message.physical_offset, message.store_size) for message in queue]
                 found.queues[topic.name, queue.queue_id] = queue.min_offset, queue.max_offset, entries
     return found
 

@@ -22,4 +22,16 @@ class Proof:
     differences: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Recovered:
+    """How many of an image's messages, or keys of messages, are found again on each side after recovery."""
+
+    version: str
+    image: str
+    rocketmq: int
+    mqstore: int
+    of: int
+
+
 PROOFS: list[Proof] = []
+RECOVERED: list[Recovered] = []

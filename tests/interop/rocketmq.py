@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,16 @@ class Dump:
     queues: dict[tuple[str, int], tuple[int, int, list[tuple[int, ...]]]] = field(default_factory=dict)
     #: Where the log begins and ends.
     bounds: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is left of a store that may have lost something."""
+
+    #: By physical offset, every record of the log.
+    records: dict[int, Record]
+    #: What queue offsets give a consumer: topic, queue id, queue offset, and the message's physical offset.
+    served: set[tuple[str, int, int, int]]
 
 
 def need(program: str, package: str) -> str:
@@ -101,6 +112,34 @@ class RocketMQ:
         file = save_lines(store.with_name(f"{store.name}.plan"), plan)
         return self.run(store, geometry, f"write={file}")["write"]
 
+    def killed(self, store: Path, geometry: Geometry, plan: list[Step], after: int) -> list[Record]:
+        """Carries out a plan until so many puts are reported, and kills the process; gives what the store said of each put."""
+        file = save_lines(store.with_name(f"{store.name}.plan"), plan)
+        arguments = self.arguments(store, geometry, f"write={file}", "hold")
+        lines: list[str] = []
+        with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as java:
+            assert java.stdout is not None
+            for line in java.stdout:
+                if not line.endswith(b"\n"):
+                    break  # the last one, cut off
+                lines.append(line.decode())
+                if len(lines) > after:
+                    java.kill()
+        assert java.returncode == -signal.SIGKILL, f"RocketMQ {self.version} ended by itself: {java.returncode}"
+        return by_command(lines)["write"]
+
+    def survey(self, store: Path, geometry: Geometry, questions: list[dict[str, Any]]) -> tuple[Survey, list[Any]]:
+        """What RocketMQ recovers of a store, and its answers to questions; nothing if it refuses it. The store is not closed."""
+        file = save_lines(store.with_name(f"{store.name}.questions"), questions)
+        try:
+            answers = self.run(store, geometry, "survey", f"query={file}", "halt")
+        except RuntimeError as error:
+            if f"RocketMQ does not load {store}" not in str(error):
+                raise
+            return Survey({}, set()), [[] for _ in questions]
+        served = {tuple(place) for place in answers["survey"].pop()}
+        return Survey({line["physical_offset"]: with_hosts(line) for line in answers["survey"]}, served), answers["query"]
+
     def ask(self, store: Path, geometry: Geometry | None, questions: list[dict[str, Any]]) -> tuple[Dump, list[Any]]:
         """Everything in a store, and the answers to questions."""
         file = save_lines(store.with_name(f"{store.name}.questions"), questions)
@@ -114,7 +153,7 @@ def java_command(version: str, *, compiled_in_full: bool) -> list[str]:
 
     Compiling Java's byte code in full takes longer than a test runs.
     """
-    java, _ = need("java", "openjdk-17-jdk-headless"), need("javac", "openjdk-17-jdk-headless")
+    java = need("java", "openjdk-17-jdk-headless")
     target = HERE / "target" / version
     classpath = target / "classpath"
     sources = [HERE / "pom.xml", *(path for path in (HERE / "src").rglob("*") if path.is_file())]
@@ -135,7 +174,9 @@ def maven(version: str) -> None:
     """Compiles the harness and lists the jars it needs, fetching what is not there yet."""
     command = [need("mvn", "maven"), "--quiet", "--batch-mode", "--file", str(HERE / "pom.xml")]
     command += [f"-Drocketmq.version={version}", f"-Drocketmq.api={version[0]}", "compile", "dependency:build-classpath"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # Of several Javas Maven would take the first, and that one may have no compiler.
+    home = os.environ.get("JAVA_HOME") or str(Path(need("javac", "openjdk-17-jdk-headless")).resolve().parents[1])
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"JAVA_HOME": home})
     if done.returncode != 0:
         raise RuntimeError(
             f"Maven could not build the harness for RocketMQ {version}:\n{done.stdout[-8000:]}{done.stderr[-2000:]}"
@@ -145,11 +186,13 @@ def maven(version: str) -> None:
 def by_command(lines: list[str]) -> dict[str, list[Any]]:
     """The harness's lines, by the command that printed them."""
     answers: dict[str, list[Any]] = {}
+    command = ""
     for line in map(json.loads, lines):
         if isinstance(line, dict) and "command" in line:
-            current = answers[line["command"]] = []
+            command = line["command"]
+            answers[command] = []
         else:
-            current.append(line)
+            answers[command].append(line)
     return answers
 
 
@@ -172,10 +215,16 @@ def read_dump(lines: list[dict[str, Any]]) -> Dump:
             assert line["walked_to"] == line["max_physical_offset"], f"RocketMQ's records do not end where its log ends: {line}"
         else:
             line.pop("unqueued", None)
-            line |= {name: canonical_host(line[name]) for name in ("born_host", "store_host")}
+            with_hosts(line)
             assert line["physical_offset"] not in dump.records, f"two queues hold the record at {line['physical_offset']}"
             dump.records[line["physical_offset"]] = line
     return dump
+
+
+def with_hosts(message: Record) -> Record:
+    """A message as both sides write it."""
+    message |= {name: canonical_host(message[name]) for name in ("born_host", "store_host")}
+    return message
 
 
 def canonical_host(text: str) -> str:

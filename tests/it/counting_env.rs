@@ -230,6 +230,10 @@ impl File for CountingFile {
         self.file.zero(range)
     }
 
+    fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
+        self.file.next_data(at)
+    }
+
     fn advise(&self, range: Range<u64>, advice: Advice) -> io::Result<()> {
         self.file.advise(range, advice)
     }

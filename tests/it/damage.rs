@@ -1,9 +1,19 @@
 //! Damaged stores: what is lost is an error that names its place, and everything else reads as before.
 
-mod any_damage;
+mod bases;
 mod by_key;
+mod campaign;
+mod corpus;
+mod draw;
+mod every_bit;
+mod fields;
 mod holes;
+mod image;
+mod mutator;
+mod on_disk;
+mod questions;
 mod recovery;
+mod truth;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -18,6 +18,7 @@ mod format_rules;
 mod geometry;
 mod golden;
 mod guard;
+mod heap;
 mod index_chains;
 mod mapped_file_queue;
 mod options;

@@ -167,6 +167,22 @@ fn allocated_space_is_never_sparse_and_keeps_what_was_there() {
 }
 
 #[test]
+fn what_was_never_written_is_no_data_and_one_byte_is() {
+    let dir = TempDir::new().unwrap();
+    let file = RealEnv::new().create(&dir.path().join("f")).unwrap();
+    file.allocate(1 << 20).unwrap();
+    assert_eq!(file.next_data(0).unwrap(), None);
+    file.write_all_at(&[7], 1 << 19).unwrap();
+    // A system may take what lies around a byte for written, too.
+    assert!(file.next_data(0).unwrap().is_some_and(|data| data <= 1 << 19));
+    assert_eq!(file.next_data(1 << 19).unwrap(), Some(1 << 19));
+    let region = file.map(1 << 20, Access::ReadWrite).unwrap();
+    assert!(region.write(1 << 12, &[7]));
+    assert!(file.next_data(0).unwrap().is_some_and(|data| data <= 1 << 12));
+    assert_eq!(file.next_data(1 << 20).unwrap(), None);
+}
+
+#[test]
 fn the_clock_and_the_memory_are_this_machines() {
     let wall = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as i64;
     assert!((RealEnv::new().now_ms() - wall).abs() < 1000);

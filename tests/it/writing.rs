@@ -6,6 +6,7 @@ mod closing;
 mod concurrency;
 mod dispatching;
 mod failures;
+mod full_disk;
 mod kinds;
 mod limits;
 mod many_queues;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -263,3 +264,25 @@ def test_a_million_rows_are_one_call(tmp_path: Path) -> None:
         assert (np.diff(offsets) > 0).all()
         store.wait_dispatched(int(offsets[-1]), timeout=60)
         assert [len(queue) for queue in store.topics["orders"].queues] == [count // 8] * 8
+
+
+def test_bodies_may_change_while_they_are_appended(store: mqstore.Store) -> None:
+    size, count = 16_000, 500
+    memory, over = bytearray(b"a" * size * count), threading.Event()
+    ends = pa.array(np.arange(count + 1, dtype=np.int32) * size).buffers()[1]
+    bodies = pa.Array.from_buffers(pa.binary(), count, [None, ends, pa.py_buffer(memory)])
+
+    def change() -> None:
+        number = 0
+        while not over.is_set():
+            number = (number + 1) % 256
+            memoryview(memory)[::4096] = bytes([number]) * -(-len(memory) // 4096)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        offsets = store.append_batch(pa.table({"body": bodies}), "orders")
+    finally:
+        over.set()
+        thread.join()
+    assert [len(message.body) for message in read(store, offsets)] == [size] * count

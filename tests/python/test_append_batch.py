@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -192,13 +194,16 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "text as body": (("t", "x"), TypeError, "body"),
     "a number as topic": ((7, b"x"), TypeError, "topic"),
     "a number as tags": (("t", b"x", 7), TypeError, "tags"),
+    "a number as keys": (("t", b"x", None, 7), TypeError, "keys"),
+    "text as queue": (("t", b"x", None, None, None, "0"), TypeError, "queue: "),
+    "half a surrogate pair": (("t", b"x", "\ud800"), mqstore.IllegalMessageError, "tags.*ud800"),
     "too few values": (("t",), TypeError, "1 values"),
     "too many values": (("t", b"x", None, None, None, 0, 0), TypeError, "7 values"),
     "a list": (["t", b"x"], TypeError, "list"),
     "None": (None, TypeError, "NoneType"),
     "text": ("x", TypeError, "str"),
     "a number": (7, TypeError, "int"),
-    "a huge queue": (("t", b"x", None, None, None, 1 << 40), OverflowError, ""),
+    "a huge queue": (("t", b"x", None, None, None, 1 << 40), OverflowError, "queue: "),
 }
 
 
@@ -225,11 +230,37 @@ def test_what_a_generator_of_rows_raises_is_raised(store: mqstore.Store) -> None
     assert store.max_physical_offset == 0
 
 
-@pytest.mark.parametrize("rows", [7, None, b"bytes", "text", store], ids=repr)
+@pytest.mark.parametrize("rows", [7, None, b"bytes", bytearray(b"bytes"), memoryview(b"bytes"), "text", store], ids=repr)
 def test_what_is_no_batch_is_refused(store: mqstore.Store, rows: Any) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"^rows is a single .*list|^rows is an iterable"):
         store.append_batch(rows, "orders")
     assert store.max_physical_offset == 0
+
+
+@pytest.mark.parametrize("argument", ["topic", "queue"])
+def test_a_default_of_the_wrong_type_is_named(store: mqstore.Store, argument: str) -> None:
+    arguments: dict[str, Any] = {argument: b"x"}
+    with pytest.raises(TypeError, match=argument):
+        store.append_batch([b"x"], **arguments)
+
+
+def test_a_row_is_any_buffer_of_bytes(store: mqstore.Store) -> None:
+    offsets = store.append_batch([b"a", bytearray(b"b"), memoryview(b"c"), array("B", b"d")], "orders")
+    assert [message.body for message in read(store, offsets)] == [b"a", b"b", b"c", b"d"]
+    with pytest.raises(TypeError, match="message 0: a row is a body"):
+        store.append_batch([array("i", [1])], "orders")  # type: ignore[list-item]
+
+
+def test_offsets_are_a_value(store: mqstore.Store) -> None:
+    offsets, other = store.append_batch([b"a", b"b"], "orders"), store.append_batch([], "orders")
+    again: mqstore.Offsets = pickle.loads(pickle.dumps(offsets))
+    assert again == offsets == list(offsets)
+    assert list(offsets) == offsets
+    assert memoryview(again)[:].tolist() == list(offsets)
+    assert other == []
+    assert offsets != other
+    assert offsets != tuple(offsets)
+    assert offsets != [*offsets, 0]
 
 
 def test_rows_may_change_while_they_are_appended(store: mqstore.Store) -> None:

@@ -6,13 +6,17 @@ import errno
 import inspect
 import os
 import pickle
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -137,6 +141,68 @@ def test_options_are_rocketmqs_names(path: Path) -> None:
 def test_an_option_that_cannot_be_is_named(path: Path, options: dict[str, object], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         mqstore.open(path, **options)
+
+
+def test_the_signature_of_open_names_every_option() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "ARCHITECTURE.md").read_text()
+    table = text.split("| option | RocketMQ |")[1].split("\n\n")[0]
+    signature = inspect.signature(mqstore.open).parameters
+    assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == set(signature) - {"path", "mode"}
+
+
+def test_every_default_in_the_signature_is_taken(path: Path) -> None:
+    parameters = list(inspect.signature(mqstore.open).parameters.values())
+    options = {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    with mqstore.open(path, **options) as store:
+        assert len(store.topics["orders"].queues[0]) == 100
+
+
+def test_a_path_may_be_bytes_and_pickles(path: Path) -> None:
+    with mqstore.open(os.fsencode(path)) as store:
+        assert store.path == str(path)
+        assert len(pickle.loads(pickle.dumps(store)).topics) == 1
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "a", "x"])
+def test_no_path_is_no_store(mode: Any) -> None:
+    for nothing in ("", b""):
+        with pytest.raises(FileNotFoundError, match="empty path") as raised:
+            mqstore.open(nothing, mode)
+        assert isinstance(raised.value, mqstore.NotAStoreError)
+
+
+def test_arguments_of_the_wrong_type_are_named(path: Path) -> None:
+    wrong: Any
+    for wrong in (None, 5, [path]):
+        with pytest.raises(TypeError, match=r"path: expected str, bytes or os\.PathLike"):
+            mqstore.open(wrong)
+        with pytest.raises(TypeError, match="mode: "):
+            mqstore.open(path, wrong)
+
+
+def test_what_the_system_refuses_is_the_builtin_exception_of_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as raised:
+        mqstore.open(tmp_path / "missing" / "store", "a")
+    assert isinstance(raised.value, mqstore.StoreIOError)
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOENT, str(tmp_path / "missing" / "store"))
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (type(again), again.errno, again.filename) == (type(raised.value), errno.ENOENT, raised.value.filename)
+    # A superuser is refused nothing, so that the numbers are given here.
+    for number, builtin in [(errno.EACCES, PermissionError), (errno.EPERM, PermissionError), (errno.EIO, OSError)]:
+        error = mqstore.StoreIOError(number, "text", "file")
+        assert isinstance(error, builtin)
+        assert (error.errno, error.strerror, error.filename) == (number, "text", "file")
+    assert type(mqstore.StoreIOError(errno.EIO, "text")) is type(mqstore.StoreIOError("text")) is mqstore.StoreIOError
+
+
+def test_a_file_is_no_directory_for_a_new_store(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(FileExistsError, match="wants a missing or an empty directory"):
+        mqstore.open(tmp_path / "file", "x")
+
+
+def test_no_row_is_stored_where_nothing_says_so() -> None:
+    assert mqstore.StoreError().stored == 0
 
 
 def test_every_use_after_close_raises_and_messages_stay(path: Path) -> None:
@@ -360,3 +426,37 @@ def test_sixty_four_callers_start_no_thread_of_the_store(golden: Path) -> None:
         while len(os.listdir("/proc/self/task")) > before and time.monotonic() < deadline:
             time.sleep(0.01)
         assert len(os.listdir("/proc/self/task")) == before
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """A folder where thousands of segments are made in a moment, if there is one."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+def test_a_fork_opens_stores_whatever_its_parent_was_doing(path: Path, in_memory: Path) -> None:
+    """More files than stay mapped: the parent's thread maps and lets go of them all the time."""
+    with mqstore.open(in_memory / "many", "x", mapped_file_size_commit_log=4096) as many:
+        offsets = list(many.append_batch([b"x" * 3500] * 4000, "orders"))
+    reader, over = mqstore.open(in_memory / "many"), threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            for offset in offsets:
+                reader.message_at(offset)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        for _ in range(50):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(5)
+                with mqstore.open(path) as store:
+                    os._exit(0 if len(list(store.topics["orders"].queues[0])) == 100 else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        over.set()
+        thread.join()

@@ -233,3 +233,69 @@ fn a_limit_bounds_what_a_query_reads() {
     let read = counting.bytes_read_below(&log) - before;
     assert!(read < 10_000, "{read} bytes of the log were read for two messages");
 }
+
+/// A closed store of 60 messages in index files of 20 keys, so that the keys of some messages are split between two files; and one
+/// of these files.
+fn with_tiny_index(root: &Path, number: usize) -> (Vec<i64>, PathBuf) {
+    let mut writer = StoreWriter::new(root, 16384, 50, 100, 21);
+    let offsets = (0..60).map(|n| put(&mut writer, "orders", n)).collect();
+    writer.finish(true);
+    (offsets, index_files(root).remove(number))
+}
+
+/// Every key is found, by query and in bulk, with each way to know the geometry.
+fn assert_every_key_is_found(root: &Path, offsets: &[i64], case: &str) {
+    for config in [StoreConfig::default(), with_geometry(100, 21)] {
+        let reader = open_with(root, config).unwrap();
+        for (n, offset) in offsets.iter().enumerate() {
+            for key in [format!("k{n}"), format!("U{n}")] {
+                let result = query_all(&reader, "orders", &key, None).unwrap();
+                assert_eq!((offsets_of(&result), result.complete), (vec![*offset], true), "{case}: {key}");
+                assert_eq!(resolved(&reader, &key).unwrap(), [*offset], "{case}: {key}");
+            }
+        }
+    }
+}
+
+const TINY: IndexGeometry = IndexGeometry { slots: 100, items: 21 };
+
+fn edit_item(path: &Path, number: u32, change: impl FnOnce(&mut IndexItem)) {
+    let at = TINY.item_position(number) as usize;
+    edit(path, |image| {
+        let mut item = IndexItem::decode(image[at..at + 20].try_into().unwrap());
+        change(&mut item);
+        image[at..at + 20].copy_from_slice(&item.encode());
+    });
+}
+
+#[test]
+fn keys_split_between_a_damaged_index_file_and_the_next_are_found() {
+    for number in 0..3 {
+        let dir = tempdir().unwrap();
+        let (offsets, path) = with_tiny_index(dir.path(), number);
+        edit_item(&path, 10, |item| item.time_diff = -1);
+        assert_every_key_is_found(dir.path(), &offsets, &format!("file {number}"));
+    }
+}
+
+#[test]
+fn an_index_item_that_leads_to_a_message_without_its_key_makes_its_stretch_be_walked() {
+    let dir = tempdir().unwrap();
+    let (offsets, path) = with_tiny_index(dir.path(), 1);
+    edit_item(&path, 7, |item| item.physical_offset = offsets[13]);
+    assert_every_key_is_found(dir.path(), &offsets, "item 7");
+}
+
+#[test]
+fn an_index_file_whose_header_is_not_that_of_its_items_is_not_believed() {
+    for number in [0, 1, 4] {
+        for (at, len) in [(16, 8), (24, 8), (36, 4)] {
+            for bit in 0..len * 8 {
+                let dir = tempdir().unwrap();
+                let (offsets, path) = with_tiny_index(dir.path(), number);
+                edit(&path, |image| image[at + bit / 8] ^= 0x80 >> (bit % 8));
+                assert_every_key_is_found(dir.path(), &offsets, &format!("file {number}, byte {at}, bit {bit}"));
+            }
+        }
+    }
+}

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mqstore::error::Error;
+use mqstore::format::CqUnit;
 use mqstore::read::{GetMessageStatus, GetRequest, MessageReader};
 use tempfile::tempdir;
 
@@ -18,37 +19,66 @@ use crate::store_writer::StoreWriter;
 
 const COUNT: i64 = 700;
 
-/// Each of the queue offsets in `hole`, and no other, is damage in a file below `place`: to a scan and to a look-up.
-fn assert_hole(reader: &Arc<MessageReader>, hole: &Range<i64>, place: &Path) {
+/// Each of the queue offsets in `hole`, and no other, is damage in a file below `place`: to a look-up, and to a scan, which says it
+/// `times` times.
+fn assert_hole_told(reader: &Arc<MessageReader>, hole: &Range<i64>, place: &Path, times: usize) {
     assert!(!hole.is_empty());
+    let is_there = |error: Error| {
+        let (path, _) = corrupt_place(error);
+        assert!(path.starts_with(place), "{} is not {}", path.display(), place.display());
+    };
     assert_eq!(reader.queue_bounds("orders", 0).unwrap(), 0..COUNT);
-    let scanned = scan(reader, "orders");
-    assert_eq!(scanned.len() as i64, COUNT, "an item for each queue offset");
-    for (n, by_scan) in (0..).zip(scanned) {
-        for found in [by_scan, reader.message_in_queue("orders", 0, n)] {
-            match found {
-                Ok(message) => {
-                    assert!(!hole.contains(&n), "queue offset {n} was read");
-                    assert_eq!(message.view().queue_offset(), n);
-                }
-                Err(error) => {
-                    assert!(hole.contains(&n), "queue offset {n}: {error}");
-                    let (path, _) = corrupt_place(error);
-                    assert!(path.starts_with(place), "{} is not {}", path.display(), place.display());
-                }
+    for n in 0..COUNT {
+        match reader.message_in_queue("orders", 0, n) {
+            Ok(message) => assert_eq!(message.view().queue_offset(), n),
+            Err(error) => {
+                assert!(hole.contains(&n), "queue offset {n}: {error}");
+                is_there(error);
             }
         }
     }
+    let (read, lost): (Vec<_>, Vec<_>) = scan(reader, "orders").into_iter().partition(Result::is_ok);
+    let read = read.into_iter().map(|message| message.unwrap().view().queue_offset());
+    assert_eq!(
+        read.collect::<Vec<_>>(),
+        (0..hole.start).chain(hole.end..COUNT).collect::<Vec<_>>()
+    );
+    assert_eq!(lost.len(), times);
+    lost.into_iter().for_each(|lost| is_there(lost.unwrap_err()));
+}
+
+fn assert_hole(reader: &Arc<MessageReader>, hole: &Range<i64>, place: &Path) {
+    assert_hole_told(reader, hole, place, (hole.end - hole.start) as usize);
 }
 
 #[test]
-fn a_missing_queue_file_in_the_middle_is_damage_at_each_of_its_offsets() {
+fn a_queue_file_under_a_name_far_ahead_is_one_gap_and_not_an_endless_one() {
+    let dir = tempdir().unwrap();
+    plain(dir.path(), COUNT).0.finish(true);
+    let last = queue_file(dir.path(), "orders", 13 * QUEUE_FILE);
+    fs::rename(last, queue_file(dir.path(), "orders", 9_223_372_036_854_774_000)).unwrap();
+    let reader = open(dir.path());
+    assert_eq!(
+        reader.queue_bounds("orders", 0).unwrap().end,
+        9_223_372_036_854_774_000 / 20 + ENTRIES
+    );
+    let (read, lost): (Vec<_>, Vec<_>) = scan(&reader, "orders").into_iter().partition(Result::is_ok);
+    assert_eq!(read.len() as i64, 13 * ENTRIES);
+    assert_eq!(
+        lost.len() as i64,
+        1 + ENTRIES,
+        "the gap, and each entry that is not where it belongs"
+    );
+}
+
+#[test]
+fn a_missing_queue_file_in_the_middle_is_damage_at_each_of_its_offsets_and_told_once() {
     let dir = tempdir().unwrap();
     plain(dir.path(), COUNT).0.finish(true);
     let missing = queue_file(dir.path(), "orders", QUEUE_FILE);
     fs::remove_file(&missing).unwrap();
     let reader = open(dir.path());
-    assert_hole(&reader, &(ENTRIES..2 * ENTRIES), &missing);
+    assert_hole_told(&reader, &(ENTRIES..2 * ENTRIES), &missing, 1);
     let (_, at) = corrupt_place(reader.position("orders", 0, ENTRIES + 3).unwrap_err());
     assert_eq!(at, 60, "the entry's byte in that file");
     let result = reader.get::<Error>(&get_request(60, "*"), |_| Ok(true)).unwrap();
@@ -200,6 +230,63 @@ fn a_bad_last_entry_is_taken_from_the_log_again() {
         forty(dir.path(), false, clean);
         edit_entry(dir.path(), 39, |entry| entry.fill(0));
         assert_eq!(whole_queue(&open(dir.path()), "orders"), (0..40).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn an_entry_that_names_another_message_is_damage_and_not_that_message() {
+    let dir = tempdir().unwrap();
+    let (mut writer, offsets) = plain(dir.path(), 40);
+    let other = put(&mut writer, "other", 0);
+    writer.finish(true);
+    for named in [offsets[11], offsets[9], other] {
+        edit_entry(dir.path(), 10, |entry| entry[..8].copy_from_slice(&named.to_be_bytes()));
+        let reader = open(dir.path());
+        let place = (log_file(dir.path(), named - named % SEGMENT), (named % SEGMENT) as u64);
+        assert_eq!(corrupt_place(reader.message_in_queue("orders", 0, 10).unwrap_err()), place);
+        let got = reader.get::<Error>(&get_request(10, "*"), |_| Ok(true));
+        assert_eq!(corrupt_place(got.unwrap_err()), place);
+        let read = scan(&reader, "orders").into_iter().filter(Result::is_ok).count();
+        assert_eq!(read, 39, "the other entries stay");
+    }
+}
+
+#[test]
+fn a_light_queues_entries_name_messages_of_another_topic() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::small(dir.path());
+    let light = |n: i64| {
+        [
+            ("INNER_MULTI_DISPATCH", "%LMQ%a,%LMQ%b".to_owned()),
+            ("INNER_MULTI_QUEUE_OFFSET", format!("{n},{}", n + 7)),
+        ]
+    };
+    let put = |n: i64| {
+        let properties = light(n);
+        let properties: Vec<(&str, &str)> = properties.iter().map(|(name, value)| (*name, &**value)).collect();
+        writer.put("orders", 3, b"light", &properties)
+    };
+    let offsets: Vec<i64> = (0..5).map(put).collect();
+    writer.finish(true);
+    for (topic, first) in [("%LMQ%a", 0), ("%LMQ%b", 7)] {
+        let entry = |offset: &i64| CqUnit {
+            physical_offset: *offset,
+            size: 150,
+            tags_code: 0,
+        };
+        let mut bytes = CqUnit::PRE_BLANK.encode().repeat(first);
+        bytes.extend(offsets.iter().flat_map(|offset| entry(offset).encode()));
+        bytes.resize(QUEUE_FILE as usize, 0);
+        let path = queue_file(dir.path(), topic, 0);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+    let reader = open(dir.path());
+    for n in 0..5 {
+        for (topic, number) in [("%LMQ%a", n), ("%LMQ%b", n + 7)] {
+            let message = reader.message_in_queue(topic, 0, number).unwrap();
+            assert_eq!(message.view().physical_offset(), offsets[n as usize], "{topic} {number}");
+        }
     }
 }
 

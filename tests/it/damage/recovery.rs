@@ -14,7 +14,7 @@ use tempfile::tempdir;
 
 use super::{SEGMENT, edit, edit_log, get_request, log_file, put, query_all, whole_queue, write_checkpoint};
 use crate::counting_env::CountingEnv;
-use crate::reading::open;
+use crate::reading::{open, open_with};
 use crate::store_writer::StoreWriter;
 
 /// 300 messages each in `orders/0` and `other/0`, by turns, `orders` last; returns the offsets of `orders`.
@@ -226,6 +226,62 @@ fn the_largest_queue_offsets_and_ids_in_the_last_record_open_and_end() {
                 let case = format!("queue {queue_id}, offset {queue_offset}, own topic {own_topic}, clean {clean}");
                 assert!(took < Duration::from_secs(2), "{case}: {took:?}");
             }
+        }
+    }
+}
+
+#[test]
+fn recorded_sizes_that_cannot_be_right_are_damage_of_their_file() {
+    let dir = tempdir().unwrap();
+    super::plain(dir.path(), 40).0.finish(true);
+    let path = dir.path().join("config/mqstore.json");
+    fs::create_dir(dir.path().join("config")).unwrap();
+    for sizes in [
+        r#"{"mapped_file_size_commit_log": 0}"#,
+        r#"{"mapped_file_size_commit_log": 4097}"#,
+        r#"{"mapped_file_size_commit_log": 18446744073709551615}"#,
+        r#"{"mapped_file_size_consume_queue": 19}"#,
+        r#"{"max_hash_slot_num": 100}"#,
+        r#"{"max_hash_slot_num": 4294967396, "max_index_num": 4294967696}"#,
+    ] {
+        fs::write(&path, sizes).unwrap();
+        let opened = open_with(dir.path(), StoreConfig::default());
+        let Err(error) = opened else { panic!("{sizes} was believed") };
+        assert_eq!(super::corrupt_place(error).0, path, "{sizes}");
+    }
+    fs::write(
+        &path,
+        r#"{"mapped_file_size_commit_log": 16384, "max_hash_slot_num": 100, "max_index_num": 400}"#,
+    )
+    .unwrap();
+    assert_eq!(whole_queue(&open(dir.path()), "orders").len(), 40);
+}
+
+#[test]
+fn one_absurd_queue_offset_hides_no_message_but_its_own() {
+    for damaged in [0, 1, 20, 39] {
+        for queue_offset in [1_i64 << 55, 1_000, 0, 3] {
+            let dir = tempdir().unwrap();
+            let mut writer = StoreWriter::small(dir.path());
+            let offsets: Vec<i64> = (0..40).map(|n| put(&mut writer, "orders", n)).collect();
+            writer.finish(false);
+            fs::remove_dir_all(dir.path().join("consumequeue/orders")).unwrap();
+            edit_log(dir.path(), offsets[damaged], |bytes| {
+                bytes[20..28].copy_from_slice(&queue_offset.to_be_bytes())
+            });
+            let started = Instant::now();
+            let reader = open(dir.path());
+            let read: Vec<i64> = super::scan(&reader, "orders")
+                .into_iter()
+                .filter_map(|message| Some(message.ok()?.view().physical_offset()))
+                .collect();
+            let case = format!("message {damaged} says {queue_offset}: {} were read", read.len());
+            if damaged == 0 {
+                let others = offsets.iter().filter(|offset| **offset != offsets[0]);
+                assert!(others.into_iter().all(|offset| read.contains(offset)), "{case}");
+            }
+            assert!(read.len() >= damaged, "{case}");
+            assert!(started.elapsed() < Duration::from_secs(2), "{case}");
         }
     }
 }

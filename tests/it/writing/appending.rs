@@ -1,11 +1,17 @@
 //! Appending: what is written reads back, by us and by a second open.
 
+use std::fs;
+use std::path::PathBuf;
+
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
+use mqstore::format::Message;
 use mqstore::read::QueryRequest;
-use mqstore::store::OpenMode;
+use mqstore::storage::{Access, Region};
+use mqstore::store::{Attempt, Incoming, MessageStore, OpenMode};
 
-use super::{Place, bodies, message, open, with};
+use super::{Place, bodies, message, open, put, real, record_of, small, with};
+use crate::counting_env::CountingEnv;
 
 #[test]
 fn what_is_appended_is_read_at_once_and_after_every_reopening() {
@@ -64,4 +70,108 @@ fn a_place_inside_a_record_holds_no_message() {
         assert!(matches!(inside, Err(Error::NotFound { .. })), "{at}: {inside:?}");
     }
     store.close().unwrap();
+}
+
+#[test]
+fn a_try_that_needs_a_segment_gives_the_message_back_and_makes_none() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    let segments = || env.changes().iter().filter(|change| change.starts_with("allocate ")).count();
+    let delayed = with(message("t", 0, b"x"), &[("DELAY", "3")]);
+    let Attempt::WouldBlock(given_back) = store.try_append(delayed).unwrap() else {
+        panic!("there is no segment yet");
+    };
+    assert_eq!(segments(), 0);
+    // It is delayed once, however often it is tried.
+    let first = store.append(given_back).unwrap().appended;
+    assert_eq!((segments(), first.physical_offset), (1, 0));
+    let stored = store.reader().message_at(0).unwrap();
+    assert_eq!(
+        (stored.view().topic().as_ref(), stored.view().queue_id()),
+        ("SCHEDULE_TOPIC_XXXX", 2)
+    );
+    assert!(matches!(store.try_append(record_of(10_000)).unwrap(), Attempt::Stored(_)));
+    assert!(matches!(store.try_append(record_of(10_000)).unwrap(), Attempt::WouldBlock(_)));
+    assert_eq!(segments(), 1);
+    store.close().unwrap();
+    assert!(matches!(store.try_append(record_of(100)), Err(Error::Closed)));
+}
+
+/// A body in a file that is mapped: whoever writes to the file changes it.
+struct Shared {
+    path: PathBuf,
+    region: Region,
+}
+
+impl Shared {
+    fn new(place: &Place, len: usize) -> Self {
+        let path = place.store.with_extension("body");
+        fs::write(&path, vec![b'a'; len]).unwrap();
+        let region = real().open(&path, Access::Read).unwrap().map(len, Access::Read).unwrap();
+        Self { path, region }
+    }
+
+    fn message(&self) -> Message<'_> {
+        message("t", 0, self.region.bytes(0..self.region.len()).unwrap())
+    }
+
+    /// Changes it when the lock is taken: then the clock is read.
+    fn change_under_the_lock(&self, env: &CountingEnv) {
+        let (path, len) = (self.path.clone(), self.region.len());
+        env.before_changes(move |change| {
+            if change == "clock" {
+                // In place: a shorter file would take the mapping's pages away.
+                let file = fs::OpenOptions::new().write(true).open(&path)?;
+                std::os::unix::fs::FileExt::write_all_at(&file, &vec![b'b'; len], 0)?;
+            }
+            Ok(())
+        });
+    }
+}
+
+fn with_large_segments(place: &Place) -> (CountingEnv, MessageStore) {
+    place.create_counting(StoreConfig {
+        mapped_file_size_commit_log: Some(1 << 20),
+        ..small()
+    })
+}
+
+#[test]
+fn a_checksum_is_taken_before_the_lock() {
+    let place = Place::new();
+    let (env, store) = with_large_segments(&place);
+    put(&store, "t", b"first");
+    let body = Shared::new(&place, 1000);
+    body.change_under_the_lock(&env);
+    let offset = store.append(body.message()).unwrap().appended.physical_offset;
+    let read = store.reader().message_at(offset);
+    assert!(matches!(read, Err(Error::Corrupt { .. })), "{read:?}");
+}
+
+#[test]
+fn a_batch_is_encoded_a_stretch_at_a_time() {
+    let place = Place::new();
+    let (env, store) = with_large_segments(&place);
+    put(&store, "t", b"first");
+    let body = Shared::new(&place, 200_000);
+    body.change_under_the_lock(&env);
+    let mut done = Vec::new();
+    store.append_all(vec![body.message(), body.message()], &mut done).unwrap();
+    let read = |n: usize| store.reader().message_at(done[n].appended.physical_offset);
+    assert!(read(0).is_err());
+    assert_eq!(read(1).unwrap().view().body(), vec![b'b'; 200_000]);
+}
+
+#[test]
+fn a_copied_message_whose_body_changes_meanwhile_matches_its_checksum() {
+    let place = Place::new();
+    let (env, store) = with_large_segments(&place);
+    put(&store, "t", b"first");
+    let body = Shared::new(&place, 1000);
+    body.change_under_the_lock(&env);
+    store
+        .append_all(vec![Incoming::Copied(body.message())], &mut Vec::new())
+        .unwrap();
+    store.close().unwrap();
+    assert_eq!(bodies(&place.reader(), "t", 0), [b"first".to_vec(), vec![b'a'; 1000]]);
 }

@@ -84,6 +84,16 @@ fn properties_may_have_32767_bytes_and_no_more() {
     let own = delayed(1).properties.len() - 1;
     store.append(delayed(32_767 - added - own)).unwrap();
     refused(&store, delayed(32_768 - added - own), "PROPERTIES_SIZE_EXCEEDED");
+    // A copy of a record with a checksum gets a checksum of its own.
+    let checked = |len: usize| Message {
+        crc_property: true,
+        ..properties(len)
+    };
+    let added = checked(100).encoded_len() - properties(100).encoded_len();
+    store.append(checked(32_767 - added)).unwrap();
+    refused(&store, checked(32_768 - added), "PROPERTIES_SIZE_EXCEEDED");
+    let refused = store.append_all(vec![message("t", 0, b"a"), checked(32_768 - added)], &mut Vec::new());
+    assert!(matches!(refused, Err(Error::IllegalMessage { what, .. }) if what.starts_with("message 1: ")));
     store.close().unwrap();
 }
 
@@ -214,4 +224,14 @@ fn options_that_cannot_be_right_are_refused() {
         ..small()
     };
     assert!(matches!(wrong.validate(), Err(Error::Invalid { what }) if what.starts_with("flush_interval_commit_log is 0")));
+    let index_of = |items| StoreConfig {
+        max_hash_slot_num: Some(10),
+        max_index_num: Some(items),
+        ..small()
+    };
+    // 40 bytes, 4 a slot and 20 an item: as many as a Java program can map.
+    let most = (i32::MAX as u64 - 80) / 20;
+    index_of(most).validate().unwrap();
+    let refused = index_of(most + 1).validate();
+    assert!(matches!(refused, Err(Error::Invalid { what }) if what.contains("index files of 2147483660 bytes")));
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::format::{Checkpoint, CqUnit, Message};
+use mqstore::read::MessageReader;
 use mqstore::store::OpenMode;
 
 use super::{Place, bodies, contents, io_error, message, names, open, open_in, put, small};
@@ -145,6 +146,21 @@ fn sizes_are_recorded_once() {
         .filter(|change| change.contains("/config/"))
         .collect();
     assert_eq!(config, [""; 0]);
+}
+
+#[test]
+fn a_damaged_record_of_the_sizes_is_no_matter_where_all_are_given_and_is_written_again() {
+    for damaged in ["{", "{\"mapped_file_size_commit_log\": -5}"] {
+        let place = Place::new();
+        let store = place.create();
+        put(&store, "t", b"x");
+        store.close().unwrap();
+        fs::write(place.at("config/mqstore.json"), damaged).unwrap();
+        assert!(matches!(refuse(&place, StoreConfig::default()), Error::Corrupt { .. }));
+        MessageReader::open(&super::real(), &place.store, small()).unwrap();
+        open(&place.store, small(), OpenMode::Existing).unwrap().close().unwrap();
+        assert_eq!(place.reader().config(), &small());
+    }
 }
 
 /// A clean store of 200 messages in 2 queues, and the physical offsets of all.

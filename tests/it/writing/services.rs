@@ -14,7 +14,7 @@ use super::{Place, bodies, io_error, message, put, small, soon};
 use crate::counting_env::CountingEnv;
 
 /// A new store without threads.
-fn stepped(place: &Place) -> (CountingEnv, MessageStore) {
+pub(super) fn stepped(place: &Place) -> (CountingEnv, MessageStore) {
     let env = CountingEnv::new();
     let seam: Arc<dyn Env> = Arc::new(env.clone());
     let store = MessageStore::open_stepped(&seam, &place.store, small(), OpenMode::New).unwrap();

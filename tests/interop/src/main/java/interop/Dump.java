@@ -115,7 +115,7 @@ final class Dump {
         out.print(Harness.line("queue", topic + "/" + queue, "min", min, "max", max, "entries", entries));
     }
 
-    private static MessageExt decode(ByteBuffer bytes) throws IOException {
+    static MessageExt decode(ByteBuffer bytes) throws IOException {
         int at = bytes.position();
         MessageExt message = MessageDecoder.decode(bytes, true, false); // the body as it is stored
         if (message == null) {
@@ -124,7 +124,7 @@ final class Dump {
         return message;
     }
 
-    private static Map<String, Object> fields(MessageExt message) {
+    static Map<String, Object> fields(MessageExt message) {
         byte[] body = message.getBody() == null ? new byte[0] : message.getBody();
         CRC32 crc = new CRC32();
         crc.update(body);

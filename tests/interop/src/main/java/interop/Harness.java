@@ -18,6 +18,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
@@ -27,8 +28,9 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  *
  * <p>Arguments: {@code DIR option=value... command[=argument]...}. Options set the size of what is in the store: {@code segment}
  * (bytes of a commit-log file), {@code queue} (bytes of a consume-queue file), {@code slots} and {@code items} (of an index file),
- * {@code levels} (the delay levels). Commands: {@code write=PLAN}, {@code dump}, {@code query=FILE}, {@code bench=BYTES,MESSAGES,ROUNDS} and
- * {@code hold} (keep the store open until the standard input ends).
+ * {@code levels} (the delay levels), {@code recover_files} (how many segments recovery goes back at most, where there is a limit).
+ * Commands: {@code write=PLAN}, {@code dump}, {@code survey}, {@code query=FILE}, {@code load_time},
+ * {@code bench=BYTES,MESSAGES,ROUNDS}, {@code hold} (keep the store open until the standard input ends) and {@code halt} (do not close it).
  */
 public final class Harness {
     static final Gson GSON = new GsonBuilder().disableHtmlEscaping().create();
@@ -36,11 +38,14 @@ public final class Harness {
     private final DefaultMessageStore store;
     private final MessageStoreConfig config;
     private final Writer out;
+    /** In nanoseconds; recovery is part of it. */
+    private final long loadTime;
 
-    private Harness(DefaultMessageStore store, MessageStoreConfig config, Writer out) {
+    private Harness(DefaultMessageStore store, MessageStoreConfig config, Writer out, long loadTime) {
         this.store = store;
         this.config = config;
         this.out = out;
+        this.loadTime = loadTime;
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -69,15 +74,17 @@ public final class Harness {
         }
         BrokerConfig broker = new BrokerConfig();
         DefaultMessageStore store = Generation.newStore(config, broker, (topic, queue, offset, tags, time, bitmap, properties) -> { });
+        long start = System.nanoTime();
         if (!store.load()) {
             throw new IOException("RocketMQ does not load " + arguments[0]);
         }
+        long loadTime = System.nanoTime() - start;
         store.start();
-        Harness harness = new Harness(store, config, out);
+        Harness harness = new Harness(store, config, out, loadTime);
         for (String[] command : commands) {
             harness.obey(command[0], command.length > 1 ? command[1] : null);
         }
-        store.shutdown();
+        harness.shutdown();
         if (new File(arguments[0], "abort").exists()) {
             throw new IOException("RocketMQ did not close " + arguments[0] + " cleanly: its abort file is left");
         }
@@ -92,7 +99,7 @@ public final class Harness {
         return config;
     }
 
-    private static boolean setOption(MessageStoreConfig config, String[] option) {
+    private static boolean setOption(MessageStoreConfig config, String[] option) throws ReflectiveOperationException {
         switch (option[0]) {
             case "segment":
                 config.setMappedFileSizeCommitLog(Integer.parseInt(option[1]));
@@ -109,6 +116,9 @@ public final class Harness {
             case "levels":
                 config.setMessageDelayLevel(option[1]);
                 return true;
+            case "recover_files":
+                Generation.setRecoverFiles(config, Integer.parseInt(option[1]));
+                return true;
             default:
                 return false;
         }
@@ -123,6 +133,7 @@ public final class Harness {
                     Object stored = plan.carryOut(line);
                     if (stored != null) {
                         print(stored);
+                        out.flush(); // whoever kills this process knows by it what was stored
                     }
                 }
                 awaitDispatch();
@@ -130,11 +141,21 @@ public final class Harness {
             case "dump":
                 new Dump(store, this::print).run();
                 break;
+            case "survey":
+                new Survey(store, this::print).run();
+                break;
             case "query":
                 Queries queries = new Queries(store, config);
                 for (String line : lines(argument)) {
                     print(queries.answer(line));
                 }
+                break;
+            case "load_time":
+                print(Harness.line("ns", loadTime));
+                break;
+            case "halt":
+                out.flush();
+                Runtime.getRuntime().halt(0);
                 break;
             case "bench":
                 print(Bench.run(store, argument));
@@ -163,6 +184,23 @@ public final class Harness {
         while (store.dispatchBehindBytes() > 0) {
             Thread.sleep(1);
         }
+    }
+
+    /** Without the pause of some seconds that RocketMQ makes here for what is not dispatched yet. */
+    private void shutdown() throws InterruptedException {
+        awaitDispatch();
+        Thread closing = Thread.currentThread();
+        Thread waker = new Thread(() -> {
+            StackTraceElement[] calls = closing.getStackTrace();
+            while (!(calls.length > 1 && calls[0].getMethodName().equals("sleep") && calls[1].getMethodName().equals("shutdown"))) {
+                calls = closing.getStackTrace();
+                LockSupport.parkNanos(1_000_000);
+            }
+            closing.interrupt();
+        });
+        waker.setDaemon(true);
+        waker.start();
+        store.shutdown();
     }
 
     /** A line of named values, in their order. */

@@ -46,6 +46,10 @@ final class Generation {
     static void delay(Inner message, int maxLevel) {
     }
 
+    /** There is no limit. */
+    static void setRecoverFiles(MessageStoreConfig config, int files) {
+    }
+
     static MessageFilter filter(String topic, String expression, Iterable<String> tags) {
         SubscriptionData subscription = new SubscriptionData(topic, expression);
         for (String tag : tags) {

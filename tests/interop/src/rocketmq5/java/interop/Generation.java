@@ -48,6 +48,15 @@ final class Generation {
         message.setQueueId(message.getDelayTimeLevel() - 1);
     }
 
+    /** 5.4 brought the limit. */
+    static void setRecoverFiles(MessageStoreConfig config, int files) throws ReflectiveOperationException {
+        for (var method : MessageStoreConfig.class.getMethods()) {
+            if (method.getName().equals("setCommitLogRecoverMaxNum")) {
+                method.invoke(config, files);
+            }
+        }
+    }
+
     static MessageFilter filter(String topic, String expression, Iterable<String> tags) {
         SubscriptionData subscription = new SubscriptionData(topic, expression);
         for (String tag : tags) {

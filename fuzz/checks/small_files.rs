@@ -1,0 +1,73 @@
+//! Any bytes as one of the small things of a store, by the first byte: queue entries, checkpoint, recorded sizes, names.
+
+use std::path::Path;
+
+use mqstore::config::StoreConfig;
+use mqstore::format::{
+    BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, Checkpoint, CqExtUnit, CqUnit, DelayLevels, MessageId, index_name,
+    parse_index_name, parse_segment_name, segment_name,
+};
+use mqstore::log::fill_from_record;
+
+use super::image::Image;
+
+pub fn check(bytes: &[u8]) {
+    let Some((kind, bytes)) = bytes.split_first() else {
+        return;
+    };
+    match kind % 5 {
+        0 => entries(bytes),
+        1 => batch_entries(bytes),
+        2 => checkpoint(bytes),
+        3 => recorded_sizes(bytes),
+        _ => names(bytes),
+    }
+}
+
+fn entries(bytes: &[u8]) {
+    for entry in bytes.as_chunks::<CQ_UNIT_SIZE>().0 {
+        let unit = CqUnit::decode(entry);
+        assert_eq!(&unit.encode(), entry);
+        let _ = (unit.is_valid(), unit.is_pre_blank(), unit.end(), unit.ext_address());
+    }
+    let _ = CqExtUnit::decode(bytes);
+}
+
+fn batch_entries(bytes: &[u8]) {
+    for entry in bytes.as_chunks::<BATCH_CQ_UNIT_SIZE>().0 {
+        let unit = BatchCqUnit::decode(entry);
+        assert_eq!(&unit.encode(), entry);
+        let _ = unit.is_valid();
+    }
+}
+
+fn checkpoint(bytes: &[u8]) {
+    let checkpoint = Checkpoint::decode(bytes);
+    assert_eq!(Checkpoint::decode(&checkpoint.encode()), checkpoint);
+    assert!(checkpoint.min_timestamp() >= 0 && checkpoint.min_timestamp_index() <= checkpoint.min_timestamp());
+}
+
+fn recorded_sizes(bytes: &[u8]) {
+    let mut image = Image::default();
+    image.put_file(Path::new("config/mqstore.json"), bytes.to_vec());
+    let root = Path::new("/store");
+    let mut config = StoreConfig::default();
+    match fill_from_record(image.env(root).as_ref(), root, &mut config) {
+        Ok(()) => assert!(config.validate().is_ok()),
+        Err(_) => assert_eq!(config, StoreConfig::default()),
+    }
+}
+
+fn names(bytes: &[u8]) {
+    if let Some((first, _)) = bytes.split_first_chunk() {
+        let number = i64::from_be_bytes(*first);
+        assert_eq!(
+            parse_segment_name(&segment_name(number.cast_unsigned())),
+            Some(number.cast_unsigned())
+        );
+        let _ = index_name(number / 1000);
+    }
+    let text = String::from_utf8_lossy(bytes);
+    let _ = (parse_segment_name(&text), parse_index_name(&text), text.parse::<MessageId>());
+    let _ = DelayLevels::parse(&text).map(|levels| levels.delay_ms(levels.max_level()));
+}

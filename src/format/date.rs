@@ -1,0 +1,31 @@
+/// Days from 1 March of the year 0 to 1970.
+const BEFORE_1970: i64 = 719_468;
+
+/// A day of the Gregorian calendar, which it also was before there was one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Date {
+    /// Counted with a year 0.
+    pub year: i64,
+    /// From 1.
+    pub month: i64,
+    /// From 1.
+    pub day: i64,
+}
+
+impl Date {
+    /// So many days after 1 January 1970; `None` for more than a number counts.
+    pub fn of(days: i64) -> Option<Self> {
+        // Years begin in March, so that a leap day is the last day of its year: 146,097 days make 400 years.
+        let days = days.checked_add(BEFORE_1970)?;
+        let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let from_march = (5 * day_of_year + 2) / 153;
+        let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+        Some(Self {
+            year: year_of_era + era * 400 + i64::from(month <= 2),
+            month,
+            day: day_of_year - (153 * from_march + 2) / 5 + 1,
+        })
+    }
+}

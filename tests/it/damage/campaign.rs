@@ -1,0 +1,276 @@
+//! Tens of thousands of damaged stores, each made from one number, opened and asked everything.
+//!
+//! `MQSTORE_SEED=17 cargo test --test it -- twenty_thousand --nocapture` makes round 17 alone and says what was done to which store;
+//! `MQSTORE_ROUNDS=5000000` makes more of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mqstore::config::StoreConfig;
+use mqstore::read::MessageReader;
+use mqstore::storage::{Env, RealEnv};
+use tempfile::TempDir;
+
+use super::bases::bases;
+use super::draw::Draw;
+use super::fields::Family;
+use super::image::Image;
+use super::mutator::{Base, Done, mutate};
+use super::on_disk;
+use super::questions::{Answers, ask_everything};
+use super::truth::Truth;
+use crate::heap;
+
+const ROUNDS: u64 = 20_000;
+/// One in so many stores lies on disk, with real mappings; those with links, pipes and sockets always do.
+const ON_DISK: usize = 8;
+const SLOWEST: Duration = Duration::from_secs(1);
+/// A round that takes this long will not end.
+const HANGING: Duration = Duration::from_secs(120);
+/// What reading a store takes, whatever its fields say, beside a copy or two of what its largest file holds.
+const MOST_HEAP: usize = 3 << 20;
+
+/// Fields of a record that no checksum of a broker covers: damage there is given out as it stands. (The body's own checksum is
+/// among them because nobody asks for that of an empty body.)
+const UNPROTECTED: [&str; 14] = [
+    "body CRC",
+    "form",
+    "born host",
+    "born time",
+    "flag",
+    "prepared transaction offset",
+    "properties",
+    "queue id",
+    "queue offset",
+    "reconsume times",
+    "store host",
+    "store time",
+    "sysFlag",
+    "topic",
+];
+
+/// What all rounds came to.
+#[derive(Default)]
+struct Tally {
+    kinds: BTreeMap<&'static str, u64>,
+    on_disk: u64,
+    with_errors: u64,
+    with_data: u64,
+    messages: usize,
+    most_heap: usize,
+    slowest: Duration,
+    undetected: BTreeSet<&'static str>,
+    wrong: Vec<String>,
+}
+
+/// One round, done.
+struct Outcome {
+    done: Vec<Done>,
+    store: &'static str,
+    on_disk: bool,
+    opened: bool,
+    messages: usize,
+    errors: usize,
+    heap: usize,
+    took: Duration,
+    undetected: BTreeSet<&'static str>,
+    wrong: Vec<String>,
+}
+
+fn scratch() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Asks; cuts a file of the open store short, if `cut` names one; and asks again.
+fn read(env: &Arc<dyn Env>, root: &Path, cut: Option<(PathBuf, u64)>, answers: &mut Answers<'_>) -> bool {
+    let opened = MessageReader::open(env, root, StoreConfig::default()).map(Arc::new);
+    let Some(reader) = answers.value(opened) else {
+        return false;
+    };
+    ask_everything(&reader, answers);
+    if let Some((path, len)) = cut {
+        let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.set_len(len).unwrap();
+        ask_everything(&reader, answers);
+    }
+    true
+}
+
+/// A file of a store on disk to be cut short under its reader, and where.
+fn cut_of(draw: &mut Draw, image: &Image, root: &Path) -> Option<(PathBuf, u64)> {
+    let files = image
+        .files()
+        .filter(|(path, bytes)| Family::of(path) != Family::Other && !bytes.is_empty());
+    let files: Vec<_> = files.collect();
+    let (path, bytes) = *draw.one(&files);
+    draw.once_in(2).then(|| (root.join(path), draw.below(bytes.len()) as u64))
+}
+
+fn round(seed: u64, bases: &[(Base, Truth)]) -> Outcome {
+    let mut draw = Draw::new(seed);
+    let (base, truth) = draw.one(bases);
+    let (image, done) = mutate(&mut draw, base);
+    let is_on_disk = image.needs_disk() || draw.once_in(ON_DISK);
+    let dir = is_on_disk.then(scratch);
+    let root = dir.as_ref().map_or(Path::new("/store"), TempDir::path);
+    let env: Arc<dyn Env> = if is_on_disk {
+        on_disk::write(&image, root);
+        Arc::new(RealEnv::new())
+    } else {
+        image.env(root)
+    };
+    let cut = if is_on_disk { cut_of(&mut draw, &image, root) } else { None };
+    let mut answers = Answers::new(root, truth);
+    let started = Instant::now();
+    let (ended, heap) = heap::most_while(|| catch_unwind(AssertUnwindSafe(|| read(&env, root, cut, &mut answers))));
+    let took = started.elapsed();
+    if ended.is_err() {
+        answers.wrong.push("a panic".to_owned());
+    }
+    let largest = image.files().map(|(_, bytes)| bytes.len()).max().unwrap_or(0);
+    if heap > MOST_HEAP + 2 * largest {
+        answers.wrong.push(format!("{heap} bytes of memory"));
+    }
+    Outcome {
+        done,
+        store: base.name,
+        on_disk: is_on_disk,
+        opened: ended.unwrap_or(false),
+        messages: answers.messages,
+        errors: answers.errors,
+        heap,
+        took,
+        undetected: answers.undetected,
+        wrong: answers.wrong,
+    }
+}
+
+impl Tally {
+    fn add(&mut self, seed: u64, outcome: Outcome) {
+        let changes: Vec<&str> = outcome.done.iter().map(|done| &*done.what).collect();
+        for done in &outcome.done {
+            *self.kinds.entry(done.kind).or_default() += 1;
+        }
+        self.on_disk += u64::from(outcome.on_disk);
+        self.with_errors += u64::from(outcome.errors > 0);
+        self.with_data += u64::from(outcome.opened && outcome.messages > 0);
+        self.messages += outcome.messages;
+        self.most_heap = self.most_heap.max(outcome.heap);
+        self.slowest = self.slowest.max(outcome.took);
+        self.undetected.extend(outcome.undetected);
+        for wrong in outcome.wrong.iter().take(3) {
+            let changes = changes.join("; ");
+            self.wrong
+                .push(format!("seed {seed}, {}: {wrong}\n    after {changes}", outcome.store));
+        }
+    }
+}
+
+/// Makes the rounds on every core. A store that takes long is tried again alone: the machine may have been busy.
+fn run(seeds: std::ops::Range<u64>, bases: &[(Base, Truth)]) -> Tally {
+    let next = AtomicU64::new(seeds.start);
+    let tally = Mutex::new(Tally::default());
+    let cores = thread::available_parallelism().map_or(2, usize::from);
+    let running: Vec<Mutex<Option<(u64, Instant)>>> = (0..cores).map(|_| Mutex::default()).collect();
+    thread::scope(|scope| {
+        for place in &running {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        break;
+                    }
+                    *place.lock().unwrap() = Some((seed, Instant::now()));
+                    let mut outcome = round(seed, bases);
+                    if outcome.took > SLOWEST {
+                        outcome = round(seed, bases);
+                    }
+                    if outcome.took > SLOWEST {
+                        outcome.wrong.push(format!("took {:?}", outcome.took));
+                    }
+                    tally.lock().unwrap().add(seed, outcome);
+                }
+                *place.lock().unwrap() = None;
+            });
+        }
+        scope.spawn(|| watch(&running));
+    });
+    tally.into_inner().unwrap()
+}
+
+/// Ends the process, naming the seed, when a round does not end.
+fn watch(running: &[Mutex<Option<(u64, Instant)>>]) {
+    loop {
+        thread::sleep(Duration::from_millis(20));
+        let now: Vec<_> = running.iter().filter_map(|place| *place.lock().unwrap()).collect();
+        if now.is_empty() {
+            return;
+        }
+        for (seed, since) in now {
+            if since.elapsed() > HANGING {
+                println!("seed {seed} does not end");
+                std::process::exit(101);
+            }
+        }
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap())
+}
+
+#[test]
+fn twenty_thousand_damaged_stores_end_in_data_or_a_typed_error() {
+    static BASES: LazyLock<Vec<(Base, Truth)>> = LazyLock::new(|| {
+        bases()
+            .into_iter()
+            .map(|base| (Truth::of(&base), base))
+            .map(|(truth, base)| (base, truth))
+            .collect()
+    });
+    if let Some(seed) = number("MQSTORE_SEED") {
+        let outcome = round(seed, &BASES);
+        println!("seed {seed} damages {}:", outcome.store);
+        for done in &outcome.done {
+            println!("  {}: {}", done.kind, done.what);
+        }
+        println!(
+            "{} messages, {} errors, {} bytes of memory, {:?}",
+            outcome.messages, outcome.errors, outcome.heap, outcome.took
+        );
+        assert_eq!(outcome.wrong, [""; 0]);
+        return;
+    }
+    let rounds = number("MQSTORE_ROUNDS").unwrap_or(ROUNDS);
+    let started = Instant::now();
+    let tally = run(0..rounds, &BASES);
+    println!(
+        "{rounds} damaged stores ({} on disk), {} with errors, {} with data, {} messages, at most {} bytes of memory, the slowest {:?}, \
+         all in {:?}",
+        tally.on_disk,
+        tally.with_errors,
+        tally.with_data,
+        tally.messages,
+        tally.most_heap,
+        tally.slowest,
+        started.elapsed()
+    );
+    println!("damage: {:?}", tally.kinds);
+    println!("changed without a word: {:?}", tally.undetected);
+    let wrong: Vec<&String> = tally.wrong.iter().take(20).collect();
+    assert!(
+        wrong.is_empty(),
+        "{} answers\n{}",
+        tally.wrong.len(),
+        wrong.iter().map(|text| text.as_str()).collect::<Vec<_>>().join("\n")
+    );
+    let unexpected: Vec<_> = tally.undetected.iter().filter(|field| !UNPROTECTED.contains(field)).collect();
+    assert!(unexpected.is_empty(), "{unexpected:?} came out changed");
+    assert!(tally.with_errors > rounds / 4 && tally.with_data > rounds / 4);
+}

@@ -1,0 +1,294 @@
+//! A store directory in memory: copied, damaged and opened thousands of times without a system call.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+
+use mqstore::storage::{Access, Advice, DirEntry, EntryKind, Env, File, Lock, Region, Step};
+
+/// Bytes of a file, and the same as memory that can be mapped.
+#[derive(Debug)]
+pub(super) struct Content {
+    bytes: Vec<u8>,
+    words: OnceLock<Arc<[AtomicU64]>>,
+}
+
+impl Clone for Content {
+    fn clone(&self) -> Self {
+        Self::of(self.bytes.clone())
+    }
+}
+
+impl Content {
+    fn of(bytes: Vec<u8>) -> Self {
+        let words = OnceLock::new();
+        Self { bytes, words }
+    }
+
+    fn words(&self) -> Arc<[AtomicU64]> {
+        let word = |chunk: &[u8]| {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            AtomicU64::new(u64::from_ne_bytes(bytes))
+        };
+        self.words.get_or_init(|| self.bytes.chunks(8).map(word).collect()).clone()
+    }
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone)]
+pub(super) enum Node {
+    File(Arc<Content>),
+    Directory,
+    Link(PathBuf),
+    Pipe,
+    Socket,
+}
+
+/// A directory with everything below it, by path from there. Every parent of a name is in it, too.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Image(BTreeMap<PathBuf, Node>);
+
+impl Image {
+    pub(super) fn of(dir: &Path) -> Self {
+        let mut image = Self::default();
+        let mut dirs = vec![dir.to_owned()];
+        while let Some(next) = dirs.pop() {
+            for entry in fs::read_dir(next).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.strip_prefix(dir).unwrap().to_owned();
+                if path.is_dir() {
+                    image.put(&name, Node::Directory);
+                    dirs.push(path);
+                } else {
+                    image.put_file(&name, fs::read(&path).unwrap());
+                }
+            }
+        }
+        image
+    }
+
+    /// Gives a name to something; what had it, and everything below that, is gone.
+    pub(super) fn put(&mut self, name: &Path, node: Node) {
+        self.remove(name);
+        for parent in name.ancestors().skip(1).filter(|parent| *parent != Path::new("")) {
+            self.0.insert(parent.to_owned(), Node::Directory);
+        }
+        self.0.insert(name.to_owned(), node);
+    }
+
+    pub(super) fn put_file(&mut self, name: &Path, bytes: Vec<u8>) {
+        self.put(name, Node::File(Arc::new(Content::of(bytes))));
+    }
+
+    pub(super) fn remove(&mut self, name: &Path) {
+        self.0.retain(|path, _| !path.starts_with(name));
+    }
+
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) {
+        let node = self.0[from].clone();
+        self.remove(from);
+        self.put(to, node);
+    }
+
+    /// The files, in the order of their names.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&Path, &[u8])> {
+        self.0.iter().filter_map(|(name, node)| match node {
+            Node::File(content) => Some((&**name, &*content.bytes)),
+            _ => None,
+        })
+    }
+
+    pub(super) fn directories(&self) -> impl Iterator<Item = &Path> {
+        let directories = self.0.iter().filter(|(_, node)| matches!(node, Node::Directory));
+        directories.map(|(name, _)| &**name)
+    }
+
+    pub(super) fn file(&self, name: &Path) -> Option<&[u8]> {
+        match self.0.get(name)? {
+            Node::File(content) => Some(&content.bytes),
+            _ => None,
+        }
+    }
+
+    /// Changes the bytes of a file that is there.
+    pub(super) fn edit<T>(&mut self, name: &Path, change: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let Some(Node::File(content)) = self.0.get_mut(name) else {
+            panic!("{} is no file", name.display())
+        };
+        let content = Arc::make_mut(content);
+        content.words.take();
+        change(&mut content.bytes)
+    }
+
+    /// Whether only a real directory can hold it.
+    pub(super) fn needs_disk(&self) -> bool {
+        self.0
+            .values()
+            .any(|node| matches!(node, Node::Link(_) | Node::Pipe | Node::Socket))
+    }
+
+    /// Every name with what it stands for, parents first.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&Path, &Node)> {
+        self.0.iter().map(|(name, node)| (&**name, node))
+    }
+
+    /// Files and directories as an environment that cannot be changed, below `root`.
+    pub(super) fn env(&self, root: &Path) -> Arc<dyn Env> {
+        assert!(!self.needs_disk());
+        Arc::new(ImageEnv {
+            root: root.to_owned(),
+            image: self.clone(),
+        })
+    }
+}
+
+#[derive(Debug)]
+struct ImageEnv {
+    root: PathBuf,
+    image: Image,
+}
+
+fn refused<T>(kind: io::ErrorKind) -> io::Result<T> {
+    Err(kind.into())
+}
+
+impl ImageEnv {
+    fn node(&self, path: &Path) -> io::Result<&Node> {
+        let name = path.strip_prefix(&self.root).map_err(|_| io::ErrorKind::NotFound)?;
+        if name == Path::new("") {
+            return Ok(&Node::Directory);
+        }
+        let parents = name.ancestors().skip(1).filter_map(|parent| self.image.0.get(parent));
+        if parents.into_iter().any(|parent| !matches!(parent, Node::Directory)) {
+            return refused(io::ErrorKind::NotADirectory);
+        }
+        self.image.0.get(name).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Env for ImageEnv {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
+        assert_eq!(access, Access::Read, "{} is opened for writing", path.display());
+        match self.node(path)? {
+            Node::File(content) => Ok(Arc::new(ImageFile(content.clone()))),
+            _ => refused(io::ErrorKind::InvalidInput),
+        }
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        let Node::Directory = self.node(dir)? else {
+            return refused(io::ErrorKind::NotADirectory);
+        };
+        let name = dir.strip_prefix(&self.root).map_err(|_| io::ErrorKind::NotFound)?;
+        let below = self.image.0.range(name.to_owned()..);
+        let below = below.take_while(|(path, _)| path.starts_with(name));
+        Ok(below
+            .filter(|(path, _)| path.parent() == Some(name))
+            .map(|(path, node)| DirEntry {
+                name: path.file_name().unwrap().to_owned(),
+                kind: if matches!(node, Node::File(_)) {
+                    EntryKind::File
+                } else {
+                    EntryKind::Directory
+                },
+                len: self.image.file(path).map_or(0, |bytes| bytes.len() as u64),
+            })
+            .collect())
+    }
+
+    fn create(&self, _path: &Path) -> io::Result<Arc<dyn File>> {
+        refused(io::ErrorKind::ReadOnlyFilesystem)
+    }
+
+    fn create_dir(&self, _path: &Path) -> io::Result<()> {
+        refused(io::ErrorKind::ReadOnlyFilesystem)
+    }
+
+    fn rename(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        refused(io::ErrorKind::ReadOnlyFilesystem)
+    }
+
+    fn unlink(&self, _path: &Path) -> io::Result<()> {
+        refused(io::ErrorKind::ReadOnlyFilesystem)
+    }
+
+    fn sync_dir(&self, _dir: &Path, _step: Step) -> io::Result<()> {
+        refused(io::ErrorKind::ReadOnlyFilesystem)
+    }
+
+    fn sync_all(&self, _path: &Path, _step: Step) -> io::Result<()> {
+        refused(io::ErrorKind::ReadOnlyFilesystem)
+    }
+
+    fn lock(&self, _path: &Path) -> io::Result<Lock> {
+        refused(io::ErrorKind::ReadOnlyFilesystem)
+    }
+
+    fn now_ms(&self) -> i64 {
+        0
+    }
+
+    fn now_local_ms(&self) -> i64 {
+        0
+    }
+
+    fn physical_memory(&self) -> u64 {
+        8 << 30
+    }
+}
+
+#[derive(Debug)]
+struct ImageFile(Arc<Content>);
+
+impl File for ImageFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.bytes.len() as u64)
+    }
+
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        let rest = usize::try_from(at)
+            .ok()
+            .and_then(|at| self.0.bytes.get(at..))
+            .unwrap_or_default();
+        let len = rest.len().min(into.len());
+        into[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+
+    fn write_at(&self, _bytes: &[u8], _at: u64) -> io::Result<usize> {
+        refused(io::ErrorKind::ReadOnlyFilesystem)
+    }
+
+    fn sync(&self, _step: Step) -> io::Result<()> {
+        refused(io::ErrorKind::ReadOnlyFilesystem)
+    }
+
+    fn sync_range(&self, _range: Range<u64>, _step: Step) -> io::Result<()> {
+        refused(io::ErrorKind::ReadOnlyFilesystem)
+    }
+
+    fn allocate(&self, _len: u64) -> io::Result<()> {
+        refused(io::ErrorKind::ReadOnlyFilesystem)
+    }
+
+    fn zero(&self, _range: Range<u64>) -> io::Result<()> {
+        refused(io::ErrorKind::ReadOnlyFilesystem)
+    }
+
+    fn advise(&self, _range: Range<u64>, _advice: Advice) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn map(&self, len: usize, access: Access) -> io::Result<Region> {
+        assert_eq!(access, Access::Read);
+        if self.0.bytes.len() < len {
+            return refused(io::ErrorKind::InvalidInput);
+        }
+        Region::on_heap(self.0.words(), len).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+    }
+}

@@ -1,0 +1,68 @@
+//! How much memory a piece of code takes at most: each thread counts what it allocates itself.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+struct Counting;
+
+#[global_allocator]
+static HEAP: Counting = Counting;
+
+thread_local! {
+    static TAKEN: Cell<isize> = const { Cell::new(0) };
+    static MOST: Cell<isize> = const { Cell::new(0) };
+}
+
+fn add(bytes: isize) {
+    // A thread that is ending has no counter any more.
+    let _ = TAKEN.try_with(|taken| {
+        taken.set(taken.get() + bytes);
+        MOST.with(|most| most.set(most.get().max(taken.get())));
+    });
+}
+
+// SAFETY: every call is the system allocator's own.
+#[expect(unsafe_code, reason = "an allocator is unsafe to write")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        add(layout.size() as isize);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        add(layout.size() as isize);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        add(-(layout.size() as isize));
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        add(size as isize - layout.size() as isize);
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+/// Runs `code` and says how many bytes this thread held at most, beyond those it held before.
+pub(crate) fn most_while<T>(code: impl FnOnce() -> T) -> (T, usize) {
+    let before = TAKEN.get();
+    MOST.set(before);
+    let value = code();
+    (value, (MOST.get() - before) as usize)
+}
+
+#[test]
+fn what_is_taken_and_given_back_counts_at_its_most() {
+    let ((), most) = most_while(|| {
+        drop(vec![1_u8; 100_000]);
+        let mut grown = vec![1_u8; 10];
+        grown.resize(50_000, 1);
+    });
+    assert!((100_000..101_000).contains(&most), "{most} bytes");
+}

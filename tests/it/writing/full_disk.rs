@@ -1,0 +1,117 @@
+//! A disk that is full for a while, under what is derived from the log: it heals, and nothing is written twice.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mqstore::config::StoreConfig;
+use mqstore::engine::Next;
+use mqstore::storage::Env;
+use mqstore::store::{MessageStore, OpenMode, Service};
+
+use super::services::stepped;
+use super::{Place, bodies, message, put, small, with};
+use crate::counting_env::CountingEnv;
+
+const WRITE_OUT: Duration = Duration::from_millis(10);
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Refuses changes that start and go on so for want of room.
+fn fill_up(env: &CountingEnv, start: &'static str, place: &'static str) {
+    env.before_changes(move |change| {
+        if change.starts_with(start) && change.contains(place) && !change.contains("directory") {
+            Err(io::Error::from_raw_os_error(28))
+        } else {
+            Ok(())
+        }
+    });
+}
+
+/// A step of the dispatcher; when it wants the next one.
+fn step(store: &MessageStore, now: Instant) -> Option<Instant> {
+    match store.step(Service::Dispatch, now).unwrap() {
+        Next::Idle { until } => until,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_new_queue_whose_first_message_waits_for_the_index_gets_its_file_once() {
+    let place = Place::new();
+    let (env, store) = stepped(&place);
+    fill_up(&env, "allocate ", "/index/");
+    store.append(with(message("t", 0, b"x"), &[("KEYS", "k")])).unwrap();
+    let mut now = Instant::now();
+    for _ in 0..3 {
+        assert_eq!(step(&store, now), Some(now + RETRY));
+        now += RETRY;
+    }
+    env.heal();
+    step(&store, now);
+    assert_eq!(step(&store, now + WRITE_OUT), None);
+    store.close().unwrap();
+    assert_eq!(bodies(&place.reader(), "t", 0), [b"x"]);
+}
+
+#[test]
+fn a_queue_that_was_written_out_beside_one_that_found_no_room_is_not_written_twice() {
+    let place = Place::new();
+    let (env, store) = stepped(&place);
+    let mut now = Instant::now();
+    // One entry less than a file has room for.
+    for _ in 0..49 {
+        put(&store, "a", b"x");
+    }
+    step(&store, now);
+    now += WRITE_OUT;
+    step(&store, now);
+    fill_up(&env, "create ", "/consumequeue/b");
+    put(&store, "a", b"x");
+    put(&store, "b", b"x");
+    step(&store, now);
+    now += WRITE_OUT;
+    for _ in 0..3 {
+        assert_eq!(step(&store, now), Some(now + RETRY));
+        // It needs a new file now, and waits with the other.
+        put(&store, "a", b"x");
+        now += RETRY;
+    }
+    env.heal();
+    assert_eq!(step(&store, now), None);
+    store.close().unwrap();
+    let reader = place.reader();
+    assert_eq!((bodies(&reader, "a", 0).len(), bodies(&reader, "b", 0).len()), (53, 1));
+}
+
+#[test]
+fn the_last_index_file_of_a_broker_gets_every_block_before_it_is_written() {
+    let place = Place::new();
+    let keyed = || with(message("t", 0, b"x"), &[("KEYS", "k")]);
+    let store = place.create_with(StoreConfig {
+        max_index_num: Some(50_000),
+        ..small()
+    });
+    store.append(keyed()).unwrap();
+    store.close().unwrap();
+    let index = place.at("index").join(place.names("index").pop().unwrap());
+    let bytes = fs::read(&index).unwrap();
+    let sparse = fs::File::create(&index).unwrap();
+    sparse.write_all_at(&bytes[..4096], 0).unwrap();
+    sparse.set_len(bytes.len() as u64).unwrap();
+    let is_whole = || fs::metadata(&index).unwrap().blocks() * 512 >= bytes.len() as u64;
+    assert!(!is_whole());
+
+    let env = CountingEnv::new();
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let store = MessageStore::open_stepped(&seam, &place.store, StoreConfig::default(), OpenMode::Existing).unwrap();
+    fill_up(&env, "allocate ", "/index/");
+    store.append(keyed()).unwrap();
+    let now = Instant::now();
+    assert_eq!(step(&store, now), Some(now + RETRY));
+    env.heal();
+    step(&store, now + RETRY);
+    assert!(is_whole());
+    store.close().unwrap();
+}
