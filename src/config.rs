@@ -26,6 +26,35 @@ pub enum Recovery {
     Salvage,
 }
 
+/// The sizes of a store's files, all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// Bytes of a commit-log segment.
+    pub commit_log: u64,
+    /// Bytes of a consume-queue file.
+    pub consume_queue: u64,
+    /// Shape of an index file.
+    pub index: IndexGeometry,
+}
+
+impl Sizes {
+    /// Files that are made in a moment.
+    pub const SMALL: Self = Self {
+        commit_log: 64 << 20,
+        consume_queue: 6_000_000,
+        index: IndexGeometry {
+            slots: 125_000,
+            items: 500_000,
+        },
+    };
+    /// `RocketMQ`'s defaults.
+    pub const BROKER: Self = Self {
+        commit_log: 1 << 30,
+        consume_queue: 6_000_000,
+        index: IndexGeometry::ROCKETMQ,
+    };
+}
+
 /// Options of a store that is opened. `None` for a size means: as the files on disk say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
@@ -160,20 +189,16 @@ impl StoreConfig {
         self.delay_levels().map(drop)
     }
 
-    /// Fills the sizes that are still open with those of a new store: small enough to be made in a moment.
-    pub fn fill_new_geometry(&mut self) {
-        self.mapped_file_size_commit_log.get_or_insert(64 << 20);
-        self.mapped_file_size_consume_queue.get_or_insert(6_000_000);
-        self.max_hash_slot_num.get_or_insert(125_000);
-        self.max_index_num.get_or_insert(500_000);
-    }
-
-    /// Fills the sizes that are still open with `RocketMQ`'s defaults.
-    pub fn fill_broker_geometry(&mut self) {
-        self.mapped_file_size_commit_log.get_or_insert(1 << 30);
-        self.mapped_file_size_consume_queue.get_or_insert(6_000_000);
-        self.max_hash_slot_num.get_or_insert(5_000_000);
-        self.max_index_num.get_or_insert(20_000_000);
+    /// Fills the sizes that are still open with `open`'s, and gives all.
+    pub fn fill(&mut self, open: Sizes) -> Sizes {
+        Sizes {
+            commit_log: *self.mapped_file_size_commit_log.get_or_insert(open.commit_log),
+            consume_queue: *self.mapped_file_size_consume_queue.get_or_insert(open.consume_queue),
+            index: IndexGeometry {
+                slots: *self.max_hash_slot_num.get_or_insert(u64::from(open.index.slots)) as u32,
+                items: *self.max_index_num.get_or_insert(u64::from(open.index.items)) as u32,
+            },
+        }
     }
 
     /// Whether every size is given.

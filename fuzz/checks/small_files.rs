@@ -53,7 +53,7 @@ fn recorded_sizes(bytes: &[u8]) {
     let root = Path::new("/store");
     let mut config = StoreConfig::default();
     match fill_from_record(image.env(root).as_ref(), root, &mut config) {
-        Ok(()) => assert!(config.validate().is_ok()),
+        Ok(_) => assert!(config.validate().is_ok()),
         Err(_) => assert_eq!(config, StoreConfig::default()),
     }
 }

@@ -5,6 +5,8 @@
 //! starts exactly where the queues end is dispatched too (5.3.2 to 5.5.1 lose it), and the end of the log is not taken from a
 //! record whose own offset says that it belongs elsewhere.
 
+use std::ops::Range;
+
 use crate::engine::opened::{Opened, RecoveryReport};
 use crate::engine::scan_start::{last_unit, scan_start};
 use crate::engine::torn::{ends_in_zeros, lost_a_sector};
@@ -36,11 +38,7 @@ impl RecoveryPlan {
             report.queue_entries_ahead += queue.cut(report.log_end, leads)?;
         }
         for lost in &report.lost {
-            let filler = CqUnit {
-                physical_offset: lost.start,
-                size: log.first_filler_size(lost),
-                tags_code: 0,
-            };
+            let filler = filler(log, lost);
             for (_, _, queue) in queues.file_queues() {
                 report.queue_entries_ahead += queue.lead_to(filler, lost)?;
             }
@@ -129,11 +127,7 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
             None => break,
             Some(next) => {
                 let lost = report.log_end..next;
-                undispatched.pass_over(CqUnit {
-                    physical_offset: lost.start,
-                    size: log.first_filler_size(&lost),
-                    tags_code: 0,
-                });
+                undispatched.pass_over(filler(log, &lost), lost.end - lost.start);
                 report.lost.push(lost);
                 at = next;
             }
@@ -148,7 +142,7 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
     }
     report.refused = undispatched.refused;
     let gap = undispatched.gap;
-    let undispatched = undispatched.entries;
+    let undispatched = undispatched.into_entries();
     Ok((RecoveryPlan { report, undispatched }, gap))
 }
 
@@ -177,6 +171,15 @@ fn stop(scan: &LogScan<'_>, log: &LogFiles) -> (i64, String) {
         Some(_) => "nothing was written behind it".to_owned(),
     };
     (at, reason)
+}
+
+/// Where entries lead whose messages were lost in this stretch.
+fn filler(log: &LogFiles, lost: &Range<i64>) -> CqUnit {
+    CqUnit {
+        physical_offset: lost.start,
+        size: log.first_filler_size(lost),
+        tags_code: 0,
+    }
 }
 
 fn note(report: &mut RecoveryReport, message: &StoredMessage) {

@@ -1,9 +1,11 @@
 //! What the queue files lack of what the log holds.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
-use crate::format::{CQ_UNIT_SIZE, CqUnit, DelayLevels, MessageView, Transaction, validate_topic};
-use crate::log::ConsumeQueueStore;
+use crate::format::{CQ_UNIT_SIZE, CqUnit, DelayLevels, MIN_RECORD_SIZE, MessageView, Transaction, validate_topic};
+use crate::log::{ConsumeQueue, ConsumeQueueStore};
 
 /// For each topic and queue id: entries by queue offset.
 pub(super) type QueueTails = BTreeMap<(String, i32), BTreeMap<i64, CqUnit>>;
@@ -12,13 +14,22 @@ pub(super) type QueueTails = BTreeMap<(String, i32), BTreeMap<i64, CqUnit>>;
 pub(super) struct Undispatched<'a> {
     queues: &'a ConsumeQueueStore,
     delay_levels: DelayLevels,
-    /// For each topic and queue id: the entries to add, by queue offset.
-    pub(super) entries: QueueTails,
+    /// Asked for once a queue, not once a message. By topic and queue id.
+    lacking: HashMap<String, HashMap<i32, Lacking>>,
     /// A message came whose predecessor in its queue did not.
     pub(super) gap: bool,
     pub(super) refused: u64,
-    /// Where messages lead that were lost a moment ago.
+    /// Where messages lead that were lost a moment ago, and how many can have been.
     filler: Option<CqUnit>,
+    lost: i64,
+}
+
+/// One queue, and the entries that it lacks.
+struct Lacking {
+    queue: Option<Arc<ConsumeQueue>>,
+    /// Whether the topic can be written.
+    is_valid: bool,
+    entries: BTreeMap<i64, CqUnit>,
 }
 
 impl<'a> Undispatched<'a> {
@@ -26,73 +37,110 @@ impl<'a> Undispatched<'a> {
         Self {
             queues,
             delay_levels,
-            entries: BTreeMap::new(),
+            lacking: HashMap::new(),
             gap: false,
             refused: 0,
             filler: None,
+            lost: 0,
         }
     }
 
-    /// Messages are lost here: numbers that a queue then lacks lead to what fills their place.
-    pub(super) fn pass_over(&mut self, filler: CqUnit) {
+    /// Messages are lost in so many bytes: numbers that a queue then lacks lead to what fills their place.
+    pub(super) fn pass_over(&mut self, filler: CqUnit, bytes: i64) {
         self.filler = Some(filler).filter(|filler| filler.size > 0);
+        self.lost += bytes / MIN_RECORD_SIZE as i64;
     }
 
     pub(super) fn add(&mut self, view: &MessageView<'_>) {
         if !has_queue_entry(view) || self.queues.rocksdb().is_some() {
             return;
         }
-        let topic = view.topic();
         let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());
-        let Ok(queue) = self.queues.queue(&topic, queue_id) else {
-            return; // a batch consume queue, which is not built here
-        };
         let unit = CqUnit {
             physical_offset: view.physical_offset(),
             size: view.size() as i32,
             tags_code: view.tags_code(&self.delay_levels),
         };
-        if queue
-            .as_ref()
-            .and_then(|queue| queue.known_unit(queue_offset))
-            .is_some_and(|known| (known.physical_offset, known.size) == (unit.physical_offset, unit.size))
-        {
+        let (filler, lost) = (self.filler, self.lost);
+        let Some(lacking) = self.queue(view) else {
+            return; // a batch consume queue, which is not built here
+        };
+        let known = lacking.queue.as_ref().and_then(|queue| queue.known_unit(queue_offset));
+        if known.is_some_and(|known| (known.physical_offset, known.size) == (unit.physical_offset, unit.size)) {
             return;
         }
-        if validate_topic(&topic, view.version()).is_err() || !(0..MAX_QUEUE_OFFSET).contains(&queue_offset) || queue_id < 0 {
+        if !lacking.is_valid || !(0..MAX_QUEUE_OFFSET).contains(&queue_offset) || queue_id < 0 {
             self.refused += 1;
             return;
         }
-        let entries = self.entries.entry((topic.into_owned(), queue_id)).or_default();
-        let gathered = entries.last_key_value().map(|(offset, _)| offset + 1);
-        let known = queue.map(|queue| queue.max_offset()).filter(|max| *max > 0);
-        let gap = gathered.max(known).map_or(queue_offset > 0, |next| queue_offset > next);
-        self.gap |= gap;
-        if gap
-            && let (Some(filler), Some(next)) = (self.filler, gathered.max(known))
-            && queue_offset - next <= MAX_LOST_TOGETHER
-        {
-            entries.extend((next..queue_offset).map(|lost| (lost, filler)));
-        } else if gap && gathered.max(known).is_some() {
-            // Nobody ever appended the messages between: this number is not to be believed.
-            self.refused += 1;
-            return;
-        }
-        if known.is_none() && entries.first_key_value().is_some_and(|(first, _)| queue_offset < *first) {
-            // The queue holds nothing in front of its first message: one of the two numbers is wrong, and a second message in a row
-            // is better evidence than one.
-            self.refused += 1;
-            if entries.len() > 1 {
-                return;
+        let next = lacking.next();
+        let gap = queue_offset > next.unwrap_or(0);
+        match (next, filler) {
+            (Some(next), Some(filler)) if gap && queue_offset - next <= lost => {
+                lacking.entries.extend((next..queue_offset).map(|lost| (lost, filler)));
+                lacking.entries.insert(queue_offset, unit);
+                self.lost -= queue_offset - next;
             }
-            entries.clear();
+            // Nobody ever appended the messages between: this number is not to be believed.
+            (Some(_), _) if gap => self.refused += 1,
+            _ => self.refused += lacking.put(queue_offset, unit),
         }
-        entries.insert(queue_offset, unit);
+        self.gap |= gap;
+    }
+
+    /// The message's queue; `None` for a batch consume queue.
+    fn queue(&mut self, view: &MessageView<'_>) -> Option<&mut Lacking> {
+        let topic = view.topic();
+        if !self.lacking.contains_key(topic.as_ref()) {
+            self.lacking.insert(topic.clone().into_owned(), HashMap::new());
+        }
+        let queues = self.lacking.get_mut(topic.as_ref())?;
+        Some(match queues.entry(view.queue_id()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(Lacking {
+                queue: self.queues.queue(&topic, view.queue_id()).ok()?,
+                is_valid: validate_topic(&topic, view.version()).is_ok(),
+                entries: BTreeMap::new(),
+            }),
+        })
+    }
+
+    /// For each topic and queue id: the entries to add, by queue offset.
+    pub(super) fn into_entries(self) -> QueueTails {
+        let queues = self.lacking.into_iter().flat_map(|(topic, queues)| {
+            let lacking = queues.into_iter().filter(|(_, lacking)| !lacking.entries.is_empty());
+            lacking.map(move |(queue_id, lacking)| ((topic.clone(), queue_id), lacking.entries))
+        });
+        queues.collect()
     }
 }
 
-/// A number that leaves out more is not to be believed, whatever was lost.
-const MAX_LOST_TOGETHER: i64 = 10_000_000;
+impl Lacking {
+    /// Adds an entry; gives how many are not to be believed.
+    fn put(&mut self, queue_offset: i64, unit: CqUnit) -> u64 {
+        let is_empty = self.queue.as_ref().is_none_or(|queue| queue.max_offset() <= 0);
+        let mut gathered = self.entries.keys();
+        // The queue holds nothing in front of its first message: one of the two numbers is wrong, and a second message in a row is
+        // better evidence than one.
+        let is_in_front = is_empty && gathered.next().is_some_and(|first| queue_offset < *first);
+        if is_in_front && gathered.next().is_some() {
+            return 1;
+        }
+        if is_in_front {
+            self.entries.clear();
+        }
+        self.entries.insert(queue_offset, unit);
+        u64::from(is_in_front)
+    }
+
+    /// The number that the queue's next message gets; `None` for a queue without one.
+    fn next(&self) -> Option<i64> {
+        let gathered = self.entries.last_key_value().map(|(offset, _)| offset + 1);
+        let known = self.queue.as_ref().map(|queue| queue.max_offset()).filter(|max| *max > 0);
+        gathered.max(known)
+    }
+}
+
 /// Beyond it a queue file has no name.
 const MAX_QUEUE_OFFSET: i64 = i64::MAX / CQ_UNIT_SIZE as i64;
 

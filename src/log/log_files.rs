@@ -217,22 +217,19 @@ impl LogFiles {
         let mut until = from;
         for start in self.starts().rev() {
             let segment = from.max(start)..start + self.segment_size() as i64;
-            if segment.is_empty() {
+            if segment.is_empty() || until > from {
                 break;
             }
-            // Reading a segment that was made ahead would fill the memory with its zeros.
-            let Some(data) = self.files.next_data(start as u64, (segment.start - start) as u64)? else {
-                continue;
-            };
-            let segment = start + data as i64..segment.end;
-            self.for_each_piece(segment, |at, bytes| {
-                if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
-                    until = at + last as i64 + 1;
-                }
-                Ok(())
-            })?;
-            if until > from {
-                break;
+            let asked = (segment.start - start) as u64..(segment.end - start) as u64;
+            // A gigabyte that was never written is not read: it would fill the memory with zeros. All parts are asked for first,
+            // since reading makes more of them.
+            for part in self.files.written(start as u64, asked)? {
+                self.for_each_piece(start + part.start as i64..start + part.end as i64, |at, bytes| {
+                    if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+                        until = at + last as i64 + 1;
+                    }
+                    Ok(())
+                })?;
             }
         }
         Ok(until)

@@ -26,18 +26,18 @@ const FIELDS: [Field; 4] = [
     ("max_index_num", |config| &mut config.max_index_num),
 ];
 
-/// Fills the sizes that `config` leaves open with the recorded ones, if there are any. Where it leaves none open the record is not
-/// looked at, so that a store opens whose record is damaged.
+/// Fills the sizes that `config` leaves open with the recorded ones, and says whether there are any. Where it leaves none open the
+/// record is not looked at, so that a store opens whose record is damaged.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the file is no JSON object of numbers, or of sizes that cannot be right; [`Error::Io`].
-pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) -> Result<()> {
+pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) -> Result<bool> {
     if config.has_geometry() {
-        return Ok(());
+        return Ok(false);
     }
     let path = root.join("config").join(FILE);
     let file = match env.open(&path, Access::Read) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         opened => opened.map_err(|error| Error::io("open", &path, error))?,
     };
     let mut bytes = vec![0; MAX_LEN];
@@ -69,7 +69,7 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
         .validate()
         .map_err(|error| corrupt(format!("{error}; give it as an option")))?;
     *config = filled;
-    Ok(())
+    Ok(true)
 }
 
 /// Records the sizes of `config`, which are all given, durably, unless they stand there already. A damaged record is replaced.
@@ -79,7 +79,7 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
 pub fn record(env: &dyn Env, root: &Path, config: &StoreConfig) -> Result<()> {
     let mut config = config.clone();
     let mut recorded = StoreConfig::default();
-    let was_read = fill_from_record(env, root, &mut recorded).is_ok();
+    let was_read = fill_from_record(env, root, &mut recorded).unwrap_or(false);
     if was_read && FIELDS.iter().all(|(_, field)| field(&mut config) == field(&mut recorded)) {
         return Ok(());
     }

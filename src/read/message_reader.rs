@@ -73,10 +73,14 @@ impl MessageReader {
     ///
     /// # Errors
     /// As [`MessageReader::open`]; [`Error::Corrupt`] for what a writer must not touch, [`Error::Unsupported`].
-    pub(crate) fn open_for_writing(env: &Arc<dyn Env>, path: &Path, config: StoreConfig) -> Result<(Self, WritePlan)> {
+    pub(crate) fn open_for_writing(
+        env: &Arc<dyn Env>,
+        path: &Path,
+        config: StoreConfig,
+        geometry: IndexGeometry,
+    ) -> Result<(Self, WritePlan)> {
         config.validate()?;
         let files = StoreFiles::load(env, path, &config)?;
-        let geometry = config.index_geometry().unwrap_or(IndexGeometry::ROCKETMQ);
         files.queues.expect_writable()?;
         files.index.expect_geometry(geometry)?;
         let (log, index) = (files.log.as_ref(), files.index.as_ref());

@@ -75,13 +75,13 @@ impl StoreFiles {
     }
 }
 
-/// The options with every size that the files in `path` tell, for a writer that goes on with them.
+/// Fills in every size that the files in `path` tell, for a writer that goes on with them. Says whether there is a segment.
 ///
 /// # Errors
 /// As [`MessageReader::open`]; [`Error::Invalid`] where the index files admit several geometries, and where no
 /// writer would have made files of such sizes.
-pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig) -> Result<StoreConfig> {
-    let StoreFiles { log, queues, index, .. } = StoreFiles::load(env, path, &config)?;
+pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig) -> Result<bool> {
+    let StoreFiles { log, queues, index, .. } = StoreFiles::load(env, path, config)?;
     if log.segment_size() > 0 {
         config.mapped_file_size_commit_log = Some(log.segment_size());
     }
@@ -104,7 +104,7 @@ pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig) 
             path.display()
         ),
     })?;
-    Ok(config)
+    Ok(log.segment_size() > 0)
 }
 
 fn exists(env: &dyn Env, dir: &Path, name: &str) -> Result<bool> {

@@ -263,13 +263,13 @@ pub trait File: Send + Sync + Debug {
     /// `InvalidInput` if the range reaches past the end; otherwise as `write_at`.
     fn zero(&self, range: Range<u64>) -> io::Result<()>;
 
-    /// Where the first byte at or behind `at` may be that was ever written; `None` if all that follows reads as zeros because
-    /// nobody wrote it. An implementation that does not know says `at`.
+    /// The parts of a range that were ever written, ascending: every byte beside them is zero. An implementation that does not know
+    /// gives the whole range.
     ///
     /// # Errors
     /// As the system gives them.
-    fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
-        Ok(Some(at))
+    fn written(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        Ok(vec![range])
     }
 
     /// Says how a range will be used.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -126,13 +127,13 @@ impl MappedFileQueue {
         self.files().binary_search_by_key(&start, |f| f.start).is_ok()
     }
 
-    /// As [`File::next_data`](super::env::File::next_data), in the file that starts at `start`.
+    /// As [`File::written`](super::env::File::written), in the file that starts at `start`.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn next_data(&self, start: u64, position: u64) -> Result<Option<u64>> {
+    pub fn written(&self, start: u64, range: Range<u64>) -> Result<Vec<Range<u64>>> {
         let path = self.dir.join(segment_name(start));
-        let found = self.env.open(&path, Access::Read).and_then(|file| file.next_data(position));
+        let found = self.env.open(&path, Access::Read).and_then(|file| file.written(range));
         found.map_err(|error| Error::io("look into", path, error))
     }
 

@@ -158,13 +158,22 @@ impl File for RealFile {
         Ok(())
     }
 
-    fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
-        match seek(&self.0, SeekFrom::Data(at)) {
-            Ok(found) => Ok(Some(found)),
-            Err(Errno::NXIO) => Ok(None),
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(at)), // a file system that keeps no account of it
-            Err(error) => Err(error.into()),
+    fn written(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        // The position that this sets is nobody's: every read and write names its own.
+        let mut found = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let start = match seek(&self.0, SeekFrom::Data(at)) {
+                Err(Errno::NXIO) => break,
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(vec![range]), // a file system that keeps no account of it
+                start => start?,
+            };
+            let end = seek(&self.0, SeekFrom::Hole(start))?;
+            found.push(start..end.min(range.end));
+            at = end;
         }
+        found.retain(|part| !part.is_empty());
+        Ok(found)
     }
 
     fn advise(&self, range: Range<u64>, advice: Advice) -> io::Result<()> {

@@ -7,20 +7,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crate::config::{Geometry, StoreConfig};
+use crate::config::{Sizes, StoreConfig};
 use crate::engine::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next};
 use crate::error::{Error, Result};
-use crate::format::{EncodedMessage, IndexGeometry, Message, MessageId};
-use crate::log::{Appended, CommitLog, LogEnd, QueueOffsets, fill_from_record, record_geometry};
-use crate::read::{MessageReader, Shared, WritePlan, measure};
+use crate::format::{EncodedMessage, Message, MessageId};
+use crate::log::{Appended, CommitLog, LogEnd, QueueOffsets, record_geometry};
+use crate::read::{MessageReader, Shared, WritePlan};
 use crate::storage::{Env, Lock};
 use crate::store::draft::{Draft, Incoming};
+use crate::store::geometry::settle;
 use crate::store::services::{Service, Services};
-use crate::store::store_directory::{OpenMode, enter, finish_what_crashed, mark_open, remove_abort};
+use crate::store::store_directory::{OpenMode, enter, finish_what_crashed, make_directories, mark_open, remove_abort};
 use crate::watermark::{Wait, Watermark};
 
-/// The segments of a broker that was told nothing else.
-const BROKER_SEGMENT: u64 = 1 << 30;
 const CHECKPOINT: &str = "checkpoint";
 /// Bytes that one hold of the append lock writes at most, but for a single larger message.
 const MAX_STRETCH_BYTES: usize = 256 * 1024;
@@ -83,23 +82,15 @@ impl MessageStore {
     pub fn open_stepped(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig, mode: OpenMode) -> Result<Self> {
         config.validate()?;
         let (lock, is_new) = enter(env.as_ref(), path, mode)?;
-        fill_from_record(env.as_ref(), path, &mut config)?;
-        if !is_new && !config.has_geometry() {
-            config = measure(env, path, config)?;
-        }
-        // What no option and no file tells is as in a broker's store where the segments are a broker's.
-        match config.mapped_file_size_commit_log {
-            Some(BROKER_SEGMENT) => config.fill_broker_geometry(),
-            _ if config.geometry == Geometry::Broker => config.fill_broker_geometry(),
-            _ => config.fill_new_geometry(),
-        }
-        let (reader, plan) = MessageReader::open_for_writing(env, path, config)?;
+        let sizes = settle(env, path, &mut config, is_new)?;
+        let (reader, plan) = MessageReader::open_for_writing(env, path, config, sizes.index)?;
+        make_directories(env.as_ref(), path, is_new)?;
         record_geometry(env.as_ref(), path, reader.config())?;
         mark_open(env.as_ref(), path)?;
         if plan.rewrite_from.is_some() {
             finish_what_crashed(env.as_ref(), path)?;
         }
-        Self::go_on(env, path, reader, &plan, lock)
+        Self::go_on(env, path, reader, &plan, sizes, lock)
     }
 
     /// One step of a service of a store that [`MessageStore::open_stepped`] opened, at the time `now`.
@@ -111,7 +102,7 @@ impl MessageStore {
     }
 
     /// Carries out what recovery has planned: what was derived from the log is cut before the log is, and only then written to.
-    fn go_on(env: &Arc<dyn Env>, path: &Path, reader: MessageReader, plan: &WritePlan, lock: Lock) -> Result<Self> {
+    fn go_on(env: &Arc<dyn Env>, path: &Path, reader: MessageReader, plan: &WritePlan, sizes: Sizes, lock: Lock) -> Result<Self> {
         let (config, report) = (reader.config(), reader.recovery());
         let Shared {
             log,
@@ -119,9 +110,8 @@ impl MessageStore {
             index,
             appended,
         } = reader.shared();
-        let geometry = index_geometry(config);
         queues.settle(plan.rewrite_from)?;
-        index.settle(geometry, plan.index_cut, plan.rewrite_from.is_none())?;
+        index.settle(sizes.index, plan.index_cut, plan.rewrite_from.is_none())?;
         let mut queue_offsets = QueueOffsets::new();
         for (topic, queue_id, queue) in queues.file_queues() {
             queue_offsets.entry(topic).or_default().insert(queue_id, queue.max_offset());
@@ -137,7 +127,7 @@ impl MessageStore {
             stamped: plan.stamped,
             queue_offsets,
         };
-        let log = Arc::new(log.truncate(env.clone(), config.mapped_file_size_commit_log.unwrap_or_default(), end)?);
+        let log = Arc::new(log.truncate(env.clone(), sizes.commit_log, end)?);
         let all: Vec<_> = queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
         queues.write_out(&all)?;
         let dispatched = Arc::new(Watermark::new(plan.index_from));
@@ -152,7 +142,7 @@ impl MessageStore {
             log: log.clone(),
             queues: queues.clone(),
             index,
-            geometry,
+            geometry: sizes.index,
         };
         let dispatcher = Dispatcher::new(checkpointer, dispatched.clone(), last, report.scan_start, config)?;
         let flusher = FlushRealTime::new(log.clone(), flush_wanted.clone(), config.flush_interval_commit_log);
@@ -333,14 +323,15 @@ impl MessageStore {
             // A service that panicked has told its watermarks.
             let _ = thread.join();
         }
+        // First, so that what became of queues and index costs no message.
+        let flushed = self.log.flush();
         for watermark in [&self.log.appended, &self.log.flushed, &self.dispatched] {
             match watermark.poisoned() {
                 None | Some(Error::Closed) => {}
                 Some(cause) => return Err(Error::Poisoned { cause: Box::new(cause) }),
             }
         }
-        // First, so that a disk too full for what is derived costs no message.
-        self.log.flush()?;
+        flushed?;
         self.services.drain()?;
         self.log.remove_unused()?;
         self.services.stamp()?;
@@ -398,8 +389,4 @@ fn outcome(wait: Wait, what: &str, physical_offset: i64) -> Result<()> {
         Wait::Poisoned(Error::Closed) => Err(Error::Closed),
         Wait::Poisoned(cause) => Err(Error::Poisoned { cause: Box::new(cause) }),
     }
-}
-
-fn index_geometry(config: &StoreConfig) -> IndexGeometry {
-    config.index_geometry().unwrap_or(IndexGeometry::ROCKETMQ)
 }

@@ -2,6 +2,8 @@
 
 /// What is checked and made of a message before it is appended.
 mod draft;
+/// The sizes of its files.
+mod geometry;
 /// The directory of a store that is opened for writing: lock, abort file, what must stand in it.
 mod store_directory;
 /// What runs beside the callers: threads, or the caller's own steps.

@@ -22,7 +22,7 @@ pub enum OpenMode {
     New,
 }
 
-/// Takes the lock of the store at `path` and makes what is missing of its directories. Says whether there was no store.
+/// Takes the lock of the store at `path`, which is made if it may be. Says whether there was no store.
 ///
 /// # Errors
 /// [`Error::NotAStore`], [`Error::Exists`], [`Error::Locked`], [`Error::Io`].
@@ -34,6 +34,14 @@ pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<(Lock,
     is_new(env, path, mode)?;
     let lock = take_lock(env, path)?;
     let is_new = is_new(env, path, mode)?;
+    Ok((lock, is_new))
+}
+
+/// Makes what is missing of the store's directories, once nothing refuses it any more.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(super) fn make_directories(env: &dyn Env, path: &Path, is_new: bool) -> Result<()> {
     let mut made = false;
     for dir in ["commitlog", "consumequeue", "index", CONFIG] {
         made |= create_dir(env, &path.join(dir))?;
@@ -46,7 +54,7 @@ pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<(Lock,
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         sync_dir(env, parent.unwrap_or(Path::new(".")), Step::StoreDirectories)?;
     }
-    Ok((lock, is_new))
+    Ok(())
 }
 
 /// Marks the store as open for writing, before anything in it is changed. A mark that a crash left stays, and gets its name synced.

@@ -230,8 +230,8 @@ impl File for CountingFile {
         self.file.zero(range)
     }
 
-    fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
-        self.file.next_data(at)
+    fn written(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        self.file.written(range)
     }
 
     fn advise(&self, range: Range<u64>, advice: Advice) -> io::Result<()> {

@@ -186,17 +186,23 @@ fn io_error() -> io::Error {
     io::Error::from_raw_os_error(5)
 }
 
-/// Every file below `dir`, by its path from there.
+/// Every file below `dir` with its bytes, by its path from there.
 fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let files = tree(dir).into_iter();
+    files.filter_map(|(path, bytes)| Some((path, bytes?))).collect()
+}
+
+/// Every file and every directory below `dir`; directories have no bytes.
+fn tree(dir: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
     let mut found = Vec::new();
     let mut dirs = vec![dir.to_owned()];
     while let Some(next) = dirs.pop() {
         for entry in fs::read_dir(&next).unwrap() {
             let path = entry.unwrap().path();
+            let bytes = path.is_file().then(|| fs::read(&path).unwrap());
+            found.push((path.strip_prefix(dir).unwrap().to_owned(), bytes));
             if path.is_dir() {
                 dirs.push(path);
-            } else {
-                found.push((path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap()));
             }
         }
     }

@@ -52,6 +52,8 @@ fn append(store: &MessageStore) -> Result<Vec<(i64, Message<'static>)>> {
             let result = match store.append(message.clone()) {
                 // A batch consume queue is only read.
                 Err(Error::Unsupported { .. }) => continue,
+                // A queue that a damaged record alone names.
+                Err(Error::IllegalMessage { .. }) if queue_id > 65_535 => continue,
                 result => result?,
             };
             message.queue_offset = result.appended.queue_offset;

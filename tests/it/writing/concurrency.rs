@@ -135,7 +135,9 @@ fn no_byte_below_the_appended_end_ever_changes() {
                             thread::yield_now();
                         }
                         let body = vec![thread as u8; n * 7 % 500];
-                        store.append(message(&format!("t{}", thread % 7), 0, &body)).unwrap();
+                        store
+                            .append(message(&format!("t{}", (thread as usize * 40 + n) % 100), 0, &body))
+                            .unwrap();
                     }
                 })
             })

@@ -10,8 +10,10 @@ use mqstore::format::{
     CqUnit, DelayLevels, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, SLOT_SIZE, index_key_hash, index_keys,
 };
 use mqstore::read::MessageReader;
+use mqstore::store::OpenMode;
 
-use super::{Place, SEGMENT, message, put, small, soon, walk, with};
+use super::{Place, SEGMENT, message, open_in, put, small, soon, walk, with};
+use crate::counting_env::CountingEnv;
 
 /// The index files that the log gives, each built through `IndexHeader::admit`.
 fn index_model(reader: &MessageReader, geometry: IndexGeometry) -> Vec<Vec<u8>> {
@@ -270,4 +272,33 @@ fn entries_are_written_out_together_and_soon() {
     }
     assert!(writes.load(Ordering::SeqCst) <= 4, "{writes:?} writes for 40 entries");
     store.close().unwrap();
+}
+
+#[test]
+fn what_is_dispatched_again_for_the_index_writes_no_queue() {
+    let place = Place::new();
+    let store = place.create();
+    let mut last = 0;
+    for n in 0..200 {
+        let keyed = with(message("t", n % 3, b"x"), &[("KEYS", &format!("k{n}"))]);
+        last = store.append(keyed).unwrap().appended.physical_offset;
+    }
+    store.close().unwrap();
+    let index = || -> Vec<_> {
+        place
+            .names("index")
+            .iter()
+            .map(|name| fs::read(place.at("index").join(name)).unwrap())
+            .collect()
+    };
+    let complete = index();
+    fs::remove_dir_all(place.at("index")).unwrap();
+    let env = CountingEnv::new();
+    let store = open_in(&env, &place.store, small(), OpenMode::Existing).unwrap();
+    store.wait_dispatched(last, Some(soon())).unwrap();
+    store.close().unwrap();
+    assert_eq!(index(), complete);
+    let mut changes = env.changes();
+    changes.retain(|change| change.contains("/consumequeue/") && !change.starts_with("sync"));
+    assert_eq!(changes, [""; 0]);
 }

@@ -236,6 +236,26 @@ fn a_queue_that_cannot_be_written_poisons_appends_and_waiters_and_stays_unclean(
 }
 
 #[test]
+fn a_close_after_a_failed_dispatch_makes_the_log_durable_and_tells_the_failure() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(never_flushing());
+    env.before_changes(|change| {
+        if change.starts_with("write") && change.contains("consumequeue") {
+            Err(io_error())
+        } else {
+            Ok(())
+        }
+    });
+    let offset = put(&store, "t", b"x");
+    let never = store.wait_dispatched(offset + 10_000, Some(soon()));
+    assert!(matches!(never, Err(Error::Poisoned { .. })), "{never:?}");
+    assert_eq!(store.flushed_offset(), 0);
+    assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+    assert_eq!(store.flushed_offset(), store.reader().physical_bounds().end);
+    assert!(place.at("abort").exists());
+}
+
+#[test]
 fn a_record_damaged_before_it_was_dispatched_ends_the_store_and_nobody_hangs() {
     let place = Place::new();
     let (env, store) = place.create_counting(small());

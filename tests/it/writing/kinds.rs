@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::net::Ipv6Addr;
+use std::path::Path;
 
 use mqstore::config::StoreConfig;
-use mqstore::format::{CqUnit, DelayLevels, Host, Message, SCHEDULE_TOPIC, Transaction, index_key_hash, property};
+use mqstore::format::{CqUnit, DelayLevels, Host, Message, MessageView, SCHEDULE_TOPIC, Transaction, index_key_hash, property};
 use mqstore::read::{MessageReader, QueryRequest};
 use mqstore::store::OpenMode;
 
-use super::{Place, bodies, message, open, small, soon, with};
+use super::{Place, bodies, message, open, record_of, small, soon, with};
 
 const PREPARED: i32 = 0x4;
 const COMMIT: i32 = 0x8;
@@ -125,6 +126,42 @@ fn a_delayed_message_waits_in_the_queue_of_its_level_with_its_due_time() {
         }
     }
     assert_eq!(entries(&place, SCHEDULE_TOPIC, 17).len(), 3);
+}
+
+/// A record's bytes with its properties in one order and ended by a separator: neither means anything, and both vary with the version.
+fn ordered(view: &MessageView<'_>) -> Vec<u8> {
+    let mut pairs = view.properties().to_pairs();
+    pairs.sort();
+    let pairs: Vec<_> = pairs.iter().map(|(name, value)| (name.as_ref(), value.as_ref())).collect();
+    with(view.to_message(), &pairs).encode().unwrap()
+}
+
+#[test]
+fn levels_3_and_99_are_stored_as_4_9_1_stores_them() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    for (name, level, asked) in [("491_basic_clean", 3, "3"), ("491_delay_delivered", 18, "99")] {
+        let reader = super::reader(&golden.join(name));
+        let stored = reader.message_in_queue(SCHEDULE_TOPIC, level - 1, 0).unwrap();
+        let view = stored.view();
+        let real = |name| view.properties().get(name).unwrap().into_owned();
+        // As its producer sent it.
+        let mut sent = view.properties().to_pairs();
+        sent.retain(|(name, _)| name != property::REAL_TOPIC && name != property::REAL_QID && name != property::DELAY);
+        sent.push((property::DELAY.into(), asked.into()));
+        let sent: Vec<_> = sent.iter().map(|(name, value)| (name.as_ref(), value.as_ref())).collect();
+        let message = Message {
+            topic: real(property::REAL_TOPIC),
+            queue_id: real(property::REAL_QID).parse().unwrap(),
+            ..with(view.to_message(), &sent)
+        };
+        let place = Place::new();
+        let (env, store) = place.create_counting(small());
+        env.set_now(view.store_time());
+        store.append(record_of(view.physical_offset() as usize)).unwrap();
+        let offset = store.append(message).unwrap().appended.physical_offset;
+        let ours = store.reader().message_at(offset).unwrap();
+        assert_eq!(ordered(&ours.view()), ordered(&view), "{name}");
+    }
 }
 
 #[test]

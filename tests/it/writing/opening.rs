@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mqstore::config::StoreConfig;
+use mqstore::config::{Geometry, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::{Checkpoint, CqUnit, Message};
 use mqstore::read::MessageReader;
-use mqstore::store::OpenMode;
+use mqstore::store::{MessageStore, OpenMode};
 
-use super::{Place, bodies, contents, io_error, message, names, open, open_in, put, small};
+use super::{Place, bodies, io_error, message, names, open, open_in, put, small, tree};
 use crate::child;
 use crate::counting_env::CountingEnv;
 use crate::store_writer::StoreWriter;
@@ -184,9 +184,9 @@ fn written(place: &Place) -> Vec<i64> {
 /// Opens for writing, expects damage as the answer, and nothing changed.
 fn refuse(place: &Place, config: StoreConfig) -> Error {
     fs::write(place.at("lock"), "lock").unwrap();
-    let before = contents(&place.store);
+    let before = tree(&place.store);
     let refused = open(&place.store, config, OpenMode::Existing).unwrap_err();
-    assert!(contents(&place.store) == before, "changed, although refused: {refused}");
+    assert!(tree(&place.store) == before, "changed, although refused: {refused}");
     refused
 }
 
@@ -272,6 +272,88 @@ fn sizes_that_the_files_contradict_are_refused_untouched() {
     for config in wrong {
         refuse(&place, config);
     }
+}
+
+#[test]
+fn a_brokers_geometry_is_refused_by_a_store_of_other_sizes_and_taken_where_they_are_given() {
+    let broker = StoreConfig {
+        geometry: Geometry::Broker,
+        ..StoreConfig::default()
+    };
+    let made = Place::new();
+    made.create().close().unwrap();
+    let copied = Place::new();
+    written(&copied);
+    for place in [&made, &copied] {
+        let refused = refuse(place, broker.clone());
+        assert!(
+            matches!(&refused, Error::Invalid { what } if what.contains("mapped_file_size_commit_log 1073741824, but it is 16384")),
+            "{refused}"
+        );
+        let given = StoreConfig {
+            geometry: Geometry::Broker,
+            ..small()
+        };
+        open(&place.store, given, OpenMode::Existing).unwrap().close().unwrap();
+    }
+    let place = Place::new();
+    for mode in [OpenMode::New, OpenMode::Existing] {
+        let store = open(&place.store, broker.clone(), mode).unwrap();
+        assert_eq!(store.config().mapped_file_size_commit_log, Some(1 << 30));
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn what_nothing_tells_of_a_brokers_store_is_as_the_broker_makes_it() {
+    let sizes = |store: &MessageStore| {
+        let config = store.config();
+        (
+            config.mapped_file_size_commit_log,
+            config.max_hash_slot_num,
+            config.max_index_num,
+        )
+    };
+    let place = Place::new();
+    let mut writer = StoreWriter::small(&place.store);
+    writer.put("orders", 0, b"without a key", &[]);
+    writer.finish(true);
+    fs::remove_dir_all(place.at("index")).unwrap();
+    for _ in 0..2 {
+        let store = place.reopen();
+        assert_eq!(sizes(&store), (Some(super::SEGMENT), Some(5_000_000), Some(20_000_000)));
+        store.close().unwrap();
+    }
+    // One whose maker died over it has no broker that may come back.
+    let place = Place::new();
+    fs::create_dir_all(place.at("commitlog")).unwrap();
+    let store = place.reopen();
+    assert_eq!(sizes(&store), (Some(64 << 20), Some(125_000), Some(500_000)));
+    store.close().unwrap();
+}
+
+#[test]
+fn opening_reads_nothing_of_a_segment_where_nothing_was_written() {
+    let place = Place::new();
+    let store = place.create_with(StoreConfig {
+        mapped_file_size_commit_log: Some(64 << 20),
+        ..small()
+    });
+    put(&store, "t", b"x");
+    store.close().unwrap();
+    // Sparse, as a broker makes it: not every file system tells allocated blocks from written ones.
+    let segment = fs::OpenOptions::new()
+        .write(true)
+        .open(place.at("commitlog/00000000000000000000"))
+        .unwrap();
+    for len in [4096, 64 << 20] {
+        segment.set_len(len).unwrap();
+    }
+    let env = CountingEnv::new();
+    let store = open_in(&env, &place.store, StoreConfig::default(), OpenMode::Existing).unwrap();
+    let read = env.bytes_read_below(&place.at("commitlog"));
+    assert!(read < 1 << 20, "{read} bytes read");
+    store.close().unwrap();
 }
 
 #[test]

@@ -1,0 +1,54 @@
+//! The sizes of the files that a writer makes: given, recorded, told by the files that are there, or chosen.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::{Geometry, Sizes, StoreConfig};
+use crate::error::{Error, Result};
+use crate::log::fill_from_record;
+use crate::read::measure;
+use crate::storage::Env;
+
+/// Fills every size of `config`, and gives all.
+///
+/// # Errors
+/// [`Error::Invalid`] for a geometry that is not the store's, and those of measuring it.
+pub(super) fn settle(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig, is_new: bool) -> Result<Sizes> {
+    let given = config.clone();
+    let is_recorded = fill_from_record(env.as_ref(), path, config)?;
+    let is_empty = is_new || (!config.has_geometry() && !measure(env, path, config)?);
+    if config.geometry == Geometry::Broker && !is_empty {
+        expect_broker(&given, config)?;
+    }
+    // What nothing tells of a store that is there is as in a broker's, for its broker may come back.
+    let is_own = is_empty || is_recorded;
+    let is_small =
+        is_own && config.geometry == Geometry::Small && config.mapped_file_size_commit_log != Some(Sizes::BROKER.commit_log);
+    Ok(config.fill(if is_small { Sizes::SMALL } else { Sizes::BROKER }))
+}
+
+/// Refuses a broker's geometry for a store whose files have other sizes, but for those that options give.
+fn expect_broker(given: &StoreConfig, found: &StoreConfig) -> Result<()> {
+    let sizes = |config: &StoreConfig| {
+        [
+            ("mapped_file_size_commit_log", config.mapped_file_size_commit_log),
+            ("mapped_file_size_consume_queue", config.mapped_file_size_consume_queue),
+            ("max_hash_slot_num", config.max_hash_slot_num),
+            ("max_index_num", config.max_index_num),
+        ]
+    };
+    let mut broker = given.clone();
+    broker.fill(Sizes::BROKER);
+    for ((name, found), (_, expected)) in sizes(found).into_iter().zip(sizes(&broker)) {
+        if let (Some(found), Some(expected)) = (found, expected)
+            && found != expected
+        {
+            return Err(Error::Invalid {
+                what: format!(
+                    "geometry is \"broker\", which makes {name} {expected}, but it is {found} in this store: leave geometry out"
+                ),
+            });
+        }
+    }
+    Ok(())
+}
