@@ -285,3 +285,17 @@ fn one_absurd_queue_offset_hides_no_message_but_its_own() {
         }
     }
 }
+
+#[test]
+fn a_log_without_a_segment_is_said_to_have_none() {
+    let dir = tempdir().unwrap();
+    two_queues(dir.path(), true);
+    for entry in fs::read_dir(dir.path().join("commitlog")).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let reader = open(dir.path());
+    assert_eq!(
+        (reader.recovery().log_end, &*reader.recovery().stop_reason),
+        (0, "there is no segment")
+    );
+}
