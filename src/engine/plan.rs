@@ -164,6 +164,7 @@ fn stop(scan: &LogScan<'_>, log: &LogFiles) -> (i64, String) {
     let at = scan.position();
     let reason = match scan.stopped_by() {
         None if at < log.files_end() => String::new(),
+        None if log.starts().next().is_none() => "there is no segment".to_owned(),
         None => "the last segment is full".to_owned(),
         Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.to_string(),
         Some(LogRecord::Missing) => format!("no segment holds offset {at}"),

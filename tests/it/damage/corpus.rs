@@ -16,7 +16,9 @@ mod small_files;
 #[path = "../../../fuzz/checks/store.rs"]
 mod store;
 
-const CHECKS: [(&str, fn(&[u8])); 5] = [
+type Check = fn(&[u8]);
+
+const CHECKS: [(&str, Check); 5] = [
     ("body", body::check),
     ("index", index::check),
     ("record", record::check),

@@ -40,10 +40,10 @@ enum Question {
 /// What came back: a digest of the value, `None` for an error or for an answer that says what it lacks.
 type Answer = Option<u64>;
 
-fn digest(value: impl Hash) -> Answer {
+fn digest(value: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
-    Some(hasher.finish())
+    hasher.finish()
 }
 
 impl Question {
@@ -68,7 +68,7 @@ impl Question {
     }
 
     fn answer(&self, reader: &MessageReader) -> Result<Answer> {
-        Ok(match self {
+        let value = match self {
             Self::Topics => digest(reader.topics()?),
             Self::Bounds(topic, queue_id) => digest(reader.queue_bounds(topic, *queue_id)?),
             Self::Message(offset) => digest(reader.message_at(*offset)?.view().bytes()),
@@ -100,7 +100,7 @@ impl Question {
                     limit: None,
                 })?;
                 let offsets = result.messages.iter().map(|message| message.view().physical_offset());
-                digest(offsets.collect::<Vec<_>>()).filter(|_| result.complete)
+                return Ok(result.complete.then(|| digest(offsets.collect::<Vec<_>>())));
             }
             Self::Id(id) => digest(reader.message(id)?.view().physical_offset()),
             Self::Keys(wanted) => {
@@ -111,7 +111,8 @@ impl Question {
                     .map(|hits| hits.iter().map(|hit| (hit.physical_offset, hit.store_size)).collect());
                 digest(places.collect::<Vec<Vec<_>>>())
             }
-        })
+        };
+        Ok(Some(value))
     }
 }
 

@@ -33,7 +33,7 @@ impl Content {
         let word = |chunk: &[u8]| {
             let mut bytes = [0; 8];
             bytes[..chunk.len()].copy_from_slice(chunk);
-            AtomicU64::new(u64::from_ne_bytes(bytes))
+            AtomicU64::new(u64::from_be_bytes(bytes).to_be())
         };
         self.words.get_or_init(|| self.bytes.chunks(8).map(word).collect()).clone()
     }

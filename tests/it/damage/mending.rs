@@ -17,6 +17,9 @@ use super::questions::{Answers, ask_everything};
 use super::truth::Truth;
 use crate::reading::open;
 
+/// Whatever a damaged record says, no message goes into a queue beyond it.
+const MAX_QUEUE_ID: i32 = 65_535;
+
 /// How writing to a damaged store went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mended {
@@ -24,17 +27,12 @@ pub(super) enum Mended {
     Written,
 }
 
-/// The last queue of a topic that no writer is refused for its number; damage makes numbers.
-const MOST_QUEUE_ID: i32 = 65_535;
-
 /// A topic and queue that the store has, and one that it has not.
 fn places(reader: &MessageReader) -> Result<Vec<(String, i32)>> {
     let mut places = vec![("appended".to_owned(), 0)];
     if let Some(topic) = reader.topics()?.pop()
-        && let Some(queue_id) = reader
-            .queue_ids(&topic)
-            .ok()
-            .and_then(|mut ids| ids.pop_if(|id| *id <= MOST_QUEUE_ID))
+        && let Some(queue_id) = reader.queue_ids(&topic).ok().and_then(|mut ids| ids.pop())
+        && queue_id <= MAX_QUEUE_ID
     {
         places.push((topic, queue_id));
     }
@@ -54,6 +52,8 @@ fn append(store: &MessageStore) -> Result<Vec<(i64, Message<'static>)>> {
             let result = match store.append(message.clone()) {
                 // A batch consume queue is only read.
                 Err(Error::Unsupported { .. }) => continue,
+                // A queue that a damaged record alone names.
+                Err(Error::IllegalMessage { .. }) if queue_id > 65_535 => continue,
                 result => result?,
             };
             message.queue_offset = result.appended.queue_offset;
@@ -68,15 +68,11 @@ fn append(store: &MessageStore) -> Result<Vec<(i64, Message<'static>)>> {
 /// Opens the store at `root` for writing, writes and closes it, opens it again and asks everything.
 pub(super) fn mend(root: &Path, recovery: Recovery, truth: &Truth, answers: &mut Answers<'_>) -> Mended {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
-    let before = Image::of(root);
-    // Where no index file is left a writer makes one of a broker's size, which takes a second.
-    let has_index = before.files().any(|(path, _)| path.starts_with("index"));
     let config = StoreConfig {
         recovery,
-        max_hash_slot_num: (!has_index).then_some(100),
-        max_index_num: (!has_index).then_some(400),
         ..StoreConfig::default()
     };
+    let before = Image::of(root);
     let store = match MessageStore::open(&env, root, config, OpenMode::Existing) {
         Ok(store) => store,
         // What the system refuses it may refuse in the middle.

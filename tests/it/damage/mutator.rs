@@ -122,7 +122,7 @@ fn change_field(draw: &mut Draw, image: &mut Image, _base: &Base, path: &Path) -
     let Field { name, at, width } = draw.one(&numbers).clone();
     let value = hostile(draw, number(bytes, at, width), width);
     image.edit(path, |bytes| {
-        bytes[at..at + width].copy_from_slice(&value.to_be_bytes()[8 - width..])
+        bytes[at..at + width].copy_from_slice(&value.to_be_bytes()[8 - width..]);
     });
     Some(format!("{name} at {at} becomes {value}"))
 }
@@ -274,6 +274,7 @@ fn other_name(draw: &mut Draw, image: &Image, path: &Path) -> PathBuf {
     path.with_file_name(segment_name(*draw.one(&starts)))
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a damage like the others")]
 fn rename(draw: &mut Draw, image: &mut Image, _base: &Base, path: &Path) -> Option<String> {
     let to = other_name(draw, image, path);
     image.rename(path, &to);
@@ -300,6 +301,7 @@ fn stale(_draw: &mut Draw, image: &mut Image, base: &Base, path: &Path) -> Optio
     Some("becomes as it once was".to_owned())
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a damage like the others")]
 fn remove(draw: &mut Draw, image: &mut Image, _base: &Base, path: &Path) -> Option<String> {
     let above: Vec<&Path> = path.ancestors().filter(|path| path.iter().next().is_some()).collect();
     let gone = if draw.once_in(4) { *draw.one(&above) } else { path };
@@ -411,7 +413,7 @@ fn odd_name(draw: &mut Draw, image: &mut Image) -> String {
         let len = *draw.one(&[0, 1, 20, 4096]);
         image.put_file(&path, vec![*draw.one(&[0, 1, 0xFF]); len]);
     }
-    format!("{path:?} is new")
+    format!("{} is new", path.display())
 }
 
 /// A link, a pipe, a socket or a directory in place of a file, or of a directory.

@@ -267,7 +267,7 @@ fn one_absurd_queue_offset_hides_no_message_but_its_own() {
             writer.finish(false);
             fs::remove_dir_all(dir.path().join("consumequeue/orders")).unwrap();
             edit_log(dir.path(), offsets[damaged], |bytes| {
-                bytes[20..28].copy_from_slice(&queue_offset.to_be_bytes())
+                bytes[20..28].copy_from_slice(&queue_offset.to_be_bytes());
             });
             let started = Instant::now();
             let reader = open(dir.path());
@@ -284,4 +284,18 @@ fn one_absurd_queue_offset_hides_no_message_but_its_own() {
             assert!(started.elapsed() < Duration::from_secs(2), "{case}");
         }
     }
+}
+
+#[test]
+fn a_log_without_a_segment_is_said_to_have_none() {
+    let dir = tempdir().unwrap();
+    two_queues(dir.path(), true);
+    for entry in fs::read_dir(dir.path().join("commitlog")).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let reader = open(dir.path());
+    assert_eq!(
+        (reader.recovery().log_end, &*reader.recovery().stop_reason),
+        (0, "there is no segment")
+    );
 }

@@ -64,6 +64,8 @@ fn segment_start(path: &Path) -> i64 {
     parse_segment_name(name).unwrap() as i64
 }
 
+type Same = fn(&MessageView<'_>, &MessageView<'_>) -> bool;
+
 /// The fields in which two messages of one body differ; `None` if their bodies do.
 fn differing(known: &[u8], read: &MessageView<'_>) -> Option<BTreeSet<&'static str>> {
     if known == read.bytes() {
@@ -75,7 +77,6 @@ fn differing(known: &[u8], read: &MessageView<'_>) -> Option<BTreeSet<&'static s
     if known.body() != read.body() {
         return None;
     }
-    type Same = fn(&MessageView<'_>, &MessageView<'_>) -> bool;
     let fields: [(&'static str, Same); 14] = [
         ("form", |a, b| a.version() == b.version()),
         ("body CRC", |a, b| a.body_crc() == b.body_crc()),
