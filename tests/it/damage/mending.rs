@@ -52,8 +52,6 @@ fn append(store: &MessageStore) -> Result<Vec<(i64, Message<'static>)>> {
             let result = match store.append(message.clone()) {
                 // A batch consume queue is only read.
                 Err(Error::Unsupported { .. }) => continue,
-                // A queue that a damaged record alone names.
-                Err(Error::IllegalMessage { .. }) if queue_id > 65_535 => continue,
                 result => result?,
             };
             message.queue_offset = result.appended.queue_offset;
@@ -68,11 +66,15 @@ fn append(store: &MessageStore) -> Result<Vec<(i64, Message<'static>)>> {
 /// Opens the store at `root` for writing, writes and closes it, opens it again and asks everything.
 pub(super) fn mend(root: &Path, recovery: Recovery, truth: &Truth, answers: &mut Answers<'_>) -> Mended {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let before = Image::of(root);
+    // Where no index file is left a writer makes one of a broker's size, which takes a second.
+    let has_index = before.files().any(|(path, _)| path.starts_with("index"));
     let config = StoreConfig {
         recovery,
+        max_hash_slot_num: (!has_index).then_some(100),
+        max_index_num: (!has_index).then_some(400),
         ..StoreConfig::default()
     };
-    let before = Image::of(root);
     let store = match MessageStore::open(&env, root, config, OpenMode::Existing) {
         Ok(store) => store,
         // What the system refuses it may refuse in the middle.
