@@ -48,6 +48,7 @@ check_crc_on_recover=True, message_delay_level='1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 
 max_message_size=4194304, flush_interval_commit_log=500, checkpoint_interval=67108864, \
 recovery='heal', index_tags=False, sigbus_guard=True)"
 )]
+#[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
 pub(super) fn open(
     py: Python<'_>,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,

@@ -96,7 +96,11 @@ impl Store {
     /// `status` has RocketMQ's word for it.
     #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
         born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0))]
-    #[expect(clippy::too_many_arguments, reason = "every field of a record can be set")]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::needless_pass_by_value,
+        reason = "every field of a record can be set, and is extracted"
+    )]
     fn append(
         &self,
         py: Python<'_>,
@@ -158,6 +162,7 @@ impl Store {
     /// nothing was stored; `ValueError` for columns of other names or types. Where it fails midway, `stored` says how many rows were
     /// stored.
     #[pyo3(signature = (rows, topic=None, queue=0))]
+    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn append_batch(
         &self,
         py: Python<'_>,

@@ -66,26 +66,24 @@ impl<'a> Undispatched<'a> {
             return; // a batch consume queue, which is not built here
         };
         let known = lacking.queue.as_ref().and_then(|queue| queue.known_unit(queue_offset));
-        if known.is_some_and(|known| (known.physical_offset, known.size) == (unit.physical_offset, unit.size)) {
+        // An entry lies across two sectors now and then, and its tag in the one that is lost. One with an extension has an address there.
+        let is_whole = |known: &CqUnit| {
+            let tags_code = known.ext_address().map_or(unit.tags_code, |_| known.tags_code);
+            *known == CqUnit { tags_code, ..unit }
+        };
+        if known.as_ref().is_some_and(is_whole) {
             return;
         }
         if !lacking.is_valid || !(0..MAX_QUEUE_OFFSET).contains(&queue_offset) || queue_id < 0 {
             self.refused += 1;
             return;
         }
-        let next = lacking.next();
-        let gap = queue_offset > next.unwrap_or(0);
-        match (next, filler) {
-            (Some(next), Some(filler)) if gap && queue_offset - next <= lost => {
-                lacking.entries.extend((next..queue_offset).map(|lost| (lost, filler)));
-                lacking.entries.insert(queue_offset, unit);
-                self.lost -= queue_offset - next;
-            }
-            // Nobody ever appended the messages between: this number is not to be believed.
-            (Some(_), _) if gap => self.refused += 1,
-            _ => self.refused += lacking.put(queue_offset, unit),
-        }
+        let gap = lacking.is_behind_a_gap(queue_offset);
+        let filler = filler.filter(|_| queue_offset - lacking.next().unwrap_or(queue_offset) <= lost);
+        let (filled, refused) = lacking.put(queue_offset, unit, filler);
         self.gap |= gap;
+        self.lost -= filled;
+        self.refused += refused;
     }
 
     /// The message's queue; `None` for a batch consume queue.
@@ -116,28 +114,41 @@ impl<'a> Undispatched<'a> {
 }
 
 impl Lacking {
-    /// Adds an entry; gives how many are not to be believed.
-    fn put(&mut self, queue_offset: i64, unit: CqUnit) -> u64 {
-        let is_empty = self.queue.as_ref().is_none_or(|queue| queue.max_offset() <= 0);
-        let mut gathered = self.entries.keys();
-        // The queue holds nothing in front of its first message: one of the two numbers is wrong, and a second message in a row is
-        // better evidence than one.
-        let is_in_front = is_empty && gathered.next().is_some_and(|first| queue_offset < *first);
-        if is_in_front && gathered.next().is_some() {
-            return 1;
-        }
-        if is_in_front {
-            self.entries.clear();
-        }
-        self.entries.insert(queue_offset, unit);
-        u64::from(is_in_front)
-    }
-
     /// The number that the queue's next message gets; `None` for a queue without one.
     fn next(&self) -> Option<i64> {
         let gathered = self.entries.last_key_value().map(|(offset, _)| offset + 1);
         let known = self.queue.as_ref().map(|queue| queue.max_offset()).filter(|max| *max > 0);
         gathered.max(known)
+    }
+
+    fn is_behind_a_gap(&self, offset: i64) -> bool {
+        offset > self.next().unwrap_or(0)
+    }
+
+    /// Adds an entry, and in front of it fillers for numbers that are lacking where some can have been lost. Tells how many of those,
+    /// and how many messages are refused.
+    fn put(&mut self, offset: i64, unit: CqUnit, filler: Option<CqUnit>) -> (i64, u64) {
+        let (mut filled, mut refused) = (0, 0);
+        if let Some(next) = self.next().filter(|next| offset > *next) {
+            let Some(filler) = filler else {
+                // Nobody ever appended the messages between: this number is not to be believed.
+                return (0, 1);
+            };
+            self.entries.extend((next..offset).map(|lost| (lost, filler)));
+            filled = offset - next;
+        }
+        let is_empty = self.queue.as_ref().is_none_or(|queue| queue.max_offset() <= 0);
+        if is_empty && self.entries.first_key_value().is_some_and(|(first, _)| offset < *first) {
+            // The queue holds nothing in front of its first message: one of the two numbers is wrong, and a second message in a row
+            // is better evidence than one.
+            refused = 1;
+            if self.entries.len() > 1 {
+                return (filled, refused);
+            }
+            self.entries.clear();
+        }
+        self.entries.insert(offset, unit);
+        (filled, refused)
     }
 }
 

@@ -449,11 +449,13 @@ def test_what_a_killed_writer_appended_is_read(path: Path) -> None:
         assert [message.body for message in reader.query("orders", f"o-{appended}")] == [b"%d" % appended]
     with mqstore.open(path, "r+") as again:
         assert not again.recovery.clean_exit
-        assert "after a crash" in repr(again.recovery) and "\n" not in repr(again.recovery)
+        assert "after a crash" in repr(again.recovery)
+        assert "\n" not in repr(again.recovery)
         assert {int(body) for body in bodies(again)} == read
         again.append("orders", b"%d" % len(read))
     with mqstore.open(path) as reader:
-        assert reader.recovery.clean_exit and reader.recovery.bytes_cut == 0
+        assert reader.recovery.clean_exit
+        assert reader.recovery.bytes_cut == 0
         assert sorted(int(body) for body in bodies(reader)) == list(range(len(read) + 1))
 
 
