@@ -37,13 +37,13 @@ pub fn cut_index(
     geometry: IndexGeometry,
     log_end: i64,
 ) -> Result<IndexStart> {
-    let believed = index.count_believed(geometry)?;
     let store_time_at = |offset: i64| {
         Ok(match log.read(offset, Check::Structure)? {
             LogRecord::Message(message) => Some(message.view().store_time()),
             _ => None,
         })
     };
+    let believed = index.count_believed(geometry, store_time_at)?;
     let cut = index.cut_at(geometry, believed, log.first_offset()..log_end, store_time_at)?;
     let behind = cut.end.map_or(0, |end| end + 1);
     let known = checkpoint.keys_dispatched(behind).filter(|known| *known <= log_end);

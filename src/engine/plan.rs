@@ -12,7 +12,7 @@ use crate::engine::scan_start::{last_unit, scan_start};
 use crate::engine::torn::{ends_in_zeros, lost_a_sector};
 use crate::engine::undispatched::{QueueTails, Undispatched};
 use crate::error::Result;
-use crate::format::{Check, CqUnit, MIN_RECORD_SIZE};
+use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, LogScan, StoredMessage};
 
 /// What to do so that queues and log agree.
@@ -100,28 +100,24 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
         bytes_cut: 0,
         lost: Vec::new(),
     };
-    let mut last: Option<StoredMessage> = None;
     let mut at = scan_start;
     loop {
         let mut scan = log.scan(at, log.files_end(), check);
         let mut torn = None;
         for message in scan.by_ref() {
-            let Some(before) = last.replace(message?) else { continue };
-            if !opened.clean && lost_a_sector(&before.view(), opened.checkpoint) {
-                torn = last.replace(before);
+            let message = message?;
+            let is_torn = || Ok(lost_a_sector(&message.view(), opened.checkpoint) || is_torn_end(opened, &message.view())?);
+            if !opened.clean && is_torn()? {
+                torn = Some(message.view().physical_offset());
                 break;
             }
-            note(&mut report, &before);
-            undispatched.add(&before.view());
+            note(&mut report, &message);
+            undispatched.add(&message.view());
         }
         (report.log_end, report.stop_reason) = stop(&scan, log);
-        if let Some(torn) = last.take_if(|last| torn.is_some() || (!opened.clean && ends_in_zeros(&last.view()))) {
-            report.log_end = torn.view().physical_offset();
-            report.stop_reason = format!("the record at {} lost bytes that never reached the disk", report.log_end);
-        }
-        if let Some(last) = last.take() {
-            note(&mut report, &last);
-            undispatched.add(&last.view());
+        if let Some(torn) = torn {
+            report.log_end = torn;
+            report.stop_reason = format!("the record at {torn} lost bytes that never reached the disk");
         }
         match next_whole(opened, &report)? {
             None => break,
@@ -157,6 +153,12 @@ fn next_whole(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64
         end + opened.log.segment_size() as i64 - (end - opened.log.first_offset()) % opened.log.segment_size() as i64;
     let from = (end + MIN_RECORD_SIZE as i64).min(segment_end);
     opened.log.next_whole(from, report.last_store_time)
+}
+
+/// Whether the record ends in zeros and nothing was written behind it: its own end was not, either.
+fn is_torn_end(opened: &Opened<'_>, view: &MessageView<'_>) -> Result<bool> {
+    let end = view.physical_offset() + i64::from(view.size());
+    Ok(ends_in_zeros(view) && matches!(opened.log.read(end, opened.check)?, LogRecord::End | LogRecord::Missing))
 }
 
 /// Where a scan has stopped, and why.

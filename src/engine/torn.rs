@@ -1,32 +1,35 @@
-//! Whether a record that parses lost bytes in a power cut: no checksum covers topic and properties, so one whose last sectors never
-//! reached the disk parses as long as its lengths did. Those bytes are zeros, which no text is.
-
-use std::ops::Range;
+//! Whether a record that parses lost bytes in a power cut: no checksum covers topic and properties, so it parses without the sectors
+//! that hold them as long as its lengths are there. What never reached the disk reads as zeros, which no text is.
 
 use crate::format::{Checkpoint, MessageView};
 
-/// What a disk writes whole, or tears.
-const SECTOR: i64 = 512;
-/// Zeros beside the edge of a sector that are not taken for text.
-const ZEROS: usize = 8;
+/// What a disk writes whole or not at all.
+const SECTOR: usize = 512;
+/// Of a record, in front of its properties.
+const PROPERTIES_LENGTH: usize = 2;
 
-/// Whether the end of the log's last record reads as zeros.
+/// Whether a record ends in zeros, as one does of which the last bytes were never written: a separator ends ours.
 pub(super) fn ends_in_zeros(view: &MessageView<'_>) -> bool {
     view.bytes().last() == Some(&0) && (!view.properties().bytes().is_empty() || view.topic_bytes().contains(&0))
 }
 
-/// Whether the text of a record that the checkpoint does not vouch for turns to zeros at the edge of a sector.
+/// Whether a sector, or the record's part of one, reads as zeros where the topic and properties of a record stand that the checkpoint
+/// does not vouch for. Fewer zeros inside may be somebody's text: a record that was acknowledged must not be taken for a torn one.
 pub(super) fn lost_a_sector(view: &MessageView<'_>, checkpoint: &Checkpoint) -> bool {
-    let bytes = view.bytes();
-    let text = bytes.len() - view.topic_bytes().len() - view.properties().bytes().len() - 2..bytes.len();
-    let first_edge = (SECTOR - (view.physical_offset() + text.start as i64) % SECTOR) as usize;
-    if text.len() < first_edge + ZEROS || view.store_time() <= checkpoint.physic_msg_timestamp {
+    if view.store_time() <= checkpoint.physic_msg_timestamp {
         return false;
     }
-    let zeros = |range: Range<usize>| {
-        let is_text = text.start <= range.start && range.end <= text.end;
-        is_text && bytes.get(range).is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
-    };
-    let mut edges = (text.start + first_edge..text.end).step_by(SECTOR as usize);
-    edges.any(|edge| zeros(edge.saturating_sub(ZEROS)..edge) || zeros(edge..edge + ZEROS))
+    let bytes = view.bytes();
+    let properties = view.properties().bytes().len();
+    let text = bytes.len() - PROPERTIES_LENGTH - properties - view.topic_bytes().len();
+    let first = SECTOR - view.physical_offset() as usize % SECTOR;
+    let (head, rest) = bytes.split_at(first.min(bytes.len()));
+    let mut end = 0;
+    let mut lost = [head].into_iter().chain(rest.chunks(SECTOR)).filter(|sector| {
+        end += sector.len();
+        // The length of no properties is zeros, and may be all of the record that stands in its last sector.
+        let is_no_length = properties > 0 || end < bytes.len() || sector.len() > PROPERTIES_LENGTH;
+        end > text && is_no_length && sector.iter().all(|byte| *byte == 0)
+    });
+    lost.next().is_some()
 }

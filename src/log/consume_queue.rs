@@ -210,10 +210,12 @@ impl ConsumeQueue {
     /// Adds what the log has and the files lack.
     pub(crate) fn extend(&self, tail: BTreeMap<i64, CqUnit>) {
         let mut state = self.state_mut();
-        if state.on_disk.is_empty()
-            && let Some((first, _)) = tail.first_key_value()
-        {
-            state.on_disk = *first..*first;
+        if let Some((first, _)) = tail.first_key_value() {
+            if state.on_disk.is_empty() {
+                state.on_disk = *first..*first;
+            }
+            // A power cut takes any of the new files, the first one, too.
+            state.on_disk.start = state.on_disk.start.min(*first);
         }
         state.tail.extend(tail);
     }

@@ -26,17 +26,23 @@ pub struct IndexCut {
 
 impl IndexService {
     /// How many files, from the oldest, are believed: after a crash the full ones that the checkpoint vouches for, and those of the
-    /// others that are whole.
+    /// others that are whole and begin when the message did that `store_time_at` finds at their first offset: a part of a header may
+    /// be lost, too.
     ///
     /// # Errors
-    /// [`Error::Io`].
-    pub fn count_believed(&self, geometry: IndexGeometry) -> Result<usize> {
+    /// [`Error::Io`], and what `store_time_at` raises.
+    pub fn count_believed(&self, geometry: IndexGeometry, store_time_at: impl Fn(i64) -> Result<Option<i64>>) -> Result<usize> {
         let files = self.files();
         for (number, file) in files.iter().enumerate() {
-            // Only the last one may have room: another has lost its header.
-            let is_full = number + 1 == files.len() || file.header().is_full(geometry);
-            let is_believed = self.is_vouched_for(file, geometry) || (is_full && file.is_whole(geometry)?);
-            if !is_believed {
+            let header = file.header();
+            let is_believed = || {
+                // Only the last one may have room: another has lost its header.
+                let is_full = number + 1 == files.len() || header.is_full(geometry);
+                let begins = header.index_count == 1
+                    || store_time_at(header.begin_physical_offset)?.is_none_or(|time| time == header.begin_time);
+                Ok(is_full && begins && file.is_whole(geometry)?)
+            };
+            if !self.is_vouched_for(file, geometry) && !is_believed()? {
                 return Ok(number);
             }
         }
@@ -60,20 +66,22 @@ impl IndexService {
             files,
             ..IndexCut::default()
         };
+        // Files without a key behind the last one that has some stay if that one does, as it is.
+        let mut empty = 0;
         while let Some(file) = cut.files.checked_sub(1).and_then(|last| all.get(last)) {
             let header = file.header();
+            if header.index_count == 1 {
+                (cut.files, empty) = (cut.files - 1, empty + 1);
+                continue;
+            }
             let count = file.count_in_front_of(geometry, log.end)?;
             cut.is_ahead |= count < header.index_count;
-            cut.last = Some(header);
-            if count > 1 || header.index_count == 1 {
+            if count > 1 {
                 (cut.end, cut.keys) = end_of(geometry, &all, cut.files, count)?;
             }
             let Some(end) = cut.end.filter(|_| count > 1) else {
-                // An empty file stays; of one that held only what is cut off nothing is left.
-                if header.index_count == 1 {
-                    return Ok(cut);
-                }
-                cut.files -= 1;
+                // Of a file that held only what is cut off nothing is left.
+                (cut.files, empty) = (cut.files - 1, 0);
                 continue;
             };
             let store_time = if end < log.start {
@@ -86,11 +94,18 @@ impl IndexService {
                     cut.last = Some(header.cut(count, end, time));
                     return Ok(cut);
                 }
-                Some(time) if time == header.end_time => return Ok(cut),
-                _ => (cut.files, cut.is_ahead, cut.end) = (cut.files - 1, false, None),
+                Some(time) if time == header.end_time => {
+                    cut.files += empty;
+                    return Ok(cut);
+                }
+                _ => (cut.files, cut.is_ahead, cut.end, empty) = (cut.files - 1, false, None, 0),
             }
         }
-        Ok(IndexCut::default())
+        Ok(IndexCut {
+            files: empty,
+            is_ahead: cut.is_ahead,
+            ..IndexCut::default()
+        })
     }
 
     /// Carries the cut out, durably. After a crash what is kept of the files that were looked at is written again, as it has to be

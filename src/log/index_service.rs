@@ -163,12 +163,15 @@ impl IndexService {
         Ok(())
     }
 
-    /// Refuses files that are not of this geometry: keys put into files of two geometries are not found again.
+    /// Refuses files that are not of this geometry: keys put into files of two geometries are not found again. One that is too short
+    /// after a crash was being made, and is not believed.
     ///
     /// # Errors
     /// [`Error::Invalid`].
     pub(crate) fn expect_geometry(&self, geometry: IndexGeometry) -> Result<()> {
-        match self.files().iter().find(|file| file.file_len() != geometry.file_len()) {
+        let (len, is_crashed) = (geometry.file_len(), self.is_crashed());
+        let is_foreign = |file: &&Arc<IndexFile>| file.file_len() > len || (file.file_len() < len && !is_crashed);
+        match self.files().iter().find(is_foreign) {
             None => Ok(()),
             Some(file) => Err(Error::Invalid {
                 what: format!(
@@ -205,6 +208,11 @@ impl IndexService {
         until == i64::MAX || (header.end_time <= until && header.is_full(geometry))
     }
 
+    /// Whether something may be lost of the files that the checkpoint does not vouch for.
+    fn is_crashed(&self) -> bool {
+        self.safe_until.load(Ordering::Relaxed) < i64::MAX
+    }
+
     /// What a crash has left was looked at, and the rest is gone.
     pub(super) fn believe_all(&self) {
         self.safe_until.store(i64::MAX, Ordering::Relaxed);
@@ -229,9 +237,7 @@ impl IndexService {
             file.sync()?;
         }
         if self.env.list(&self.dir).is_ok() {
-            self.env
-                .sync_dir(&self.dir, Step::IndexDirectory)
-                .map_err(|error| Error::io("sync", &self.dir, error))?;
+            self.sync_names()?;
         }
         let full = self
             .files()
@@ -240,6 +246,12 @@ impl IndexService {
             .map(|file| file.header())
             .find(|header| header.is_full(geometry));
         Ok(full.map_or(0, |header| header.end_time))
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        self.env
+            .sync_dir(&self.dir, Step::IndexDirectory)
+            .map_err(|error| Error::io("sync", &self.dir, error))
     }
 
     /// The file to go on with: the last one if it has room, else a new one behind it.
@@ -254,6 +266,10 @@ impl IndexService {
         }
         if let Some(full) = full {
             full.sync()?;
+        }
+        if last.is_some() {
+            // A power cut that took its name and left the next one would take keys of whose loss nothing tells.
+            self.sync_names()?;
         }
         // Names order the files, so a clock that went back must not put this one in front.
         let last_name = last

@@ -99,12 +99,15 @@ impl MessageReader {
         let written_until = log.written_until(report.log_end)?;
         report.bytes_cut = (written_until - report.log_end) as u64;
         let is_trusted = files.opened(&config, None).is_trusted();
+        // A clock that went back leaves stamps in the future that are right.
+        let stamps = files.found.ignoring_future(env.now_ms().max(report.last_store_time));
         let plan = WritePlan {
             index_cut: index_start.cut,
             index_from: index_start.from,
             rewrite_from: (!is_trusted).then_some(report.scan_start),
             written_until,
-            stamped: files.physic_msg_timestamp.min(report.last_store_time),
+            checkpoint: Some(stamps).filter(|stamps| *stamps != files.found),
+            stamped: stamps.physic_msg_timestamp.min(report.last_store_time),
         };
         Ok((Self::over(env, path, config, files, report), plan))
     }

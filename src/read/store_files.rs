@@ -21,6 +21,9 @@ pub(crate) struct WritePlan {
     pub(crate) rewrite_from: Option<i64>,
     /// Behind it every byte of the log is zero.
     pub(crate) written_until: i64,
+    /// The stamps, if some of those on disk are of a time that no message has, in the future: they must go before that time comes,
+    /// for they would vouch for all that comes until then.
+    pub(crate) checkpoint: Option<Checkpoint>,
     /// The store time up to which the checkpoint speaks.
     pub(crate) stamped: i64,
 }
@@ -32,8 +35,8 @@ pub(super) struct StoreFiles {
     pub(super) index: Arc<IndexService>,
     /// Without stamps in the future.
     pub(super) checkpoint: Checkpoint,
-    /// What the checkpoint says of the log, in the future or not.
-    pub(super) physic_msg_timestamp: i64,
+    /// The stamps as they were found.
+    pub(super) found: Checkpoint,
     clean: bool,
 }
 
@@ -43,7 +46,8 @@ impl StoreFiles {
             install_guard().map_err(|error| Error::io("install the SIGBUS guard for", path, error))?;
         }
         let clean = !exists(env.as_ref(), path, "abort")?;
-        let checkpoint = load_checkpoint(env.as_ref(), &path.join("checkpoint"))?;
+        let found = load_checkpoint(env.as_ref(), &path.join("checkpoint"))?;
+        let checkpoint = found.ignoring_future(env.now_ms());
         let log = LogFiles::load(env.clone(), &path.join("commitlog"), config.mapped_file_size_commit_log)?;
         let queues = ConsumeQueueStore::load(env.clone(), path, config.mapped_file_size_consume_queue)?;
         let safe_until = if clean { i64::MAX } else { checkpoint.index_msg_timestamp };
@@ -52,8 +56,8 @@ impl StoreFiles {
             log: Arc::new(log),
             queues: Arc::new(queues),
             index: Arc::new(index),
-            physic_msg_timestamp: checkpoint.physic_msg_timestamp,
-            checkpoint: checkpoint.ignoring_future(env.now_ms()),
+            checkpoint,
+            found,
             clean,
         })
     }

@@ -107,9 +107,6 @@ pub enum Step {
     /// The entries in the consume-queue files, before a checkpoint stamp that covers them. Without: recovery starts behind
     /// entries that are lost, and their messages are never dispatched again.
     QueueFiles,
-    /// The names of new consume-queue files in their directories, before the same stamp. Without: as `QueueFiles`, by the
-    /// whole file.
-    QueueDirectories,
     /// An index file, before the checkpoint stamp that covers it. Without: keys are not found although the stamp says that
     /// they are indexed.
     IndexFile,

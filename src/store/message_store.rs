@@ -11,7 +11,7 @@ use crate::config::{Sizes, StoreConfig};
 use crate::engine::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next};
 use crate::error::{Error, Result};
 use crate::format::{EncodedMessage, Message, MessageId};
-use crate::log::{Appended, CommitLog, LogEnd, QueueOffsets, record_geometry};
+use crate::log::{Appended, CommitLog, LogEnd, QueueOffsets, record_geometry, save_checkpoint};
 use crate::read::{MessageReader, Shared, WritePlan};
 use crate::storage::{Env, Lock};
 use crate::store::draft::{Draft, Incoming};
@@ -110,6 +110,9 @@ impl MessageStore {
             index,
             appended,
         } = reader.shared();
+        if let Some(checkpoint) = &plan.checkpoint {
+            save_checkpoint(env.as_ref(), &path.join(CHECKPOINT), checkpoint)?;
+        }
         queues.settle(plan.rewrite_from)?;
         index.settle(sizes.index, plan.index_cut, plan.rewrite_from.is_none())?;
         let mut queue_offsets = QueueOffsets::new();
