@@ -12,6 +12,7 @@
 
 mod child;
 mod counting_env;
+mod crashes;
 mod damage;
 mod format_properties;
 mod format_rules;
@@ -25,6 +26,7 @@ mod options;
 mod reading;
 mod reading_lightly;
 mod recovery;
+mod simulated_env;
 mod storage;
 mod store_writer;
 mod tidy;

@@ -1,0 +1,106 @@
+//! Crashes, simulated: random histories on a simulated machine, whose every crash image must recover to what was acknowledged.
+//!
+//! One thread drives a whole store, services included, so a seed decides everything: the history, the calls before which the power
+//! goes, and what of the unsynced bytes and names arrives. `MQSTORE_CRASHES=50` makes the campaigns fifty times as long.
+
+mod campaign;
+mod examine;
+mod failing;
+mod files;
+mod found;
+mod history;
+mod model;
+mod reading;
+mod run;
+mod scenes;
+mod shrink;
+mod steps;
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use campaign::{Plan, assert_none_fails, carry_out, fail_every_call, first_failure, seeds};
+use examine::{Care, Counts};
+use history::History;
+
+#[test]
+fn every_power_cut_keeps_what_was_acked() {
+    let plan = Plan {
+        longest: 60,
+        one_in: 12,
+        care: Care { deep: 0, one_in: 4 },
+        without: [None; 2],
+    };
+    let counts = assert_none_fails("every_power_cut_keeps_what_was_acked", seeds(0, 700), plan);
+    println!("crash images: {}", counts.images.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_crash_inside_recovery_and_inside_the_recovery_after_it_recovers_to_the_same() {
+    let plan = Plan {
+        longest: 40,
+        one_in: 60,
+        care: Care { deep: 2, one_in: 8 },
+        without: [None; 2],
+    };
+    let test = "a_crash_inside_recovery_and_inside_the_recovery_after_it_recovers_to_the_same";
+    let counts = assert_none_fails(test, seeds(1_000_000, 60), plan);
+    let [two, three] = [0, 1].map(|deep: usize| counts.nested[deep].load(Ordering::Relaxed));
+    println!("crash images: {two} inside a recovery, {three} inside the recovery of one of those");
+}
+
+#[test]
+fn a_call_that_fails_is_told_and_costs_nothing_that_was_acked() {
+    let plan = Plan {
+        longest: 8,
+        one_in: 1,
+        care: Care { deep: 0, one_in: 6 },
+        without: [None; 2],
+    };
+    let counts = Counts::default();
+    let work = |seed| fail_every_call(&History::draw(seed, plan.longest), seed, plan, &counts);
+    if let Some((seed, violation)) = first_failure(&seeds(0, 40), work) {
+        panic!("seed {seed}: {violation}");
+    }
+    println!("failed calls: {}", counts.faults.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_crash_at_any_call_of_any_small_history_keeps_what_was_acked() {
+    let plan = Plan {
+        longest: 0,
+        one_in: 1,
+        care: Care { deep: 0, one_in: 6 },
+        without: [None; 2],
+    };
+    let counts = Counts::default();
+    let histories = History::all_small(3);
+    let work = |number| carry_out(&histories[number as usize], number, plan, &counts, None);
+    if let Some((number, violation)) = first_failure(&(0..histories.len() as u64), work) {
+        let mut told = Vec::new();
+        let _ = carry_out(&histories[number as usize], number, plan, &counts, Some(&mut told));
+        panic!("history {number}: {violation}\n{}", told.join("\n"));
+    }
+    let images = counts.images.load(Ordering::Relaxed);
+    println!(
+        "crash images: {images} of all {} histories of up to 3 operations",
+        histories.len()
+    );
+}
+
+#[test]
+fn every_step_is_needed() {
+    let steps = steps::all();
+    let survivors = Mutex::new(Vec::new());
+    let work = |number| {
+        let verdict = steps::leave_out(steps[number as usize]);
+        println!("{verdict}");
+        if verdict.killed_by.is_none() {
+            survivors.lock().unwrap().push(verdict.step);
+        }
+        Ok(())
+    };
+    first_failure(&(0..steps.len() as u64), work);
+    let survivors = survivors.into_inner().unwrap();
+    assert!(survivors.is_empty(), "left out, these steps break nothing: {survivors:?}");
+}

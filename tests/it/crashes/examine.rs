@@ -1,0 +1,329 @@
+//! What is done with an image that a crash has left: it is read, opened for writing, crashed again inside that, gone on with and
+//! closed, and held against the model each time.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use mqstore::config::{Recovery, StoreConfig};
+use mqstore::engine::Next;
+use mqstore::error::Error;
+use mqstore::format::Message;
+use mqstore::read::MessageReader;
+use mqstore::store::{MessageStore, OpenMode, Service};
+
+use super::files::{Files, State};
+use super::history::Geometry;
+use super::model::{Checked, Entries, Expect, Model, ensure, when, works};
+use super::reading;
+use crate::simulated_env::{Image, Random, SimulatedEnv, Without};
+
+/// Where the store lies on the machine.
+pub(super) const STORE: &str = "/data/store";
+
+/// What a campaign has tried.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) images: AtomicU64,
+    /// Of those, the ones inside a recovery, and inside one of an image inside one.
+    pub(super) nested: [AtomicU64; 2],
+    pub(super) faults: AtomicU64,
+}
+
+impl Counts {
+    fn add(&self, depth: usize) {
+        self.images.fetch_add(1, Ordering::Relaxed);
+        if let Some(nested) = depth.checked_sub(1).and_then(|deep| self.nested.get(deep)) {
+            nested.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// How thoroughly images are looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Care {
+    /// Recoveries that are crashed inside each other.
+    pub(super) deep: usize,
+    /// Of so many images, one goes through each of the longer checks.
+    pub(super) one_in: u64,
+}
+
+/// Looks at images of one store.
+pub(super) struct Examiner<'a> {
+    pub(super) geometry: Geometry,
+    pub(super) care: Care,
+    pub(super) counts: &'a Counts,
+    pub(super) without: Without,
+}
+
+/// A store's path on the machine.
+pub(super) fn root() -> &'static Path {
+    Path::new(STORE)
+}
+
+/// Lets the dispatcher do all that there is, written out and all.
+pub(super) fn dispatch_all(store: &MessageStore) -> Result<(), Error> {
+    let mut now = Instant::now();
+    for _ in 0..2 {
+        while store.step(Service::Dispatch, now)? == Next::Again {}
+        // By then what waits in memory is due.
+        now += Duration::from_secs(1);
+    }
+    Ok(())
+}
+
+impl Examiner<'_> {
+    /// Holds an image against what it may hold; images of its own recovery, too, as deep as care goes.
+    pub(super) fn image(&self, image: &SimulatedEnv, expect: &Expect, seed: u64, depth: usize) -> Checked {
+        self.counts.add(depth);
+        let mut random = Random::new(seed);
+        let Some(count) = when("reading the image", self.read(image, expect, &mut random))? else {
+            return self.make_anew(image, expect);
+        };
+        if lost_its_start(image, &expect.entries) {
+            return self.salvage(image, expect);
+        }
+        if expect.is_torn {
+            return works(
+                "a store with a torn tail opens",
+                self.open(&image.copy(), expect.is_made).map(drop),
+            );
+        }
+        // What a kill leaves may still be lost until a recovery has made it durable.
+        let is_durable = image.is_durable(Path::new("/"));
+        let inside_expect = if is_durable {
+            expect.exactly(count)
+        } else {
+            Expect {
+                exact: None,
+                ..expect.clone()
+            }
+        };
+        let expect = expect.exactly(count);
+        let env = image.copy();
+        if depth < self.care.deep {
+            env.take_images(random.next(), random.pick(&[[6, 12, 24], [24, 48, 96]][depth.min(1)]));
+        }
+        let store = works("a crashed store opens", self.open(&env, expect.is_made))?;
+        let inside = env.taken();
+        when(
+            "opened for writing",
+            self.recovered(image, &env, &store, &expect, &mut random),
+        )?;
+        if random.one_in(self.care.one_in) {
+            when("going on", self.go_on(&env, &store, &expect, &mut random))?;
+        }
+        env.stop();
+        drop(store);
+        for Image { env, seed, report, .. } in inside {
+            let mut expect = inside_expect.clone();
+            expect.is_torn = !is_durable && is_torn(&report.torn);
+            when("crashed inside the recovery", self.image(&env, &expect, seed, depth + 1))?;
+        }
+        Ok(())
+    }
+
+    /// Opens the store for writing; one that was made knows its sizes.
+    pub(super) fn open(&self, env: &SimulatedEnv, is_made: bool) -> Result<MessageStore, Error> {
+        env.leave_out(self.without);
+        MessageStore::open_stepped(&env.shared(), root(), self.config(is_made), OpenMode::Append)
+    }
+
+    fn config(&self, is_made: bool) -> StoreConfig {
+        if is_made {
+            self.geometry.recorded()
+        } else {
+            self.geometry.config()
+        }
+    }
+
+    /// Nothing tells a log that lost its unsynced start from one whose start was damaged: it is refused, and opens when it is told to
+    /// keep what is whole.
+    fn salvage(&self, image: &SimulatedEnv, expect: &Expect) -> Checked {
+        ensure(expect.acked == 0, "acknowledged messages are there", || {
+            "the log's first one is lost".to_owned()
+        })?;
+        let config = StoreConfig {
+            recovery: Recovery::Salvage,
+            ..self.config(expect.is_made)
+        };
+        let opened = MessageStore::open_stepped(&image.copy().shared(), root(), config, OpenMode::Append);
+        works("a log without its start can be salvaged", opened.map(drop))
+    }
+
+    /// Opens the image read-only. `None` if there is no store, and need not be one.
+    fn read(&self, image: &SimulatedEnv, expect: &Expect, random: &mut Random) -> Checked<Option<usize>> {
+        let env = image.copy();
+        let opened = MessageReader::open(&env.shared(), root(), self.config(expect.is_made));
+        if matches!(opened, Err(Error::NotAStore { .. })) && !expect.is_made {
+            return Ok(None);
+        }
+        let reader = works("a crashed store opens for reading", opened)?;
+        let count = reading::check(&reader, expect, self.geometry.segment, random)?;
+        let is_same = env.is_durable(Path::new("/")) || Files::of(&env, root()).difference(&Files::of(image, root())).is_none();
+        ensure(is_same, "reading changes nothing", || "the disk differs".to_owned())?;
+        let report = reader.recovery();
+        let stamped = Files::of(image, root()).checkpoint().physic_msg_timestamp;
+        if report.clean_exit && !expect.is_torn {
+            let is_closed = report.undispatched == 0 && expect.entries.len() == count;
+            ensure(is_closed, "abort is there after a crash", || format!("{report:?}"))?;
+            ensure(stamped == report.last_store_time, "a closed store has its stamp", || {
+                format!("it stamps {stamped}, the last message is of {}", report.last_store_time)
+            })?;
+        }
+        ensure(
+            stamped <= report.last_store_time || expect.is_torn,
+            "the checkpoint tells no more than is there",
+            || format!("it stamps {stamped}, the last message is of {}", report.last_store_time),
+        )?;
+        Ok(Some(count))
+    }
+
+    /// The power went before there was a store: one can be made.
+    fn make_anew(&self, image: &SimulatedEnv, expect: &Expect) -> Checked {
+        ensure(expect.acked == 0, "acknowledged messages are there", || {
+            "there is no store".to_owned()
+        })?;
+        let env = image.copy();
+        let store = works("a store can be made where one was begun", self.open(&env, false))?;
+        works("a store can be made where one was begun", store.append(one_more(0)).map(drop))
+    }
+
+    /// What must hold when a crashed store has been opened for writing.
+    fn recovered(
+        &self,
+        image: &SimulatedEnv,
+        env: &SimulatedEnv,
+        store: &MessageStore,
+        expect: &Expect,
+        random: &mut Random,
+    ) -> Checked {
+        let count = reading::check(store.reader(), expect, self.geometry.segment, random)?;
+        let entries = &expect.entries[..count];
+        let files = Files::of(env, root());
+        files.check(entries, self.geometry, State::Open)?;
+        let end = entries.last().map_or(0, |entry| entry.end() as usize);
+        let (before, after) = (Files::of(image, root()).log(), files.log());
+        let is_same = before.get(..end) == after.get(..end);
+        ensure(is_same, "a recovery changes no byte below the end", || {
+            format!("the log ends at {end}")
+        })?;
+        if random.one_in(self.care.one_in) {
+            let again = env.copy();
+            let second = works("a recovered store opens again", self.open(&again, expect.is_made))?;
+            let difference = files.difference(&Files::of(&again, root()));
+            ensure(difference.is_none(), "a recovery repeats itself", || {
+                difference.unwrap_or_default()
+            })?;
+            reading::check(second.reader(), expect, self.geometry.segment, random)?;
+        }
+        if random.one_in(self.care.one_in) {
+            let (cut, report) = env.crash(random.next());
+            when("after a power cut", self.read(&cut, expect, random))?;
+            let is_queue_torn = report.torn.iter().any(|path| path.starts_with(root().join("consumequeue")));
+            let past = Files::of(&cut, root()).entry_past(end as i64).filter(|_| !is_queue_torn);
+            let check = "no queue entry on disk points past the recovered end";
+            ensure(past.is_none(), check, || past.unwrap_or_default())?;
+        }
+        Ok(())
+    }
+
+    /// A store that was recovered takes messages, keeps them over a power cut, and closes.
+    fn go_on(&self, env: &SimulatedEnv, store: &MessageStore, expect: &Expect, random: &mut Random) -> Checked {
+        let check = "a recovered store goes on";
+        let mut model = Model {
+            entries: expect.entries.clone(),
+            acked: 0,
+        };
+        model.keep(expect.acked);
+        works(check, dispatch_all(store))?;
+        reading::check(store.reader(), &model.expect(), self.geometry.segment, random)?;
+        Files::of(env, root()).check(&model.entries, self.geometry, State::Open)?;
+        // As long as the message that was lost: a stale one behind that would look like the next.
+        let lost = expect.entries.get(expect.acked).map(|lost| lost.bytes.len());
+        let shortest = one_more(0).encoded_len();
+        let len = lost.and_then(|lost| lost.checked_sub(shortest)).unwrap_or(random.index(900));
+        let messages = [one_more(len)];
+        for message in &messages {
+            let done = works(check, store.append(message.clone()))?;
+            model.add(store.reader(), std::slice::from_ref(message), &[done])?;
+        }
+        model.ack(works(check, store.flush())?);
+        let (cut, report) = env.crash(random.next());
+        let mut expect = model.expect();
+        expect.is_torn = is_torn(&report.torn);
+        when("after a power cut", self.read(&cut, &expect, random))?;
+        if random.one_in(2) {
+            works(check, store.close())?;
+            when("closed", self.closed(env, &model, random))?;
+        }
+        Ok(())
+    }
+
+    /// What must hold when a store was closed: everything is there, whatever comes, and what is derived can be derived again.
+    pub(super) fn closed(&self, env: &SimulatedEnv, model: &Model, random: &mut Random) -> Checked {
+        let files = Files::of(env, root());
+        files.check(&model.entries, self.geometry, State::Closed)?;
+        let (cut, _) = env.crash(random.next());
+        let difference = files.difference(&Files::of(&cut, root()));
+        ensure(difference.is_none(), "a power cut changes nothing in a closed store", || {
+            difference.unwrap_or_default()
+        })?;
+        let mut expect = model.expect();
+        expect.acked = model.entries.len();
+        let has_abort = Files::of(&cut, root()).get("abort").is_some();
+        ensure(!has_abort, "a power cut changes nothing in a closed store", || {
+            "abort is there again".to_owned()
+        })?;
+        if random.one_in(self.care.one_in) {
+            self.without_derived_files(&cut, &expect, random)?;
+        }
+        self.read(&cut, &expect, random).map(drop)
+    }
+
+    fn without_derived_files(&self, image: &SimulatedEnv, expect: &Expect, random: &mut Random) -> Checked {
+        let env = image.copy();
+        for (path, _) in env.files(root()) {
+            let derived = ["consumequeue", "index", "checkpoint"]
+                .iter()
+                .any(|name| path.starts_with(root().join(name)));
+            if derived {
+                env.remove(&path);
+            }
+        }
+        let check = "a store without derived files opens";
+        let reader = works(check, MessageReader::open(&env.shared(), root(), self.geometry.recorded()))?;
+        reading::check(&reader, expect, self.geometry.segment, random)?;
+        let store = works(check, self.open(&env, true))?;
+        works(check, dispatch_all(&store))?;
+        reading::check(store.reader(), expect, self.geometry.segment, random)?;
+        works("a store without derived files closes", store.close())?;
+        Files::of(&env, root()).check(&expect.entries, self.geometry, State::Closed)
+    }
+}
+
+/// Whether the log has bytes, and not its first message.
+pub(super) fn lost_its_start(env: &SimulatedEnv, entries: &Entries) -> bool {
+    let log = Files::of(env, root()).log();
+    entries.first().is_some_and(|first| !log.starts_with(&first.bytes)) && log.iter().any(|byte| *byte != 0)
+}
+
+/// Whether a sector of the log or the index is neither old nor new: then nothing is sure but what was acknowledged. No checksum covers
+/// a record's header and text, nor the hash of a key.
+pub(super) fn is_torn(torn: &[std::path::PathBuf]) -> bool {
+    let below = |name| move |path: &std::path::PathBuf| path.starts_with(root().join(name));
+    // A segment that is being made stands beside the log under another name.
+    torn.iter().any(below("commitlog"))
+        || torn.iter().any(below("index"))
+        || torn.iter().any(|path| path.parent() == Some(root()))
+}
+
+/// A message beyond those of the history.
+fn one_more(len: usize) -> Message<'static> {
+    Message {
+        topic: "orders".to_owned(),
+        body: vec![b'+'; len].into(),
+        properties: mqstore::format::encode_properties([("KEYS", "more")], true).unwrap(),
+        ..Message::default()
+    }
+}

@@ -1,0 +1,171 @@
+//! Small histories on a machine whose k-th call fails, for every k: what an error means, and what it must not have cost.
+
+use std::time::{Duration, Instant};
+
+use mqstore::engine::Next;
+use mqstore::error::Error;
+use mqstore::store::{AppendResult, MessageStore, Service};
+
+use super::examine::{Examiner, is_torn, root};
+use super::history::{Draft, History, Operation, producer_batch};
+use super::model::{Checked, Expect, Model, ensure, works};
+use super::run::machine;
+use crate::simulated_env::{Failure, Fault, Random, SimulatedEnv};
+
+/// Power cuts that a failed store goes through.
+const CUTS: u64 = 2;
+
+/// A history under way on a failing machine.
+struct Failing<'a> {
+    examiner: &'a Examiner<'a>,
+    env: SimulatedEnv,
+    store: MessageStore,
+    model: Model,
+    now: Instant,
+    /// Whether any call of the store has failed.
+    has_failed: bool,
+}
+
+/// Carries the history out with this fault. Gives how many calls the fault concerned.
+pub(super) fn with_fault(examiner: &Examiner<'_>, history: &History, fault: Fault, seed: u64) -> Checked<u64> {
+    let env = machine();
+    env.set_fault(Some(fault));
+    let opened = examiner.open(&env, false);
+    let concerned = env.concerned();
+    let mut random = Random::new(seed);
+    match opened {
+        Err(_) if fault.failure != Failure::Short => {
+            env.set_fault(None);
+            let expect = Expect {
+                is_made: false,
+                ..Model::default().expect()
+            };
+            examiner.image(&env.crash(random.next()).0, &expect, seed, 0)?;
+            works("a failed open leaves what can be opened", examiner.open(&env, false)).map(|_| concerned)
+        }
+        opened => {
+            let mut failing = Failing {
+                examiner,
+                store: works("short reads and writes are no errors", opened)?,
+                env,
+                model: Model::default(),
+                now: Instant::now(),
+                has_failed: false,
+            };
+            failing.all(history)?;
+            ensure(
+                fault.failure != Failure::Short || !failing.has_failed,
+                "short reads and writes are no errors",
+                || "a call failed".to_owned(),
+            )?;
+            let concerned = failing.env.concerned();
+            failing.end(&mut random)?;
+            Ok(concerned)
+        }
+    }
+}
+
+impl Failing<'_> {
+    fn all(&mut self, history: &History) -> Checked {
+        for operation in &history.operations {
+            match operation {
+                Operation::Append(draft) => self.append(std::slice::from_ref(draft), false)?,
+                Operation::AppendAll(drafts) => self.append(drafts, false)?,
+                Operation::ProducerBatch(drafts) => self.append(drafts, true)?,
+                Operation::Flush => {
+                    if let Some(flushed) = self.tried(MessageStore::flush) {
+                        self.model.ack(flushed);
+                    }
+                }
+                Operation::WaitDurable => self.wait_durable(),
+                Operation::Dispatch(ms) => self.step(Service::Dispatch, *ms),
+                Operation::FlushStep(ms) => self.step(Service::Flush, *ms),
+                Operation::Clock(ms) => self.env.set_now(self.env.now() + ms),
+                Operation::Reopen | Operation::Kill | Operation::PowerCut(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What a call gives, if it does not fail.
+    fn tried<T>(&mut self, call: impl FnOnce(&MessageStore) -> Result<T, Error>) -> Option<T> {
+        let outcome = call(&self.store);
+        self.has_failed |= outcome.is_err();
+        outcome.ok()
+    }
+
+    /// What an append says it stored is there, and of one that fails nothing else.
+    fn append(&mut self, drafts: &[Draft], is_batch: bool) -> Checked {
+        let messages: Vec<_> = drafts.iter().map(Draft::message).collect();
+        let mut done: Vec<AppendResult> = Vec::new();
+        let outcome = if is_batch {
+            let stored = self.store.append_producer_batch(&producer_batch(drafts), None);
+            stored.map(|stored| done.extend(stored))
+        } else {
+            self.store.append_all(messages.clone(), &mut done)
+        };
+        self.has_failed |= !matches!(outcome, Ok(()) | Err(Error::IllegalMessage { .. }));
+        // A look at what was stored is a call like any other: it must not take the failure.
+        let fault = self.env.pause_fault();
+        let added = self.model.add(self.store.reader(), &messages, &done);
+        self.env.resume_fault(fault);
+        added
+    }
+
+    fn wait_durable(&mut self) {
+        let Some(last) = self.model.entries.last().map(|entry| entry.physical_offset) else {
+            return;
+        };
+        let at_once = Some(Instant::now());
+        if let Err(Error::TimedOut { .. }) = self.store.wait_durable(last, at_once) {
+            self.step(Service::Flush, 0);
+        }
+        if self.tried(|store| store.wait_durable(last, at_once)).is_some() {
+            self.model.acked = self.model.entries.len();
+        }
+    }
+
+    fn step(&mut self, service: Service, ms: u64) {
+        self.now += Duration::from_millis(ms);
+        let now = self.now;
+        while self.tried(|store| store.step(service, now)) == Some(Next::Again) {}
+    }
+
+    /// The machine heals: what was acknowledged is read, survives a kill and power cuts, and a close that succeeds is one.
+    fn end(mut self, random: &mut Random) -> Checked {
+        let synced_again = self.env.synced_again();
+        ensure(synced_again.is_none(), "a failed sync is not tried again", || {
+            format!("{synced_again:?}")
+        })?;
+        self.env.set_fault(None);
+        for entry in &self.model.entries[..self.model.acked] {
+            let check = "what was acknowledged is read after a failure";
+            let stored = works(check, self.store.reader().message_at(entry.physical_offset))?;
+            ensure(stored.view().bytes() == entry.bytes, check, || {
+                format!("not at {}", entry.physical_offset)
+            })?;
+        }
+        let mut all = self.model.expect();
+        all.exact = Some(self.model.entries.len());
+        self.examiner.image(&self.env.copy(), &all, random.next(), 0)?;
+        for _ in 0..CUTS {
+            let (cut, report) = self.env.crash(random.next());
+            let mut expect = self.model.expect();
+            expect.is_torn = is_torn(&report.torn);
+            self.examiner.image(&cut, &expect, random.next(), 0)?;
+        }
+        let closed = self.store.close();
+        let synced_again = self.env.synced_again();
+        ensure(synced_again.is_none(), "a failed sync is not tried again", || {
+            format!("{synced_again:?}")
+        })?;
+        if closed.is_ok() {
+            self.model.acked = self.model.entries.len();
+            return self.examiner.closed(&self.env, &self.model, random);
+        }
+        let has_abort = super::files::Files::of(&self.env, root()).get("abort").is_some();
+        ensure(has_abort, "abort is there while a writer is", || {
+            "a close failed and removed it".to_owned()
+        })
+    }
+}

@@ -1,0 +1,275 @@
+//! What is done to a store, drawn from one seed: its sizes and a list of operations that can be printed, shortened and repeated.
+
+use mqstore::config::StoreConfig;
+use mqstore::format::{BatchUnit, Message, encode_properties, encode_unit};
+
+use crate::simulated_env::Random;
+
+/// Sizes of a store: small enough that a few messages roll every kind of file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Geometry {
+    pub(super) segment: u64,
+    pub(super) queue_file: u64,
+    pub(super) slots: u64,
+    pub(super) items: u64,
+    /// Bytes of synced log from one stamp of the checkpoint to the next.
+    pub(super) stamped_every: u64,
+}
+
+impl Geometry {
+    fn draw(random: &mut Random) -> Self {
+        Self {
+            segment: random.pick(&[4096, 4096, 8192, 16384]),
+            queue_file: random.pick(&[40, 60, 100, 400, 1000]),
+            slots: random.pick(&[1, 3, 10, 50]),
+            items: random.pick(&[2, 3, 7, 30, 80]),
+            stamped_every: random.pick(&[1500, 6000, 64 << 20]),
+        }
+    }
+
+    /// The options with which the store is made.
+    pub(super) fn config(self) -> StoreConfig {
+        StoreConfig {
+            mapped_file_size_commit_log: Some(self.segment),
+            mapped_file_size_consume_queue: Some(self.queue_file),
+            max_hash_slot_num: Some(self.slots),
+            max_index_num: Some(self.items),
+            ..self.recorded()
+        }
+    }
+
+    /// Those with which it is opened again: the sizes are for the store to know.
+    pub(super) fn recorded(self) -> StoreConfig {
+        StoreConfig {
+            checkpoint_interval: self.stamped_every,
+            sigbus_guard: false,
+            ..StoreConfig::default()
+        }
+    }
+}
+
+/// One message; `number` makes it unlike every other one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Draft {
+    number: u64,
+    topic: &'static str,
+    queue_id: i32,
+    body: usize,
+    /// Bytes of a property that nobody looks at: properties longer than a sector can be torn in their middle.
+    filler: usize,
+    keys: u64,
+    is_tagged: bool,
+    /// 0: none.
+    delay_level: i32,
+    sys_flag: i32,
+}
+
+impl Draft {
+    fn draw(random: &mut Random, number: u64) -> Self {
+        Self {
+            number,
+            topic: random.pick(&["orders", "orders", "orders", "t", "a-topic-whose-name-is-long"]),
+            queue_id: random.pick(&[0, 0, 0, 1, 7]),
+            body: match random.below(8) {
+                0 => 0,
+                1 => random.index(2500),
+                _ => random.index(300),
+            },
+            filler: if random.one_in(6) { random.index(1400) } else { 0 },
+            keys: random.below(4),
+            is_tagged: random.one_in(2),
+            delay_level: if random.one_in(10) { 1 + random.below(18) as i32 } else { 0 },
+            sys_flag: random.pick(&[0, 0, 0, 0, 0, 0x4, 0x8, 0xc]),
+        }
+    }
+
+    /// The message as its producer makes it.
+    pub(super) fn message(&self) -> Message<'static> {
+        let mut random = Random::new(self.number);
+        // One key that it shares with others, one of its own, and its unique key.
+        let own = [format!("shared{}", self.number % 3), format!("key{}", self.number)];
+        let mut properties = Vec::new();
+        if self.keys > 0 {
+            properties.push(("KEYS", own[..self.keys.min(2) as usize].join(" ")));
+        }
+        if self.keys > 2 {
+            properties.push(("UNIQ_KEY", format!("U{}", self.number)));
+        }
+        if self.is_tagged {
+            properties.push(("TAGS", format!("tag{}", self.number % 2)));
+        }
+        if self.delay_level > 0 {
+            properties.push(("DELAY", self.delay_level.to_string()));
+        }
+        if self.filler > 0 {
+            properties.push(("filler", "f".repeat(self.filler)));
+        }
+        let pairs = properties.iter().map(|(name, value)| (*name, value.as_str()));
+        Message {
+            topic: self.topic.to_owned(),
+            queue_id: self.queue_id,
+            sys_flag: self.sys_flag,
+            flag: self.number as i32,
+            body: (0..self.body).map(|_| random.next() as u8).collect::<Vec<_>>().into(),
+            properties: encode_properties(pairs, true).unwrap(),
+            ..Message::default()
+        }
+    }
+
+    /// As a batch holds it: no delay, no transaction.
+    fn of_batch(self) -> Self {
+        Self {
+            delay_level: 0,
+            sys_flag: 0,
+            filler: self.filler / 4,
+            body: self.body / 4,
+            ..self
+        }
+    }
+}
+
+/// Messages as a producer sends them in one batch: what they share, with all of them in its body.
+pub(super) fn producer_batch(drafts: &[Draft]) -> Message<'static> {
+    let mut body = Vec::new();
+    for draft in drafts {
+        let Message {
+            flag,
+            body: own,
+            properties,
+            ..
+        } = draft.message();
+        let (body_of_unit, properties) = (&own, &properties);
+        let unit = BatchUnit {
+            flag,
+            body: body_of_unit,
+            properties,
+        };
+        body.extend(encode_unit(&unit).unwrap());
+    }
+    Message {
+        body: body.into(),
+        properties: Vec::new(),
+        ..drafts[0].message()
+    }
+}
+
+/// One thing that is done to the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Operation {
+    Append(Draft),
+    AppendAll(Vec<Draft>),
+    ProducerBatch(Vec<Draft>),
+    /// What it returns for is acknowledged.
+    Flush,
+    /// Waits for the last message to be durable, with the flusher's help.
+    WaitDurable,
+    /// Lets the dispatcher work, so many ms later by its clock.
+    Dispatch(u64),
+    /// Lets the flusher work, so many ms later by its clock.
+    FlushStep(u64),
+    /// The wall clock jumps by so many ms.
+    Clock(i64),
+    /// A clean close, and the store is opened again.
+    Reopen,
+    /// The process is killed, and the store opened again.
+    Kill,
+    /// The power goes, with this seed, and the store is opened again.
+    PowerCut(u64),
+}
+
+/// A store's sizes and what is done to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct History {
+    pub(super) geometry: Geometry,
+    pub(super) operations: Vec<Operation>,
+}
+
+impl History {
+    /// Of up to `longest` operations.
+    pub(super) fn draw(seed: u64, longest: usize) -> Self {
+        let mut random = Random::new(seed);
+        let geometry = Geometry::draw(&mut random);
+        let len = 1 + random.index(longest);
+        let mut number = 0;
+        let operations = (0..len).map(|_| operation(&mut random, &mut number)).collect();
+        Self { geometry, operations }
+    }
+
+    /// Every history of up to `longest` operations out of seven that between them touch every file.
+    pub(super) fn all_small(longest: u32) -> Vec<Self> {
+        let geometry = Geometry {
+            segment: 4096,
+            queue_file: 40,
+            slots: 3,
+            items: 3,
+            stamped_every: 3000,
+        };
+        let draft = |number, body| Draft {
+            number,
+            topic: "orders",
+            queue_id: 0,
+            body,
+            filler: 0,
+            keys: 3,
+            is_tagged: true,
+            delay_level: 0,
+            sys_flag: 0,
+        };
+        let operation = |place: u64, choice: usize| match choice {
+            0 => Operation::Append(draft(10 * place, 100)),
+            1 => Operation::AppendAll((1..4).map(|n| draft(10 * place + n, 1500)).collect()),
+            2 => Operation::Flush,
+            3 => Operation::Dispatch(20),
+            4 => Operation::Reopen,
+            5 => Operation::Kill,
+            _ => Operation::PowerCut(place),
+        };
+        let mut all = vec![Vec::new()];
+        let mut last = all.clone();
+        for place in 0..u64::from(longest) {
+            let longer = |shorter: &Vec<Operation>| {
+                let shorter = shorter.clone();
+                (0..7).map(move |choice| [shorter.clone(), vec![operation(place, choice)]].concat())
+            };
+            last = last.iter().flat_map(longer).collect();
+            all.extend(last.clone());
+        }
+        all.into_iter().map(|operations| Self { geometry, operations }).collect()
+    }
+
+    /// Without one of its operations.
+    pub(super) fn without(&self, place: usize) -> Self {
+        let mut shorter = self.clone();
+        shorter.operations.remove(place);
+        shorter
+    }
+}
+
+fn drafts(random: &mut Random, number: &mut u64, most: u64) -> Vec<Draft> {
+    let count = 1 + random.below(most);
+    (0..count).map(|_| draft(random, number)).collect()
+}
+
+fn draft(random: &mut Random, number: &mut u64) -> Draft {
+    *number += 1;
+    Draft::draw(random, *number)
+}
+
+fn operation(random: &mut Random, number: &mut u64) -> Operation {
+    match random.below(40) {
+        0..12 => Operation::Append(draft(random, number)),
+        12..16 => Operation::AppendAll(drafts(random, number, 12)),
+        16..18 => {
+            let drafts = drafts(random, number, 4);
+            Operation::ProducerBatch(drafts.into_iter().map(Draft::of_batch).collect())
+        }
+        18..22 => Operation::Flush,
+        22..24 => Operation::WaitDurable,
+        24..29 => Operation::Dispatch(random.pick(&[0, 0, 5, 20])),
+        29..32 => Operation::FlushStep(random.pick(&[0, 400, 600])),
+        32..34 => Operation::Clock(random.pick(&[1, 1000, 10_000, -5000])),
+        34..36 => Operation::Reopen,
+        36..38 => Operation::Kill,
+        _ => Operation::PowerCut(random.next()),
+    }
+}

@@ -1,0 +1,200 @@
+//! What a store must hold: every message that was appended, and how many of them nothing may take away again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use mqstore::error::Error;
+use mqstore::format::{CqUnit, DelayLevels, Message, MessageView, Transaction, index_keys};
+use mqstore::read::MessageReader;
+use mqstore::store::AppendResult;
+
+/// A check that a store did not stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Violation {
+    pub(super) check: &'static str,
+    pub(super) what: String,
+}
+
+/// Says what was being done when a check broke.
+pub(super) fn when<T>(what: &str, checked: Checked<T>) -> Checked<T> {
+    checked.map_err(|violation| Violation {
+        what: format!("{what}: {}", violation.what),
+        ..violation
+    })
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.check, self.what)
+    }
+}
+
+pub(super) type Checked<T = ()> = Result<T, Violation>;
+
+/// Breaks the check unless this holds.
+pub(super) fn ensure(holds: bool, check: &'static str, what: impl FnOnce() -> String) -> Checked {
+    if holds {
+        Ok(())
+    } else {
+        Err(Violation { check, what: what() })
+    }
+}
+
+/// An error where the store must not have one.
+pub(super) fn works<T>(check: &'static str, result: Result<T, Error>) -> Checked<T> {
+    result.map_err(|error| Violation {
+        check,
+        what: error.to_string(),
+    })
+}
+
+/// A message as the log holds it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) bytes: Vec<u8>,
+    pub(super) physical_offset: i64,
+    pub(super) store_time: i64,
+    pub(super) topic: String,
+    /// Its place, if it belongs into a queue.
+    pub(super) queue: Option<(i32, i64)>,
+    pub(super) unit: CqUnit,
+    pub(super) keys: Vec<String>,
+}
+
+impl Entry {
+    fn new(view: &MessageView<'_>) -> Self {
+        let is_queued = matches!(view.transaction(), Transaction::None | Transaction::Commit);
+        Self {
+            bytes: view.bytes().to_vec(),
+            physical_offset: view.physical_offset(),
+            store_time: view.store_time(),
+            topic: view.topic().into_owned(),
+            queue: is_queued.then(|| (view.queue_id(), view.queue_offset())),
+            unit: CqUnit {
+                physical_offset: view.physical_offset(),
+                size: view.size() as i32,
+                tags_code: view.tags_code(&DelayLevels::default()),
+            },
+            keys: index_keys(view, false),
+        }
+    }
+
+    pub(super) fn end(&self) -> i64 {
+        self.physical_offset + self.bytes.len() as i64
+    }
+}
+
+pub(super) type Entries = Vec<Arc<Entry>>;
+
+/// What was appended, in order, and how far it is acknowledged.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Model {
+    pub(super) entries: Entries,
+    /// So many of them were covered by a flush or a wait that returned, or were there after a recovery.
+    pub(super) acked: usize,
+}
+
+impl Model {
+    /// Takes over what an append says that it stored, after a look at what the store makes of it.
+    pub(super) fn add(&mut self, reader: &MessageReader, messages: &[Message<'_>], done: &[AppendResult]) -> Checked {
+        for (message, done) in messages.iter().zip(done) {
+            let stored = works("append", reader.message_at(done.appended.physical_offset))?;
+            let view = stored.view();
+            let is_it = view.body() == &*message.body
+                && view.flag() == message.flag
+                && view.queue_offset() == done.appended.queue_offset
+                && view.store_time() == done.appended.store_time
+                && self.entries.last().is_none_or(|last| last.end() <= view.physical_offset());
+            ensure(is_it, "append", || {
+                format!("{message:?} was stored as {:?}", view.to_message())
+            })?;
+            self.entries.push(Arc::new(Entry::new(&view)));
+        }
+        Ok(())
+    }
+
+    /// Everything below this physical offset is acknowledged.
+    pub(super) fn ack(&mut self, flushed: i64) {
+        let covered = self.entries.iter().take_while(|entry| entry.end() <= flushed).count();
+        self.acked = self.acked.max(covered);
+    }
+
+    /// A crash left so many; a recovery that serves them has acknowledged them.
+    pub(super) fn keep(&mut self, count: usize) {
+        self.entries.truncate(count);
+        self.acked = count;
+    }
+
+    /// What an image of the store may hold.
+    pub(super) fn expect(&self) -> Expect {
+        Expect {
+            entries: self.entries.clone(),
+            acked: self.acked,
+            exact: None,
+            is_made: true,
+            is_torn: false,
+        }
+    }
+}
+
+/// What an image may hold: the first messages of a list.
+#[derive(Debug, Clone)]
+pub(super) struct Expect {
+    pub(super) entries: Entries,
+    /// So many at least.
+    pub(super) acked: usize,
+    /// Exactly so many, where a recovery has said so before.
+    pub(super) exact: Option<usize>,
+    /// The store was opened at least once: it has to be there.
+    pub(super) is_made: bool,
+    /// What was not acknowledged in the log may be any bytes.
+    pub(super) is_torn: bool,
+}
+
+impl Expect {
+    /// This many messages and no other number.
+    pub(super) fn exactly(&self, count: usize) -> Self {
+        Self {
+            exact: Some(count),
+            acked: count,
+            ..self.clone()
+        }
+    }
+
+    /// Judges the number of messages that a log holds.
+    pub(super) fn judge(&self, count: usize) -> Checked {
+        ensure(count >= self.acked, "acknowledged messages are there", || {
+            format!("{count} messages are left, {} were acknowledged", self.acked)
+        })?;
+        ensure(
+            self.exact.is_none_or(|exact| exact == count),
+            "a recovery repeats itself",
+            || format!("{count} messages are there, {:?} were before", self.exact),
+        )
+    }
+}
+
+/// The queues that these messages make: for each topic and queue id the messages in order.
+pub(super) fn queues(entries: &[Arc<Entry>]) -> BTreeMap<(&str, i32), Vec<&Entry>> {
+    let mut queues: BTreeMap<_, Vec<&Entry>> = BTreeMap::new();
+    for entry in entries {
+        if let Some((queue_id, _)) = entry.queue {
+            queues.entry((entry.topic.as_str(), queue_id)).or_default().push(entry);
+        }
+    }
+    queues
+}
+
+/// The keys of these messages, by topic, with the physical offsets of those that have them.
+pub(super) fn keys(entries: &[Arc<Entry>]) -> BTreeMap<(&str, &str), BTreeSet<i64>> {
+    let mut keys: BTreeMap<_, BTreeSet<i64>> = BTreeMap::new();
+    for entry in entries {
+        for key in &entry.keys {
+            keys.entry((entry.topic.as_str(), key.as_str()))
+                .or_default()
+                .insert(entry.physical_offset);
+        }
+    }
+    keys
+}

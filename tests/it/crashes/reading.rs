@@ -1,0 +1,126 @@
+//! A store as its readers see it, held against the model.
+
+use std::sync::Arc;
+
+use mqstore::error::Error;
+use mqstore::read::{MessageReader, QueryRequest};
+
+use super::model::{Checked, Entry, Expect, Violation, ensure, keys, queues, works};
+use crate::simulated_env::Random;
+
+/// Keys that are looked for in one image at most.
+const KEYS: usize = 12;
+
+/// Every message of the log in order: no byte of it is passed over but the fillers.
+pub(super) fn walk(reader: &MessageReader, segment: u64) -> Checked<Vec<Vec<u8>>> {
+    let mut found = Vec::new();
+    let mut bounds = reader.physical_bounds();
+    while !bounds.is_empty() {
+        match reader.message_at(bounds.start) {
+            Ok(stored) => {
+                bounds.start += i64::from(stored.view().size());
+                found.push(stored.view().bytes().to_vec());
+            }
+            Err(Error::NotFound { .. }) => bounds.start = (bounds.start / segment as i64 + 1) * segment as i64,
+            Err(error) => return works("the log can be walked", Err(error)),
+        }
+    }
+    Ok(found)
+}
+
+/// Holds log, queues and keys against what is expected. Gives the number of messages.
+pub(super) fn check(reader: &MessageReader, expect: &Expect, segment: u64, random: &mut Random) -> Checked<usize> {
+    let found = walk(reader, segment)?;
+    let count = found.len();
+    expect.judge(count)?;
+    if expect.is_torn {
+        let acked = expect.entries.iter().take(expect.acked).zip(&found);
+        let all_there = acked.into_iter().all(|(entry, bytes)| entry.bytes == *bytes);
+        return ensure(all_there, "acknowledged messages are there", || {
+            "one of them has other bytes".to_owned()
+        })
+        .map(|()| count);
+    }
+    ensure(count <= expect.entries.len(), "nothing is there that nobody appended", || {
+        format!("{count} messages are there, {} were appended", expect.entries.len())
+    })?;
+    for (entry, bytes) in expect.entries.iter().zip(&found) {
+        ensure(entry.bytes == *bytes, "messages are as they were appended", || {
+            format!("the one at physical offset {} differs", entry.physical_offset)
+        })?;
+    }
+    let entries = &expect.entries[..count];
+    check_queues(reader, entries)?;
+    check_keys(reader, entries, random)?;
+    Ok(count)
+}
+
+fn check_queues(reader: &MessageReader, entries: &[Arc<Entry>]) -> Checked {
+    let expected = queues(entries);
+    let mut found = Vec::new();
+    for topic in works("queues are listed", reader.topics())? {
+        for queue_id in works("queues are listed", reader.queue_ids(&topic))? {
+            found.push((topic.clone(), queue_id));
+        }
+    }
+    for ((topic, queue_id), messages) in &expected {
+        let check = "queues are dense and complete";
+        let bounds = works(check, reader.queue_bounds(topic, *queue_id))?;
+        ensure(bounds == (0..messages.len() as i64), check, || {
+            format!("{topic} {queue_id} spans {bounds:?} and has {} messages", messages.len())
+        })?;
+        for (offset, entry) in messages.iter().enumerate() {
+            let stored = works(check, reader.message_in_queue(topic, *queue_id, offset as i64))?;
+            ensure(
+                stored.view().bytes() == entry.bytes,
+                "queue entries name the right messages",
+                || format!("{topic} {queue_id} {offset} is not the message at {}", entry.physical_offset),
+            )?;
+        }
+    }
+    for (topic, queue_id) in found
+        .iter()
+        .filter(|(topic, id)| !expected.contains_key(&(topic.as_str(), *id)))
+    {
+        let bounds = works("queues without messages are empty", reader.queue_bounds(topic, *queue_id))?;
+        ensure(bounds.is_empty(), "queues without messages are empty", || {
+            format!("{topic} {queue_id} spans {bounds:?}")
+        })?;
+    }
+    Ok(())
+}
+
+fn check_keys(reader: &MessageReader, entries: &[Arc<Entry>], random: &mut Random) -> Checked {
+    let expected: Vec<_> = keys(entries).into_iter().collect();
+    let first = if expected.len() > KEYS {
+        random.index(expected.len())
+    } else {
+        0
+    };
+    for ((topic, key), offsets) in expected.iter().cycle().skip(first).take(expected.len().min(KEYS)) {
+        let request = QueryRequest {
+            topic: (*topic).to_owned(),
+            key: (*key).to_owned(),
+            begin: i64::MIN,
+            end: i64::MAX,
+            limit: None,
+        };
+        let answer = works("keys are found", reader.query(&request))?;
+        let found: Vec<i64> = answer
+            .messages
+            .iter()
+            .map(|message| message.view().physical_offset())
+            .collect();
+        let is_right = answer.complete && found.iter().eq(offsets.iter());
+        if !is_right {
+            return Err(Violation {
+                check: "keys are found",
+                what: format!(
+                    "{topic} {key}: at {found:?} (complete: {}), stored at {offsets:?}",
+                    answer.complete
+                ),
+            });
+        }
+    }
+    Ok(())
+}

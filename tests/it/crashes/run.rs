@@ -1,0 +1,280 @@
+//! Carries a history out, alone on one thread, and has every image that is taken on the way examined.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use mqstore::engine::Next;
+use mqstore::error::Error;
+use mqstore::format::Message;
+use mqstore::store::{AppendResult, MessageStore, Service};
+
+use super::examine::{Examiner, STORE, is_torn, lost_its_start, root};
+use super::files::Files;
+use super::history::{Draft, History, Operation, producer_batch};
+use super::model::{Checked, Expect, Model, ensure, works};
+use crate::simulated_env::{Image, Random, SimulatedEnv};
+
+/// A history under way.
+pub(super) struct Run<'a> {
+    examiner: &'a Examiner<'a>,
+    random: Random,
+    /// Of so many calls, one is preceded by a power cut on a copy of the machine.
+    one_in: u64,
+    env: SimulatedEnv,
+    store: Option<MessageStore>,
+    model: Model,
+    now: Instant,
+    is_made: bool,
+    /// What happened, for people; empty unless it is wanted.
+    pub(super) told: Vec<String>,
+    is_telling: bool,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(examiner: &'a Examiner<'a>, seed: u64, one_in: u64, is_telling: bool) -> Self {
+        let env = machine();
+        if is_telling {
+            env.log_calls();
+        }
+        Self {
+            examiner,
+            random: Random::new(seed),
+            one_in,
+            env,
+            store: None,
+            model: Model::default(),
+            now: Instant::now(),
+            is_made: false,
+            told: Vec::new(),
+            is_telling,
+        }
+    }
+
+    /// Does everything in order.
+    pub(super) fn all(&mut self, history: &History) -> Checked {
+        self.start()?;
+        for operation in &history.operations {
+            self.tell(|| format!("{operation:?}"));
+            self.operate(operation)?;
+            self.examine_now()?;
+        }
+        self.close()
+    }
+
+    fn store(&self) -> &MessageStore {
+        self.store.as_ref().expect("the store is open")
+    }
+
+    fn operate(&mut self, operation: &Operation) -> Checked {
+        match operation {
+            Operation::Append(draft) => self.append(std::slice::from_ref(draft), |store, mut messages, done| {
+                done.push(store.append(messages.remove(0))?);
+                Ok(())
+            }),
+            Operation::AppendAll(drafts) => self.append(drafts, MessageStore::append_all),
+            Operation::ProducerBatch(drafts) => {
+                let batch = producer_batch(drafts);
+                self.append(drafts, |store, _, done| {
+                    done.extend(store.append_producer_batch(&batch, None)?);
+                    Ok(())
+                })
+            }
+            Operation::Flush => self.flush(),
+            Operation::WaitDurable => self.wait_durable(),
+            Operation::Dispatch(ms) => self.step(Service::Dispatch, *ms),
+            Operation::FlushStep(ms) => self.step(Service::Flush, *ms),
+            Operation::Clock(ms) => {
+                self.env.set_now(self.env.now() + ms);
+                self.now += Duration::from_millis(ms.unsigned_abs());
+                Ok(())
+            }
+            Operation::Reopen => {
+                self.close()?;
+                self.open()
+            }
+            Operation::Kill => self.kill(),
+            Operation::PowerCut(seed) => self.power_cut(*seed),
+        }
+    }
+
+    /// Appends; the batch that is one is described by its drafts.
+    fn append(
+        &mut self,
+        drafts: &[Draft],
+        append: impl FnOnce(&MessageStore, Vec<Message<'static>>, &mut Vec<AppendResult>) -> Result<(), Error>,
+    ) -> Checked {
+        let messages: Vec<Message<'static>> = drafts.iter().map(Draft::message).collect();
+        let mut done = Vec::new();
+        let before = self.model.expect();
+        let outcome = append(self.store(), messages.clone(), &mut done);
+        if !matches!(outcome, Err(Error::IllegalMessage { .. })) {
+            works("append", outcome)?;
+        }
+        let store = self.store.take().expect("the store is open");
+        let added = self.model.add(store.reader(), &messages, &done);
+        self.store = Some(store);
+        added?;
+        self.examine_taken(before.acked)
+    }
+
+    fn flush(&mut self) -> Checked {
+        let acked = self.model.acked;
+        let flushed = works("flush", self.store().flush())?;
+        let end = self.model.entries.last().map_or(0, |entry| entry.end());
+        ensure(flushed >= end, "a flush covers all", || {
+            format!("it covers {flushed}, the log ends at {end}")
+        })?;
+        self.model.ack(flushed);
+        self.examine_taken(acked)
+    }
+
+    fn wait_durable(&mut self) -> Checked {
+        let Some(last) = self.model.entries.last().map(|entry| entry.physical_offset) else {
+            return Ok(());
+        };
+        let acked = self.model.acked;
+        // The first call says that somebody waits; nobody can help it but the flusher's step.
+        let at_once = Some(Instant::now());
+        if let Err(Error::TimedOut { .. }) = self.store().wait_durable(last, at_once) {
+            works("the flusher works", self.store().step(Service::Flush, self.now))?;
+        }
+        works(
+            "a wait ends when the flusher has worked",
+            self.store().wait_durable(last, at_once),
+        )?;
+        self.model.acked = self.model.entries.len();
+        self.examine_taken(acked)
+    }
+
+    fn step(&mut self, service: Service, ms: u64) -> Checked {
+        self.now += Duration::from_millis(ms);
+        while works("a service works", self.store().step(service, self.now))? == Next::Again {}
+        self.examine_taken(self.model.acked)
+    }
+
+    fn close(&mut self) -> Checked {
+        let acked = self.model.acked;
+        works("close", self.store().close())?;
+        self.examine_taken(acked)?;
+        self.store = None;
+        self.model.acked = self.model.entries.len();
+        self.examiner.closed(&self.env, &self.model, &mut self.random)
+    }
+
+    /// The first open.
+    fn start(&mut self) -> Checked {
+        self.watch();
+        self.open()?;
+        self.is_made = true;
+        Ok(())
+    }
+
+    /// Opens the store as the model has it.
+    fn open(&mut self) -> Checked {
+        let store = works("the store opens", self.examiner.open(&self.env, self.is_made))?;
+        self.store = Some(store);
+        self.examine_taken(self.model.acked)
+    }
+
+    fn kill(&mut self) -> Checked {
+        let env = self.env.kill();
+        self.reopen_on(env, self.model.entries.len())
+    }
+
+    fn power_cut(&mut self, seed: u64) -> Checked {
+        // A torn log, or one that lost its start, leaves nothing to go on with by the model: these are examined on their own.
+        let mut crashed = (seed..).map(|seed| self.env.crash(seed));
+        let (env, report) = crashed
+            .find(|(env, report)| !is_torn(&report.torn) && !lost_its_start(env, &self.model.entries))
+            .expect("an image");
+        for line in report.lines {
+            self.tell(|| format!("  {line}"));
+        }
+        self.env.stop();
+        self.reopen_on(env, self.model.acked)
+    }
+
+    /// Goes on with what a crash left: at least so many messages.
+    fn reopen_on(&mut self, env: SimulatedEnv, least: usize) -> Checked {
+        self.store = None;
+        self.env = env;
+        if self.is_telling {
+            self.env.log_calls();
+        }
+        self.watch();
+        let acked = self.model.acked;
+        let opened = works("a crashed store opens", self.examiner.open(&self.env, self.is_made))?;
+        let mut expect = self.expect(least);
+        let segment = self.examiner.geometry.segment;
+        let count = super::reading::check(opened.reader(), &expect, segment, &mut self.random)?;
+        self.store = Some(opened);
+        // Inside the recovery no more was sure than before it.
+        self.examine_taken(acked)?;
+        expect.acked = count;
+        self.model.keep(count);
+        Files::of(&self.env, root()).check(&self.model.entries, self.examiner.geometry, super::files::State::Open)
+    }
+
+    fn expect(&self, acked: usize) -> Expect {
+        Expect {
+            acked,
+            is_made: self.is_made,
+            ..self.model.expect()
+        }
+    }
+
+    fn watch(&mut self) {
+        self.env.take_images(self.random.next(), self.one_in);
+    }
+
+    /// Examines what was taken since the last time, when so many messages were acknowledged.
+    fn examine_taken(&mut self, acked: usize) -> Checked {
+        if self.is_telling {
+            let calls = self.env.take_log();
+            self.told.extend(calls.into_iter().map(|call| format!("  {call}")));
+        }
+        for image in self.env.taken() {
+            self.examine(&image, acked)?;
+        }
+        Ok(())
+    }
+
+    /// A power cut between two operations.
+    fn examine_now(&mut self) -> Checked {
+        if !self.random.one_in(self.one_in) {
+            return Ok(());
+        }
+        let seed = self.random.next();
+        let (env, report) = self.env.crash(seed);
+        let call = self.env.count();
+        self.examine(&Image { env, report, seed, call }, self.model.acked)
+    }
+
+    fn examine(&mut self, image: &Image, acked: usize) -> Checked {
+        let mut expect = self.expect(acked);
+        expect.is_torn = is_torn(&image.report.torn);
+        let seed = image.seed;
+        let outcome = self.examiner.image(&image.env, &expect, seed, 0);
+        if outcome.is_err() {
+            self.tell(|| format!("the power goes before call {} (seed {seed}):", image.call));
+            for line in &image.report.lines {
+                self.tell(|| format!("  {line}"));
+            }
+        }
+        outcome
+    }
+
+    fn tell(&mut self, line: impl FnOnce() -> String) {
+        if self.is_telling {
+            self.told.push(line());
+        }
+    }
+}
+
+/// A machine with the directory in which stores are made.
+pub(super) fn machine() -> SimulatedEnv {
+    let env = SimulatedEnv::new();
+    let parent = Path::new(STORE).parent().unwrap();
+    env.make_dir(parent);
+    env
+}

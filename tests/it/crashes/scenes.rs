@@ -1,0 +1,147 @@
+//! What no history on one thread comes to: a store closed while it rolls, and one of which something inside was lost.
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mqstore::config::{Recovery, StoreConfig};
+use mqstore::error::Error;
+use mqstore::format::Message;
+use mqstore::read::MessageReader;
+use mqstore::storage::Step;
+use mqstore::store::{MessageStore, OpenMode};
+
+use super::examine::root;
+use super::files::Files;
+use super::history::Geometry;
+use super::model::{Checked, ensure, works};
+use super::run::machine;
+use crate::simulated_env::{Call, SimulatedEnv, Without};
+
+const GEOMETRY: Geometry = Geometry {
+    segment: 4096,
+    queue_file: 100,
+    slots: 3,
+    items: 10,
+    stamped_every: 64 << 20,
+};
+
+fn message(len: usize) -> Message<'static> {
+    Message {
+        topic: "t".to_owned(),
+        body: vec![b'x'; len].into(),
+        ..Message::default()
+    }
+}
+
+fn open(env: &SimulatedEnv, config: StoreConfig) -> Result<MessageStore, Error> {
+    MessageStore::open_stepped(&env.shared(), root(), config, OpenMode::Append)
+}
+
+/// One thread needs the next segment, and has made it when another one closes the store: it goes again, for good.
+pub(super) fn closed_while_it_rolls(without: Without, seed: u64) -> Checked {
+    let check = "a store that was closed while it rolled opens";
+    let env = machine();
+    env.leave_out(without);
+    let store = works(check, open(&env, GEOMETRY.config()))?;
+    works(check, store.append(message(3000)))?;
+    let (made, is_made) = channel();
+    let (go, may_go) = channel::<()>();
+    env.pause_before(Call::SyncDir(Step::SegmentRenamed), move || {
+        let _ = made.send(());
+        let _ = may_go.recv();
+    });
+    let closed = thread::scope(|scope| {
+        let rolling = scope.spawn(|| store.append(message(3000)));
+        is_made.recv().unwrap();
+        let closing = scope.spawn(|| store.close());
+        // Nothing is appended once the close has begun.
+        let is_closing = || matches!(store.wait_durable(i64::MAX / 2, Some(Instant::now())), Err(Error::Closed));
+        while !is_closing() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(go);
+        assert!(matches!(rolling.join().unwrap(), Err(Error::Closed)));
+        closing.join().unwrap()
+    });
+    works(check, closed)?;
+    let (cut, _) = env.crash(seed);
+    works(check, open(&cut, GEOMETRY.recorded()))?;
+    Ok(())
+}
+
+/// The power goes when `abort` is gone and its end not durable yet: a store that looks closed has the stamp of its close.
+pub(super) fn cut_before_the_goodbye(without: Without, seed: u64) -> Checked {
+    let check = "a closed store has its stamp";
+    let env = machine();
+    env.leave_out(without);
+    let store = works(check, open(&env, GEOMETRY.config()))?;
+    let stored = works(check, store.append(message(100)))?;
+    let (send, cuts) = channel();
+    let machine = env.clone();
+    env.pause_before(Call::SyncDir(Step::AbortRemoved), move || {
+        for number in 0..20 {
+            let _ = send.send(machine.crash(20 * seed + number).0);
+        }
+    });
+    works(check, store.close())?;
+    for cut in cuts {
+        let files = Files::of(&cut, root());
+        let stamp = files.checkpoint().physic_msg_timestamp;
+        let is_stamped = files.get("abort").is_some() || stamp == stored.appended.store_time;
+        ensure(is_stamped, check, || format!("it stamps {stamp}"))?;
+    }
+    Ok(())
+}
+
+/// A message inside the log is damaged; the store is told to keep the others, and the power goes again.
+pub(super) fn salvaged_twice(without: Without, seed: u64) -> Checked {
+    let check = "what was salvaged survives the next power cut";
+    let env = machine();
+    let store = works(check, open(&env, GEOMETRY.config()))?;
+    let offsets: Result<Vec<i64>, Error> = (0..6)
+        .map(|n| Ok(store.append(message(100 + n))?.appended.physical_offset))
+        .collect();
+    let offsets = works(check, offsets)?;
+    works(check, store.close())?;
+    let segment = root().join("commitlog/00000000000000000000");
+    let mut log = Files::of(&env, root()).log();
+    log[offsets[2] as usize + 90] ^= 1;
+    env.put(&segment, &log);
+    env.leave_out(without);
+    let salvage = StoreConfig {
+        recovery: Recovery::Salvage,
+        ..GEOMETRY.recorded()
+    };
+    let store = works(check, open(&env, salvage))?;
+    let (cut, _) = env.crash(seed);
+    let reader = works(check, MessageReader::open(&cut.shared(), root(), GEOMETRY.recorded()))?;
+    for offset in offsets.iter().filter(|offset| **offset != offsets[2]) {
+        let found = reader.message_at(*offset).is_ok();
+        ensure(found, check, || format!("the message at {offset} is gone"))?;
+    }
+    env.stop();
+    drop(store);
+    Ok(())
+}
+
+#[test]
+fn a_store_that_is_closed_while_it_rolls_opens_after_a_power_cut() {
+    for seed in 0..50 {
+        closed_while_it_rolls([None; 2], seed).unwrap();
+    }
+}
+
+#[test]
+fn a_store_that_looks_closed_has_the_stamp_of_its_close() {
+    for seed in 0..50 {
+        cut_before_the_goodbye([None; 2], seed).unwrap();
+    }
+}
+
+#[test]
+fn what_was_salvaged_survives_the_next_power_cut() {
+    for seed in 0..50 {
+        salvaged_twice([None; 2], seed).unwrap();
+    }
+}

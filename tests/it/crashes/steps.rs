@@ -1,0 +1,109 @@
+//! Every step that durability rests on, left out: some check must break, or the campaigns would not notice its loss in the code.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mqstore::storage::Step;
+
+use super::campaign::{Plan, carry_out, fail_every_call};
+use super::examine::{Care, Counts};
+use super::history::History;
+use super::model::{Checked, Violation};
+use super::scenes::{closed_while_it_rolls, cut_before_the_goodbye, salvaged_twice};
+
+/// Histories that are tried without a step before it counts as superfluous.
+const HISTORIES: u64 = 60;
+/// Seeds that each scene gets before those.
+const SCENES: u64 = 20;
+/// Small histories, of which every call fails once, after those.
+const FAILING: u64 = 6;
+
+/// The step behind another in the list of all; a match, so that a new one cannot be forgotten.
+fn behind(step: Step) -> Option<Step> {
+    Some(match step {
+        Step::StoreDirectories => Step::AbortCreated,
+        Step::AbortCreated => Step::SegmentAllocated,
+        Step::SegmentAllocated => Step::SegmentRenamed,
+        Step::SegmentRenamed => Step::SegmentRemoved,
+        Step::SegmentRemoved => Step::LogRange,
+        Step::LogRange => Step::QueuesCut,
+        Step::QueuesCut => Step::IndexCut,
+        Step::IndexCut => Step::LostFilled,
+        Step::LostFilled => Step::LogCut,
+        Step::LogCut => Step::LogRewritten,
+        Step::LogRewritten => Step::TailZeroed,
+        Step::TailZeroed => Step::QueueFiles,
+        Step::QueueFiles => Step::IndexFile,
+        Step::IndexFile => Step::IndexDirectory,
+        Step::IndexDirectory => Step::Checkpoint,
+        Step::Checkpoint => Step::CheckpointRenamed,
+        Step::CheckpointRenamed => Step::AbortRemoved,
+        Step::AbortRemoved => Step::ConfigFile,
+        Step::ConfigFile => Step::ConfigRenamed,
+        Step::ConfigRenamed => return None,
+    })
+}
+
+/// All steps.
+pub(super) fn all() -> Vec<Step> {
+    std::iter::successors(Some(Step::StoreDirectories), |step| behind(*step)).collect()
+}
+
+/// What became of a store that left a step out.
+pub(super) struct Verdict {
+    pub(super) step: Step,
+    /// The seed and what it broke; `None` if nothing did.
+    pub(super) killed_by: Option<(u64, Violation)>,
+    images: u64,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, images, .. } = self;
+        let other = covered_by(*step).map_or(String::new(), |other| format!(" and {other:?}, which covers it"));
+        match &self.killed_by {
+            Some((seed, violation)) => write!(f, "without {step:?}{other}: seed {seed}, {images} images, {violation}"),
+            None => write!(f, "without {step:?}{other}: nothing breaks in {images} images"),
+        }
+    }
+}
+
+/// The step behind this one that makes durable what it does, before anything relies on it: only without both does something break.
+fn covered_by(step: Step) -> Option<Step> {
+    match step {
+        // The stamp of a close syncs the whole file system, names and all.
+        Step::SegmentRemoved => Some(Step::QueueFiles),
+        // What a log holds that was salvaged is written again from its start on.
+        Step::LostFilled => Some(Step::LogRewritten),
+        _ => None,
+    }
+}
+
+/// Tries the scenes, and then histories in order, until one breaks.
+pub(super) fn leave_out(step: Step) -> Verdict {
+    let counts = Counts::default();
+    let without = [Some(step), covered_by(step)];
+    let plan = Plan {
+        longest: 30,
+        one_in: 6,
+        care: Care { deep: 1, one_in: 3 },
+        without,
+    };
+    let small = Plan { longest: 5, ..plan };
+    let broken = |outcome: Checked| outcome.err();
+    let whole = |seed| broken(carry_out(&History::draw(seed, plan.longest), seed, plan, &counts, None));
+    let failing = |seed| broken(fail_every_call(&History::draw(seed, small.longest), seed, small, &counts));
+    let scenes = |seed| {
+        let all = [salvaged_twice, closed_while_it_rolls, cut_before_the_goodbye];
+        all.into_iter().find_map(|scene| broken(scene(without, seed)))
+    };
+    let mut killed_by = (0..SCENES).find_map(|seed| Some((seed, scenes(seed)?)));
+    if covered_by(step).is_none() {
+        // Of two steps, a history may break for want of either.
+        killed_by = killed_by
+            .or_else(|| (0..HISTORIES).find_map(|seed| Some((seed, whole(seed)?))))
+            .or_else(|| (0..FAILING).find_map(|seed| Some((seed, failing(seed)?))));
+    }
+    let images = AtomicU64::load(&counts.images, Ordering::Relaxed);
+    Verdict { step, killed_by, images }
+}

@@ -1,0 +1,408 @@
+//! A machine on the heap: files and directories of which a power cut keeps what its seed says, with the calls that are to fail.
+//!
+//! What processes see and what is durable are two images. A sync copies the first to the second; [`SimulatedEnv::crash`] mixes the
+//! two sector by sector and name by name, [`SimulatedEnv::kill`] keeps both and ends the process. Either gives a new machine that
+//! shares nothing with this one, so a test looks at what a crash leaves and goes on with the machine that did not crash.
+
+mod calls;
+mod claims;
+mod directory;
+mod disk;
+mod file;
+mod image;
+mod random;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use mqstore::storage::{Access, DirEntry, EntryKind, Env, File, Lock, Step};
+
+pub(crate) use calls::{Call, Failure, Fault, Without};
+use calls::{Calls, Verdict};
+use directory::Inode;
+pub(crate) use disk::CrashReport;
+use disk::Disk;
+use file::SimulatedFile;
+pub(crate) use random::Random;
+
+/// When a machine starts.
+pub(crate) const START_MS: i64 = 1_700_000_000_000;
+
+/// A machine; clones are the same one.
+#[derive(Debug, Clone)]
+pub(crate) struct SimulatedEnv {
+    machine: Arc<Machine>,
+}
+
+#[derive(Debug)]
+struct Machine {
+    disk: Mutex<Disk>,
+    calls: Mutex<Calls>,
+    locked: Mutex<BTreeSet<Inode>>,
+    now_ms: AtomicI64,
+    camera: Mutex<Option<Camera>>,
+    pause: Mutex<Option<Pause>>,
+}
+
+/// What is done once, before a call.
+struct Pause {
+    before: Call,
+    work: Box<dyn FnOnce() + Send>,
+}
+
+impl fmt::Debug for Pause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pause before {:?}", self.before)
+    }
+}
+
+/// Takes crash images while the store works.
+#[derive(Debug)]
+struct Camera {
+    random: Random,
+    /// Of so many calls that change something, one is preceded by a power cut on a copy of the machine.
+    one_in: u64,
+    taken: Vec<Image>,
+}
+
+/// What a power cut before a call leaves.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(crate) env: SimulatedEnv,
+    pub(crate) report: CrashReport,
+    pub(crate) seed: u64,
+    /// Number of the call among all calls of the machine.
+    pub(crate) call: u64,
+}
+
+impl SimulatedEnv {
+    /// A machine with nothing but its root directory.
+    pub(crate) fn new() -> Self {
+        Self::with(Disk::new(), START_MS)
+    }
+
+    fn with(disk: Disk, now_ms: i64) -> Self {
+        Self {
+            machine: Arc::new(Machine {
+                disk: Mutex::new(disk),
+                calls: Mutex::default(),
+                locked: Mutex::default(),
+                now_ms: AtomicI64::new(now_ms),
+                camera: Mutex::default(),
+                pause: Mutex::default(),
+            }),
+        }
+    }
+
+    /// As the crate takes it.
+    pub(crate) fn shared(&self) -> Arc<dyn Env> {
+        Arc::new(self.clone())
+    }
+
+    /// What a power cut leaves of this machine, which itself goes on: every sector that no sync covered is old, new or torn, every
+    /// name likewise there or not, as the seed says.
+    pub(crate) fn crash(&self, seed: u64) -> (Self, CrashReport) {
+        let are_lines_wanted = self.calls().are_logged;
+        let (disk, report) = self.disk().crashed(seed, are_lines_wanted);
+        (Self::with(disk, self.now()), report)
+    }
+
+    /// What a kill leaves of the process: files as they were seen, and no more of them durable than before. This machine stops.
+    pub(crate) fn kill(&self) -> Self {
+        let copy = self.copy();
+        self.stop();
+        copy
+    }
+
+    /// The same machine once more, sharing nothing.
+    pub(crate) fn copy(&self) -> Self {
+        Self::with(self.disk().copy(), self.now())
+    }
+
+    /// Every call fails from now on, so that what is left of a process does no more.
+    pub(crate) fn stop(&self) {
+        self.calls().is_stopped = true;
+    }
+
+    pub(crate) fn set_now(&self, ms: i64) {
+        self.machine.now_ms.store(ms, Ordering::Relaxed);
+    }
+
+    pub(crate) fn now(&self) -> i64 {
+        self.machine.now_ms.load(Ordering::Relaxed)
+    }
+
+    /// Makes calls fail from now on, or none.
+    pub(crate) fn set_fault(&self, fault: Option<Fault>) {
+        let mut calls = self.calls();
+        calls.fault = fault;
+        calls.concerned = 0;
+    }
+
+    /// Lets every call through until [`resume_fault`](Self::resume_fault), for a test that only wants to look.
+    pub(crate) fn pause_fault(&self) -> Option<Fault> {
+        self.calls().fault.take()
+    }
+
+    pub(crate) fn resume_fault(&self, fault: Option<Fault>) {
+        self.calls().fault = fault;
+    }
+
+    /// How many calls the fault concerned, so far.
+    pub(crate) fn concerned(&self) -> u64 {
+        self.calls().concerned
+    }
+
+    /// The file of the first failed sync, if it was synced again after that.
+    pub(crate) fn synced_again(&self) -> Option<PathBuf> {
+        self.calls().synced_again.clone()
+    }
+
+    /// Lets steps do nothing and say `Ok`.
+    pub(crate) fn leave_out(&self, steps: Without) {
+        self.calls().without = steps;
+    }
+
+    /// Writes down every call that changes something, and every decision of a crash, from now on.
+    pub(crate) fn log_calls(&self) {
+        self.calls().are_logged = true;
+    }
+
+    /// The calls written down since it was last asked, a line each.
+    pub(crate) fn take_log(&self) -> Vec<String> {
+        let log = std::mem::take(&mut self.calls().log);
+        log.iter()
+            .map(|(call, path)| format!("{call:?} {}", path.display()))
+            .collect()
+    }
+
+    /// Calls so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.calls().count
+    }
+
+    /// Does something when this call comes next, and before it goes on.
+    pub(crate) fn pause_before(&self, call: Call, work: impl FnOnce() + Send + 'static) {
+        let work = Box::new(work);
+        *self.machine.pause.lock().unwrap() = Some(Pause { before: call, work });
+    }
+
+    /// Takes images before calls from now on: one in so many, with seeds out of this one.
+    pub(crate) fn take_images(&self, seed: u64, one_in: u64) {
+        *self.machine.camera.lock().unwrap() = Some(Camera {
+            random: Random::new(seed),
+            one_in,
+            taken: Vec::new(),
+        });
+    }
+
+    /// The images taken since this was last asked.
+    pub(crate) fn taken(&self) -> Vec<Image> {
+        let mut camera = self.machine.camera.lock().unwrap();
+        camera
+            .as_mut()
+            .map(|camera| std::mem::take(&mut camera.taken))
+            .unwrap_or_default()
+    }
+
+    /// Whether a power cut would change nothing below a path.
+    pub(crate) fn is_durable(&self, path: &Path) -> bool {
+        self.disk().is_durable(path)
+    }
+
+    /// Every file below a directory, in the order of their paths, as processes see it.
+    pub(crate) fn files(&self, below: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+        let disk = self.disk();
+        let mut files: Vec<_> = disk
+            .files(below)
+            .into_iter()
+            .map(|(path, bytes)| (path, bytes.to_vec()))
+            .collect();
+        files.sort();
+        files
+    }
+
+    /// Puts a file there, durably and whatever was there before, as from a backup.
+    pub(crate) fn put(&self, path: &Path, bytes: &[u8]) {
+        let mut disk = self.disk();
+        let _ = disk.unlink(path);
+        let inode = disk.create(path).unwrap();
+        disk.file_mut(inode).write(0, bytes);
+        disk.sync_all();
+    }
+
+    /// Makes a directory, durably.
+    pub(crate) fn make_dir(&self, path: &Path) {
+        let mut disk = self.disk();
+        disk.create_dir(path).unwrap();
+        disk.sync_all();
+    }
+
+    /// Takes a file away, durably.
+    pub(crate) fn remove(&self, path: &Path) {
+        let mut disk = self.disk();
+        disk.unlink(path).unwrap();
+        disk.sync_dir(path.parent().unwrap()).unwrap();
+    }
+
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.machine.disk.lock().unwrap()
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.machine.calls.lock().unwrap()
+    }
+
+    fn judge(&self, call: Call, path: &Path) -> Verdict {
+        let pause = self.machine.pause.lock().unwrap().take_if(|pause| pause.before == call);
+        if let Some(pause) = pause {
+            (pause.work)();
+        }
+        let verdict = self.calls().judge(call, path);
+        if call.is_change() {
+            self.take_image();
+        }
+        verdict
+    }
+
+    /// Judges a call that does all or nothing: `None` is to say `Ok` and do nothing.
+    fn admit(&self, call: Call, path: &Path) -> io::Result<Option<()>> {
+        match self.judge(call, path) {
+            Verdict::Go | Verdict::Short => Ok(Some(())),
+            Verdict::Nothing => Ok(None),
+            Verdict::Fail(error) => Err(error),
+        }
+    }
+
+    fn take_image(&self) {
+        let mut camera = self.machine.camera.lock().unwrap();
+        let Some(camera) = camera.as_mut() else { return };
+        if self.calls().is_stopped || !camera.random.one_in(camera.one_in) {
+            return;
+        }
+        let seed = camera.random.next();
+        let (env, report) = self.crash(seed);
+        let call = self.count();
+        camera.taken.push(Image { env, report, seed, call });
+    }
+
+    fn file(&self, inode: Inode, path: &Path) -> Arc<dyn File> {
+        Arc::new(SimulatedFile {
+            env: self.clone(),
+            inode,
+            path: path.to_owned(),
+        })
+    }
+}
+
+impl Env for SimulatedEnv {
+    fn open(&self, path: &Path, _access: Access) -> io::Result<Arc<dyn File>> {
+        self.admit(Call::Open, path)?;
+        let inode = {
+            let disk = self.disk();
+            let inode = disk.find(path)?;
+            disk.file(inode)?;
+            inode
+        };
+        Ok(self.file(inode, path))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.admit(Call::Create, path)?;
+        let inode = self.disk().create(path)?;
+        Ok(self.file(inode, path))
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.admit(Call::CreateDir, path)?;
+        self.disk().create_dir(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.admit(Call::List, dir)?;
+        let disk = self.disk();
+        let entries = disk.directory(disk.find(dir)?)?.entries();
+        Ok(entries
+            .map(|(name, inode)| {
+                let (kind, len) = match disk.file(inode) {
+                    Ok(image) => (EntryKind::File, image.len() as u64),
+                    Err(_) => (EntryKind::Directory, 0),
+                };
+                let name = name.clone();
+                DirEntry { name, kind, len }
+            })
+            .collect())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.admit(Call::Rename, to)?;
+        self.disk().rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        self.admit(Call::Unlink, path)?;
+        self.disk().unlink(path)
+    }
+
+    fn sync_dir(&self, dir: &Path, step: Step) -> io::Result<()> {
+        match self.admit(Call::SyncDir(step), dir)? {
+            Some(()) => self.disk().sync_dir(dir),
+            None => Ok(()),
+        }
+    }
+
+    fn sync_all(&self, path: &Path, step: Step) -> io::Result<()> {
+        match self.judge(Call::SyncAll(step), path) {
+            Verdict::Go | Verdict::Short => self.disk().sync_all(),
+            Verdict::Nothing => {}
+            Verdict::Fail(error) => {
+                self.disk().fail_sync_all();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Lock> {
+        self.admit(Call::Lock, path)?;
+        let inode = {
+            let mut disk = self.disk();
+            match disk.find(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(path)?,
+                found => found?,
+            }
+        };
+        if !self.machine.locked.lock().unwrap().insert(inode) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let machine = self.machine.clone();
+        Ok(Lock::new(Locked { machine, inode }))
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.now()
+    }
+
+    fn now_local_ms(&self) -> i64 {
+        self.now()
+    }
+
+    fn physical_memory(&self) -> u64 {
+        1 << 30
+    }
+}
+
+struct Locked {
+    machine: Arc<Machine>,
+    inode: Inode,
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        self.machine.locked.lock().unwrap().remove(&self.inode);
+    }
+}

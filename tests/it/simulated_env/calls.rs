@@ -1,0 +1,149 @@
+//! What the machine is asked for, call by call: the log of it, which calls fail, and which steps do nothing.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use mqstore::storage::Step;
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    Open,
+    Create,
+    CreateDir,
+    List,
+    Rename,
+    Unlink,
+    SyncDir(Step),
+    SyncAll(Step),
+    Lock,
+    Length,
+    Read,
+    Write,
+    Sync(Step),
+    Allocate,
+    Zero,
+    Map,
+}
+
+impl Call {
+    fn step(self) -> Option<Step> {
+        match self {
+            Self::SyncDir(step) | Self::SyncAll(step) | Self::Sync(step) => Some(step),
+            _ => None,
+        }
+    }
+
+    /// Whether files, names or what is durable of them differ after it.
+    pub(crate) fn is_change(self) -> bool {
+        !matches!(self, Self::Open | Self::List | Self::Length | Self::Read | Self::Map)
+    }
+}
+
+/// How calls fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The device: any call; if it stays, reading goes on.
+    Device,
+    /// The disk is full: whatever needs room.
+    Full,
+    /// A part of the bytes is written, or read; no error.
+    Short,
+}
+
+impl Failure {
+    fn concerns(self, call: Call, is_first: bool) -> bool {
+        match self {
+            Self::Device => is_first || call.is_change(),
+            Self::Full => matches!(call, Call::Create | Call::CreateDir | Call::Write | Call::Allocate),
+            Self::Short => matches!(call, Call::Read | Call::Write),
+        }
+    }
+
+    fn error(self) -> io::Error {
+        match self {
+            Self::Full => io::ErrorKind::StorageFull.into(),
+            Self::Device | Self::Short => io::Error::from_raw_os_error(5),
+        }
+    }
+}
+
+/// The `number`th call that it concerns fails, and if it stays all later ones do, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) failure: Failure,
+    pub(crate) number: u64,
+    pub(crate) stays: bool,
+}
+
+/// Steps that do nothing, and say `Ok`.
+pub(crate) type Without = [Option<Step>; 2];
+
+/// What a call is to do.
+pub(super) enum Verdict {
+    Go,
+    /// `Ok`, and nothing done.
+    Nothing,
+    /// A part of it.
+    Short,
+    Fail(io::Error),
+}
+
+/// The calls so far, and the plan for those to come.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    pub(super) is_stopped: bool,
+    pub(super) fault: Option<Fault>,
+    /// Calls that the fault concerned so far.
+    pub(super) concerned: u64,
+    pub(super) without: Without,
+    pub(super) are_logged: bool,
+    pub(super) log: Vec<(Call, PathBuf)>,
+    /// Calls of any kind.
+    pub(super) count: u64,
+    /// The file whose sync failed first, as long as it is there.
+    pub(super) failed_sync: Option<PathBuf>,
+    pub(super) synced_again: Option<PathBuf>,
+}
+
+impl Calls {
+    pub(super) fn judge(&mut self, call: Call, path: &Path) -> Verdict {
+        if self.is_stopped {
+            return Verdict::Fail(io::Error::other("the process was killed"));
+        }
+        self.count += 1;
+        if self.are_logged && call.is_change() {
+            self.log.push((call, path.to_owned()));
+        }
+        if call.step().is_some() && self.without.contains(&call.step()) {
+            return Verdict::Nothing;
+        }
+        if call == Call::Unlink && self.failed_sync.as_deref() == Some(path) {
+            self.failed_sync = None;
+        }
+        if matches!(call, Call::Sync(_)) && self.failed_sync.as_deref() == Some(path) {
+            self.synced_again.get_or_insert_with(|| path.to_owned());
+        }
+        let verdict = self.fault.map_or(Verdict::Go, |fault| self.apply(fault, call));
+        if matches!((&verdict, call), (Verdict::Fail(_), Call::Sync(_))) {
+            self.failed_sync.get_or_insert_with(|| path.to_owned());
+        }
+        verdict
+    }
+
+    fn apply(&mut self, fault: Fault, call: Call) -> Verdict {
+        let is_first = self.concerned <= fault.number;
+        if !fault.failure.concerns(call, is_first) {
+            return Verdict::Go;
+        }
+        self.concerned += 1;
+        let now = self.concerned - 1;
+        if now < fault.number || (now > fault.number && !fault.stays) {
+            Verdict::Go
+        } else if fault.failure == Failure::Short {
+            Verdict::Short
+        } else {
+            Verdict::Fail(fault.failure.error())
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The names in one directory, twice: as every process sees them, and as a power cut leaves them.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+/// What a name stands for: a place in the machine's table of files and directories.
+pub(super) type Inode = usize;
+
+/// Names that change together: a rename inside one directory takes one name away as it gives the other.
+#[derive(Debug, Clone)]
+struct Change {
+    /// Its place among all changes of the machine.
+    number: u64,
+    sets: Vec<(OsString, Option<Inode>)>,
+}
+
+/// Which of the changes that no sync has covered are on the disk after a power cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Those in front of this one: a journal that commits in order.
+    Before(u64),
+    /// Each for itself: what the contract allows.
+    Any,
+}
+
+/// A directory.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Directory {
+    live: BTreeMap<OsString, Inode>,
+    durable: BTreeMap<OsString, Inode>,
+    /// What changed since the last sync, in order.
+    changes: Vec<Change>,
+}
+
+impl Directory {
+    pub(super) fn get(&self, name: &OsStr) -> Option<Inode> {
+        self.live.get(name).copied()
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&OsString, Inode)> {
+        self.live.iter().map(|(name, inode)| (name, *inode))
+    }
+
+    /// Changes names in one step.
+    pub(super) fn change(&mut self, number: u64, sets: Vec<(OsString, Option<Inode>)>) {
+        for (name, inode) in &sets {
+            match inode {
+                Some(inode) => self.live.insert(name.clone(), *inode),
+                None => self.live.remove(name),
+            };
+        }
+        self.changes.push(Change { number, sets });
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.durable.clone_from(&self.live);
+        self.changes.clear();
+    }
+
+    pub(super) fn is_durable(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// The directory after a power cut; `happened` decides over each change for itself, and hears of each name.
+    pub(super) fn crashed(&self, kept: Kept, mut happened: impl FnMut(&str, Option<bool>) -> bool) -> Self {
+        let mut names = self.durable.clone();
+        for change in &self.changes {
+            let shown: Vec<String> = change
+                .sets
+                .iter()
+                .map(|(name, inode)| format!("{}{}", if inode.is_some() { "+" } else { "-" }, name.display()))
+                .collect();
+            let decided = match kept {
+                Kept::Before(number) => Some(change.number < number),
+                Kept::Any => None,
+            };
+            if !happened(&shown.join(" "), decided) {
+                continue;
+            }
+            for (name, inode) in &change.sets {
+                match inode {
+                    Some(inode) => names.insert(name.clone(), *inode),
+                    None => names.remove(name),
+                };
+            }
+        }
+        Self {
+            live: names.clone(),
+            durable: names,
+            changes: Vec::new(),
+        }
+    }
+}
