@@ -11,6 +11,7 @@ endif
 
 PYTHON ?= python3
 TARGET ?= record
+TORTURE_MINUTES ?= 30
 VENV := $(CURDIR)/.venv
 PY := $(VENV)/bin/python
 NATIVE := python/mqstore/_native.abi3.so
@@ -26,7 +27,7 @@ export PYSPARK_DRIVER_PYTHON := $(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME SPARK_HOME
 
-.PHONY: help run test check interop mutants bench fuzz wheel clean
+.PHONY: help run test torture check interop mutants bench fuzz wheel clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -38,7 +39,11 @@ test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust and the Python tests
 	@echo "== Rust tests"
 	@cargo test
 	@echo "== Python and Spark tests"
-	@$(PY) -m pytest tests/python tests/spark
+	@$(PY) -m pytest tests/python tests/torture tests/spark
+
+torture: $(VENV)/dev.stamp $(NATIVE) ## crash, fill and break stores for half an hour; TORTURE_MINUTES=30, TORTURE_SEED=<n>
+	@status=0; TORTURE_MINUTES=$(TORTURE_MINUTES) $(PY) -m pytest tests/torture tests/torture/simulation.py || status=$$?; \
+	$(PY) tests/torture/report.py; exit $$status
 
 check: $(VENV)/dev.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clippy, ruff, mypy, pyright, stubtest
 	@echo "== rustfmt";    cargo fmt --check

@@ -7,6 +7,7 @@ mod documents;
 mod habits;
 mod modules;
 mod order;
+mod steps;
 mod tree;
 
 use tree::{Finding, Tree};
@@ -55,6 +56,11 @@ fn every_name_and_path_in_the_documents_exists() {
 #[test]
 fn every_section_that_the_sources_cite_exists() {
     assert_none(&citations::unresolved(&Tree::of_this_repository()));
+}
+
+#[test]
+fn the_document_has_every_step_in_its_order() {
+    assert_none(&steps::out_of_step(&Tree::of_this_repository()));
 }
 
 #[test]

@@ -1,0 +1,92 @@
+"""Writes docs/RELIABILITY.md from what was counted (docs/reliability.json) and rocketmq_failures.toml beside this file."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+REPORT = ROOT / "docs" / "RELIABILITY.md"
+COUNTED = ROOT / "docs" / "reliability.json"
+IMAGES = ROOT / "docs" / "reliability" / "rocketmq_images.jsonl"
+FAILURES = Path(__file__).with_name("rocketmq_failures.toml")
+
+HEAD = """# Reliability
+
+What was tried against the store, and what came of it. `tests/torture/report.py` writes this page; the counts are of all runs of
+`make torture` whose numbers were kept. What is promised, and which step keeps it, is in [DURABILITY.md](DURABILITY.md).
+
+*Lost* is a message that was acknowledged (or, where only the process died, appended) and was not there afterwards; *phantom* is
+one that was there and that nobody had appended so; *errors* are the unexpected ones: where a failure is injected, being told is
+what is wanted."""
+
+ROWS = """## What went wrong in RocketMQ's own store
+
+From its issues and pull requests, with the test of ours that would notice the same here. Rows
+without an issue were found by reading its code."""
+
+RECOVERED = """## Who recovered what
+
+RocketMQ's own crash images (processes killed at random points, some with files lost or cut afterwards), given to RocketMQ of the
+same version and to mqstore: what a consumer finds afterwards, of what had been acknowledged. `tests/interop/test_crashes.py` makes
+them; one image of each kind."""
+
+
+def test_names() -> set[str]:
+    """The names of all tests, Rust and Python."""
+    names: set[str] = set()
+    for pattern, path in (("*.rs", "tests/it"), ("test_*.py", "tests")):
+        for file in (ROOT / path).rglob(pattern):
+            names.update(re.findall(r"^ *(?:fn|def) (\w+)\(", file.read_text(), re.MULTILINE))
+    return names
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|-" * len(head) + "|", *lines[1:]])
+
+
+def counted(layers: dict[str, Any]) -> str:
+    """A row a layer."""
+    columns = ("cases", "lost", "phantom", "errors", "seconds")
+    rows = [[name, *(f"{layer[column]:,}" for column in columns)] for name, layer in sorted(layers.items())]
+    totals = [f"{sum(layer[column] for layer in layers.values()):,}" for column in columns[:-1]]
+    return table(["layer", *columns], [*rows, ["**all**", *totals, ""]])
+
+
+def failures(rows: dict[str, Any], known: set[str]) -> Iterator[list[str]]:
+    """A row a failure; one that names a test that does not exist, or has neither tests nor a reason, is refused."""
+    for number, row in rows.items():
+        names, because = row.get("tests", []), row.get("because", "")
+        missing = [name for name in names if name not in known]
+        if missing or not (names or because):
+            raise SystemExit(f"{FAILURES.name}: {number} has no test {missing}")
+        answer = because or "<br>".join(f"`{name}`" for name in names)
+        yield [number, " ".join(row["issues"]) or "none", row["symptom"], answer]
+
+
+def recovered(images: list[dict[str, Any]]) -> str:
+    """A row an image."""
+    columns = ("version", "image", "rocketmq", "mqstore", "of")
+    return table(["version", "image", "RocketMQ", "mqstore", "of"], [[f"{image[name]}" for name in columns] for image in images])
+
+
+def render() -> str:
+    """The page."""
+    data = json.loads(COUNTED.read_text())
+    rows = tomllib.loads(FAILURES.read_text())
+    parts = [HEAD, "## Counts", counted(data["tried"])]
+    parts += [RECOVERED, recovered([json.loads(line) for line in IMAGES.read_text().splitlines()])]
+    parts += [ROWS, table(["row", "issue", "what happened", "held up by"], list(failures(rows, test_names())))]
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    REPORT.write_text(render())
+    sys.stdout.write(f"wrote {REPORT.relative_to(ROOT)}\n")

@@ -1,0 +1,161 @@
+"""Every system call fails once, or from then on: a typed error, no ack that does not hold, no sync tried again, nothing lost."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from checker import Verdict, check_recovered
+from results import Layer, in_time, rounds
+from rig import FAIL, PROGRAMS, SHORT, SYNCS, Call, Case, Ended, Journal, Nursery, crash_image
+
+Begin = Callable[[str], Layer]
+
+NAMES = ("EIO", "ENOSPC", "EDQUOT", "EROFS", "ENOMEM")
+FULL = ("ENOSPC", "EDQUOT")
+
+
+def is_best_effort(call: Call) -> bool:
+    """What an earlier process may have left under a name for the time being is removed if it can be."""
+    return call.name == "unlink" and ("mqstore-new-" in call.path or call.path.endswith(".new"))
+
+
+def is_derived(call: Call) -> bool:
+    return "/consumequeue" in call.path or "/index" in call.path
+
+
+def is_of_the_log(call: Call) -> bool:
+    """A sync that acks rest on: of a segment under its own name, or of the directory that has its name."""
+    return call.name in SYNCS and call.path.startswith("store/commitlog")
+
+
+def judged(journal: Journal, verdict: Verdict, error: str, sticky: bool) -> Verdict:
+    """The verdict, with what the writer should have been told and was not, or the other way round."""
+    fault = journal.fault
+    verdict.errors += [f"untyped: {untyped}" for untyped in journal.untyped]
+    if fault is None:
+        verdict.errors += [f"raised {raised} without a fault" for raised in journal.raised]
+        return verdict
+    # What is derived is written again when there is room, and taken from the log where it cannot be read.
+    healed = is_derived(fault) and not sticky and (error in FULL or fault.name == "mmap")
+    if not journal.raised and not is_best_effort(fault) and not healed:
+        verdict.errors.append("nobody was told")
+    if not journal.raised and not journal.closed:
+        verdict.errors.append("not closed, and nothing raised")
+    if is_of_the_log(fault):
+        if journal.acks_before is not None and journal.acks_after > journal.acks_before:
+            verdict.errors.append(f"{journal.acks_after} acknowledged after a failed sync at {journal.acks_before}")
+        again = [call for call in journal.calls_after if call.name in SYNCS and call.path == fault.path]
+        if again:
+            verdict.errors.append(f"the sync was tried again: {again}")
+        if not any(kind == "PoisonedError" or call == "open" for call, kind, *_ in journal.raised):
+            verdict.errors.append(f"not poisoned: {journal.raised}")
+    verdict.errors += appended_when_poisoned(journal)
+    return verdict
+
+
+def appended_when_poisoned(journal: Journal) -> Iterator[str]:
+    """What a store took after it had said that it takes no more."""
+    poisoned = False
+    for line in journal.after:
+        poisoned |= "PoisonedError" in line
+        if poisoned and line.startswith("appended"):
+            yield f"{line}, when poisoned"
+
+
+def fail_at(case: Case, program: str, at: int, error: str, sticky: bool) -> Verdict:
+    """Runs a program whose k-th call fails, and holds what it was told and what is left against what it did."""
+    patience = 0.2 if error in FULL else 20.0
+    ended = case.run(program, at=at, fault=FAIL, errno=getattr(errno, error), sticky=sticky, patience=patience)
+    journal = case.journal()
+    verdict = check_recovered(case.store, [*case.known, *journal.intended], [], next_number=journal.next_number)
+    if not (ended.ok and journal.ended):
+        verdict.errors.append(f"the writer {ended}")
+    return judged(journal, verdict, error, sticky)
+
+
+EVERY = [(name, sticky) for name in NAMES for sticky in (False, True)]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_system_call_that_fails_is_told_and_loses_nothing(
+    shimmed: Nursery, place: Path, layer: Begin, is_long: bool, program: str
+) -> None:
+    cases = layer(f"fail each call: {program}")
+    for seed in rounds(0.015):
+        chance = random.Random(seed)
+        every = [(at, fault) for at in Case(shimmed, place).calls(program, None if is_long else 120) for fault in EVERY]
+        few = [(at, fault) for at, _ in every[:: len(EVERY)] for fault in (("EIO", False), chance.choice(EVERY))]
+        for at, (name, sticky) in in_time(0.015, every if is_long else few, seed):
+            verdict = fail_at(Case(shimmed, place), program, at, name, sticky)
+            cases.add(verdict, f"{program}, call {at} fails with {name}{' from then on' if sticky else ''}")
+
+
+def test_a_system_call_that_fails_inside_recovery_is_told_and_loses_nothing(
+    shimmed: Nursery, place: Path, layer: Begin, is_long: bool
+) -> None:
+    cases = layer("fail each call of recovery")
+    for seed in rounds(0.04):
+        chance = random.Random(seed)
+        for number in range(3):
+            image = place / "image"
+            known = crash_image(shimmed, place, 1000 * seed + number, image)
+            for at in Case(shimmed, place, image=image, known=known).calls("go_on"):
+                name, sticky = chance.choice(EVERY)
+                verdict = fail_at(Case(shimmed, place, image=image, known=known), "go_on", at, name, sticky)
+                cases.add(verdict, f"seed {1000 * seed + number}, call {at} of recovery fails with {name}, {sticky=}")
+
+
+def told_nothing(case: Case, ended: Ended) -> Verdict:
+    """The verdict on a fault that nobody may notice."""
+    journal = case.journal()
+    verdict = check_recovered(case.store, journal.intended, [], next_number=journal.next_number)
+    if not (ended.ok and journal.ended and journal.closed):
+        verdict.errors.append(f"the writer {ended}, closed {journal.closed} times")
+    verdict.errors += [f"raised {raised}" for raised in journal.raised] + journal.untyped
+    return verdict
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_interrupted_call_is_made_again_and_nobody_notices(
+    shimmed: Nursery, place: Path, layer: Begin, is_long: bool, program: str
+) -> None:
+    cases = layer(f"interrupt each call: {program}")
+    for seed in rounds(0.004):
+        for at in Case(shimmed, place).calls(program, most=None if is_long else 60):
+            case = Case(shimmed, place, seed)
+            ended = case.run(program, at=at, fault=FAIL, errno=errno.EINTR)
+            cases.add(told_nothing(case, ended), f"{program}, call {at} is interrupted")
+
+
+@pytest.mark.parametrize("keep", [1, -1, 7])
+def test_a_short_write_is_gone_on_with_and_nobody_notices(
+    shimmed: Nursery, place: Path, layer: Begin, is_long: bool, keep: int
+) -> None:
+    cases = layer(f"short writes: {keep} bytes" if keep > 0 else f"short writes: all but {-keep} bytes")
+    for seed in rounds(0.004):
+        for program in ("roll", "index_roll", "close_and_reopen"):
+            for at in Case(shimmed, place).calls(program, most=None if is_long else 60):
+                case = Case(shimmed, place, seed)
+                ended = case.run(program, at=at, fault=SHORT, keep=keep, sticky=keep == 7)
+                cases.add(told_nothing(case, ended), f"{program}, call {at} writes short")
+
+
+def test_a_sync_that_failed_once_is_never_tried_again(shimmed: Nursery, place: Path, layer: Begin) -> None:
+    cases = layer("one failed sync")
+    case = Case(shimmed, place)
+    case.run("roll")
+    syncs = [at for at, call in enumerate(case.journal().calls, 1) if is_of_the_log(call)]
+    assert len(syncs) > 5
+    for at in syncs:
+        cases.add(fail_at(Case(shimmed, place), "roll", at, "EIO", sticky=False), f"roll, sync {at} fails once")
+
+
+def test_the_shim_sees_every_kind_of_call_that_a_store_makes(shimmed: Nursery, place: Path) -> None:
+    case = Case(shimmed, place)
+    case.run("roll")
+    seen = {call.name for call in case.journal().calls}
+    assert seen == {"create", "open", "pwrite", "fallocate", "fsync", "fdatasync", "syncfs", "rename", "unlink", "mkdir", "mmap"}

@@ -1,0 +1,84 @@
+"""A writer that is killed has lost nothing that its append returned for, and so has one that is killed when it recovers."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from checker import Verdict, check_recovered
+from results import Layer, rounds
+from rig import COUNT, FAULTS, KILL_AFTER, KILL_BEFORE, PROGRAMS, Case, Nursery, crash_image
+
+Begin = Callable[[str], Layer]
+
+
+def kill_at(case: Case, program: str, at: int, fault: int) -> Verdict:
+    """Runs a program until its k-th call, and holds what is left against what it appended and what was there before."""
+    ended = case.run(program, at=at, fault=fault)
+    journal = case.journal()
+    verdict = check_recovered(case.store, [*case.known, *journal.appended], journal.in_flight, next_number=journal.next_number)
+    if not (ended.killed or (ended.ok and journal.ended)):
+        verdict.errors.append(f"the writer {ended}")
+    verdict.errors += [f"raised {raised}" for raised in journal.raised] + journal.untyped
+    return verdict
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_kill_at_any_system_call_loses_nothing_that_was_appended(
+    shimmed: Nursery, place: Path, layer: Begin, is_long: bool, program: str
+) -> None:
+    cases = layer(f"kill at each call: {program}")
+    for _seed in rounds(0.01):
+        for at in Case(shimmed, place).calls(program, most=None if is_long else 120):
+            for fault in (KILL_BEFORE, KILL_AFTER):
+                cases.add(kill_at(Case(shimmed, place), program, at, fault), f"{program}, {FAULTS[fault]} call {at}")
+
+
+def test_a_kill_at_any_call_of_any_program_loses_nothing_that_was_appended(
+    shimmed: Nursery, place: Path, layer: Begin, is_long: bool
+) -> None:
+    cases = layer("kill at each call: any program")
+    for seed in rounds(0.07):
+        for at in Case(shimmed, place, seed).calls("anything", most=None if is_long else 60):
+            fault = (KILL_BEFORE, KILL_AFTER)[at % 2]
+            cases.add(kill_at(Case(shimmed, place, seed), "anything", at, fault), f"seed {seed}, {FAULTS[fault]} call {at}")
+
+
+def test_a_kill_at_any_moment_loses_nothing_that_was_appended(shimmed: Nursery, place: Path, layer: Begin, is_long: bool) -> None:
+    cases = layer("kill at any moment")
+    for seed in rounds(0.07):
+        chance = random.Random(seed)
+        for number in range(60):
+            case = Case(shimmed, place, seed + number)
+            case.start("endless", at=0, fault=COUNT)
+            time.sleep(chance.random() * 0.03)
+            shimmed.kill()
+            journal = case.journal()
+            verdict = check_recovered(case.store, journal.appended, journal.in_flight, next_number=journal.next_number)
+            verdict.errors += [f"raised {raised}" for raised in journal.raised] + journal.untyped
+            cases.add(verdict, f"endless, seed {seed + number}")
+
+
+@pytest.mark.parametrize("deep", [2, 3])
+def test_a_kill_inside_recovery_loses_nothing_either(
+    shimmed: Nursery, place: Path, layer: Begin, is_long: bool, deep: int
+) -> None:
+    cases = layer(f"kill inside recovery, {deep} deep")
+    for seed in rounds(0.06):
+        chance = random.Random(seed)
+        for number in range(3):
+            image = place / "image"
+            known = crash_image(shimmed, place, 1000 * seed + number, image)
+            calls = Case(shimmed, place, image=image, known=known).count_calls("go_on")
+            for at in range(1, calls + 1):
+                case = Case(shimmed, place, image=image, known=known)
+                for _ in range(deep - 2):
+                    case.run("go_on", at=chance.randrange(1, calls + 1), fault=KILL_BEFORE)
+                    case.learn()
+                fault = (KILL_BEFORE, KILL_AFTER)[at % 2]
+                cases.add(
+                    kill_at(case, "go_on", at, fault), f"seed {1000 * seed + number}, {FAULTS[fault]} call {at} of recovery"
+                )
