@@ -32,8 +32,10 @@ impl RecoveryPlan {
         let mut report = self.report;
         for (topic, queue_id, queue) in queues.file_queues() {
             // Every record behind the scan's start was read: an entry that leads to none of its queue there is stale.
-            let leads = |unit: CqUnit| {
-                Ok(report.clean_exit || unit.physical_offset < report.scan_start || leads(log, &topic, queue_id, unit)?)
+            let leads = |queue_offset: i64, unit: CqUnit| {
+                Ok(report.clean_exit
+                    || unit.physical_offset < report.scan_start
+                    || leads(log, &topic, queue_id, queue_offset, unit)?)
             };
             report.queue_entries_ahead += queue.cut(report.log_end, leads)?;
         }
@@ -56,12 +58,12 @@ impl RecoveryPlan {
     }
 }
 
-/// Whether a message of the queue stands where the entry points.
-fn leads(log: &LogFiles, topic: &str, queue_id: i32, unit: CqUnit) -> Result<bool> {
+/// Whether the message of this place in a queue stands where the entry points.
+fn leads(log: &LogFiles, topic: &str, queue_id: i32, queue_offset: i64, unit: CqUnit) -> Result<bool> {
     Ok(match log.read(unit.physical_offset, Check::Structure)? {
         LogRecord::Message(message) => {
             let view = message.view();
-            view.size() as i32 == unit.size && view.queue_id() == queue_id && view.topic() == topic
+            view.size() as i32 == unit.size && view.stands_in_queue(topic, queue_id, queue_offset)
         }
         _ => false,
     })

@@ -182,14 +182,14 @@ impl ConsumeQueue {
 
     /// Leaves out the entries at the end of the files that point at or past `log_end`, or lead to none of the queue's messages;
     /// returns how many.
-    pub(crate) fn cut(&self, log_end: i64, leads: impl Fn(CqUnit) -> Result<bool>) -> Result<u64> {
+    pub(crate) fn cut(&self, log_end: i64, leads: impl Fn(i64, CqUnit) -> Result<bool>) -> Result<u64> {
         let mut state = self.state_mut();
         let end = state.on_disk.end;
         // One by one from the end: an entry further in front that points past the log is damage, and the others stay.
         while !state.on_disk.is_empty() {
-            let last = on_file(&self.files, state.on_disk.end - 1)?;
-            if let Some(unit) = last.filter(|unit| unit.is_valid())
-                && (unit.is_pre_blank() || (unit.physical_offset < log_end && leads(unit)?))
+            let last = state.on_disk.end - 1;
+            if let Some(unit) = on_file(&self.files, last)?.filter(|unit| unit.is_valid())
+                && (unit.is_pre_blank() || (unit.physical_offset < log_end && leads(last, unit)?))
             {
                 break;
             }

@@ -256,6 +256,12 @@ fn an_entry_that_names_another_message_is_damage_and_not_that_message() {
 
 #[test]
 fn a_light_queues_entries_name_messages_of_another_topic() {
+    for clean in [true, false] {
+        light_queues(clean);
+    }
+}
+
+fn light_queues(clean: bool) {
     let dir = tempdir().unwrap();
     let mut writer = StoreWriter::small(dir.path());
     let light = |n: i64| {
@@ -270,15 +276,16 @@ fn a_light_queues_entries_name_messages_of_another_topic() {
         writer.put("orders", 3, b"light", &properties)
     };
     let offsets: Vec<i64> = (0..5).map(put).collect();
-    writer.finish(true);
+    let size = |n: usize| (offsets[(n + 1).min(4)] - offsets[n.min(3)]) as i32;
+    writer.finish(clean);
     for (topic, first) in [("%LMQ%a", 0), ("%LMQ%b", 7)] {
-        let entry = |offset: &i64| CqUnit {
-            physical_offset: *offset,
-            size: 150,
+        let entry = |n: usize| CqUnit {
+            physical_offset: offsets[n],
+            size: size(n),
             tags_code: 0,
         };
         let mut bytes = CqUnit::PRE_BLANK.encode().repeat(first);
-        bytes.extend(offsets.iter().flat_map(|offset| entry(offset).encode()));
+        bytes.extend((0..5).flat_map(|n| entry(n).encode()));
         bytes.resize(QUEUE_FILE as usize, 0);
         let path = queue_file(dir.path(), topic, 0);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -288,7 +295,11 @@ fn a_light_queues_entries_name_messages_of_another_topic() {
     for n in 0..5 {
         for (topic, number) in [("%LMQ%a", n), ("%LMQ%b", n + 7)] {
             let message = reader.message_in_queue(topic, 0, number).unwrap();
-            assert_eq!(message.view().physical_offset(), offsets[n as usize], "{topic} {number}");
+            assert_eq!(
+                message.view().physical_offset(),
+                offsets[n as usize],
+                "{topic} {number}, clean {clean}"
+            );
         }
     }
 }
