@@ -221,7 +221,7 @@ impl Examiner<'_> {
             let (cut, report) = env.crash(random.next());
             when("after a power cut", self.read(&cut, expect, random))?;
             let is_queue_torn = report.torn.iter().any(|path| path.starts_with(root().join("consumequeue")));
-            let past = Files::of(&cut, root()).entry_past(end as i64).filter(|_| !is_queue_torn);
+            let past = Files::of(&cut, root()).entry_past(entries).filter(|_| !is_queue_torn);
             let check = "no queue entry on disk points past the recovered end";
             ensure(past.is_none(), check, || past.unwrap_or_default())?;
         }

@@ -67,14 +67,21 @@ impl Files {
         ))
     }
 
-    /// A queue entry that points at or past the end of the log.
-    pub(super) fn entry_past(&self, end: i64) -> Option<String> {
-        let queues = self
-            .below("consumequeue")
-            .filter(|(path, _)| path.file_name().is_some_and(|name| name.len() == 20));
-        for (path, bytes) in queues {
-            let mut units = bytes.as_chunks::<CQ_UNIT_SIZE>().0.iter().map(CqUnit::decode);
-            if let Some(past) = units.find(|unit| unit.size > 0 && unit.physical_offset >= end) {
+    /// An entry behind the last message of its queue that points at or past the end of the log. Those in front are written again when
+    /// their message is dispatched; until then a power cut may bring an old one back, and the next recovery looks at it.
+    pub(super) fn entry_past(&self, entries: &[Arc<Entry>]) -> Option<String> {
+        let end = entries.last().map_or(0, |entry| entry.end());
+        let expected = queues(entries);
+        for (path, bytes) in self.below("consumequeue") {
+            let parts: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
+            let [_, topic, queue_id, name] = parts[..] else { continue };
+            let queue = queue_id
+                .parse()
+                .map_or(0, |id| expected.get(&(topic, id)).map_or(0, Vec::len));
+            let start = parse_segment_name(name).unwrap_or(0) as usize / CQ_UNIT_SIZE;
+            let units = bytes.as_chunks::<CQ_UNIT_SIZE>().0.iter().map(CqUnit::decode);
+            let mut behind = units.skip(queue.saturating_sub(start));
+            if let Some(past) = behind.find(|unit| unit.size > 0 && unit.physical_offset >= end) {
                 return Some(format!("{past:?} in {}, the log ends at {end}", path.display()));
             }
         }
