@@ -32,9 +32,9 @@ without an issue were found by reading its code."""
 
 RECOVERED = """## Who recovered what
 
-RocketMQ's own crash images (processes killed at random points, some with files lost or cut afterwards), given to RocketMQ of the
-same version and to mqstore: what a consumer finds afterwards, of what had been acknowledged. `tests/interop/test_crashes.py` makes
-them; one image of each kind."""
+RocketMQ's own crash images (processes killed at random points, some with files lost or cut afterwards), given to RocketMQ of
+the same version and to mqstore: what a consumer finds afterwards, of what had been acknowledged. Made by
+`tests/interop/test_crashes.py`; one image of each kind."""
 
 
 def test_names() -> set[str]:
