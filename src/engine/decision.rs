@@ -2,7 +2,7 @@
 //!
 //! | exit | found | heal | salvage |
 //! |-|-|-|-|
-//! | any | the last segment cut short, or a hole in the log | refused | refused |
+//! | any | the last segment cut short, a hole in the log, or a page of it that the device cannot read | refused | refused |
 //! | clean | all agree | goes on | goes on |
 //! | clean | queues or index behind the log | they get what they lack | the same |
 //! | clean | queues ahead of the log, a segment behind its end, or its end before its checkpoint | refused | as after a crash |
@@ -22,6 +22,9 @@ use crate::error::Result;
 pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
     let log = opened.log;
     log.expect_whole()?;
+    for end in report.lost.iter().map(|lost| lost.start).chain([report.log_end]) {
+        log.expect_readable(end)?;
+    }
     if let Some(hole) = log.first_hole() {
         let reason =
             "this segment is missing, and others stand behind it: put it back; with mode \"r\" what is on both sides can be read";

@@ -159,6 +159,10 @@ impl CommitLog {
     pub fn close_store_time(&self, store_time: i64) {
         let mut tail = lock(&self.tail);
         tail.stamped = tail.stamped.max(store_time);
+        let end = tail.end as i64;
+        drop(tail);
+        // What got an older time is flushed with the rest, although whoever appends it may not have said so yet.
+        self.appended.advance(end);
     }
 
     /// Appends a message unless a segment has to be made for it first: `None`, and nothing was done.

@@ -236,9 +236,7 @@ impl IndexService {
         if let Some(file) = &self.appending.lock().unwrap_or_else(PoisonError::into_inner).file {
             file.sync()?;
         }
-        if self.env.list(&self.dir).is_ok() {
-            self.sync_names()?;
-        }
+        self.sync_names()?;
         let full = self
             .files()
             .into_iter()

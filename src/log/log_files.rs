@@ -130,6 +130,21 @@ impl LogFiles {
         self.files.expect_whole()
     }
 
+    /// Refuses a log of which the device could not read a page in the segment that holds `offset`: what it hides may be whole.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Io`].
+    pub fn expect_readable(&self, offset: i64) -> Result<()> {
+        let Some((file, position)) = self.locate(offset)? else {
+            return Ok(());
+        };
+        let mut looked_at = [0];
+        if file.read(position, &mut looked_at) {
+            return file.check_intact(0..file.len() as usize);
+        }
+        file.check_intact(position..position + 1)
+    }
+
     /// Refuses a closed log with segments behind its `end`.
     ///
     /// # Errors

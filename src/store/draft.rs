@@ -13,6 +13,8 @@ use crate::format::{
 /// A broker refuses the id of a queue that its topic does not have, and no topic has more than this. A higher one is a slip, and
 /// would make the topic as long: its queues are counted up to the highest.
 const MAX_QUEUE_ID: i32 = 65_535;
+/// Bytes that a disk writes whole or not at all.
+const SECTOR: usize = 512;
 
 /// A message on its way into the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +89,7 @@ impl Draft {
                 "the properties take {len} bytes, at most {MAX_PROPERTIES_SIZE} fit"
             )));
         }
+        check_zeros(&message.properties)?;
         self.check_size("record", message.encoded_len() as u64)?;
         Ok(message)
     }
@@ -170,6 +173,17 @@ impl Draft {
             )));
         }
         Ok(())
+    }
+}
+
+/// Refuses properties that read like a record of which a sector never reached the disk: recovery ends the log at one.
+fn check_zeros(properties: &[u8]) -> Result<()> {
+    let rows = properties.split(|byte| *byte != 0).map(<[u8]>::len);
+    match rows.max() {
+        Some(zeros) if zeros >= SECTOR => Err(Error::illegal(format!(
+            "the properties hold {zeros} NUL characters in a row, fewer than {SECTOR} are accepted"
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -1,10 +1,14 @@
 //! The decision table, a test a row.
 
 use std::fs;
+use std::sync::Arc;
 
 use mqstore::config::{Recovery, StoreConfig};
+use mqstore::engine::{Opened, expect_recoverable, plan};
 use mqstore::error::Error;
-use mqstore::format::CqUnit;
+use mqstore::format::{Check, Checkpoint, CqUnit};
+use mqstore::log::{ConsumeQueueStore, LogFiles};
+use mqstore::storage::{Env, RealEnv, install_guard};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::TempDir;
 
@@ -282,4 +286,37 @@ fn recovering_twice_changes_nothing_more() {
         assert!(twice.get(path) == Some(bytes), "{}", path.display());
     }
     assert_eq!(once.len(), twice.len());
+}
+
+#[test]
+fn a_log_that_ends_at_a_page_that_cannot_be_read_is_refused() {
+    let store = Crashed::new(300, false);
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    install_guard().unwrap();
+    let log = LogFiles::load(env.clone(), &store.at("commitlog"), None).unwrap();
+    let queues = ConsumeQueueStore::load(env, store.path(), None).unwrap();
+    let second = log.starts().nth(1).unwrap();
+    // Mapped, and then gone, as where a device fails.
+    log.read(second, Check::Body).unwrap();
+    let segment = store.at(&format!("commitlog/{second:020}"));
+    fs::File::options().write(true).open(segment).unwrap().set_len(0).unwrap();
+    for recovery in [Recovery::Heal, Recovery::Salvage] {
+        let opened = Opened {
+            log: &log,
+            queues: &queues,
+            checkpoint: &Checkpoint::default(),
+            clean: false,
+            check: Check::Body,
+            index_from: Some(0),
+            config: &StoreConfig {
+                recovery,
+                ..StoreConfig::default()
+            },
+        };
+        let report = plan(&opened).unwrap().report;
+        assert!(
+            matches!(expect_recoverable(&opened, &report), Err(Error::Corrupt { .. })),
+            "{report:?}"
+        );
+    }
 }
