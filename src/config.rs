@@ -89,7 +89,7 @@ pub struct StoreConfig {
     pub max_message_size: usize,
     /// How often appended messages are made durable without being asked, in ms.
     pub flush_interval_commit_log: u64,
-    /// Bytes of dispatched messages after which the checkpoint is stamped again: what recovery reads at most, and a segment.
+    /// Bytes of dispatched messages after which the checkpoint is stamped again: about what recovery reads, and a segment.
     pub checkpoint_interval: u64,
     /// What opening does with damage inside the log.
     pub recovery: Recovery,

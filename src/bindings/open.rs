@@ -22,7 +22,7 @@ use crate::error::Error;
 /// (bytes), `max_hash_slot_num`, `max_index_num`; a new store has segments of 64 MiB and an index file of 125,000 slots and 500,000
 /// items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with `geometry="broker"`, which a store of other sizes refuses.
 /// Writing: `max_message_size` (4,194,304 bytes of body), `flush_interval_commit_log` (500 ms), `checkpoint_interval` (64 MiB: how much
-/// recovery reads at most), `index_tags` (False: whether tags are indexed, as 5.4 does). Reading:
+/// recovery reads, about), `index_tags` (False: whether tags are indexed, as 5.4 does). Reading:
 /// `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
 /// `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
 /// `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes). Both: `check_crc_on_recover` (True),
@@ -30,8 +30,9 @@ use crate::error::Error;
 /// the process.
 ///
 /// A store that its last writer did not close is recovered: in memory to read it, on disk to write to it; `Store.recovery` says what was
-/// found. A torn end is cut. With `recovery="heal"`, the default, a writer refuses damage in front of messages that were on disk before
-/// the crash (`CorruptError`); with "salvage" what is whole is kept on both sides of any damage.
+/// found. With `recovery="heal"`, the default, a writer refuses damage in front of messages that the store's checkpoint says were on disk
+/// (`CorruptError`), and takes damage behind them for a torn end, which is cut with all that follows; with "salvage" what is whole is
+/// kept on both sides of any damage.
 ///
 /// Raises `NotAStoreError` (a `FileNotFoundError`) if the directory holds no store, `StoreExistsError` (a `FileExistsError`) if it holds
 /// anything and the mode is "x", `CorruptError` if its files cannot belong together, `ValueError` for a mode or value that cannot be,
