@@ -19,19 +19,22 @@ pub(super) struct IndexAppender {
 }
 
 impl IndexAppender {
-    /// Makes a new file, every block of it allocated.
+    /// Makes a new file, every block of it allocated. Nothing is left of one that could not be made: the next try takes its name.
     pub(super) fn create(env: &Arc<dyn Env>, path: PathBuf, geometry: IndexGeometry, header: IndexHeader) -> Result<Self> {
-        let len = geometry.file_len();
         let refused = |error| Error::full_or_io("allocate", &path, error);
         let handle = env.create(&path).map_err(refused)?;
-        if let Err(error) = handle.allocate(len) {
+        let filled = handle
+            .allocate(geometry.file_len())
+            .and_then(|()| handle.write_all_at(&header.encode(), 0));
+        let made = filled.map_err(refused).and_then(|()| {
+            let file = Arc::new(IndexFile::open(env.clone(), path.clone(), geometry.file_len())?);
+            file.trust();
+            Self::open(env.as_ref(), file, geometry)
+        });
+        if made.is_err() {
             let _ = env.unlink(&path);
-            return Err(refused(error));
         }
-        handle.write_all_at(&header.encode(), 0).map_err(refused)?;
-        let file = Arc::new(IndexFile::open(env.clone(), path, len)?);
-        file.trust();
-        Self::open(env.as_ref(), file, geometry)
+        made
     }
 
     /// Goes on with a file. A broker's has holes, where a full disk would be found only when a page is written: they get their

@@ -17,7 +17,7 @@ use crate::storage::{Env, Lock};
 use crate::store::draft::{Draft, Incoming};
 use crate::store::geometry::settle;
 use crate::store::services::{Service, Services};
-use crate::store::store_directory::{OpenMode, enter, finish_what_crashed, make_directories, mark_open, remove_abort};
+use crate::store::store_directory::{OpenMode, enter, finish_what_died, make_directories, mark_open, remove_abort};
 use crate::watermark::{Wait, Watermark};
 
 const CHECKPOINT: &str = "checkpoint";
@@ -84,11 +84,13 @@ impl MessageStore {
         let (lock, is_new) = enter(env.as_ref(), path, mode)?;
         let sizes = settle(env, path, &mut config, is_new)?;
         let (reader, plan) = MessageReader::open_for_writing(env, path, config, sizes.index)?;
-        make_directories(env.as_ref(), path, is_new)?;
+        // Until there is a segment, nobody may have come to the end of making the store.
+        let is_unfinished = !is_new && reader.physical_bounds().is_empty();
+        make_directories(env.as_ref(), path, is_new || is_unfinished)?;
         record_geometry(env.as_ref(), path, reader.config())?;
         mark_open(env.as_ref(), path)?;
-        if plan.rewrite_from.is_some() {
-            finish_what_crashed(env.as_ref(), path)?;
+        if is_unfinished || plan.rewrite_from.is_some() {
+            finish_what_died(env.as_ref(), path)?;
         }
         Self::go_on(env, path, reader, &plan, sizes, lock)
     }

@@ -41,16 +41,14 @@ pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<(Lock,
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(super) fn make_directories(env: &dyn Env, path: &Path, is_new: bool) -> Result<()> {
+pub(super) fn make_directories(env: &dyn Env, path: &Path, is_begun: bool) -> Result<()> {
     let mut made = false;
     for dir in ["commitlog", "consumequeue", "index", CONFIG] {
         made |= create_dir(env, &path.join(dir))?;
     }
-    if made {
-        sync_dir(env, path, Step::StoreDirectories)?;
-    }
     // Who made the directories may have died before they were durable.
-    if is_new || made {
+    if is_begun || made {
+        sync_dir(env, path, Step::StoreDirectories)?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         sync_dir(env, parent.unwrap_or(Path::new(".")), Step::StoreDirectories)?;
     }
@@ -80,7 +78,7 @@ pub(super) fn mark_open(env: &dyn Env, path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(super) fn finish_what_crashed(env: &dyn Env, path: &Path) -> Result<()> {
+pub(super) fn finish_what_died(env: &dyn Env, path: &Path) -> Result<()> {
     let entries = env.list(path).map_err(|error| Error::io("list", path, error))?;
     for entry in entries {
         if entry.kind == EntryKind::File && entry.name.to_string_lossy().starts_with("mqstore-new-") {

@@ -229,3 +229,21 @@ fn a_full_index_file_is_synced_before_the_checkpoint_counts_it() {
     }
     assert!(at("sync directory IndexDirectory store/index") < at("rename store/checkpoint"));
 }
+
+#[test]
+fn a_store_that_holds_no_segment_yet_gets_its_names_synced_by_whoever_opens_it() {
+    // Whoever made it may have been killed before they were.
+    let place = Place::new();
+    place.create_with(never_flushing()).close().unwrap();
+    let env = CountingEnv::new();
+    let store = open_in(&env, &place.store, never_flushing(), OpenMode::Append).unwrap();
+    let opened = done(&env, &place, 0);
+    for name in [
+        "sync directory StoreDirectories store",
+        "sync directory StoreDirectories .",
+        "sync directory ConfigRenamed store/config",
+    ] {
+        assert!(opened.iter().any(|change| change == name), "{name}: {opened:?}");
+    }
+    store.close().unwrap();
+}
