@@ -160,10 +160,7 @@ fn next_whole(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64
 /// Whether the record ends in zeros and nothing was written behind it: its own end was not, either.
 fn is_torn_end(opened: &Opened<'_>, view: &MessageView<'_>) -> Result<bool> {
     let end = view.physical_offset() + i64::from(view.size());
-    let is_vouched_for = view.store_time() <= opened.checkpoint.physic_msg_timestamp;
-    Ok(!is_vouched_for
-        && ends_in_zeros(view)
-        && matches!(opened.log.read(end, opened.check)?, LogRecord::End | LogRecord::Missing))
+    Ok(ends_in_zeros(view) && matches!(opened.log.read(end, opened.check)?, LogRecord::End | LogRecord::Missing))
 }
 
 /// Where a scan has stopped, and why.
