@@ -1,6 +1,6 @@
 //! The index file that keys are put into.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -20,19 +20,19 @@ pub(super) struct IndexAppender {
 
 impl IndexAppender {
     /// Makes a new file, every block of it allocated. Nothing is left of one that could not be made: the next try takes its name.
-    pub(super) fn create(env: &Arc<dyn Env>, path: PathBuf, geometry: IndexGeometry, header: IndexHeader) -> Result<Self> {
-        let refused = |error| Error::full_or_io("allocate", &path, error);
-        let handle = env.create(&path).map_err(refused)?;
+    pub(super) fn create(env: &Arc<dyn Env>, path: &Path, geometry: IndexGeometry, header: IndexHeader) -> Result<Self> {
+        let refused = |error| Error::full_or_io("allocate", path, error);
+        let handle = env.create(path).map_err(refused)?;
         let filled = handle
             .allocate(geometry.file_len())
             .and_then(|()| handle.write_all_at(&header.encode(), 0));
         let made = filled.map_err(refused).and_then(|()| {
-            let file = Arc::new(IndexFile::open(env.clone(), path.clone(), geometry.file_len())?);
+            let file = Arc::new(IndexFile::open(env.clone(), path.to_owned(), geometry.file_len())?);
             file.trust();
             Self::open(env.as_ref(), file, geometry)
         });
         if made.is_err() {
-            let _ = env.unlink(&path);
+            let _ = env.unlink(path);
         }
         made
     }

@@ -277,7 +277,7 @@ impl IndexService {
         let name = index_name(self.env.now_local_ms()).max(last_name + 1);
         let header = IndexHeader::rolled_from(last.map(|file| file.header()).as_ref());
         let path = self.dir.join(format!("{name:017}"));
-        let appender = IndexAppender::create(&self.env, path, geometry, header)?;
+        let appender = IndexAppender::create(&self.env, &path, geometry, header)?;
         self.files
             .write()
             .unwrap_or_else(PoisonError::into_inner)
