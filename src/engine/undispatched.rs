@@ -1,21 +1,24 @@
 //! What the queue files lack of what the log holds.
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::format::{CQ_UNIT_SIZE, CqUnit, DelayLevels, MIN_RECORD_SIZE, MessageView, Transaction, validate_topic};
-use crate::log::{ConsumeQueue, ConsumeQueueStore};
+use crate::log::{ConsumeQueue, ConsumeQueueStore, QueueTail};
 
-/// For each topic and queue id: entries by queue offset.
-pub(super) type QueueTails = BTreeMap<(String, i32), BTreeMap<i64, CqUnit>>;
+/// For each topic and queue id: the entries that the queue lacks.
+pub(super) type QueueTails = BTreeMap<(String, i32), QueueTail>;
 
 /// Gathers what the queues lack.
 pub(super) struct Undispatched<'a> {
     queues: &'a ConsumeQueueStore,
     delay_levels: DelayLevels,
-    /// Asked for once a queue, not once a message. By topic and queue id.
-    lacking: HashMap<String, HashMap<i32, Lacking>>,
+    /// Asked for once a queue, not once a message.
+    lacking: Vec<Lacking>,
+    /// Where in it a queue stands, by topic and queue id.
+    places: HashMap<String, HashMap<i32, usize>>,
+    /// The queue of the last message: often the next one's, too.
+    last: usize,
     /// A message came whose predecessor in its queue did not.
     pub(super) gap: bool,
     pub(super) refused: u64,
@@ -26,10 +29,12 @@ pub(super) struct Undispatched<'a> {
 
 /// One queue, and the entries that it lacks.
 struct Lacking {
+    topic: String,
+    queue_id: i32,
     queue: Option<Arc<ConsumeQueue>>,
     /// Whether the topic can be written.
     is_valid: bool,
-    entries: BTreeMap<i64, CqUnit>,
+    entries: QueueTail,
 }
 
 impl<'a> Undispatched<'a> {
@@ -37,7 +42,9 @@ impl<'a> Undispatched<'a> {
         Self {
             queues,
             delay_levels,
-            lacking: HashMap::new(),
+            lacking: Vec::new(),
+            places: HashMap::new(),
+            last: 0,
             gap: false,
             refused: 0,
             filler: None,
@@ -88,35 +95,43 @@ impl<'a> Undispatched<'a> {
 
     /// The message's queue; `None` for a batch consume queue.
     fn queue(&mut self, view: &MessageView<'_>) -> Option<&mut Lacking> {
-        let topic = view.topic();
-        if !self.lacking.contains_key(topic.as_ref()) {
-            self.lacking.insert(topic.clone().into_owned(), HashMap::new());
+        let is_last = |last: &Lacking| last.topic.as_bytes() == view.topic_bytes() && last.queue_id == view.queue_id();
+        if !self.lacking.get(self.last).is_some_and(is_last) {
+            self.last = self.place(view)?;
         }
-        let queues = self.lacking.get_mut(topic.as_ref())?;
-        Some(match queues.entry(view.queue_id()) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => place.insert(Lacking {
-                queue: self.queues.queue(&topic, view.queue_id()).ok()?,
-                is_valid: validate_topic(&topic, view.version()).is_ok(),
-                entries: BTreeMap::new(),
-            }),
-        })
+        self.lacking.get_mut(self.last)
+    }
+
+    fn place(&mut self, view: &MessageView<'_>) -> Option<usize> {
+        let (topic, queue_id) = (view.topic(), view.queue_id());
+        if let Some(place) = self.places.get(topic.as_ref()).and_then(|queues| queues.get(&queue_id)) {
+            return Some(*place);
+        }
+        let place = self.lacking.len();
+        self.lacking.push(Lacking {
+            queue: self.queues.queue(&topic, queue_id).ok()?,
+            is_valid: validate_topic(&topic, view.version()).is_ok(),
+            topic: topic.clone().into_owned(),
+            queue_id,
+            entries: QueueTail::default(),
+        });
+        self.places.entry(topic.into_owned()).or_default().insert(queue_id, place);
+        Some(place)
     }
 
     /// For each topic and queue id: the entries to add, by queue offset.
     pub(super) fn into_entries(self) -> QueueTails {
-        let queues = self.lacking.into_iter().flat_map(|(topic, queues)| {
-            let lacking = queues.into_iter().filter(|(_, lacking)| !lacking.entries.is_empty());
-            lacking.map(move |(queue_id, lacking)| ((topic.clone(), queue_id), lacking.entries))
-        });
-        queues.collect()
+        let lacking = self.lacking.into_iter().filter(|lacking| !lacking.entries.is_empty());
+        lacking
+            .map(|lacking| ((lacking.topic, lacking.queue_id), lacking.entries))
+            .collect()
     }
 }
 
 impl Lacking {
     /// The number that the queue's next message gets; `None` for a queue without one.
     fn next(&self) -> Option<i64> {
-        let gathered = self.entries.last_key_value().map(|(offset, _)| offset + 1);
+        let gathered = self.entries.end();
         let known = self.queue.as_ref().map(|queue| queue.max_offset()).filter(|max| *max > 0);
         gathered.max(known)
     }
@@ -134,18 +149,18 @@ impl Lacking {
                 // Nobody ever appended the messages between: this number is not to be believed.
                 return (0, 1);
             };
-            self.entries.extend((next..offset).map(|lost| (lost, filler)));
+            self.entries.extend((next..offset).map(|lost| (lost, filler)).collect());
             filled = offset - next;
         }
         let is_empty = self.queue.as_ref().is_none_or(|queue| queue.max_offset() <= 0);
-        if is_empty && self.entries.first_key_value().is_some_and(|(first, _)| offset < *first) {
+        if is_empty && self.entries.first().is_some_and(|first| offset < first) {
             // The queue holds nothing in front of its first message: one of the two numbers is wrong, and a second message in a row
             // is better evidence than one.
             refused = 1;
             if self.entries.len() > 1 {
                 return (filled, refused);
             }
-            self.entries.clear();
+            self.entries = QueueTail::default();
         }
         self.entries.insert(offset, unit);
         (filled, refused)

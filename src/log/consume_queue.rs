@@ -2,7 +2,6 @@
 //!
 //! The files hold what was written out; the in-memory tail holds what the log has beyond them. Readers see both.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -11,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::error::{Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
 use crate::log::queue_entries::{entries_per_file, find_end, first_at, next_file_start, on_file, search};
+use crate::log::queue_tail::QueueTail;
 use crate::storage::{Access, Env, MappedFileQueue, MappingPool, Step};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
@@ -30,7 +30,7 @@ pub struct ConsumeQueue {
 pub(super) struct State {
     /// Queue offsets that the files hold, after the entries ahead of the log were left out.
     pub(super) on_disk: Range<i64>,
-    tail: BTreeMap<i64, CqUnit>,
+    tail: QueueTail,
     min_offset: i64,
 }
 
@@ -54,8 +54,7 @@ impl StagedFile {
 
 impl State {
     fn max_offset(&self) -> i64 {
-        let tail_end = self.tail.last_key_value().map_or(0, |(offset, _)| offset.saturating_add(1));
-        self.on_disk.end.max(tail_end)
+        self.on_disk.end.max(self.tail.end().unwrap_or(0))
     }
 }
 
@@ -71,7 +70,7 @@ impl ConsumeQueue {
         on_disk.end = find_end(&files)?;
         let state = State {
             on_disk,
-            tail: BTreeMap::new(),
+            tail: QueueTail::default(),
             min_offset: start,
         };
         Ok(Self {
@@ -87,7 +86,7 @@ impl ConsumeQueue {
         let files = MappedFileQueue::empty(env.clone(), dir, file_size.unwrap_or(0), pool);
         let state = State {
             on_disk: 0..0,
-            tail: BTreeMap::new(),
+            tail: QueueTail::default(),
             min_offset: 0,
         };
         Self {
@@ -120,7 +119,7 @@ impl ConsumeQueue {
 
     /// Whether the entries at `offset` can be read at all: its file is there, or it is in memory.
     pub fn is_readable(&self, offset: i64) -> Result<bool> {
-        Ok(self.state().tail.contains_key(&offset) || on_file(&self.files, offset)?.is_some())
+        Ok(self.state().tail.get(offset).is_some() || on_file(&self.files, offset)?.is_some())
     }
 
     /// The first queue offset behind a missing file that holds `offset`: where the next file starts, or the entries in memory.
@@ -128,7 +127,7 @@ impl ConsumeQueue {
         let starts = self.files.starts().into_iter().map(|start| start as i64 / UNIT);
         let next_file = starts.into_iter().find(|start| *start > offset);
         let state = self.state();
-        let in_memory = state.tail.range(offset..).next().map(|(offset, _)| *offset);
+        let in_memory = state.tail.next(offset..);
         let ends = next_file.into_iter().chain(in_memory).min();
         ends.unwrap_or_else(|| state.max_offset())
     }
@@ -140,8 +139,8 @@ impl ConsumeQueue {
     pub fn unit(&self, offset: i64) -> Result<Option<CqUnit>> {
         {
             let state = self.state();
-            if let Some(unit) = state.tail.get(&offset) {
-                return Ok(Some(*unit));
+            if let Some(unit) = state.tail.get(offset) {
+                return Ok(Some(unit));
             }
             if !state.on_disk.contains(&offset) {
                 return Ok(None);
@@ -208,14 +207,14 @@ impl ConsumeQueue {
     }
 
     /// Adds what the log has and the files lack.
-    pub(crate) fn extend(&self, tail: BTreeMap<i64, CqUnit>) {
+    pub(crate) fn extend(&self, tail: QueueTail) {
         let mut state = self.state_mut();
-        if let Some((first, _)) = tail.first_key_value() {
+        if let Some(first) = tail.first() {
             if state.on_disk.is_empty() {
-                state.on_disk = *first..*first;
+                state.on_disk = first..first;
             }
             // A power cut takes any of the new files, the first one, too.
-            state.on_disk.start = state.on_disk.start.min(*first);
+            state.on_disk.start = state.on_disk.start.min(first);
         }
         state.tail.extend(tail);
     }
@@ -284,15 +283,15 @@ impl ConsumeQueue {
     /// The first entries of the tail that stand without a gap and in one file: the first one's number and the bytes of all.
     fn next_stretch(&self) -> Option<(i64, Vec<u8>)> {
         let state = self.state();
-        let (first, _) = state.tail.first_key_value()?;
+        let first = state.tail.first()?;
         let mut bytes = Vec::new();
-        for (next, (offset, unit)) in (*first..self.next_file_start(*first)).zip(&state.tail) {
-            if *offset != next {
+        for (next, (offset, unit)) in (first..self.next_file_start(first)).zip(state.tail.iter()) {
+            if offset != next {
                 break;
             }
             bytes.extend(unit.encode());
         }
-        Some((*first, bytes))
+        Some((first, bytes))
     }
 
     /// Makes a queue file beside the queue's directory, where a broker passes over names that are no number. It gets its entries
@@ -341,7 +340,7 @@ impl ConsumeQueue {
     /// These entries, the first ones of the tail, are in the files now.
     fn wrote(&self, entries: Range<i64>) {
         let mut state = self.state_mut();
-        state.tail = state.tail.split_off(&entries.end);
+        state.tail.forget_before(entries.end);
         state.on_disk = if state.on_disk.is_empty() {
             entries
         } else {

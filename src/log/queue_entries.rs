@@ -1,10 +1,10 @@
 //! The entries in the files of a queue, as they stand there.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::error::Result;
 use crate::format::{CQ_UNIT_SIZE, CqUnit};
+use crate::log::queue_tail::QueueTail;
 use crate::storage::MappedFileQueue;
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
@@ -25,7 +25,7 @@ pub(super) fn next_file_start(files: &MappedFileQueue, offset: i64) -> i64 {
 
 /// First offset of `range` on file whose entry names a message at or behind `physical`.
 pub(super) fn first_at(files: &MappedFileQueue, range: Range<i64>, physical: i64) -> Result<i64> {
-    search(files, &BTreeMap::new(), range, |unit| {
+    search(files, &QueueTail::default(), range, |unit| {
         unit.is_some_and(|unit| unit.is_pre_blank() || unit.physical_offset < physical)
     })
 }
@@ -60,7 +60,7 @@ pub(super) fn find_end(files: &MappedFileQueue) -> Result<i64> {
         let file_end = next_file_start(files, *start).min(files.end_offset().unwrap_or(0) as i64 / UNIT);
         let mut end = *start;
         loop {
-            end = search(files, &BTreeMap::new(), end..file_end, valid)?;
+            end = search(files, &QueueTail::default(), end..file_end, valid)?;
             let mut ahead = end..file_end.min(end + LOOK_AHEAD);
             match ahead.find_map(|offset| on_file(files, offset).map(|unit| valid(unit).then_some(offset)).transpose()) {
                 Some(behind) => end = behind? + 1,
@@ -77,7 +77,7 @@ pub(super) fn find_end(files: &MappedFileQueue) -> Result<i64> {
 /// First offset of `range` whose entry (`None` in a missing file) does not satisfy `before`; those that do stand in front.
 pub(super) fn search(
     files: &MappedFileQueue,
-    tail: &BTreeMap<i64, CqUnit>,
+    tail: &QueueTail,
     range: Range<i64>,
     before: impl Fn(Option<CqUnit>) -> bool,
 ) -> Result<i64> {
@@ -87,8 +87,8 @@ pub(super) fn search(
     } = range;
     while low < high {
         let middle = low + (high - low) / 2;
-        let unit = match tail.get(&middle) {
-            Some(unit) => Some(*unit),
+        let unit = match tail.get(middle) {
+            Some(unit) => Some(unit),
             None => on_file(files, middle)?,
         };
         if before(unit) {

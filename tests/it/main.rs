@@ -23,6 +23,7 @@ mod heap;
 mod index_chains;
 mod mapped_file_queue;
 mod options;
+mod queue_tail;
 mod reading;
 mod reading_lightly;
 mod recovery;
