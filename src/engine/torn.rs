@@ -22,14 +22,16 @@ pub(super) fn lost_a_sector(view: &MessageView<'_>, checkpoint: &Checkpoint) -> 
     let bytes = view.bytes();
     let properties = view.properties().bytes().len();
     let text = bytes.len() - PROPERTIES_LENGTH - properties - view.topic_bytes().len();
-    let first = SECTOR - view.physical_offset() as usize % SECTOR;
-    let (head, rest) = bytes.split_at(first.min(bytes.len()));
-    let mut end = 0;
+    let start = view.physical_offset() as usize % SECTOR;
+    // The first sector that holds some of the text: the body in front of it has its checksum.
+    let mut end = ((start + text) / SECTOR * SECTOR).saturating_sub(start);
+    let (_, sectors) = bytes.split_at(end);
+    let (head, rest) = sectors.split_at((SECTOR - (start + end) % SECTOR).min(sectors.len()));
     let mut lost = [head].into_iter().chain(rest.chunks(SECTOR)).filter(|sector| {
         end += sector.len();
         // The length of no properties is zeros, and may be all of the record that stands in its last sector.
         let is_no_length = properties > 0 || end < bytes.len() || sector.len() > PROPERTIES_LENGTH;
-        end > text && is_no_length && sector.iter().all(|byte| *byte == 0)
+        is_no_length && sector.iter().all(|byte| *byte == 0)
     });
     lost.next().is_some()
 }

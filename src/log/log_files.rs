@@ -20,7 +20,7 @@ const PIECE: usize = 256 * 1024;
 /// One message of the log: its record's bytes and where its parts lie in them.
 #[derive(Debug, Clone)]
 pub struct StoredMessage {
-    buffer: Arc<SelectedBuffer>,
+    buffer: SelectedBuffer,
     layout: RecordLayout,
 }
 
@@ -282,13 +282,19 @@ impl LogFiles {
     /// # Errors
     /// [`Error::Io`] when the segment cannot be mapped. What is wrong with the bytes is [`LogRecord::Corrupt`].
     pub fn read(&self, offset: i64, check: Check) -> Result<LogRecord> {
-        let Some((file, position)) = self.locate(offset)? else {
-            return Ok(LogRecord::Missing);
-        };
+        Ok(match self.locate(offset)? {
+            Some((file, position)) => self.read_in(&file, position, check),
+            None => LogRecord::Missing,
+        })
+    }
+
+    /// Reads what stands at a position of a segment.
+    fn read_in(&self, file: &Arc<MappedFile>, position: usize, check: Check) -> LogRecord {
+        let offset = file.start() as i64 + position as i64;
         let remaining = file.len() as usize - position;
-        let Some(buffer) = self.select(&file, position, remaining) else {
+        let Some(buffer) = self.select(file, position, remaining) else {
             let lost = file.check_intact(position..position + remaining);
-            return Ok(lost.map_or_else(LogRecord::Corrupt, |()| LogRecord::End));
+            return lost.map_or_else(LogRecord::Corrupt, |()| LogRecord::End);
         };
         let end = position + buffer.bytes().len();
         let error = |at: usize, reason: String| Error::Corrupt {
@@ -304,10 +310,7 @@ impl LogFiles {
             }
             Record::Message(view) => {
                 let layout = view.layout();
-                LogRecord::Message(StoredMessage {
-                    buffer: Arc::new(buffer),
-                    layout,
-                })
+                LogRecord::Message(StoredMessage { buffer, layout })
             }
             Record::Blank { size } if size as usize == remaining => LogRecord::Blank { next: file.end() as i64 },
             Record::Blank { size } => {
@@ -327,7 +330,7 @@ impl LogFiles {
         };
         // Zeros that the guard put in place of a lost page parse as an end, or as damage somewhere else.
         let lost = file.check_intact(position..end);
-        Ok(lost.map_or_else(LogRecord::Corrupt, |()| record))
+        lost.map_or_else(LogRecord::Corrupt, |()| record)
     }
 
     /// The bytes that the record at `position` claims; `None` if fewer than eight remain or they cannot be read.
@@ -350,6 +353,7 @@ impl LogFiles {
     pub fn scan(&self, from: i64, until: i64, check: Check) -> LogScan<'_> {
         LogScan {
             log: self,
+            file: None,
             at: from,
             until,
             check,
@@ -371,6 +375,8 @@ impl LogFiles {
 #[derive(Debug)]
 pub struct LogScan<'a> {
     log: &'a LogFiles,
+    /// The segment that was read last: looking for it anew costs as much as reading a record.
+    file: Option<Arc<MappedFile>>,
     at: i64,
     until: i64,
     check: Check,
@@ -388,6 +394,17 @@ impl LogScan<'_> {
         self.stopped_by.as_ref()
     }
 
+    fn read(&mut self) -> Result<LogRecord> {
+        let is_in = |file: &Arc<MappedFile>| (file.start() as i64..file.end() as i64).contains(&self.at);
+        if !self.file.as_ref().is_some_and(is_in) {
+            self.file = self.log.locate(self.at)?.map(|(file, _)| file);
+        }
+        Ok(match &self.file {
+            Some(file) => self.log.read_in(file, (self.at - file.start() as i64) as usize, self.check),
+            None => LogRecord::Missing,
+        })
+    }
+
     fn stop(&mut self, by: LogRecord) -> Option<Result<StoredMessage>> {
         self.stopped_by = Some(by);
         None
@@ -399,7 +416,7 @@ impl Iterator for LogScan<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.at < self.until && self.stopped_by.is_none() {
-            match self.log.read(self.at, self.check) {
+            match self.read() {
                 Err(error) => {
                     self.stopped_by = Some(LogRecord::Missing);
                     return Some(Err(error));

@@ -120,8 +120,9 @@ impl MappedFile {
         if range.end > self.region.len() {
             return None;
         }
-        let mut bytes = vec![0; len].into_boxed_slice();
-        self.read(range.start, &mut bytes).then_some(SelectedBuffer::Owned(bytes))
+        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
+        self.read(range.start, Arc::get_mut(&mut bytes)?)
+            .then_some(SelectedBuffer::Owned(bytes))
     }
 }
 
@@ -136,7 +137,7 @@ pub enum SelectedBuffer {
         range: Range<usize>,
     },
     /// A copy.
-    Owned(Box<[u8]>),
+    Owned(Arc<[u8]>),
 }
 
 impl SelectedBuffer {
