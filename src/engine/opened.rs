@@ -38,7 +38,7 @@ impl Opened<'_> {
 }
 
 /// What an open found, for people and programs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Whether the last writer said goodbye: no `abort` file.
     pub clean_exit: bool,

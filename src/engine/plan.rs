@@ -20,6 +20,8 @@ use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, LogScan, StoredMessage}
 pub struct RecoveryPlan {
     /// What was found.
     pub report: RecoveryReport,
+    /// From the first message on that the checkpoint does not vouch for, what was read may be in memory alone.
+    pub unsynced_from: i64,
     undispatched: QueueTails,
 }
 
@@ -93,16 +95,15 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
         clean_exit: opened.clean,
         scan_start,
         log_end: scan_start,
-        stop_reason: String::new(),
-        last_store_time: 0,
-        last_offset: 0,
-        undispatched: 0,
-        refused: 0,
-        queue_entries_ahead: 0,
-        bytes_cut: 0,
-        lost: Vec::new(),
+        ..RecoveryReport::default()
     };
     let mut at = scan_start;
+    // A broker stamps the time of the last message that is on disk; another of the same millisecond may not be.
+    let stamped = opened
+        .checkpoint
+        .physic_msg_timestamp
+        .min(opened.checkpoint.logics_msg_timestamp);
+    let mut unsynced_from = opened.is_salvage().then_some(scan_start);
     loop {
         let mut scan = log.scan(at, log.files_end(), check);
         let mut torn = None;
@@ -112,6 +113,9 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
             if !opened.clean && is_torn()? {
                 torn = Some(message.view().physical_offset());
                 break;
+            }
+            if unsynced_from.is_none() && message.view().store_time() >= stamped {
+                unsynced_from = Some(message.view().physical_offset());
             }
             note(&mut report, &message);
             undispatched.add(&message.view());
@@ -141,7 +145,12 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
     report.refused = undispatched.refused;
     let gap = undispatched.gap;
     let undispatched = undispatched.into_entries();
-    Ok((RecoveryPlan { report, undispatched }, gap))
+    let plan = RecoveryPlan {
+        unsynced_from: unsynced_from.unwrap_or(report.log_end),
+        report,
+        undispatched,
+    };
+    Ok((plan, gap))
 }
 
 /// Where the log goes on behind damage, if that is to be passed over.

@@ -37,7 +37,7 @@ pub struct LogEnd {
     pub appended: Arc<Watermark>,
     /// Behind it every byte is zero.
     pub written_until: i64,
-    /// After a crash: from here on what stands in the log may not be on disk.
+    /// After a crash: from here on what stands in the log may be in memory alone.
     pub rewrite_from: Option<i64>,
     /// Store time of its last message; 0 for none.
     pub last_store_time: i64,

@@ -1,6 +1,7 @@
 //! The only way from a log that was read to one that can be appended to: what stands behind its end goes first, durably, for a stale
 //! record there would look like the next one.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -23,7 +24,7 @@ impl LogFiles {
             Some(start) => Some(AppendFile::open(env.as_ref(), self.dir(), start as u64, segment_size)?),
         };
         if let Some(from) = end.rewrite_from {
-            self.rewrite(env.as_ref(), from, at)?;
+            self.rewrite(env.as_ref(), from..at)?;
         }
         if let Some(current) = &current {
             let stale = at as u64..current.end().min(end.written_until.max(at) as u64);
@@ -46,11 +47,11 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Writes the bytes from `from` to `end` again, durably: where a sync has failed they may be in memory alone.
-    fn rewrite(&self, env: &dyn Env, from: i64, end: i64) -> Result<()> {
-        let starts: Vec<i64> = self.starts().filter(|start| *start < end).collect();
-        for start in starts {
-            let segment = from.max(start)..end.min(start + self.segment_size() as i64);
+    /// Writes what recovery has read again, durably: where a sync has failed it may be in memory alone, and the system does not write
+    /// it a second time by itself.
+    fn rewrite(&self, env: &dyn Env, recovered: Range<i64>) -> Result<()> {
+        for start in self.starts() {
+            let segment = recovered.start.max(start)..recovered.end.min(start + self.segment_size() as i64);
             if segment.is_empty() {
                 continue;
             }

@@ -94,6 +94,7 @@ impl MessageReader {
             // A file is not believed after all: what it held has to be read, too.
             index_from = start.from;
         };
+        let unsynced_from = plan.unsynced_from;
         let mut report = plan.apply_in_memory(log, &files.queues)?;
         expect_recoverable(&files.opened(&config, Some(index_from)), &report)?;
         let written_until = log.written_until(report.log_end)?;
@@ -104,7 +105,7 @@ impl MessageReader {
         let plan = WritePlan {
             index_cut: index_start.cut,
             index_from: index_start.from,
-            rewrite_from: (!is_trusted).then_some(report.scan_start),
+            rewrite_from: (!is_trusted).then_some(unsynced_from),
             written_until,
             checkpoint: Some(stamps).filter(|stamps| *stamps != files.found),
             stamped: stamps.physic_msg_timestamp.min(report.last_store_time),

@@ -78,6 +78,27 @@ fn the_log_is_read_from_the_file_that_the_stamps_vouch_for_or_from_what_is_lacki
 }
 
 #[test]
+fn only_what_the_checkpoint_does_not_vouch_for_is_written_again() {
+    let rewritten = |stamped: Option<i64>| {
+        let store = Crashed::new(600, false);
+        if let Some(number) = stamped {
+            store.stamp(store.last_store_time - (599 - number) * 10);
+        }
+        let (env, opened) = store.open_counting();
+        opened.unwrap().close().unwrap();
+        let is_rewrite = |change: &String| change.starts_with("sync LogRewritten ");
+        let segments = env.changes().into_iter().filter(is_rewrite).count();
+        // The first one is that of the message with the stamp.
+        let first = |number: i64| store.offsets[number as usize] / SEGMENT;
+        assert_eq!(segments as i64, first(599) + 1 - stamped.map_or(0, first));
+    };
+    rewritten(None);
+    for number in [0, 1, 250, 598, 599] {
+        rewritten(Some(number));
+    }
+}
+
+#[test]
 fn six_hundred_segments_cost_six_hundred_heads_and_what_lies_past_the_checkpoint() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let mut writer = StoreWriter::new(dir.path(), 4096, 100_000, 100, 40_000);
