@@ -54,6 +54,7 @@ impl Checkpointer {
             keys_dispatched,
             index_end: self.index.end(),
             keys_stamp: last.store_time,
+            queue_entries: self.queues.count_entries(None)?,
             ..load_checkpoint(self.env.as_ref(), &self.path)?
         };
         save_checkpoint(self.env.as_ref(), &self.path, &checkpoint)

@@ -11,7 +11,7 @@ pub(super) fn scan_start(opened: &Opened<'_>) -> Result<i64> {
     let Opened {
         log, checkpoint, check, ..
     } = *opened;
-    if opened.is_salvage() {
+    if opened.is_salvage() || lacks_entries(opened)? {
         return Ok(log.first_offset());
     }
     let mut start = start_by_queues(opened)?;
@@ -22,6 +22,16 @@ pub(super) fn scan_start(opened: &Opened<'_>) -> Result<i64> {
         start = start.min(start_by_time(log, checkpoint.min_timestamp(), check)?);
     }
     Ok(start)
+}
+
+/// Whether a queue file that was there when the checkpoint was stamped is not any more: of a queue that got no message since, no other
+/// trace is left.
+fn lacks_entries(opened: &Opened<'_>) -> Result<bool> {
+    let checkpoint = opened.checkpoint;
+    // What came behind the stamp does not make up for it; nothing came behind that of a clean exit.
+    let until = (!opened.clean).then_some(checkpoint.logics_physical_offset);
+    let found = || opened.queues.count_entries(until);
+    checkpoint.queue_entries().map_or(Ok(false), |known| Ok(found()? < known))
 }
 
 /// Where the queues end, if a whole message ends there; else the start of the newest segment that the queues reach into and that

@@ -1,7 +1,8 @@
 use super::bytes::{i64_at, put_i64};
 
 // 0 physic time | 8 logics time | 16 index time | 24 master flushed offset (5.0) | 32 confirm offset (5.1.1)
-// 40 logics physical offset (5.5.0) | ours: 48 keys dispatched | 56 index end | 64 physic time of these two | zeros to 4096; all i64
+// 40 logics physical offset (5.5.0) | ours: 48 keys dispatched | 56 index end | 64 physic time of ours
+// 72 queue entries | zeros to 4096; all i64
 
 const PHYSIC_MSG_TIMESTAMP_AT: usize = 0;
 const LOGICS_MSG_TIMESTAMP_AT: usize = PHYSIC_MSG_TIMESTAMP_AT + 8;
@@ -12,9 +13,10 @@ const LOGICS_PHYSICAL_OFFSET_AT: usize = CONFIRM_PHY_OFFSET_AT + 8;
 const KEYS_DISPATCHED_AT: usize = LOGICS_PHYSICAL_OFFSET_AT + 8;
 const INDEX_END_AT: usize = KEYS_DISPATCHED_AT + 8;
 const KEYS_STAMP_AT: usize = INDEX_END_AT + 8;
-const _: () = assert!(LOGICS_PHYSICAL_OFFSET_AT == 40 && KEYS_STAMP_AT == 64);
+const QUEUE_ENTRIES_AT: usize = KEYS_STAMP_AT + 8;
+const _: () = assert!(LOGICS_PHYSICAL_OFFSET_AT == 40 && QUEUE_ENTRIES_AT == 72);
 /// Bytes with a meaning.
-pub const CHECKPOINT_FIELDS_SIZE: usize = KEYS_STAMP_AT + 8;
+pub const CHECKPOINT_FIELDS_SIZE: usize = QUEUE_ENTRIES_AT + 8;
 /// Bytes of the checkpoint file.
 pub const CHECKPOINT_SIZE: usize = 4096;
 
@@ -43,6 +45,8 @@ pub struct Checkpoint {
     pub index_end: i64,
     /// `physic_msg_timestamp` as it was then. Ours.
     pub keys_stamp: i64,
+    /// Entries in all queue files of messages up to `logics_physical_offset`. Ours. See [`Checkpoint::queue_entries`].
+    pub queue_entries: i64,
 }
 
 impl Checkpoint {
@@ -58,6 +62,7 @@ impl Checkpoint {
             keys_dispatched: i64_at(bytes, KEYS_DISPATCHED_AT),
             index_end: i64_at(bytes, INDEX_END_AT),
             keys_stamp: i64_at(bytes, KEYS_STAMP_AT),
+            queue_entries: i64_at(bytes, QUEUE_ENTRIES_AT),
         }
     }
 
@@ -73,6 +78,7 @@ impl Checkpoint {
         put_i64(&mut out, KEYS_DISPATCHED_AT, self.keys_dispatched);
         put_i64(&mut out, INDEX_END_AT, self.index_end);
         put_i64(&mut out, KEYS_STAMP_AT, self.keys_stamp);
+        put_i64(&mut out, QUEUE_ENTRIES_AT, self.queue_entries);
         out
     }
 
@@ -80,6 +86,12 @@ impl Checkpoint {
     /// has written since, or the index is another one.
     pub fn keys_dispatched(&self, index_end: i64) -> Option<i64> {
         (self.keys_stamp == self.physic_msg_timestamp && self.index_end == index_end).then_some(self.keys_dispatched)
+    }
+
+    /// How many entries of messages up to `logics_physical_offset` the queue files have; `None` if nothing is known of that, because a
+    /// broker has written since.
+    pub fn queue_entries(&self) -> Option<i64> {
+        (self.keys_stamp == self.physic_msg_timestamp && self.keys_stamp > 0).then_some(self.queue_entries)
     }
 
     /// The same stamps, those beyond `now` as 0: a clock that was wrong vouches for nothing.

@@ -179,6 +179,21 @@ impl ConsumeQueue {
         self.known_unit(last)
     }
 
+    /// Entries in its files, or those of messages up to the one at `until`.
+    pub(super) fn count_entries(&self, until: Option<i64>) -> Result<i64> {
+        let on_disk = self.state().on_disk.clone();
+        let is_behind = |until: &i64| self.last_unit().is_none_or(|last| last.physical_offset > *until);
+        let end = match until.filter(is_behind) {
+            None => on_disk.end,
+            Some(until) => first_at(&self.files, on_disk, until.saturating_add(1))?,
+        };
+        let in_file = |start: u64| {
+            let first = start as i64 / UNIT;
+            (end.min(first.saturating_add(self.entries_per_file())) - first).max(0)
+        };
+        Ok(self.files.starts().into_iter().map(in_file).sum())
+    }
+
     /// Leaves out the entries at the end of the files that point at or past `log_end`, or lead to none of the queue's messages;
     /// returns how many.
     pub(crate) fn cut(&self, log_end: i64, leads: impl Fn(i64, CqUnit) -> Result<bool>) -> Result<u64> {

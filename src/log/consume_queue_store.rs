@@ -227,6 +227,15 @@ impl ConsumeQueueStore {
         }
     }
 
+    /// Entries that the files of all queues hold, or those of messages up to the one at `until`.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn count_entries(&self, until: Option<i64>) -> Result<i64> {
+        let queues = self.file_queues();
+        queues.iter().map(|(_, _, queue)| queue.count_entries(until)).sum()
+    }
+
     /// Makes everything that was written out durable.
     pub(crate) fn sync(&self) -> Result<()> {
         self.env

@@ -3,6 +3,7 @@
 use std::fs;
 
 use mqstore::config::StoreConfig;
+use mqstore::format::Message;
 use mqstore::store::{MessageStore, OpenMode};
 
 use super::{Crashed, contents, copy, names, real};
@@ -57,6 +58,52 @@ fn a_store_without_queues_index_and_checkpoint_comes_back_whole() {
             "clean {clean}"
         );
     }
+}
+
+#[test]
+fn any_queue_file_that_is_taken_from_a_stamped_store_comes_back() {
+    let store = Crashed {
+        dir: TempDir::new_in("/dev/shm").unwrap(),
+        offsets: Vec::new(),
+        last_store_time: 0,
+    };
+    let config = StoreConfig {
+        mapped_file_size_commit_log: Some(16384),
+        checkpoint_interval: 4096,
+        ..sizes()
+    };
+    let open = || MessageStore::open(&real(), store.path(), config.clone(), OpenMode::Append).unwrap();
+    let opened = open();
+    // Each topic in its turn: of most of them the end of the log knows nothing.
+    for topic in ["first", "second", "last"] {
+        for n in 0..300 {
+            let message = Message {
+                topic: topic.to_owned(),
+                queue_id: n % 2,
+                body: format!("body {n}").into_bytes().into(),
+                ..Message::default()
+            };
+            let appended = opened.append(message).unwrap().appended;
+            opened.wait_dispatched(appended.physical_offset, None).unwrap();
+        }
+    }
+    let crashed = TempDir::new_in("/dev/shm").unwrap();
+    copy(store.path(), crashed.path());
+    opened.close().unwrap();
+    let complete = contents(&store.at("consumequeue"));
+    let after_close = TempDir::new_in("/dev/shm").unwrap();
+    copy(store.path(), after_close.path());
+    let mut removed = 0;
+    for path in complete.keys() {
+        for image in [&after_close, &crashed] {
+            fs::remove_dir_all(store.path()).unwrap();
+            copy(image.path(), store.path());
+            removed += usize::from(fs::remove_file(store.at("consumequeue").join(path)).is_ok());
+            open().close().unwrap();
+            assert!(contents(&store.at("consumequeue")) == complete, "{}", path.display());
+        }
+    }
+    assert_eq!(removed, 2 * complete.len());
 }
 
 #[test]
