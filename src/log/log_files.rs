@@ -8,12 +8,10 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::{
     BLANK_SIZE, CLAIM_SIZE, Check, MessageView, Record, RecordLayout, claimed_offset, claimed_size, claimed_store_time, locate,
-    read_record, record_heads, segment_name,
+    read_record, segment_name,
 };
 use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuffer};
 
-/// Bytes that are searched for a record at once.
-const SEARCHED_AT_ONCE: usize = 64 * 1024;
 /// Bytes that are copied at once.
 const PIECE: usize = 256 * 1024;
 
@@ -68,7 +66,7 @@ pub enum LogRecord {
 #[derive(Debug)]
 pub struct LogFiles {
     dir: PathBuf,
-    files: MappedFileQueue,
+    pub(super) files: MappedFileQueue,
 }
 
 impl LogFiles {
@@ -178,42 +176,6 @@ impl LogFiles {
         };
         let mut head = [0; CLAIM_SIZE];
         Ok(file.read(position, &mut head).then(|| claimed_store_time(&head)).flatten())
-    }
-
-    /// Where behind `from` the next whole record starts that was not stored before `since`: older ones are stale. Searches every
-    /// byte, so only for who has met damage.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn next_whole(&self, from: i64, since: i64) -> Result<Option<i64>> {
-        let mut at = from;
-        let mut bytes = vec![0; SEARCHED_AT_ONCE + CLAIM_SIZE];
-        while at < self.files_end() {
-            let Some((file, position)) = self.locate(at)? else {
-                match self.next_start(at) {
-                    Some(next) => at = next,
-                    None => break,
-                }
-                continue;
-            };
-            let len = bytes.len().min(file.len() as usize - position);
-            let window = bytes.get_mut(..len).unwrap_or_default();
-            if !file.read(position, window) {
-                // A page that cannot be read hides what is in it, and what follows in this file.
-                at = file.end() as i64;
-                continue;
-            }
-            for head in record_heads(window, at).filter(|head| *head < SEARCHED_AT_ONCE) {
-                let found = at + head as i64;
-                if let LogRecord::Message(message) = self.read(found, Check::Body)?
-                    && message.view().store_time() >= since
-                {
-                    return Ok(Some(found));
-                }
-            }
-            at = (at + SEARCHED_AT_ONCE as i64).min(file.end() as i64);
-        }
-        Ok(None)
     }
 
     /// Where the first segment is missing that others stand behind.
@@ -361,7 +323,7 @@ impl LogFiles {
         }
     }
 
-    fn locate(&self, offset: i64) -> Result<Option<(Arc<MappedFile>, usize)>> {
+    pub(super) fn locate(&self, offset: i64) -> Result<Option<(Arc<MappedFile>, usize)>> {
         let Ok(offset) = u64::try_from(offset) else { return Ok(None) };
         let file = self.files.find(offset)?;
         Ok(file.map(|file| {

@@ -1,6 +1,7 @@
 //! One file family each, from the log that everything derives from to what is derived. Reads and bounds; decides nothing across families.
 
 mod log_files;
+mod next_whole;
 mod commit_log;
 mod truncation;
 mod lost;

@@ -5,8 +5,9 @@ use std::fs;
 use mqstore::config::Recovery;
 use mqstore::error::Error;
 use mqstore::format::{BLANK_SIZE, Check, Record, read_record};
+use mqstore::log::LogFiles;
 
-use super::{Crashed, SEGMENT, contents, edit, hits, names};
+use super::{Crashed, SEGMENT, contents, edit, hits, names, real};
 
 /// What is left of the queue: a body, or that the message is lost.
 fn left(store: &Crashed, queue: i32) -> Vec<Option<String>> {
@@ -163,4 +164,24 @@ fn a_stale_record_behind_the_damage_is_not_salvaged() {
     assert_eq!(opened.reader().recovery().log_end, store.offsets[298]);
     opened.close().unwrap();
     store.expect_messages(298);
+}
+
+#[test]
+fn a_log_in_which_every_byte_imitates_a_record_ends_the_search_with_an_error() {
+    const MIB: usize = 1 << 20;
+    let store = Crashed::new(1, false);
+    let mut head = fs::read(store.segment(0).0).unwrap();
+    head.truncate(88);
+    // Each claims the 32 MiB that follow, and has the checksum of another body.
+    head[..4].copy_from_slice(&(32 * MIB as u32).to_be_bytes());
+    head[84..].copy_from_slice(&(32 * MIB as u32 - 91).to_be_bytes());
+    let imitated: Vec<u8> = (0..64 * MIB as u64)
+        .step_by(head.len())
+        .flat_map(|at| [&head[..28], &at.to_be_bytes(), &head[36..]].concat())
+        .take(64 * MIB)
+        .collect();
+    fs::write(store.segment(0).0, imitated).unwrap();
+    let log = LogFiles::load(real(), &store.at("commitlog"), None).unwrap();
+    let refused = log.next_whole(1, 0).unwrap_err();
+    assert!(refused.to_string().contains("begin like a record"), "{refused}");
 }
