@@ -8,7 +8,7 @@
 //! | clean | queues ahead of the log, a segment behind its end, or its end before its checkpoint | refused | as after a crash |
 //! | crash | no log, but queues that point into it | refused | the queues go |
 //! | crash | nothing whole at the log's start, but behind it | refused | what is whole stays |
-//! | crash | damage in front of a message that the checkpoint vouches for | refused | what is whole stays |
+//! | crash | damage in front of a message that the checkpoint vouches for, or in the last one that ours does | refused | what is whole stays |
 //! | crash | a torn end | queues, index, log are cut there | what is whole behind it stays, too |
 //! | crash | queues behind or ahead | they get what they lack, and lose what is ahead | the same |
 
@@ -38,6 +38,8 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
     }
     let lacks_log = log.files_end() == 0 && report.queue_entries_ahead > 0;
     let behind = whole_behind(opened, report)?;
+    // A broker with a pool of buffers stamps what is only in memory.
+    let stamped = Some(opened.checkpoint.logics_physical_offset).filter(|_| opened.checkpoint.is_ours() && log.files_end() > 0);
     let refused = if lacks_log {
         "the log is gone, and queues point into it: put its segments back".to_owned()
     } else if let Some(first) = behind.first.filter(|_| report.log_end == log.first_offset()) {
@@ -47,6 +49,8 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
             "{}; the message at {last}, behind it, was on disk before the crash",
             report.stop_reason
         )
+    } else if let Some(stamped) = stamped.filter(|stamped| *stamped >= report.log_end) {
+        format!("{}; a message at {stamped} was on disk before the crash", report.stop_reason)
     } else {
         return Ok(());
     };

@@ -91,7 +91,12 @@ impl Checkpoint {
     /// How many entries of messages up to `logics_physical_offset` the queue files have; `None` if nothing is known of that, because a
     /// broker has written since.
     pub fn queue_entries(&self) -> Option<i64> {
-        (self.keys_stamp == self.physic_msg_timestamp && self.keys_stamp > 0).then_some(self.queue_entries)
+        self.is_ours().then_some(self.queue_entries)
+    }
+
+    /// Whether the stamps are ours, and exact: no broker has written since.
+    pub fn is_ours(&self) -> bool {
+        self.keys_stamp == self.physic_msg_timestamp && self.keys_stamp > 0
     }
 
     /// The same stamps, those beyond `now` as 0: a clock that was wrong vouches for nothing.

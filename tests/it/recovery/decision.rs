@@ -12,7 +12,7 @@ use mqstore::storage::{Env, RealEnv, install_guard};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::TempDir;
 
-use super::{Crashed, SEGMENT, contents, names, real};
+use super::{Crashed, SEGMENT, contents, copy, edit, names, real};
 
 #[test]
 fn after_a_clean_exit_nothing_is_changed_but_the_stamps() {
@@ -141,6 +141,40 @@ fn damage_in_front_of_what_the_checkpoint_vouches_for_is_refused_untouched() {
             store.expect_messages(damaged as i32);
         }
     }
+}
+
+#[test]
+fn a_store_that_lost_the_last_message_of_its_own_stamp_is_refused_untouched() {
+    let store = Crashed::new(300, false);
+    store.stamp(store.last_store_time);
+    store.damage(299);
+    // A broker with a pool of buffers stamps messages that never reached the file.
+    let broker_s = TempDir::new_in("/dev/shm").unwrap();
+    copy(store.path(), broker_s.path());
+    let stamps = fs::read(store.at("checkpoint")).unwrap();
+    edit(&store.at("checkpoint"), |bytes| {
+        let ours = Checkpoint {
+            keys_stamp: store.last_store_time,
+            queue_entries: 300,
+            logics_physical_offset: store.offsets[299],
+            ..Checkpoint::decode(&stamps)
+        };
+        *bytes = ours.encode().to_vec();
+    });
+    let (path, at) = store.segment(store.offsets[299]);
+    assert_eq!(store.refused_at(), (path, at as u64));
+    let text = store.open().unwrap_err().to_string();
+    assert!(text.contains("recovery=\"salvage\""), "{text}");
+    store.open_with(Recovery::Salvage).unwrap().close().unwrap();
+    store.expect_messages(299);
+
+    let broker_s = Crashed {
+        dir: broker_s,
+        offsets: store.offsets.clone(),
+        last_store_time: store.last_store_time,
+    };
+    broker_s.recover();
+    broker_s.expect_messages(299);
 }
 
 #[test]
