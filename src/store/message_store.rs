@@ -16,7 +16,7 @@ use crate::read::{MessageReader, Shared, WritePlan};
 use crate::storage::{Env, Lock};
 use crate::store::draft::{Draft, Incoming};
 use crate::store::geometry::settle;
-use crate::store::services::{Service, Services};
+use crate::store::services::{Service, Services, without_panic};
 use crate::store::store_directory::{OpenMode, enter, finish_what_died, make_directories, mark_open, remove_abort};
 use crate::watermark::{Wait, Watermark};
 
@@ -310,9 +310,14 @@ impl MessageStore {
         let Some(threads) = running.as_mut().map(|running| std::mem::take(&mut running.threads)) else {
             return Ok(());
         };
-        let outcome = self.finish(threads);
+        let outcome = without_panic("close", || self.finish(threads));
+        let cause = match &outcome {
+            // What was told before stays.
+            Ok(()) | Err(Error::DiskFull { .. } | Error::Poisoned { .. }) => Error::Closed,
+            Err(cause) => cause.clone(),
+        };
         for watermark in [&self.log.flushed, &self.dispatched] {
-            watermark.poison(Error::Closed);
+            watermark.poison(cause.clone());
         }
         if !matches!(outcome, Err(Error::DiskFull { .. })) {
             *running = None;
