@@ -224,7 +224,7 @@ fn what_a_crash_during_the_creation_leaves_opens_as_an_empty_store() {
             "consumequeue/",
             "index/",
             "config/",
-            "config/mqstore.json.new",
+            "config/mqstore-new-mqstore.json",
         ],
         &["lock", "commitlog/", "consumequeue/", "index/", "config/", "abort"],
         &["lock", "abort", "mqstore-new-00000000000000000000", "config/"],
