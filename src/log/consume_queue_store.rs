@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
-use crate::log::consume_queue::{ConsumeQueue, STAGED};
+use crate::log::consume_queue::{ConsumeQueue, STAGED, StagedFile};
 use crate::log::queue_cut::QueueCut;
 use crate::storage::{DirEntry, EntryKind, Env, MappingPool, Step};
 
@@ -183,20 +183,33 @@ impl ConsumeQueueStore {
     pub(crate) fn write_out(&self, queues: &[Arc<ConsumeQueue>]) -> Result<()> {
         loop {
             let mut staged = Vec::new();
-            for queue in queues {
-                if let Some(file) = queue.write_out()? {
-                    staged.push((queue, file));
+            let written = self.write_some(queues, &mut staged);
+            if written.is_err() {
+                // What was made so far must not hold the space.
+                for (_, file) in &staged {
+                    file.discard(self.env.as_ref());
                 }
             }
-            match staged.len() {
-                0 => return Ok(()),
-                1..=SYNCED_ONE_BY_ONE => staged.iter().try_for_each(|(_, file)| file.sync(self.env.as_ref()))?,
-                _ => self.sync()?,
-            }
-            for (queue, file) in staged {
-                queue.publish(file)?;
+            written?;
+            if staged.is_empty() {
+                return Ok(());
             }
         }
+    }
+
+    /// Writes out as far as there are files, and one new file of each queue that has more.
+    fn write_some<'a>(&self, queues: &'a [Arc<ConsumeQueue>], staged: &mut Vec<(&'a ConsumeQueue, StagedFile)>) -> Result<()> {
+        for queue in queues {
+            if let Some(file) = queue.write_out()? {
+                staged.push((queue, file));
+            }
+        }
+        match staged.len() {
+            0 => {}
+            1..=SYNCED_ONE_BY_ONE => staged.iter().try_for_each(|(_, file)| file.sync(self.env.as_ref()))?,
+            _ => self.sync()?,
+        }
+        staged.iter().try_for_each(|(queue, file)| queue.publish(file))
     }
 
     /// Cuts the files where the queues end now, durably. After a crash (`rewrite_from`: entries of messages from there on may not be on

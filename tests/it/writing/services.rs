@@ -121,7 +121,11 @@ fn a_service_that_panics_poisons_the_store_and_leaves_nobody_waiting() {
 
 #[test]
 fn a_close_that_panics_or_fails_leaves_nobody_waiting() {
-    for (change, is_panic) in [("consumequeue/t", true), ("sync Checkpoint ", true), ("consumequeue/t", false)] {
+    for (change, is_panic) in [
+        ("consumequeue/t", true),
+        ("sync Checkpoint ", true),
+        ("consumequeue/t", false),
+    ] {
         let place = Place::new();
         let (env, store) = stepped(&place);
         let offset = put(&store, "t", b"x");
@@ -144,7 +148,10 @@ fn a_close_that_panics_or_fails_leaves_nobody_waiting() {
             other => panic!("{other:?}"),
         }
         assert!(matches!(waited, Error::Poisoned { .. } | Error::Closed), "{waited:?}");
-        assert!(change.starts_with("sync") || waited.to_string().contains(&closed.to_string()), "{waited}");
+        assert!(
+            change.starts_with("sync") || waited.to_string().contains(&closed.to_string()),
+            "{waited}"
+        );
         env.heal();
         assert!(place.at("abort").exists());
         drop(store);
