@@ -26,7 +26,7 @@ mod mapping_pool;
 mod mapped_file_queue;
 
 pub use append_file::AppendFile;
-pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, Lock, Step};
+pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
 pub use guard::install as install_guard;
 pub use making::{create_dir, replace_file};
 pub use mapped_file::{MappedFile, SelectedBuffer};
