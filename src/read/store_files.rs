@@ -50,7 +50,7 @@ impl StoreFiles {
         let checkpoint = found.ignoring_future(env.now_ms());
         let log = LogFiles::load(env.clone(), &path.join("commitlog"), config.mapped_file_size_commit_log)?;
         let queues = ConsumeQueueStore::load(env.clone(), path, config.mapped_file_size_consume_queue)?;
-        let safe_until = if clean { i64::MAX } else { checkpoint.index_msg_timestamp };
+        let safe_until = (!clean).then_some(checkpoint.index_msg_timestamp);
         let index = IndexService::load(env, &path.join("index"), config.index_geometry(), safe_until)?;
         Ok(Self {
             log: Arc::new(log),
