@@ -71,6 +71,8 @@ pub enum Error {
     Poisoned {
         /// The first failure.
         cause: Box<Error>,
+        /// The log is durable up to this physical offset all the same: what starts below it survives.
+        flushed: i64,
     },
     /// A service of the store panicked: a defect of this crate. What follows it is [`Error::Poisoned`].
     Panicked {
@@ -109,6 +111,17 @@ impl Error {
 }
 
 impl Error {
+    /// What follows `cause` in a store whose log is durable up to `flushed`. A closed store is not poisoned.
+    pub fn poisoned(cause: Self, flushed: i64) -> Self {
+        match cause {
+            Self::Closed | Self::Poisoned { .. } => cause,
+            _ => Self::Poisoned {
+                cause: Box::new(cause),
+                flushed,
+            },
+        }
+    }
+
     /// A message that `RocketMQ` calls illegal.
     pub fn illegal(what: String) -> Self {
         Self::IllegalMessage {
@@ -122,6 +135,19 @@ impl Error {
         Self::IllegalMessage {
             what,
             status: "PROPERTIES_SIZE_EXCEEDED",
+        }
+    }
+
+    /// The same, with what can be done about damaged bytes.
+    #[must_use]
+    pub fn advising(self, advice: &str) -> Self {
+        match self {
+            Self::Corrupt { path, offset, reason } => Self::Corrupt {
+                path,
+                offset,
+                reason: format!("{reason}; {advice}"),
+            },
+            other => other,
         }
     }
 
@@ -168,7 +194,10 @@ impl fmt::Display for Error {
             ),
             Self::IllegalMessage { what, status } => write!(f, "{status}: {what}"),
             Self::DiskFull { path } => write!(f, "no space left on the disk for {}", path.display()),
-            Self::Poisoned { cause } => write!(f, "the store takes no more writes since one failed ({cause}); reopen it"),
+            Self::Poisoned { cause, flushed } => write!(
+                f,
+                "the store takes no more writes since one failed ({cause}); the log is durable up to {flushed}; reopen it"
+            ),
             Self::Panicked { service, message } => write!(f, "the {service} panicked: {message}"),
             Self::Closed => f.write_str("the store is closed"),
             Self::Io { action, path, source } => write!(f, "cannot {action} {}: {source}", path.display()),

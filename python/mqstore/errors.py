@@ -129,6 +129,12 @@ class PoisonedError(StoreError, OSError):
     """A write or sync failed, now or before, and the store takes no more; `__cause__` says which. Close it and open it again."""
 
     status = "SERVICE_NOT_AVAILABLE"
+    flushed_offset: int
+    """Physical offset up to which the log is durable all the same: what starts below it survives."""
+
+    def __init__(self, number: int, text: str, flushed_offset: int = 0) -> None:
+        super().__init__(number, text)
+        self.flushed_offset = flushed_offset
 
 
 class WaitTimeoutError(StoreError, TimeoutError):

@@ -103,7 +103,16 @@ arguments! {
     unique_key: Option<String>, optional_text;
     born_host: Option<String>, optional_text;
     store_host: Option<String>, optional_text;
+    key: String, text;
+    id: String, text;
     queue: i32, extract;
+    offset: i64, extract;
+    physical_offset: i64, extract;
+    max_messages: usize, extract;
+    limit: Option<usize>, extract;
+    max_bytes: usize, extract;
+    columns: Option<Vec<String>>, extract;
+    side: String, text;
     delay_level: i32, extract;
     flag: i32, extract;
     sys_flag: i32, extract;

@@ -43,7 +43,7 @@ impl From<Error> for PyErr {
                 let why = "no space left on the disk for this file: free some and try again";
                 DiskFullError::new_err((libc::ENOSPC, why, path.into_os_string()))
             }
-            Error::Poisoned { cause } => poisoned(*cause, text),
+            Error::Poisoned { cause, flushed } => poisoned(*cause, flushed, text),
             Error::TimedOut { .. } => WaitTimeoutError::new_err(text),
             Error::Closed => ClosedError::new_err(text),
             Error::Panicked { .. } => StoreError::new_err(text),
@@ -56,14 +56,12 @@ impl From<Error> for PyErr {
     }
 }
 
-fn poisoned(cause: Error, text: String) -> PyErr {
+fn poisoned(cause: Error, flushed: i64, text: String) -> PyErr {
     let number = match cause {
-        // Whoever waited while the store was closed.
-        Error::Closed | Error::Poisoned { .. } => return cause.into(),
         Error::Io { ref source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
         _ => libc::EIO,
     };
-    let error = PoisonedError::new_err((number, text));
+    let error = PoisonedError::new_err((number, text, flushed));
     Python::attach(|py| error.set_cause(py, Some(cause.into())));
     error
 }

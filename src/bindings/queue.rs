@@ -9,6 +9,7 @@ use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError}
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PySlice};
 
+use super::arguments;
 use super::batches::{BATCH_BYTES, Batches, Source};
 use super::handle::Handle;
 use super::message::Message;
@@ -124,9 +125,15 @@ impl Queue {
     ///
     /// `time` is a datetime with a timezone, or an int of ms since 1970. Raises `ValueError` for a datetime without one and for
     /// another side.
-    #[pyo3(signature = (time, side="left"))]
-    fn offset_at(&self, py: Python<'_>, time: &Bound<'_, PyAny>, side: &str) -> PyResult<i64> {
-        let (side, round) = match side {
+    #[pyo3(signature = (time, side="left".to_owned()), text_signature = "(self, time, side='left')")]
+    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+    fn offset_at(
+        &self,
+        py: Python<'_>,
+        time: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = arguments::side)] side: String,
+    ) -> PyResult<i64> {
+        let (side, round) = match side.as_str() {
             "left" => (Side::Left, Round::Up),
             "right" => (Side::Right, Round::Down),
             other => {
@@ -135,7 +142,7 @@ impl Queue {
                 )));
             }
         };
-        let ms = to_ms(time, round)?;
+        let ms = to_ms(time, "time", round)?;
         let reader = self.handle.reader(py)?;
         Ok(py.detach(|| reader.offset_at(&self.topic, self.id, ms, side))?)
     }
@@ -251,7 +258,11 @@ impl QueueSlice {
     /// `ValueError` for a column that a message does not have.
     #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
-    fn batches(&self, columns: Option<Vec<String>>, max_bytes: usize) -> PyResult<Batches> {
+    fn batches(
+        &self,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
+    ) -> PyResult<Batches> {
         let source = Source::Queue {
             topic: self.queue.topic.clone(),
             queue_id: self.queue.id,

@@ -7,70 +7,78 @@ use crate::engine;
 /// What opening the store found: where its log ends and why, and where queues and log disagreed. A read-only store sets that right
 /// in memory and changes no file; a writer sets it right on disk.
 #[pyclass(frozen, module = "mqstore")]
-pub(super) struct RecoveryReport(engine::RecoveryReport);
+pub(super) struct RecoveryReport {
+    report: engine::RecoveryReport,
+    /// Nobody else had the store.
+    is_writer: bool,
+}
 
 impl RecoveryReport {
-    pub(super) fn new(report: engine::RecoveryReport) -> Self {
-        Self(report)
+    pub(super) fn new(report: engine::RecoveryReport, is_writer: bool) -> Self {
+        Self { report, is_writer }
     }
 }
 
 #[pymethods]
 impl RecoveryReport {
-    /// Whether the last writer closed the store: it has no `abort` file. False also beside a running broker.
+    /// Whether the last writer closed the store: it has no `abort` file. A reader finds one beside a live writer, too.
     #[getter]
     fn clean_exit(&self) -> bool {
-        self.0.clean_exit
+        self.report.clean_exit
     }
 
     /// Physical offset from which the log was read to find its end.
     #[getter]
     fn scan_start(&self) -> i64 {
-        self.0.scan_start
+        self.report.scan_start
     }
 
     /// Physical offset at which the log ends.
     #[getter]
     fn log_end(&self) -> i64 {
-        self.0.log_end
+        self.report.log_end
     }
 
     /// Why it ends there, in words.
     #[getter]
     fn stop_reason(&self) -> &str {
-        &self.0.stop_reason
+        &self.report.stop_reason
     }
 
     /// Messages that the log holds and the queue files lack; they are read all the same.
     #[getter]
     fn undispatched(&self) -> u64 {
-        self.0.undispatched
+        self.report.undispatched
     }
 
     /// Queue entries that point at or past the end of the log; they are left out.
     #[getter]
     fn queue_entries_ahead(&self) -> u64 {
-        self.0.queue_entries_ahead
+        self.report.queue_entries_ahead
     }
 
     /// Bytes behind the end of the log that a writer removed; 0 for a read-only store.
     #[getter]
     fn bytes_cut(&self) -> u64 {
-        self.0.bytes_cut
+        self.report.bytes_cut
     }
 
     /// Damaged stretches inside the log that `recovery="salvage"` passed over, as (first, behind the last) physical offsets.
     #[getter]
     fn lost(&self) -> Vec<(i64, i64)> {
-        self.0.lost.iter().map(|lost| (lost.start, lost.end)).collect()
+        self.report.lost.iter().map(|lost| (lost.start, lost.end)).collect()
     }
 
     fn __repr__(&self) -> String {
-        let report = &self.0;
-        let exit = if report.clean_exit { "clean exit" } else { "crash" };
+        let report = &self.report;
+        let found = match (report.clean_exit, self.is_writer) {
+            (true, _) => "after a clean exit",
+            (false, true) => "after a crash",
+            (false, false) => "of a store with an abort file: a live writer, or a crash",
+        };
         let lost: i64 = report.lost.iter().map(|lost| lost.end - lost.start).sum();
         format!(
-            "<mqstore.RecoveryReport after a {exit}: log read from {} to its end at {} ({}); undispatched={}, queue_entries_ahead={}, \
+            "<mqstore.RecoveryReport {found}; log read from {} to its end at {} ({}); undispatched={}, queue_entries_ahead={}, \
              bytes_cut={}, bytes_lost={lost}>",
             report.scan_start,
             report.log_end,

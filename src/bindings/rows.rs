@@ -40,7 +40,7 @@ impl PropertyArguments<'_, '_> {
             };
             for pair in pairs.items()? {
                 let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
-                list.put(text(&name, "the name of a property")?, text(&value, "a property")?);
+                list.put(text(&name, "properties: a name")?, text(&value, "properties: a value")?);
             }
         }
         if let Some(unique_key) = self.unique_key {
@@ -158,11 +158,11 @@ fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'_>) -> PyRes
 
 fn texts(keys: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     if keys.is_instance_of::<PyString>() {
-        return Ok(vec![text(keys, "a key")?]);
+        return Ok(vec![text(keys, "keys: a key")?]);
     }
     let Ok(each) = keys.try_iter() else {
         let what = format!("keys is a str or an iterable of them, not {}", type_of(keys)?);
         return Err(PyTypeError::new_err(what));
     };
-    each.map(|key| text(&key?, "a key")).collect()
+    each.map(|key| text(&key?, "keys: a key")).collect()
 }

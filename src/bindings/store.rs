@@ -84,7 +84,8 @@ impl Store {
     /// Append a message; gives where it went. It survives the process from now on, and a power cut once it is flushed: within
     /// `flush_interval_commit_log`, or when `flush` or `wait_durable` returns.
     ///
-    /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character. `body` is bytes, or a buffer of bytes (which is
+    /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which brokers before 5.1
+    /// end their log. `body` is bytes, or a buffer of bytes (which is
     /// copied first). `keys` is a key or an iterable of them; a key holds no space. `properties` maps str to str and holds every
     /// property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a `unique_key` (`UNIQ_KEY`) is stored
     /// only if it is given. `queue` is the queue's id, 0 to 65,535. `delay_level` of 1 or more sends the message to that level's queue, for a broker to
@@ -121,7 +122,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
     ) -> PyResult<AppendResult> {
         let writer = self.handle.writer()?;
-        let born_time = born_time.map(|time| to_ms(time, Round::Down).map_err(|error| arguments::named(py, "born_time", &error)));
+        let born_time = born_time.map(|time| to_ms(time, "born_time", Round::Down));
         let properties = PropertyArguments {
             unique_key: unique_key.as_deref(),
             tags: tags.as_deref(),
@@ -199,21 +200,33 @@ impl Store {
         Ok(self.handle.writer()?.dispatched_offset())
     }
 
-    /// Wait until the message at this physical offset is durable; it is synced at once.
+    /// Wait until the message at this physical offset is durable; it is synced at once. A physical offset behind the end of the log is
+    /// waited for, too: without a timeout until a message is appended there, the store is closed or fails.
     ///
     /// `timeout` is in seconds, or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`), `PoisonedError` or `ClosedError` if that can
     /// no longer be.
     #[pyo3(signature = (offset, timeout=None))]
-    fn wait_durable(&self, py: Python<'_>, offset: i64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    fn wait_durable(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::offset)] offset: i64,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let writer = self.handle.writer()?;
         wait(py, to_deadline(timeout)?, |until| writer.wait_durable(offset, until))
     }
 
-    /// Wait until the message at this physical offset is in its queue and in the index.
+    /// Wait until the message at this physical offset is in its queue and in the index; one that is not appended yet is waited
+    /// for as in `wait_durable`.
     ///
     /// `timeout` is in seconds, or a timedelta. Raises as `wait_durable`.
     #[pyo3(signature = (offset, timeout=None))]
-    fn wait_dispatched(&self, py: Python<'_>, offset: i64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    fn wait_dispatched(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::offset)] offset: i64,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let writer = self.handle.writer()?;
         wait(py, to_deadline(timeout)?, |until| writer.wait_dispatched(offset, until))
     }
@@ -240,7 +253,8 @@ impl Store {
     /// What opening the store found.
     #[getter]
     fn recovery(&self, py: Python<'_>) -> PyResult<RecoveryReport> {
-        Ok(RecoveryReport::new(self.handle.reader(py)?.recovery().clone()))
+        let is_writer = self.handle.mode() != Mode::Read;
+        Ok(RecoveryReport::new(self.handle.reader(py)?.recovery().clone(), is_writer))
     }
 
     /// Read messages of a queue from a queue offset on, as a broker answers a pull.
@@ -252,15 +266,19 @@ impl Store {
     /// Raises `UnsupportedFormatError` where the queue is not a file of this format (RocksDB, batch consume queue), and what `where`
     /// raises.
     #[pyo3(signature = (topic, queue, offset, max_messages=32, *, tags=None, r#where=None, bounded=true))]
-    #[expect(clippy::too_many_arguments, reason = "the keywords of a Python call")]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::needless_pass_by_value,
+        reason = "the keywords of a Python call, extracted"
+    )]
     fn get(
         &self,
         py: Python<'_>,
-        topic: String,
-        queue: i32,
-        offset: i64,
-        max_messages: usize,
-        tags: Option<&str>,
+        #[pyo3(from_py_with = arguments::topic)] topic: String,
+        #[pyo3(from_py_with = arguments::queue)] queue: i32,
+        #[pyo3(from_py_with = arguments::offset)] offset: i64,
+        #[pyo3(from_py_with = arguments::max_messages)] max_messages: usize,
+        #[pyo3(from_py_with = arguments::tags)] tags: Option<String>,
         r#where: Option<Bound<'_, PyAny>>,
         bounded: bool,
     ) -> PyResult<GetResult> {
@@ -269,7 +287,7 @@ impl Store {
             queue_id: queue,
             offset,
             max_messages,
-            tags: TagFilter::parse(tags.unwrap_or("*")),
+            tags: TagFilter::parse(tags.as_deref().unwrap_or("*")),
             bounded,
         };
         let reader = self.handle.reader(py)?;
@@ -294,18 +312,19 @@ impl Store {
     fn query(
         &self,
         py: Python<'_>,
-        topic: String,
-        key: String,
+        #[pyo3(from_py_with = arguments::topic)] topic: String,
+        #[pyo3(from_py_with = arguments::key)] key: String,
         begin: Option<Bound<'_, PyAny>>,
         end: Option<Bound<'_, PyAny>>,
-        limit: Option<usize>,
+        #[pyo3(from_py_with = arguments::limit)] limit: Option<usize>,
     ) -> PyResult<QueryResult> {
-        let bound = |time: Option<Bound<'_, PyAny>>, open: i64, round| time.map_or(Ok(open), |time| to_ms(&time, round));
+        let bound =
+            |name, time: Option<Bound<'_, PyAny>>, open: i64, round| time.map_or(Ok(open), |time| to_ms(&time, name, round));
         let request = QueryRequest {
             topic,
             key,
-            begin: bound(begin, i64::MIN, Round::Up)?,
-            end: bound(end, i64::MAX, Round::Down)?,
+            begin: bound("begin", begin, i64::MIN, Round::Up)?,
+            end: bound("end", end, i64::MAX, Round::Down)?,
             limit,
         };
         let reader = self.handle.reader(py)?;
@@ -316,15 +335,20 @@ impl Store {
     /// first stored message with this unique key, over every topic.
     ///
     /// Raises `NotFoundError`.
-    fn message(&self, py: Python<'_>, id: &str) -> PyResult<Message> {
+    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+    fn message(&self, py: Python<'_>, #[pyo3(from_py_with = arguments::id)] id: String) -> PyResult<Message> {
         let reader = self.handle.reader(py)?;
-        Ok(Message::new(py.detach(|| reader.message(id))?))
+        Ok(Message::new(py.detach(|| reader.message(&id))?))
     }
 
     /// The message whose record starts at this physical offset.
     ///
     /// Raises `NotFoundError` if no record starts there, `CorruptError` if it is damaged.
-    fn message_at(&self, py: Python<'_>, physical_offset: i64) -> PyResult<Message> {
+    fn message_at(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::physical_offset)] physical_offset: i64,
+    ) -> PyResult<Message> {
         let reader = self.handle.reader(py)?;
         Ok(Message::new(py.detach(|| reader.message_at(physical_offset))?))
     }
@@ -359,7 +383,12 @@ impl Store {
     /// where no record starts.
     #[pyo3(signature = (batch, *, columns=None, max_bytes=4_194_304))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
-    fn fetch(&self, batch: &Bound<'_, PyAny>, columns: Option<Vec<String>>, max_bytes: usize) -> PyResult<Batches> {
+    fn fetch(
+        &self,
+        batch: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
+    ) -> PyResult<Batches> {
         self.handle.expect_open()?;
         let offsets = import_table(batch)?.integers("physical_offset")?;
         let source = Source::Records(offsets.into_iter().flatten().collect());

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDateTime, PyDelta, PyDeltaAccess, PyTzInfo};
 
+use super::arguments::named;
 use crate::format::Date;
 
 /// Which whole ms stands for a time between two.
@@ -83,11 +84,15 @@ pub(super) fn to_text(ms: i64) -> String {
     }
 }
 
-/// ms since 1970 of an aware `datetime` or an `int` of ms.
+/// ms since 1970 of an aware `datetime` or an `int` of ms, the argument `name`.
 ///
 /// # Errors
 /// `ValueError` for a `datetime` without a timezone, `TypeError` for anything else, `OverflowError` for an `int` beyond 64 bits.
-pub(super) fn to_ms(time: &Bound<'_, PyAny>, round: Round) -> PyResult<i64> {
+pub(super) fn to_ms(time: &Bound<'_, PyAny>, name: &str, round: Round) -> PyResult<i64> {
+    convert(time, round).map_err(|error| named(time.py(), name, &error))
+}
+
+fn convert(time: &Bound<'_, PyAny>, round: Round) -> PyResult<i64> {
     let Ok(moment) = time.cast::<PyDateTime>() else {
         return time.extract().map_err(|error: PyErr| {
             if error.is_instance_of::<PyOverflowError>(time.py()) {

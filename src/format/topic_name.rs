@@ -12,7 +12,11 @@ pub fn validate_topic(topic: &str, version: Version) -> Result<(), Malformed> {
         Version::V2 => MAX_V2_TOPIC_SIZE,
     };
     if topic.is_empty() || topic.len() > max {
-        let reason = format!("a topic of {} bytes; write 1 to {max}", topic.len());
+        let reason = format!(
+            "a topic of {} bytes: a V1 record takes 1 to {}, a V2 record up to {MAX_V2_TOPIC_SIZE}",
+            topic.len(),
+            Version::V1.max_topic_size()
+        );
         return Err(Malformed::new(0, reason));
     }
     if matches!(topic, "." | "..") {

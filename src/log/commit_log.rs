@@ -228,10 +228,8 @@ impl CommitLog {
     /// Works under the lock, with the time; what that appends can be read after it.
     fn with_tail(&self, work: impl FnOnce(&mut Tail, i64) -> Result<Outcome>) -> Result<Outcome> {
         let mut tail = lock(&self.tail);
-        match &tail.stopped {
-            None => {}
-            Some(Error::Closed) => return Err(Error::Closed),
-            Some(cause) => return Err(poisoned(cause.clone())),
+        if let Some(cause) = &tail.stopped {
+            return Err(self.poisoned(cause.clone()));
         }
         let outcome = work(&mut tail, self.env.now_ms());
         let end = tail.end as i64;
@@ -332,7 +330,7 @@ impl CommitLog {
 
     fn sync(&self, from: u64) -> Result<()> {
         if let Some(cause) = self.flushed.poisoned() {
-            return Err(poisoned(cause));
+            return Err(self.poisoned(cause));
         }
         let target = self.appended.get();
         let end = target as u64;
@@ -377,7 +375,12 @@ impl CommitLog {
 
     fn fail(&self, cause: Error) -> Error {
         self.poison(cause.clone());
-        poisoned(cause)
+        self.poisoned(cause)
+    }
+
+    /// What everybody is told from now on.
+    fn poisoned(&self, cause: Error) -> Error {
+        Error::poisoned(cause, self.flushed.get())
     }
 
     /// A page could not be written: as `fail`, for who holds the lock.
@@ -390,12 +393,8 @@ impl CommitLog {
         tail.stopped.get_or_insert_with(|| cause.clone());
         self.appended.poison(cause.clone());
         self.flushed.poison(cause.clone());
-        poisoned(cause)
+        self.poisoned(cause)
     }
-}
-
-fn poisoned(cause: Error) -> Error {
-    Error::Poisoned { cause: Box::new(cause) }
 }
 
 /// A thread that panicked inside left nothing half done that the next could not see: the end moves last.

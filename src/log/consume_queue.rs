@@ -2,7 +2,6 @@
 //!
 //! The files hold what was written out; the in-memory tail holds what the log has beyond them. Readers see both.
 
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -11,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
 use crate::log::queue_entries::{entries_per_file, find_end, first_at, next_file_start, on_file, search};
 use crate::log::queue_tail::QueueTail;
-use crate::storage::{Access, Env, MappedFileQueue, MappingPool, Step};
+use crate::storage::{Access, Env, MappedFileQueue, MappingPool, Step, create_dir};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
 /// How the names of files begin that are being made.
@@ -49,6 +48,11 @@ impl StagedFile {
             .open(&self.new, Access::ReadWrite)
             .and_then(|file| file.sync(Step::QueueFiles));
         synced.map_err(|error| Error::io("sync", &self.new, error))
+    }
+
+    /// Removes it, if it did not get its place.
+    pub(super) fn discard(&self, env: &dyn Env) {
+        let _ = env.unlink(&self.new);
     }
 }
 
@@ -341,14 +345,14 @@ impl ConsumeQueue {
     /// Puts a file that was staged, and synced since, in its place.
     ///
     /// # Errors
-    /// [`Error::Io`].
-    pub(super) fn publish(&self, staged: StagedFile) -> Result<()> {
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub(super) fn publish(&self, staged: &StagedFile) -> Result<()> {
         let path = self.dir.join(segment_name(staged.start));
         self.env
             .rename(&staged.new, &path)
             .map_err(|error| Error::full_or_io("rename", &path, error))?;
         self.files.add(staged.start);
-        self.wrote(staged.entries);
+        self.wrote(staged.entries.clone());
         Ok(())
     }
 
@@ -373,12 +377,5 @@ impl ConsumeQueue {
 
     pub(super) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn create_dir(env: &dyn Env, dir: &Path) -> Result<()> {
-    match env.create_dir(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(Error::full_or_io("create", dir, error)),
-        _ => Ok(()),
     }
 }

@@ -4,12 +4,12 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
-use crate::log::consume_queue::{ConsumeQueue, STAGED};
+use crate::log::consume_queue::{ConsumeQueue, STAGED, StagedFile};
 use crate::log::queue_cut::QueueCut;
-use crate::storage::{DirEntry, EntryKind, Env, MappingPool, Step};
+use crate::storage::{DirEntry, EntryKind, Env, FileSystem, MappingPool, Step};
 
 const QUEUES: &str = "consumequeue";
 const BATCH_QUEUES: &str = "batchconsumequeue";
@@ -40,6 +40,8 @@ pub struct ConsumeQueueStore {
     staged: Vec<PathBuf>,
     /// Where the queues are a RocksDB database and nowhere else.
     rocksdb: Option<PathBuf>,
+    /// Of a writer: kept open, since each sync tells of the errors since the one before.
+    file_system: OnceLock<Arc<dyn FileSystem>>,
 }
 
 impl ConsumeQueueStore {
@@ -56,6 +58,7 @@ impl ConsumeQueueStore {
             topics: RwLock::default(),
             staged: Vec::new(),
             rocksdb: None,
+            file_system: OnceLock::new(),
         };
         let mut topics = Topics::new();
         for (topic, dir) in store.topic_dirs(QUEUES)? {
@@ -183,20 +186,33 @@ impl ConsumeQueueStore {
     pub(crate) fn write_out(&self, queues: &[Arc<ConsumeQueue>]) -> Result<()> {
         loop {
             let mut staged = Vec::new();
-            for queue in queues {
-                if let Some(file) = queue.write_out()? {
-                    staged.push((queue, file));
+            let written = self.write_some(queues, &mut staged);
+            if written.is_err() {
+                // What was made so far must not hold the space.
+                for (_, file) in &staged {
+                    file.discard(self.env.as_ref());
                 }
             }
-            match staged.len() {
-                0 => return Ok(()),
-                1..=SYNCED_ONE_BY_ONE => staged.iter().try_for_each(|(_, file)| file.sync(self.env.as_ref()))?,
-                _ => self.sync()?,
-            }
-            for (queue, file) in staged {
-                queue.publish(file)?;
+            written?;
+            if staged.is_empty() {
+                return Ok(());
             }
         }
+    }
+
+    /// Writes out as far as there are files, and one new file of each queue that has more.
+    fn write_some<'a>(&self, queues: &'a [Arc<ConsumeQueue>], staged: &mut Vec<(&'a ConsumeQueue, StagedFile)>) -> Result<()> {
+        for queue in queues {
+            if let Some(file) = queue.write_out()? {
+                staged.push((queue, file));
+            }
+        }
+        match staged.len() {
+            0 => {}
+            1..=SYNCED_ONE_BY_ONE => staged.iter().try_for_each(|(_, file)| file.sync(self.env.as_ref()))?,
+            _ => self.sync()?,
+        }
+        staged.iter().try_for_each(|(queue, file)| queue.publish(file))
     }
 
     /// Cuts the files where the queues end now, durably. After a crash (`rewrite_from`: entries of messages from there on may not be on
@@ -205,6 +221,8 @@ impl ConsumeQueueStore {
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
     pub(crate) fn settle(&self, rewrite_from: Option<i64>) -> Result<()> {
+        // Before anything is written: an error that somebody else is told of first is then told here, too.
+        self.file_system().map_err(|error| Error::io("open", &self.root, error))?;
         let mut cut = QueueCut::default();
         for (_, _, queue) in self.file_queues() {
             cut.add(queue.settle(rewrite_from.is_none())?);
@@ -220,10 +238,7 @@ impl ConsumeQueueStore {
         match cut.len() {
             0 => Ok(()),
             1..=SYNCED_ONE_BY_ONE => cut.sync(self.env.as_ref()),
-            _ => self
-                .env
-                .sync_all(&self.root, Step::QueuesCut)
-                .map_err(|error| Error::io("sync", &self.root, error)),
+            _ => self.sync_all(Step::QueuesCut),
         }
     }
 
@@ -238,9 +253,21 @@ impl ConsumeQueueStore {
 
     /// Makes everything that was written out durable.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.env
-            .sync_all(&self.root, Step::QueueFiles)
-            .map_err(|error| Error::io("sync", &self.root, error))
+        self.sync_all(Step::QueueFiles)
+    }
+
+    fn sync_all(&self, step: Step) -> Result<()> {
+        let synced = self.file_system().and_then(|file_system| file_system.sync(step));
+        synced.map_err(|error| Error::io("sync", &self.root, error))
+    }
+
+    /// The one that a writer keeps open.
+    fn file_system(&self) -> io::Result<Arc<dyn FileSystem>> {
+        if let Some(open) = self.file_system.get() {
+            return Ok(open.clone());
+        }
+        let opened = self.env.file_system(&self.root)?;
+        Ok(self.file_system.get_or_init(|| opened).clone())
     }
 
     fn with_topic<T: Default>(&self, topic: &str, take: impl FnOnce(&BTreeMap<i32, Arc<ConsumeQueue>>) -> T) -> Result<T> {

@@ -3,7 +3,6 @@
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
@@ -38,9 +37,9 @@ pub struct IndexService {
     pub(super) env: Arc<dyn Env>,
     pub(super) dir: PathBuf,
     given: Option<IndexGeometry>,
-    /// Full files whose last item was stored at this time or before are known to be on disk, the others are believed only when they are
-    /// whole. The largest time stands for every file.
-    safe_until: AtomicI64,
+    /// After a crash: full files whose last item was stored at this time or before are known to be on disk, the others are believed only
+    /// when they are whole. Otherwise every file is known to be.
+    safe_until: Mutex<Option<i64>>,
     files: RwLock<Vec<Arc<IndexFile>>>,
     /// What the files of an earlier time say about the geometry of all.
     shared_geometry: OnceLock<Option<IndexGeometry>>,
@@ -57,12 +56,12 @@ struct Appending {
 }
 
 impl IndexService {
-    /// Lists the files in `dir`. `safe_until` is the store time up to which index files are known to be on disk: everything
-    /// after a clean exit, the checkpoint's `index_msg_timestamp` otherwise.
+    /// Lists the files in `dir`. `safe_until` is, after a crash, the store time up to which index files are known to be on disk:
+    /// the checkpoint's `index_msg_timestamp`. After a clean exit all are.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn load(env: &Arc<dyn Env>, dir: &Path, given: Option<IndexGeometry>, safe_until: i64) -> Result<Self> {
+    pub fn load(env: &Arc<dyn Env>, dir: &Path, given: Option<IndexGeometry>, safe_until: Option<i64>) -> Result<Self> {
         let mut names = match env.list(dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             listed => listed.map_err(|error| Error::io("list", dir, error))?,
@@ -76,7 +75,7 @@ impl IndexService {
             env: env.clone(),
             dir: dir.to_owned(),
             given,
-            safe_until: AtomicI64::new(safe_until),
+            safe_until: Mutex::new(safe_until),
             files: RwLock::new(files?),
             shared_geometry: OnceLock::new(),
             appending: Mutex::default(),
@@ -198,24 +197,31 @@ impl IndexService {
 
     /// Whether what the file says is taken for true.
     pub(super) fn believes(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
-        let was_closed = self.safe_until.load(Ordering::Relaxed) == i64::MAX;
-        Ok((self.is_vouched_for(file, geometry) || file.is_whole(geometry)?) && file.has_own_ends(geometry, !was_closed)?)
+        Ok(
+            (self.is_vouched_for(file, geometry) || file.is_whole(geometry)?)
+                && file.has_own_ends(geometry, self.is_crashed())?,
+        )
     }
 
     /// Whether the store was closed, or the checkpoint says that the file is on disk: stamps are those of full files.
     pub(super) fn is_vouched_for(&self, file: &IndexFile, geometry: IndexGeometry) -> bool {
-        let (header, until) = (file.header(), self.safe_until.load(Ordering::Relaxed));
-        until == i64::MAX || (header.end_time <= until && header.is_full(geometry))
+        let header = file.header();
+        self.safe_until()
+            .is_none_or(|until| header.end_time <= until && header.is_full(geometry))
     }
 
     /// Whether something may be lost of the files that the checkpoint does not vouch for.
     fn is_crashed(&self) -> bool {
-        self.safe_until.load(Ordering::Relaxed) < i64::MAX
+        self.safe_until().is_some()
+    }
+
+    fn safe_until(&self) -> Option<i64> {
+        *self.safe_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a crash has left was looked at, and the rest is gone.
     pub(super) fn believe_all(&self) {
-        self.safe_until.store(i64::MAX, Ordering::Relaxed);
+        *self.safe_until.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Keeps the oldest files, and gives the others.

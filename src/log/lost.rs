@@ -11,7 +11,7 @@ impl LogFiles {
     /// Fills a stretch in front of a message, durably. Its store time is theirs, so that times still never fall.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Corrupt`] for a stretch that no record fits into.
+    /// [`Error::DiskFull`], [`Error::Io`], [`Error::Corrupt`] for a stretch that no record fits into.
     pub fn fill(&self, env: &dyn Env, lost: &Range<i64>) -> Result<()> {
         let LogRecord::Message(behind) = self.read(lost.end, Check::Structure)? else {
             return Err(self.corrupt(lost.end, "expected the message behind what was lost".to_owned()));
@@ -19,7 +19,7 @@ impl LogFiles {
         let store_time = behind.view().store_time();
         for (start, part, at_end) in self.parts(lost) {
             let path = self.dir().join(segment_name(start as u64));
-            let refused = |error| Error::io("fill", &path, error);
+            let refused = |error| Error::full_or_io("fill", &path, error);
             let file = env.open(&path, Access::ReadWrite).map_err(refused)?;
             let mut at = part.start;
             while at < part.end {

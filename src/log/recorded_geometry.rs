@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::storage::{Access, Env, Step};
+use crate::storage::{Access, Env, Step, replace_file};
 
 const FILE: &str = "mqstore.json";
 /// Larger than any that was ever written.
@@ -75,7 +75,7 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
 /// Records the sizes of `config`, which are all given, durably, unless they stand there already. A damaged record is replaced.
 ///
 /// # Errors
-/// [`Error::Io`].
+/// [`Error::DiskFull`], [`Error::Io`].
 pub fn record(env: &dyn Env, root: &Path, config: &StoreConfig) -> Result<()> {
     let mut config = config.clone();
     let mut recorded = StoreConfig::default();
@@ -87,18 +87,7 @@ pub fn record(env: &dyn Env, root: &Path, config: &StoreConfig) -> Result<()> {
         .iter()
         .filter_map(|(name, field)| Some(((*name).to_owned(), Value::from((*field(&mut config))?))))
         .collect();
-    let dir = root.join("config");
-    let (path, new) = (dir.join(FILE), dir.join("mqstore.json.new"));
-    let written = || {
-        match env.unlink(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let file = env.create(&new)?;
-        file.write_all_at(format!("{:#}\n", Value::Object(recorded)).as_bytes(), 0)?;
-        file.sync(Step::ConfigFile)?;
-        env.rename(&new, &path)?;
-        env.sync_dir(&dir, Step::ConfigRenamed)
-    };
-    written().map_err(|error| Error::io("write", &path, error))
+    let path = root.join("config").join(FILE);
+    let text = format!("{:#}\n", Value::Object(recorded));
+    replace_file(env, &path, text.as_bytes(), Step::ConfigFile, Step::ConfigRenamed)
 }

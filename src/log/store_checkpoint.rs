@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::format::{CHECKPOINT_FIELDS_SIZE, Checkpoint};
-use crate::storage::{Access, Env, Step};
+use crate::storage::{Access, Env, Step, replace_file};
 
 /// Reads the checkpoint at `path`. A missing or short file reads as zeros: its loss costs time, never data.
 ///
@@ -30,22 +30,5 @@ pub fn load_checkpoint(env: &dyn Env, path: &Path) -> Result<Checkpoint> {
 /// # Errors
 /// [`Error::DiskFull`]: the old one stays. [`Error::Io`].
 pub fn save_checkpoint(env: &dyn Env, path: &Path, checkpoint: &Checkpoint) -> Result<()> {
-    let dir = path.parent().unwrap_or(path);
-    let new = dir.join("mqstore-new-checkpoint");
-    let written = || {
-        match env.unlink(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let file = env.create(&new)?;
-        file.write_all_at(&checkpoint.encode(), 0)?;
-        file.sync(Step::Checkpoint)?;
-        env.rename(&new, path)?;
-        env.sync_dir(dir, Step::CheckpointRenamed)
-    };
-    written().map_err(|error| {
-        // What was made so far must not hold the space.
-        let _ = env.unlink(&new);
-        Error::full_or_io("write", path, error)
-    })
+    replace_file(env, path, &checkpoint.encode(), Step::Checkpoint, Step::CheckpointRenamed)
 }

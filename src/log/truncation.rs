@@ -56,7 +56,7 @@ impl LogFiles {
                 continue;
             }
             let path = self.dir().join(segment_name(start as u64));
-            let refused = |error| Error::io("write again", &path, error);
+            let refused = |error| Error::full_or_io("write again", &path, error);
             let file = env.open(&path, Access::ReadWrite).map_err(refused)?;
             self.for_each_piece(segment, |at, bytes| {
                 file.write_all_at(bytes, (at - start) as u64).map_err(refused)

@@ -13,6 +13,10 @@ use crate::read::store_files::{StoreFiles, WritePlan, expect_store};
 use crate::storage::Env;
 use crate::watermark::Watermark;
 
+/// What can be done about damage inside the log.
+const WHAT_IS_WHOLE: &str =
+    "what is whole around it is read as ever, and recovery=\"salvage\" keeps it in a store that is written to";
+
 /// Where a message lies in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
@@ -263,7 +267,7 @@ impl MessageReader {
                 Err(self.log.corrupt(physical_offset, why))
             }
             LogRecord::Missing => Ok(None),
-            LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => Err(error),
+            LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => Err(error.advising(WHAT_IS_WHOLE)),
             LogRecord::Blank { .. } | LogRecord::End => Err(self.log.corrupt(
                 physical_offset,
                 "a queue entry points here, and no record stands here".to_owned(),
@@ -288,7 +292,7 @@ impl MessageReader {
                 "what stood here was lost, and recovery has filled its place".to_owned(),
             )),
             LogRecord::Message(message) => Ok(message),
-            LogRecord::Corrupt(error) => Err(error),
+            LogRecord::Corrupt(error) => Err(error.advising(WHAT_IS_WHOLE)),
             LogRecord::NoRecord(error) => Err(nothing(error.to_string())),
             LogRecord::Missing => Err(nothing("its segment is missing".to_owned())),
             LogRecord::Blank { .. } | LogRecord::End => Err(nothing("it lies in the filler at a segment's end".to_owned())),

@@ -50,7 +50,7 @@ impl StoreFiles {
         let checkpoint = found.ignoring_future(env.now_ms());
         let log = LogFiles::load(env.clone(), &path.join("commitlog"), config.mapped_file_size_commit_log)?;
         let queues = ConsumeQueueStore::load(env.clone(), path, config.mapped_file_size_consume_queue)?;
-        let safe_until = if clean { i64::MAX } else { checkpoint.index_msg_timestamp };
+        let safe_until = (!clean).then_some(checkpoint.index_msg_timestamp);
         let index = IndexService::load(env, &path.join("index"), config.index_geometry(), safe_until)?;
         Ok(Self {
             log: Arc::new(log),
@@ -138,7 +138,7 @@ pub(crate) fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
     if entries
         .iter()
         .any(|entry| entry.name == "commitlog" && entry.kind == EntryKind::Directory)
-        || is_begun(&entries)
+        || is_begun(env, path, &entries)?
     {
         return Ok(());
     }
@@ -163,19 +163,36 @@ pub(crate) fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
     } else {
         String::new()
     };
-    not_a_store(format!("{}{more}", names.join(", ")))
+    let is_lost = entries
+        .iter()
+        .any(|entry| entry.name == "consumequeue" || entry.name == "checkpoint");
+    let lost = if is_lost {
+        ": the log of a store is gone, put it back"
+    } else {
+        ""
+    };
+    not_a_store(format!("{}{more}{lost}", names.join(", ")))
 }
 
-/// Whether these are the first things that a writer makes, and nothing else.
-fn is_begun(entries: &[DirEntry]) -> bool {
-    const DIRECTORIES: [&str; 3] = ["consumequeue", "index", "config"];
-    let is_ours = |entry: &DirEntry| match entry.kind {
-        EntryKind::Directory => DIRECTORIES.iter().any(|name| entry.name == *name),
-        EntryKind::File => {
-            let name = entry.name.to_string_lossy();
-            name == "lock" || name == "abort" || name.starts_with("mqstore-new-")
+/// Directories of what is derived from the log.
+const DERIVED: [&str; 2] = ["consumequeue", "index"];
+
+/// Whether these are the first things that a writer makes, and nothing else: what is derived from a log shows that one was there.
+fn is_begun(env: &dyn Env, path: &Path, entries: &[DirEntry]) -> Result<bool> {
+    for entry in entries {
+        let name = entry.name.to_string_lossy();
+        let is_ours = match entry.kind {
+            EntryKind::Directory if DERIVED.contains(&name.as_ref()) => {
+                let dir = path.join(&entry.name);
+                env.list(&dir).map_err(|error| Error::io("list", &dir, error))?.is_empty()
+            }
+            EntryKind::Directory => name == "config",
+            EntryKind::File => name == "lock" || name == "abort" || name.starts_with("mqstore-new-"),
+            EntryKind::Other => false,
+        };
+        if !is_ours {
+            return Ok(false);
         }
-        EntryKind::Other => false,
-    };
-    !entries.is_empty() && entries.iter().all(is_ours)
+    }
+    Ok(!entries.is_empty())
 }

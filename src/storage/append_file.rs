@@ -126,7 +126,7 @@ impl AppendFile {
     /// Overwrites a range, by offset, with zeros, durably.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error::DiskFull`], [`Error::Io`].
     pub fn clear(&self, stale: Range<u64>) -> Result<()> {
         if stale.is_empty() {
             return Ok(());
@@ -136,7 +136,7 @@ impl AppendFile {
             .file
             .zero(stale.clone())
             .and_then(|()| self.file.sync_range(stale, Step::TailZeroed));
-        cleared.map_err(|error| Error::io("clear the end of", &self.path, error))
+        cleared.map_err(|error| Error::full_or_io("clear the end of", &self.path, error))
     }
 
     /// Makes a range durable.

@@ -4,7 +4,7 @@
 //! The words of the contract:
 //! - *visible*: any process that looks sees it. Every write and directory change is visible when its call returns.
 //! - *durable*: a power cut does not take it back. Nothing is durable before the sync that names it has returned `Ok`:
-//!   bytes need [`File::sync`] (or `sync_range`, or [`Env::sync_all`]), a name in a directory needs [`Env::sync_dir`].
+//!   bytes need [`File::sync`] (or `sync_range`, or [`FileSystem::sync`]), a name in a directory needs [`Env::sync_dir`].
 //!   Unsynced bytes may become durable in any order, by the sector.
 //! - A failed sync says nothing about the bytes that it covered, and a later one that succeeds does not either: the caller
 //!   stops writing, reopens, and rewrites what was not durable.
@@ -186,13 +186,11 @@ pub trait Env: Send + Sync + Debug {
     /// Any error means that nothing is known to be durable.
     fn sync_dir(&self, dir: &Path, step: Step) -> io::Result<()>;
 
-    /// On `Ok`, everything written before the call on the file system that holds `path` is durable, names and bytes: one
-    /// call where thousands of small files would need one each. A write error that the system met before this call may
-    /// have been told to somebody else: acks never rest on it, only what can be derived again from the log.
+    /// Opens the file system that holds the directory `dir`, to sync all of it.
     ///
     /// # Errors
-    /// Any error means that nothing is known to be durable.
-    fn sync_all(&self, path: &Path, step: Step) -> io::Result<()>;
+    /// `NotFound`, `NotADirectory`, `PermissionDenied` ...
+    fn file_system(&self, dir: &Path) -> io::Result<Arc<dyn FileSystem>>;
 
     /// Locks byte 0 of the file, which is made (empty) if it is missing, against every other holder: of this process, of
     /// another one, and a broker. Never waits.
@@ -209,6 +207,17 @@ pub trait Env: Send + Sync + Debug {
 
     /// Bytes of memory that the machine has (not what a container may use of it).
     fn physical_memory(&self) -> u64;
+}
+
+/// A file system, held open.
+pub trait FileSystem: Send + Sync + Debug {
+    /// On `Ok`, everything written before the call on the file system is durable, names and bytes: one call where thousands of small
+    /// files would need one each. A write error that the system meets while this is open is told here once, whoever else is told of
+    /// it; one from before may have been told to somebody else alone. So it is opened before the first write that it is to vouch for.
+    ///
+    /// # Errors
+    /// Any error means that nothing is known to be durable.
+    fn sync(&self, step: Step) -> io::Result<()>;
 }
 
 /// An open file. Usable from many threads at once; holds one descriptor until dropped.

@@ -156,7 +156,11 @@ impl MappedFileQueue {
             (_, Some(last)) if last.len != size => corrupt(
                 last,
                 last.len,
-                format!("the file ends here, {size} bytes were expected: nothing can be written behind it; copy it again"),
+                format!(
+                    "the file ends here, {size} bytes were expected: nothing can be written behind it; copy it again, or, if there is \
+                     nothing to copy it from, give it its length in a copy of the store (truncate -s {size}) and open that: what was lost \
+                     reads as zeros; recovery=\"salvage\" is needed where the store says that it was on disk"
+                ),
             ),
             // There is a file, so that `size` is not 0.
             (Some(first), _) if !first.start.is_multiple_of(size) => corrupt(

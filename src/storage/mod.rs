@@ -14,6 +14,8 @@ mod env;
     reason = "calls that only libc has: open-file-description locks, the coarse clock, sysconf"
 )]
 mod real_env;
+/// Directories and small files, made or replaced whole.
+mod making;
 /// One file of a queue, mapped for reading, and slices of it that outlive the borrow.
 mod mapped_file;
 /// A segment mapped for writing.
@@ -24,8 +26,9 @@ mod mapping_pool;
 mod mapped_file_queue;
 
 pub use append_file::AppendFile;
-pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, Lock, Step};
+pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
 pub use guard::install as install_guard;
+pub use making::{create_dir, replace_file};
 pub use mapped_file::{MappedFile, SelectedBuffer};
 pub use mapped_file_queue::MappedFileQueue;
 pub use mapping_pool::MappingPool;

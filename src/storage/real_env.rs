@@ -13,7 +13,7 @@ use memmap2::MmapOptions;
 use rustix::fs::{Advice as FileAdvice, FallocateFlags, SeekFrom, fadvise, fallocate, seek, syncfs};
 use rustix::io::Errno;
 
-use super::env::{Access, Advice, DirEntry, EntryKind, Env, File, Lock, Step};
+use super::env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
 use super::region::Region;
 
 /// The files of this machine.
@@ -65,8 +65,8 @@ impl Env for RealEnv {
         open_directory(dir)?.sync_all()
     }
 
-    fn sync_all(&self, path: &Path, _step: Step) -> io::Result<()> {
-        retry(|| Ok(syncfs(fs::File::open(path)?)?))
+    fn file_system(&self, dir: &Path) -> io::Result<Arc<dyn FileSystem>> {
+        Ok(Arc::new(RealFileSystem(open_directory(dir)?)))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Lock> {
@@ -98,6 +98,17 @@ impl Env for RealEnv {
         // SAFETY: sysconf has no preconditions; -1 (unknown) becomes 0.
         let (pages, page_size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
         u64::try_from(pages).unwrap_or(0) * u64::try_from(page_size).unwrap_or(0)
+    }
+}
+
+/// A directory of it. Since Linux 5.8 the system notes for each open file which write errors of the file system it was told of; a new
+/// one counts as told of all that anybody else was.
+#[derive(Debug)]
+struct RealFileSystem(fs::File);
+
+impl FileSystem for RealFileSystem {
+    fn sync(&self, _step: Step) -> io::Result<()> {
+        retry(|| Ok(syncfs(&self.0)?))
     }
 }
 

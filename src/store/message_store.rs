@@ -16,7 +16,7 @@ use crate::read::{MessageReader, Shared, WritePlan};
 use crate::storage::{Env, Lock};
 use crate::store::draft::{Draft, Incoming};
 use crate::store::geometry::settle;
-use crate::store::services::{Service, Services};
+use crate::store::services::{Service, Services, without_panic};
 use crate::store::store_directory::{OpenMode, enter, finish_what_died, make_directories, mark_open, remove_abort};
 use crate::watermark::{Wait, Watermark};
 
@@ -285,9 +285,9 @@ impl MessageStore {
     /// [`Error::TimedOut`], [`Error::Poisoned`], [`Error::Closed`].
     pub fn wait_durable(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<()> {
         let next = physical_offset.saturating_add(1);
-        outcome(self.log.appended.wait(next, deadline), "appended", physical_offset)?;
+        self.outcome(self.log.appended.wait(next, deadline), "appended", physical_offset)?;
         self.flush_wanted.advance(next);
-        outcome(self.log.flushed.wait(next, deadline), "durable", physical_offset)
+        self.outcome(self.log.flushed.wait(next, deadline), "durable", physical_offset)
     }
 
     /// Waits until the record at this physical offset is in its queue and in the index.
@@ -296,7 +296,17 @@ impl MessageStore {
     /// As [`MessageStore::wait_durable`].
     pub fn wait_dispatched(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<()> {
         let wait = self.dispatched.wait(physical_offset.saturating_add(1), deadline);
-        outcome(wait, "dispatched", physical_offset)
+        self.outcome(wait, "dispatched", physical_offset)
+    }
+
+    fn outcome(&self, wait: Wait, what: &str, physical_offset: i64) -> Result<()> {
+        match wait {
+            Wait::Reached => Ok(()),
+            Wait::TimedOut => Err(Error::TimedOut {
+                what: format!("the message at physical offset {physical_offset} is not {what} yet"),
+            }),
+            Wait::Poisoned(cause) => Err(Error::poisoned(cause, self.flushed_offset())),
+        }
     }
 
     /// Closes the store: dispatches what is left, makes everything durable, stamps the checkpoint, and then removes the abort file.
@@ -310,9 +320,13 @@ impl MessageStore {
         let Some(threads) = running.as_mut().map(|running| std::mem::take(&mut running.threads)) else {
             return Ok(());
         };
-        let outcome = self.finish(threads);
+        let outcome = without_panic("close", || self.finish(threads));
+        let cause = match &outcome {
+            Ok(()) | Err(Error::DiskFull { .. }) => Error::Closed,
+            Err(cause) => cause.clone(),
+        };
         for watermark in [&self.log.flushed, &self.dispatched] {
-            watermark.poison(Error::Closed);
+            watermark.poison(cause.clone());
         }
         if !matches!(outcome, Err(Error::DiskFull { .. })) {
             *running = None;
@@ -333,7 +347,7 @@ impl MessageStore {
         for watermark in [&self.log.appended, &self.log.flushed, &self.dispatched] {
             match watermark.poisoned() {
                 None | Some(Error::Closed) => {}
-                Some(cause) => return Err(Error::Poisoned { cause: Box::new(cause) }),
+                Some(cause) => return Err(Error::poisoned(cause, self.flushed_offset())),
             }
         }
         flushed?;
@@ -383,15 +397,4 @@ fn results(messages: &[Message<'_>], appended: Vec<Appended>) -> impl Iterator<I
         .iter()
         .zip(appended)
         .map(|(message, appended)| result(message, appended))
-}
-
-fn outcome(wait: Wait, what: &str, physical_offset: i64) -> Result<()> {
-    match wait {
-        Wait::Reached => Ok(()),
-        Wait::TimedOut => Err(Error::TimedOut {
-            what: format!("the message at physical offset {physical_offset} is not {what} yet"),
-        }),
-        Wait::Poisoned(Error::Closed) => Err(Error::Closed),
-        Wait::Poisoned(cause) => Err(Error::Poisoned { cause: Box::new(cause) }),
-    }
 }

@@ -48,12 +48,7 @@ impl Services {
     /// One step. A panic counts as a failure, and no failure leaves anybody waiting.
     pub(super) fn step(&self, service: Service, now: Instant) -> Result<Next> {
         let mut stepped = self.lock(service);
-        let outcome = catch_unwind(AssertUnwindSafe(|| stepped.step(now))).unwrap_or_else(|panic| {
-            Err(Error::Panicked {
-                service: service.name(),
-                message: message_of(panic.as_ref()),
-            })
-        });
+        let outcome = without_panic(service.name(), || stepped.step(now));
         outcome.inspect_err(|cause| stepped.fail(cause.clone()))
     }
 
@@ -102,6 +97,16 @@ impl Services {
 /// Of a service that panicked nothing is asked any more but to tell those who wait.
 fn lock(stepped: &Mutex<dyn Stepped>) -> MutexGuard<'_, dyn Stepped + 'static> {
     stepped.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A panic of `work` as a failure.
+pub(super) fn without_panic<T>(service: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        Err(Error::Panicked {
+            service,
+            message: message_of(panic.as_ref()),
+        })
+    })
 }
 
 fn message_of(panic: &(dyn Any + Send)) -> String {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::read::expect_store;
-use crate::storage::{Access, EntryKind, Env, Lock, Step};
+use crate::storage::{Access, EntryKind, Env, Lock, Step, create_dir};
 
 const LOCK: &str = "lock";
 const ABORT: &str = "abort";
@@ -25,7 +25,7 @@ pub enum OpenMode {
 /// Takes the lock of the store at `path`, which is made if it may be. Says whether there was no store.
 ///
 /// # Errors
-/// [`Error::NotAStore`], [`Error::Exists`], [`Error::Locked`], [`Error::Io`].
+/// [`Error::NotAStore`], [`Error::Exists`], [`Error::Locked`], [`Error::DiskFull`], [`Error::Io`].
 pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<(Lock, bool)> {
     if mode != OpenMode::Existing {
         create_dir(env, path)?;
@@ -40,7 +40,7 @@ pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<(Lock,
 /// Makes what is missing of the store's directories, once nothing refuses it any more.
 ///
 /// # Errors
-/// [`Error::Io`].
+/// [`Error::DiskFull`], [`Error::Io`].
 pub(super) fn make_directories(env: &dyn Env, path: &Path, is_begun: bool) -> Result<()> {
     let mut made = false;
     for dir in ["commitlog", "consumequeue", "index", CONFIG] {
@@ -58,19 +58,19 @@ pub(super) fn make_directories(env: &dyn Env, path: &Path, is_begun: bool) -> Re
 /// Marks the store as open for writing, before anything in it is changed. A mark that a crash left stays, and gets its name synced.
 ///
 /// # Errors
-/// [`Error::Io`]: it is not marked.
+/// [`Error::DiskFull`], [`Error::Io`]: it is not marked.
 pub(super) fn mark_open(env: &dyn Env, path: &Path) -> Result<()> {
     let abort = path.join(ABORT);
     let file = match env.create(&abort) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return sync_dir(env, path, Step::AbortCreated),
-        created => created.map_err(|error| Error::io("create", &abort, error))?,
+        created => created.map_err(|error| Error::full_or_io("create", &abort, error))?,
     };
     let marked = file
         .write_all_at(std::process::id().to_string().as_bytes(), 0)
         .and_then(|()| env.sync_dir(path, Step::AbortCreated));
     marked.map_err(|error| {
         let _ = env.unlink(&abort);
-        Error::io("create", &abort, error)
+        Error::full_or_io("create", &abort, error)
     })
 }
 
@@ -79,14 +79,16 @@ pub(super) fn mark_open(env: &dyn Env, path: &Path) -> Result<()> {
 /// # Errors
 /// [`Error::Io`].
 pub(super) fn finish_what_died(env: &dyn Env, path: &Path) -> Result<()> {
-    let entries = env.list(path).map_err(|error| Error::io("list", path, error))?;
-    for entry in entries {
-        if entry.kind == EntryKind::File && entry.name.to_string_lossy().starts_with("mqstore-new-") {
-            let path = path.join(entry.name);
-            env.unlink(&path).map_err(|error| Error::io("remove", &path, error))?;
+    let config = path.join(CONFIG);
+    for dir in [path, &config] {
+        for entry in env.list(dir).map_err(|error| Error::io("list", dir, error))? {
+            if entry.kind == EntryKind::File && entry.name.to_string_lossy().starts_with("mqstore-new-") {
+                let path = dir.join(entry.name);
+                env.unlink(&path).map_err(|error| Error::io("remove", &path, error))?;
+            }
         }
     }
-    sync_dir(env, &path.join(CONFIG), Step::ConfigRenamed)
+    sync_dir(env, &config, Step::ConfigRenamed)
 }
 
 /// The last thing of a clean close.
@@ -115,22 +117,13 @@ fn take_lock(env: &dyn Env, path: &Path) -> Result<Lock> {
     let path = path.join(LOCK);
     let lock = match env.lock(&path) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Error::Locked { path }),
-        taken => taken.map_err(|error| Error::io("lock", &path, error))?,
+        taken => taken.map_err(|error| Error::full_or_io("lock", &path, error))?,
     };
     let written = env
         .open(&path, Access::ReadWrite)
         .and_then(|file| file.write_all_at(b"lock", 0));
-    written.map_err(|error| Error::io("write", &path, error))?;
+    written.map_err(|error| Error::full_or_io("write", &path, error))?;
     Ok(lock)
-}
-
-/// Says whether it was missing.
-fn create_dir(env: &dyn Env, path: &Path) -> Result<bool> {
-    match env.create_dir(path) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(Error::io("create", path, error)),
-    }
 }
 
 fn sync_dir(env: &dyn Env, dir: &Path, step: Step) -> Result<()> {

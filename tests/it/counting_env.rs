@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use mqstore::storage::{Access, Advice, DirEntry, Env, File, Lock, RealEnv, Region, Step};
+use mqstore::storage::{Access, Advice, DirEntry, Env, File, FileSystem, Lock, RealEnv, Region, Step};
 
 /// The real environment with a count beside each call.
 #[derive(Debug, Default, Clone)]
@@ -56,7 +56,7 @@ impl CountingEnv {
         self.counts.changes.lock().unwrap().clone()
     }
 
-    /// Each file opened, as often as it was.
+    /// Each file or file system opened, as often as it was.
     pub(crate) fn opened(&self) -> Vec<PathBuf> {
         self.counts.opened.lock().unwrap().clone()
     }
@@ -154,9 +154,13 @@ impl Env for CountingEnv {
         self.env.sync_dir(dir, step)
     }
 
-    fn sync_all(&self, path: &Path, step: Step) -> io::Result<()> {
-        self.counts.change_in_step("sync everything", step, path)?;
-        self.env.sync_all(path, step)
+    fn file_system(&self, dir: &Path) -> io::Result<Arc<dyn FileSystem>> {
+        self.counts.opened.lock().unwrap().push(dir.to_owned());
+        Ok(Arc::new(CountingFileSystem {
+            file_system: self.env.file_system(dir)?,
+            dir: dir.to_owned(),
+            counts: Arc::clone(&self.counts),
+        }))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Lock> {
@@ -183,6 +187,20 @@ impl Env for CountingEnv {
 
     fn physical_memory(&self) -> u64 {
         self.env.physical_memory()
+    }
+}
+
+#[derive(Debug)]
+struct CountingFileSystem {
+    file_system: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    counts: Arc<Counts>,
+}
+
+impl FileSystem for CountingFileSystem {
+    fn sync(&self, step: Step) -> io::Result<()> {
+        self.counts.change_in_step("sync everything", step, &self.dir)?;
+        self.file_system.sync(step)
     }
 }
 

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use mqstore::storage::{Access, DirEntry, EntryKind, Env, File, Lock, Step};
+use mqstore::storage::{Access, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
 
 pub(crate) use calls::{Call, Failure, Fault, Without};
 use calls::{Calls, Verdict};
@@ -299,6 +299,26 @@ impl SimulatedEnv {
     }
 }
 
+#[derive(Debug)]
+struct SimulatedFileSystem {
+    env: SimulatedEnv,
+    dir: PathBuf,
+}
+
+impl FileSystem for SimulatedFileSystem {
+    fn sync(&self, step: Step) -> io::Result<()> {
+        match self.env.judge(Call::SyncAll(step), &self.dir) {
+            Verdict::Go | Verdict::Short => self.env.disk().sync_all(),
+            Verdict::Nothing => {}
+            Verdict::Fail(error) => {
+                self.env.disk().fail_sync_all();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Env for SimulatedEnv {
     fn open(&self, path: &Path, _access: Access) -> io::Result<Arc<dyn File>> {
         self.admit(Call::Open, path)?;
@@ -355,16 +375,12 @@ impl Env for SimulatedEnv {
         }
     }
 
-    fn sync_all(&self, path: &Path, step: Step) -> io::Result<()> {
-        match self.judge(Call::SyncAll(step), path) {
-            Verdict::Go | Verdict::Short => self.disk().sync_all(),
-            Verdict::Nothing => {}
-            Verdict::Fail(error) => {
-                self.disk().fail_sync_all();
-                return Err(error);
-            }
-        }
-        Ok(())
+    fn file_system(&self, dir: &Path) -> io::Result<Arc<dyn FileSystem>> {
+        let disk = self.disk();
+        disk.directory(disk.find(dir)?)?;
+        drop(disk);
+        let (env, dir) = (self.clone(), dir.to_owned());
+        Ok(Arc::new(SimulatedFileSystem { env, dir }))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Lock> {

@@ -116,7 +116,7 @@ fn renaming_replaces_and_unlinking_leaves_open_files_readable() {
     let file = env.open(&new, Access::Read).unwrap();
     let region = file.map(5, Access::Read).unwrap();
     env.unlink(&new).unwrap();
-    env.sync_all(dir.path(), Step::QueueFiles).unwrap();
+    env.file_system(dir.path()).unwrap().sync(Step::QueueFiles).unwrap();
     let mut bytes = [0; 8];
     assert_eq!(file.read_full_at(&mut bytes, 0).unwrap(), 5);
     assert_eq!(
@@ -125,6 +125,7 @@ fn renaming_replaces_and_unlinking_leaves_open_files_readable() {
     );
     assert_eq!(refusal(env.unlink(&new)), ErrorKind::NotFound);
     assert_eq!(refusal(env.sync_dir(&new, Step::ConfigRenamed)), ErrorKind::NotFound);
+    assert_eq!(refusal(env.file_system(&new)), ErrorKind::NotFound);
 }
 
 #[test]

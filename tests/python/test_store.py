@@ -85,6 +85,46 @@ def test_a_segment_of_another_length_is_corrupt_and_named(path: Path) -> None:
     assert pickle.loads(pickle.dumps(error)).args == error.args
 
 
+def test_a_damaged_message_says_what_can_be_done(path: Path) -> None:
+    with mqstore.open(path) as store:
+        damaged = store.topics["orders"].queues[0][50].physical_offset
+    with (path / "commitlog" / f"{0:020}").open("r+b") as segment:
+        segment.seek(damaged + 88)  # the body
+        segment.write(b"?")
+    with mqstore.open(path) as store:
+        queue = store.topics["orders"].queues[0]
+        for read in (lambda: queue[50], lambda: store.message_at(damaged)):
+            with pytest.raises(mqstore.CorruptError, match=r'what is whole around it is read as ever, and recovery="salvage"'):
+                read()
+        assert queue[51].body == b"51"
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda store: store.get(7, 0, 0), "topic is a str, not int"),
+        (lambda store: store.get("t", "0", 0), "queue: "),
+        (lambda store: store.get("t", 0, None), "offset: "),
+        (lambda store: store.get("t", 0, 0, "1"), "max_messages: "),
+        (lambda store: store.get("t", 0, 0, tags=7), "tags is a str, not int"),
+        (lambda store: store.query(7, "k"), "topic is a str, not int"),
+        (lambda store: store.query("t", 7), "key is a str, not int"),
+        (lambda store: store.query("t", "k", begin="now"), "begin: expected a datetime"),
+        (lambda store: store.query("t", "k", end="now"), "end: expected a datetime"),
+        (lambda store: store.query("t", "k", limit="1"), "limit: "),
+        (lambda store: store.message(7), "id is a str, not int"),
+        (lambda store: store.message_at("7"), "physical_offset: "),
+        (lambda store: store.topics["orders"].queues[0].offset_at("now"), "time: expected a datetime"),
+        (lambda store: store.topics["orders"].queues[0].offset_at(0, 7), "side is a str, not int"),
+        (lambda store: store.topics["orders"].queues[0][:].batches(7), "columns: "),
+        (lambda store: store.topics["orders"].queues[0][:].batches(max_bytes="1"), "max_bytes: "),
+    ],
+)
+def test_what_has_the_wrong_type_is_named(path: Path, call: Callable[[mqstore.Store], object], argument: str) -> None:
+    with mqstore.open(path) as store, pytest.raises(TypeError, match=argument):
+        call(store)
+
+
 def test_what_the_system_refuses_is_an_oserror(path: Path) -> None:
     (path / "checkpoint").unlink()
     (path / "checkpoint").symlink_to("checkpoint")

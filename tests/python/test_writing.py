@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -324,6 +325,7 @@ for call in (store.flush, store.flush, lambda: store.wait_durable(offset), lambd
     error = raises(mqstore.PoisonedError, call)
     assert (error.errno, error.status) == (errno.EIO, "SERVICE_NOT_AVAILABLE"), error
     assert isinstance(error.__cause__, mqstore.StoreIOError) and error.__cause__.errno == errno.EIO
+    assert error.flushed_offset == store.flushed_offset <= offset and f"up to {store.flushed_offset};" in str(error), error
     os.path.exists(sync) and os.unlink(sync)
 assert store.message_at(offset).body == b"x"
 raises(mqstore.PoisonedError, store.close)
@@ -546,6 +548,18 @@ def test_a_writer_does_not_pickle_and_its_messages_do(store: mqstore.Store) -> N
     assert pickle.loads(pickle.dumps(message)) == message
 
 
+@pytest.mark.parametrize("wait", ["wait_durable", "wait_dispatched"])
+def test_who_waits_for_what_was_never_appended_is_told_that_the_store_was_closed(store: mqstore.Store, wait: str) -> None:
+    """Without a timeout: only the close ends it."""
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(getattr(store, wait), 2**40)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.2)
+        store.close()
+        with pytest.raises(mqstore.ClosedError):
+            waiting.result(20)
+
+
 @pytest.fixture
 def failing(path: Path) -> Iterator[mqstore.Store]:
     """A store in which nothing can be dispatched any more."""
@@ -570,6 +584,12 @@ def test_a_store_that_failed_takes_no_more_and_says_why(failing: mqstore.Store, 
         assert error.status == "SERVICE_NOT_AVAILABLE"
         assert isinstance(error.__cause__, mqstore.StoreIOError)
     assert error.stored == 0
+    assert failing.flush() > first.physical_offset
+    with pytest.raises(mqstore.PoisonedError) as raised:
+        failing.wait_durable(2**62)
+    assert raised.value.flushed_offset == failing.flushed_offset == failing.max_physical_offset
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (again.errno, str(again), again.flushed_offset) == (error.errno, str(raised.value), failing.flushed_offset)
     assert failing.message_at(first.physical_offset).body == b"x"
 
 

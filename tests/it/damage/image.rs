@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
-use mqstore::storage::{Access, Advice, DirEntry, EntryKind, Env, File, Lock, Region, Step};
+use mqstore::storage::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Region, Step};
 
 /// Bytes of a file, and the same as memory that can be mapped.
 #[derive(Debug)]
@@ -221,7 +221,7 @@ impl Env for ImageEnv {
         refused(io::ErrorKind::ReadOnlyFilesystem)
     }
 
-    fn sync_all(&self, _path: &Path, _step: Step) -> io::Result<()> {
+    fn file_system(&self, _dir: &Path) -> io::Result<Arc<dyn FileSystem>> {
         refused(io::ErrorKind::ReadOnlyFilesystem)
     }
 

@@ -179,8 +179,10 @@ fn what_was_being_made_when_the_writer_died_is_gone_after_the_open() {
     let left = [
         "mqstore-new-00000000000000016384",
         "mqstore-new-checkpoint",
+        "config/mqstore-new-mqstore.json",
         "consumequeue/orders/mqstore-new-0-00000000000000001000",
     ];
+    fs::create_dir(store.at("config")).unwrap();
     for name in left {
         fs::write(store.at(name), "half").unwrap();
     }

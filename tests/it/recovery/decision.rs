@@ -8,6 +8,7 @@ use mqstore::engine::{Opened, expect_recoverable, plan};
 use mqstore::error::Error;
 use mqstore::format::{Check, Checkpoint, CqUnit};
 use mqstore::log::{ConsumeQueueStore, LogFiles};
+use mqstore::read::MessageReader;
 use mqstore::storage::{Env, RealEnv, install_guard};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::TempDir;
@@ -51,6 +52,75 @@ fn a_crash_without_a_log_leaves_an_empty_store_unless_queues_point_into_one() {
     salvaged.close().unwrap();
     assert_eq!(names(&store.at("consumequeue/orders/0")), [""; 0]);
     assert_eq!(names(&store.at("index")), [""; 0]);
+}
+
+#[test]
+fn a_store_whose_log_directory_is_gone_is_none_whatever_else_is_left() {
+    for clean in [true, false] {
+        for gone in [
+            &["index", "checkpoint"][..],
+            &["consumequeue"],
+            &["consumequeue", "index"],
+            &["checkpoint"],
+            &[],
+        ] {
+            let store = Crashed::new(100, clean);
+            store.stamp(store.last_store_time);
+            fs::remove_dir_all(store.at("commitlog")).unwrap();
+            for name in gone {
+                let path = store.at(name);
+                if path.is_dir() {
+                    fs::remove_dir_all(path).unwrap();
+                } else {
+                    fs::remove_file(path).unwrap();
+                }
+            }
+            let before = contents(store.path());
+            let read = MessageReader::open(&real(), store.path(), StoreConfig::default()).map(|_| ());
+            for mode in [OpenMode::Existing, OpenMode::Append] {
+                for recovery in [Recovery::Heal, Recovery::Salvage] {
+                    let config = StoreConfig {
+                        recovery,
+                        ..StoreConfig::default()
+                    };
+                    let written = MessageStore::open(&real(), store.path(), config, mode).map(|_| ());
+                    for refused in [&read, &written] {
+                        let Err(Error::NotAStore { found, .. }) = refused else {
+                            panic!("{gone:?}: {refused:?}");
+                        };
+                        assert!(found.ends_with("put it back"), "{found}");
+                    }
+                }
+            }
+            assert!(contents(store.path()) == before);
+        }
+    }
+}
+
+#[test]
+fn a_newest_segment_that_is_cut_short_opens_when_it_was_extended_as_the_refusal_says() {
+    for clean in [true, false] {
+        let store = Crashed::new(300, clean);
+        store.stamp(store.last_store_time);
+        let (path, at) = store.segment(store.offsets[294]);
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(at as u64)
+            .unwrap();
+        let refused = store.open().unwrap_err().to_string();
+        assert!(refused.contains(&format!("truncate -s {SEGMENT}")), "{refused}");
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(SEGMENT as u64)
+            .unwrap();
+        assert_eq!(store.open().is_err(), clean, "only a clean one says that more was on disk");
+        store.open_with(Recovery::Salvage).unwrap().close().unwrap();
+        store.expect_messages(294);
+    }
 }
 
 #[test]
@@ -258,7 +328,7 @@ fn what_a_crash_during_the_creation_leaves_opens_as_an_empty_store() {
             "consumequeue/",
             "index/",
             "config/",
-            "config/mqstore.json.new",
+            "config/mqstore-new-mqstore.json",
         ],
         &["lock", "commitlog/", "consumequeue/", "index/", "config/", "abort"],
         &["lock", "abort", "mqstore-new-00000000000000000000", "config/"],
@@ -285,7 +355,7 @@ fn what_a_crash_during_the_creation_leaves_opens_as_an_empty_store() {
             if left.len() > 1 {
                 assert!(matches!(open(OpenMode::New), Err(Error::Exists { .. })), "{left:?}");
             }
-            let reader = mqstore::read::MessageReader::open(&real(), dir.path(), StoreConfig::default()).unwrap();
+            let reader = MessageReader::open(&real(), dir.path(), StoreConfig::default()).unwrap();
             assert_eq!(reader.physical_bounds(), 0..0, "{left:?}");
             let store = open(mode).unwrap();
             store

@@ -168,7 +168,7 @@ fn a_sync_of_everything_leaves_nothing_to_lose() {
     file.write_all_at(&[2; 100], 0).unwrap();
     env.create_dir(path("/dir")).unwrap();
     assert!(!env.is_durable(path("/")));
-    env.sync_all(path("/"), STEP).unwrap();
+    env.file_system(path("/")).unwrap().sync(STEP).unwrap();
     assert!(env.is_durable(path("/")));
     assert_eq!(left(&env, 50), BTreeSet::from([vec![2; 100]]));
 }
@@ -243,7 +243,7 @@ fn a_step_that_is_left_out_says_ok_and_makes_nothing_durable() {
     env.create(path("/b")).unwrap();
     file.sync(STEP).unwrap();
     env.sync_dir(path("/"), STEP).unwrap();
-    env.sync_all(path("/"), STEP).unwrap();
+    env.file_system(path("/")).unwrap().sync(STEP).unwrap();
     assert!(!env.is_durable(path("/")) && left(&env, 50).contains(&vec![1; 10]));
     file.sync(Step::Checkpoint).unwrap();
     assert_eq!(left(&env, 50), BTreeSet::from([vec![2; 10]]));

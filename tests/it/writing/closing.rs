@@ -209,21 +209,27 @@ fn waiting_ends_at_its_deadline() {
     let (env, store) = place.create_counting(small());
     let stalled = Arc::new(AtomicBool::new(true));
     let until = stalled.clone();
+    let (stuck, is_stuck) = channel();
     env.before_changes(move |change| {
-        while (change.starts_with("sync LogRange") || change.contains("consumequeue")) && until.load(Ordering::SeqCst) {
+        let is_queue = change.contains("consumequeue");
+        if is_queue {
+            let _ = stuck.send(());
+        }
+        let give_up = soon();
+        while (change.starts_with("sync LogRange") || is_queue) && until.load(Ordering::SeqCst) && Instant::now() < give_up {
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     });
     // The dispatcher is stuck in writing the first one's entry.
     put(&store, "t", b"first");
-    thread::sleep(Duration::from_millis(50));
+    is_stuck.recv().unwrap();
     let last = put(&store, "t", b"x");
     let started = Instant::now();
     let deadline = || Some(Instant::now() + Duration::from_millis(30));
     assert!(matches!(store.wait_durable(last, deadline()), Err(Error::TimedOut { .. })));
     assert!(matches!(store.wait_dispatched(last, deadline()), Err(Error::TimedOut { .. })));
-    assert!(started.elapsed() >= Duration::from_millis(60) && started.elapsed() < Duration::from_secs(2));
+    assert!(started.elapsed() >= Duration::from_millis(60) && started.elapsed() < Duration::from_secs(10));
     stalled.store(false, Ordering::SeqCst);
     store.wait_durable(last, Some(soon())).unwrap();
     store.wait_dispatched(last, Some(soon())).unwrap();

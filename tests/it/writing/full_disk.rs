@@ -1,19 +1,23 @@
-//! A disk that is full for a while, under what is derived from the log: it heals, and nothing is written twice.
+//! A disk that is full for a while, when a store is opened or under what is derived from the log: it heals, and nothing is written
+//! twice.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use mqstore::config::StoreConfig;
+use mqstore::config::{Recovery, StoreConfig};
 use mqstore::engine::Next;
+use mqstore::error::Error;
 use mqstore::storage::Env;
 use mqstore::store::{MessageStore, OpenMode, Service};
 
 use super::services::stepped;
-use super::{Place, bodies, message, put, small, with};
+use super::{Place, bodies, message, open, open_in, put, small, tree, with};
 use crate::counting_env::CountingEnv;
+use crate::store_writer::StoreWriter;
 
 const WRITE_OUT: Duration = Duration::from_millis(10);
 const RETRY: Duration = Duration::from_millis(100);
@@ -114,4 +118,88 @@ fn the_last_index_file_of_a_broker_gets_every_block_before_it_is_written() {
     step(&store, now + RETRY);
     assert!(is_whole());
     store.close().unwrap();
+}
+
+/// What may take room of a disk.
+const TAKES_ROOM: [&str; 6] = ["create ", "create directory ", "write ", "allocate ", "zero ", "rename "];
+
+/// A store that crashed: its queues lack entries, its end is torn, and inside its log there is damage that salvaging fills.
+fn crashed(place: &Place) {
+    let mut writer = StoreWriter::small(&place.store);
+    let mut put = |n: i32| writer.put("orders", n % 2, &[b'x'; 300], &[("KEYS", &format!("k{n}"))]);
+    let offsets: Vec<i64> = (0..60).map(&mut put).collect();
+    writer.finish(false);
+    let segment = fs::OpenOptions::new()
+        .write(true)
+        .open(place.at("commitlog/00000000000000000000"))
+        .unwrap();
+    segment.write_all_at(b"rubbish", offsets[3] as u64).unwrap();
+    let end = place.names("commitlog").pop().unwrap();
+    let last = fs::OpenOptions::new()
+        .write(true)
+        .open(place.at("commitlog").join(&end))
+        .unwrap();
+    last.write_all_at(b"torn", offsets[59] as u64 - end.parse::<u64>().unwrap())
+        .unwrap();
+    fs::remove_dir_all(place.at("consumequeue/orders/1")).unwrap();
+}
+
+/// Messages that are read from both queues.
+fn count(store: &MessageStore) -> usize {
+    let reader = store.reader();
+    let of_queue = |queue| {
+        let bounds = reader.queue_bounds("orders", queue).unwrap();
+        bounds
+            .filter(|offset| reader.message_in_queue("orders", queue, *offset).is_ok())
+            .count()
+    };
+    (0..2).map(of_queue).sum()
+}
+
+#[test]
+fn a_disk_that_is_full_at_any_step_of_an_open_is_told_as_that_and_costs_nothing() {
+    let config = || StoreConfig {
+        recovery: Recovery::Salvage,
+        ..small()
+    };
+    for is_new in [true, false] {
+        let mut refused = 0;
+        for number in 0.. {
+            let errno = [28, 122][number % 2];
+            let place = Place::new();
+            if !is_new {
+                crashed(&place);
+            }
+            let env = CountingEnv::new();
+            let changes = AtomicUsize::new(0);
+            env.before_changes(move |change| {
+                let takes_room = TAKES_ROOM.iter().any(|what| change.starts_with(what));
+                if takes_room && changes.fetch_add(1, Ordering::SeqCst) >= number {
+                    return Err(io::Error::from_raw_os_error(errno));
+                }
+                Ok(())
+            });
+            match open_in(&env, &place.store, config(), OpenMode::Append) {
+                Err(Error::DiskFull { .. }) => refused += 1,
+                Err(other) => panic!("change {number}: {other}"),
+                Ok(store) => {
+                    env.heal();
+                    store.close().unwrap();
+                    break;
+                }
+            }
+            if place.store.exists() {
+                let half_made = tree(&place.store).into_iter().map(|(path, _)| path);
+                let half_made: Vec<_> = half_made
+                    .filter(|path| path.to_string_lossy().contains("mqstore-new-"))
+                    .collect();
+                assert!(half_made.is_empty(), "change {number}: {half_made:?}");
+            }
+            let store = open(&place.store, config(), OpenMode::Append).unwrap();
+            assert_eq!(count(&store), if is_new { 0 } else { 58 }, "change {number}");
+            put(&store, "orders", b"x");
+            store.close().unwrap();
+        }
+        assert!(refused > if is_new { 8 } else { 15 }, "{refused}");
+    }
 }

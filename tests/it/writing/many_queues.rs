@@ -1,14 +1,17 @@
 //! Tens of thousands of queues: few descriptors, few mappings.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mqstore::config::StoreConfig;
 use mqstore::read::MessageReader;
 use mqstore::store::{MessageStore, OpenMode};
 
-use super::{Place, message, open, small, soon};
+use super::{Place, message, open, open_in, small, soon};
 use crate::child;
+use crate::counting_env::CountingEnv;
 
 const TOPICS: usize = 500;
 const QUEUES: i32 = 100;
@@ -77,6 +80,41 @@ fn child_writes_to_fifty_thousand_queues() {
     append_to_all(&store);
     store.close().unwrap();
     read_all(store.reader(), 1);
+}
+
+#[test]
+fn a_writer_opens_its_file_system_once_and_before_anything_of_its_queues() {
+    let place = Place::new();
+    place.create().close().unwrap();
+    let env = CountingEnv::new();
+    let root = place.store.clone();
+    let opened = move |env: &CountingEnv| env.opened().iter().filter(|path| **path == root).count();
+    let (seen, looked_at, found) = (env.clone(), opened.clone(), Arc::new(AtomicUsize::new(usize::MAX)));
+    let before = found.clone();
+    env.before_changes(move |change| {
+        if change.contains("consumequeue/") {
+            before.fetch_min(looked_at(&seen), Ordering::SeqCst);
+        }
+        Ok(())
+    });
+    let config = StoreConfig {
+        checkpoint_interval: 4096,
+        ..small()
+    };
+    let store = open_in(&env, &place.store, config, OpenMode::Existing).unwrap();
+    for queue in 0..40 {
+        let offset = store.append(message("t", queue, &[0; 500])).unwrap().appended.physical_offset;
+        store.wait_dispatched(offset, Some(soon())).unwrap();
+    }
+    store.close().unwrap();
+    let synced = env
+        .changes()
+        .iter()
+        .filter(|change| change.starts_with("sync everything QueueFiles"))
+        .count();
+    assert!(synced > 2, "{synced}");
+    assert_eq!((found.load(Ordering::SeqCst), opened(&env)), (1, 1));
+    env.heal();
 }
 
 #[test]

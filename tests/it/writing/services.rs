@@ -120,6 +120,48 @@ fn a_service_that_panics_poisons_the_store_and_leaves_nobody_waiting() {
 }
 
 #[test]
+fn a_close_that_panics_or_fails_leaves_nobody_waiting() {
+    for (change, is_panic) in [
+        ("consumequeue/t", true),
+        ("sync Checkpoint ", true),
+        ("consumequeue/t", false),
+    ] {
+        let place = Place::new();
+        let (env, store) = stepped(&place);
+        let offset = put(&store, "t", b"x");
+        let store = Arc::new(store);
+        let (told, is_told) = channel();
+        let waiting = store.clone();
+        thread::spawn(move || told.send(waiting.wait_dispatched(offset + 10_000, None)));
+        env.before_changes(move |what| {
+            if what.contains(change) {
+                assert!(!is_panic, "planted");
+                return Err(io_error());
+            }
+            Ok(())
+        });
+        let closed = store.close().unwrap_err();
+        let waited = is_told.recv_timeout(Duration::from_secs(20)).unwrap().unwrap_err();
+        match (&closed, is_panic) {
+            (Error::Panicked { message, .. }, true) => assert!(message.contains("planted"), "{message}"),
+            (Error::Io { .. }, false) => {}
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(waited, Error::Poisoned { .. } | Error::Closed), "{waited:?}");
+        assert!(
+            change.starts_with("sync") || waited.to_string().contains(&closed.to_string()),
+            "{waited}"
+        );
+        env.heal();
+        assert!(place.at("abort").exists());
+        drop(store);
+        // It is not locked any more.
+        place.reopen().close().unwrap();
+        assert_eq!(bodies(&place.reader(), "t", 0), [b"x"]);
+    }
+}
+
+#[test]
 fn a_failed_sync_tells_those_who_wait_for_dispatch_too() {
     let place = Place::new();
     let (env, store) = place.create_counting(small());

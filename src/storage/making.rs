@@ -1,0 +1,48 @@
+//! Directories and small files, made or replaced so that neither a crash nor a full disk leaves anything half made in their place.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+
+use super::env::{Env, Step};
+use crate::error::{Error, Result};
+
+/// Makes a directory unless there is one, and says whether it was missing.
+///
+/// # Errors
+/// [`Error::DiskFull`], [`Error::Io`].
+pub fn create_dir(env: &dyn Env, dir: &Path) -> Result<bool> {
+    match env.create_dir(dir) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(Error::full_or_io("create", dir, error)),
+    }
+}
+
+/// Puts a file with these bytes in the place of the one at `path`, durably: whoever looks, after a crash too, finds the old or the
+/// new one. `new_bytes` is the step that syncs the new file before it gets the name, `new_name` the one that syncs the name.
+///
+/// # Errors
+/// [`Error::DiskFull`]: the old one stays. [`Error::Io`].
+pub fn replace_file(env: &dyn Env, path: &Path, bytes: &[u8], new_bytes: Step, new_name: Step) -> Result<()> {
+    let dir = path.parent().unwrap_or(path);
+    let name = path.file_name().unwrap_or(OsStr::new(""));
+    let new = dir.join(format!("mqstore-new-{}", name.display()));
+    let replaced = || {
+        // What an earlier process left there when it died.
+        match env.unlink(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = env.create(&new)?;
+        file.write_all_at(bytes, 0)?;
+        file.sync(new_bytes)?;
+        env.rename(&new, path)?;
+        env.sync_dir(dir, new_name)
+    };
+    replaced().map_err(|error| {
+        // What was made so far must not hold the space.
+        let _ = env.unlink(&new);
+        Error::full_or_io("write", path, error)
+    })
+}
