@@ -28,8 +28,7 @@ fn behind(step: Step) -> Option<Step> {
         Step::SegmentRemoved => Step::LogRange,
         Step::LogRange => Step::QueuesCut,
         Step::QueuesCut => Step::IndexCut,
-        Step::IndexCut => Step::LostFilled,
-        Step::LostFilled => Step::LogCut,
+        Step::IndexCut => Step::LogCut,
         Step::LogCut => Step::LogRewritten,
         Step::LogRewritten => Step::TailZeroed,
         Step::TailZeroed => Step::QueueFiles,
@@ -73,8 +72,6 @@ fn covered_by(step: Step) -> Option<Step> {
     match step {
         // The stamp of a close syncs the whole file system, names and all.
         Step::SegmentRemoved => Some(Step::QueueFiles),
-        // What a log holds that was salvaged is written again from its start on.
-        Step::LostFilled => Some(Step::LogRewritten),
         _ => None,
     }
 }
