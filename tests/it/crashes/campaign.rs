@@ -37,9 +37,21 @@ fn number(variable: &str) -> Option<u64> {
         .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
+/// How often the campaigns are made.
+fn scale() -> u64 {
+    let scale = number(SCALE).unwrap_or(1);
+    assert!(scale > 0, "{SCALE}=0 tries nothing");
+    scale
+}
+
 /// So many seeds, or more on a machine that has the time.
 pub(super) fn seeds(first: u64, count: u64) -> Range<u64> {
-    first..first + count * number(SCALE).unwrap_or(1)
+    first..first + count * scale()
+}
+
+/// What a campaign must have tried that tries so much when nobody asks for more; nothing is sure of a single seed.
+pub(super) fn at_least(once: u64) -> u64 {
+    if number(SEED).is_some() { 0 } else { once * scale() }
 }
 
 fn examiner<'a>(history: &History, plan: Plan, counts: &'a Counts) -> Examiner<'a> {

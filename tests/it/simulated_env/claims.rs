@@ -250,6 +250,29 @@ fn a_step_that_is_left_out_says_ok_and_makes_nothing_durable() {
 }
 
 #[test]
+fn a_sync_that_takes_its_time_covers_what_was_written_before_and_nothing_that_is_written_meanwhile() {
+    let (env, file) = with_file(1024, 1);
+    file.write_all_at(&[2; 512], 0).unwrap();
+    let other = file.clone();
+    env.stall(&[Step::Checkpoint], move |env| {
+        env.set_now(env.now() - 5000);
+        other.write_all_at(&[2; 512], 512).unwrap();
+        assert!(left(env, 50).iter().all(|bytes| bytes[..512] == [2; 512]));
+    });
+    let before = env.now();
+    file.sync(STEP).unwrap();
+    assert_eq!(env.now(), before);
+    file.sync(Step::Checkpoint).unwrap();
+    assert_eq!(env.now(), before - 5000);
+    let behind: BTreeSet<bool> = left(&env, 50).iter().map(|bytes| bytes[512..] == [2; 512]).collect();
+    assert_eq!(behind, BTreeSet::from([false, true]));
+    env.stall(&[STEP], |_| panic!("it was ended"));
+    env.end_stall();
+    file.sync(STEP).unwrap();
+    assert!(env.is_durable(path("/")));
+}
+
+#[test]
 fn one_holder_at_a_time_has_the_lock() {
     let env = SimulatedEnv::new();
     let lock = env.lock(path("/lock")).unwrap();
