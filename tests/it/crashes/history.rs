@@ -1,5 +1,7 @@
 //! What is done to a store, drawn from one seed: its sizes and a list of operations that can be printed, shortened and repeated.
 
+use std::ops::Range;
+
 use mqstore::config::StoreConfig;
 use mqstore::format::{BatchUnit, Message, encode_properties, encode_unit};
 
@@ -241,10 +243,10 @@ impl History {
         all.into_iter().map(|operations| Self { geometry, operations }).collect()
     }
 
-    /// Without one of its operations.
-    pub(super) fn without(&self, place: usize) -> Self {
+    /// Without some of its operations.
+    pub(super) fn without(&self, places: Range<usize>) -> Self {
         let mut shorter = self.clone();
-        shorter.operations.remove(place);
+        shorter.operations.drain(places);
         shorter
     }
 }
