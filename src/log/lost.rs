@@ -5,10 +5,11 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::format::{Check, encode_filler, filler_size, segment_name};
 use crate::log::log_files::{LogFiles, LogRecord};
-use crate::storage::{Access, Env, Step};
+use crate::storage::{Access, Env};
 
 impl LogFiles {
-    /// Fills a stretch in front of a message, durably. Its store time is theirs, so that times still never fall.
+    /// Fills a stretch in front of a message. Its store time is theirs, so that times still never fall. Durable with the rest of the log,
+    /// which a salvage writes again from its start on.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`], [`Error::Corrupt`] for a stretch that no record fits into.
@@ -28,7 +29,6 @@ impl LogFiles {
                 file.write_all_at(&filler, (at - start) as u64).map_err(refused)?;
                 at += filler.len() as i64;
             }
-            file.sync(Step::LostFilled).map_err(refused)?;
         }
         Ok(())
     }

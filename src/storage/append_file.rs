@@ -93,14 +93,12 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Removes a segment that holds no record, durably.
+    /// Removes a segment that holds no record. The end of its name is durable with the next sync of the file system.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn remove(&self, env: &dyn Env) -> Result<()> {
-        let dir = self.path.parent().unwrap_or(&self.path);
-        let removed = env.unlink(&self.path).and_then(|()| env.sync_dir(dir, Step::SegmentRemoved));
-        removed.map_err(|error| Error::io("remove", &self.path, error))
+        env.unlink(&self.path).map_err(|error| Error::io("remove", &self.path, error))
     }
 
     /// Its path.

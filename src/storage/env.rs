@@ -81,9 +81,6 @@ pub enum Step {
     /// The segment's new name in `commitlog/` and the end of its old name in the store's directory, before the first ack
     /// inside it. Without: the segment is gone with acked records in it.
     SegmentRenamed,
-    /// The end of the name of a segment that was made ahead and never used, before `abort` goes. Without: an empty segment
-    /// stands behind the end of a log that was closed, and the next writer refuses it.
-    SegmentRemoved,
     /// The records below an offset, before `flushed` rises to it. Without: acked records are lost or torn.
     LogRange,
     /// Queue entries past the recovered end of the log are gone, before the log itself is cut. Without: entries point at
@@ -92,14 +89,12 @@ pub enum Step {
     /// Index files that a crash has damaged are gone, and what is kept of the others is on disk again, before the log is cut.
     /// Without: a damaged file looks like one of a store that was closed, and keys are not found.
     IndexCut,
-    /// What was lost inside the log is filled with records that say nothing, before the store is served. Without: after a second
-    /// crash the log ends where the damage was, and everything behind it is cut.
-    LostFilled,
     /// The end of the name of a segment past the recovered end of the log, newest first, each before the next. Without: one that
     /// is gone in front of one that came back is a hole in the log, and the store is refused.
     LogCut,
-    /// The recovered end of the log, written again with the bytes that were read, before they are served. Without: after a sync
-    /// that failed the system shows bytes that are not on disk; they are read, acknowledged, and lost in the next power cut.
+    /// The recovered end of the log, written again with the bytes that were read, and what fills the gaps of one that is salvaged,
+    /// before they are served. Without: after a sync that failed the system shows bytes that are not on disk; they are read,
+    /// acknowledged, and lost in the next power cut.
     LogRewritten,
     /// The log past its recovered end is zeros, before a record is appended there. Without: a stale record behind the new
     /// end looks like the next one.

@@ -119,9 +119,11 @@ fn take_lock(env: &dyn Env, path: &Path) -> Result<Lock> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Error::Locked { path }),
         taken => taken.map_err(|error| Error::full_or_io("lock", &path, error))?,
     };
-    let written = env
-        .open(&path, Access::ReadWrite)
-        .and_then(|file| file.write_all_at(b"lock", 0));
+    // Only into an empty file: under this name may lie a link to another one.
+    let written = env.open(&path, Access::ReadWrite).and_then(|file| match file.len()? {
+        0 => file.write_all_at(b"lock", 0),
+        _ => Ok(()),
+    });
     written.map_err(|error| Error::full_or_io("write", &path, error))?;
     Ok(lock)
 }

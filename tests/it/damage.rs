@@ -8,6 +8,7 @@ mod draw;
 mod every_bit;
 mod fields;
 mod holes;
+mod hostile_size;
 mod image;
 mod mending;
 mod mutator;

@@ -21,12 +21,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use mqstore::storage::{Access, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
 
-pub(crate) use calls::{Call, Failure, Fault, Without};
+pub(crate) use calls::{Call, Failure, Fault};
 use calls::{Calls, Verdict};
 use directory::Inode;
 pub(crate) use disk::CrashReport;
 use disk::Disk;
 use file::SimulatedFile;
+pub(crate) use image::SECTOR;
 pub(crate) use random::Random;
 
 /// When a machine starts.
@@ -46,6 +47,7 @@ struct Machine {
     now_ms: AtomicI64,
     camera: Mutex<Option<Camera>>,
     pause: Mutex<Option<Pause>>,
+    stall: Mutex<Option<Stall>>,
 }
 
 /// What is done once, before a call.
@@ -57,6 +59,18 @@ struct Pause {
 impl fmt::Debug for Pause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pause before {:?}", self.before)
+    }
+}
+
+/// What happens once while a sync takes its time.
+struct Stall {
+    steps: &'static [Step],
+    work: Box<dyn FnOnce(&SimulatedEnv) + Send>,
+}
+
+impl fmt::Debug for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stall of {:?}", self.steps)
     }
 }
 
@@ -94,6 +108,7 @@ impl SimulatedEnv {
                 now_ms: AtomicI64::new(now_ms),
                 camera: Mutex::default(),
                 pause: Mutex::default(),
+                stall: Mutex::default(),
             }),
         }
     }
@@ -162,9 +177,9 @@ impl SimulatedEnv {
         self.calls().synced_again.clone()
     }
 
-    /// Lets steps do nothing and say `Ok`.
-    pub(crate) fn leave_out(&self, steps: Without) {
-        self.calls().without = steps;
+    /// Lets a step do nothing and say `Ok`.
+    pub(crate) fn leave_out(&self, step: Option<Step>) {
+        self.calls().without = step;
     }
 
     /// Writes down every call that changes something, and every decision of a crash, from now on.
@@ -189,6 +204,18 @@ impl SimulatedEnv {
     pub(crate) fn pause_before(&self, call: Call, work: impl FnOnce() + Send + 'static) {
         let work = Box::new(work);
         *self.machine.pause.lock().unwrap() = Some(Pause { before: call, work });
+    }
+
+    /// Lets the next sync for one of these steps take its time: what was written before the call is durable, nobody has been told so, and
+    /// meanwhile others do this.
+    pub(crate) fn stall(&self, steps: &'static [Step], meanwhile: impl FnOnce(&Self) + Send + 'static) {
+        let work = Box::new(meanwhile);
+        *self.machine.stall.lock().unwrap() = Some(Stall { steps, work });
+    }
+
+    /// No sync takes its time any more.
+    pub(crate) fn end_stall(&self) {
+        *self.machine.stall.lock().unwrap() = None;
     }
 
     /// Takes images before calls from now on: one in so many, with seeds out of this one.
@@ -278,6 +305,19 @@ impl SimulatedEnv {
         }
     }
 
+    /// What a sync that has done its work does before it returns.
+    fn take_time(&self, step: Step) {
+        let stall = self
+            .machine
+            .stall
+            .lock()
+            .unwrap()
+            .take_if(|stall| stall.steps.contains(&step));
+        if let Some(stall) = stall {
+            (stall.work)(self);
+        }
+    }
+
     fn take_image(&self) {
         let mut camera = self.machine.camera.lock().unwrap();
         let Some(camera) = camera.as_mut() else { return };
@@ -315,6 +355,7 @@ impl FileSystem for SimulatedFileSystem {
                 return Err(error);
             }
         }
+        self.env.take_time(step);
         Ok(())
     }
 }
@@ -369,10 +410,11 @@ impl Env for SimulatedEnv {
     }
 
     fn sync_dir(&self, dir: &Path, step: Step) -> io::Result<()> {
-        match self.admit(Call::SyncDir(step), dir)? {
-            Some(()) => self.disk().sync_dir(dir),
-            None => Ok(()),
+        if let Some(()) = self.admit(Call::SyncDir(step), dir)? {
+            self.disk().sync_dir(dir)?;
         }
+        self.take_time(step);
+        Ok(())
     }
 
     fn file_system(&self, dir: &Path) -> io::Result<Arc<dyn FileSystem>> {

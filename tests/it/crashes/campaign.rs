@@ -6,13 +6,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use mqstore::storage::Step;
+
 use super::examine::{Care, Counts, Examiner};
 use super::failing::with_fault;
 use super::history::History;
 use super::model::{Checked, Violation};
 use super::run::Run;
 use super::shrink::shortest;
-use crate::simulated_env::{Failure, Fault, Without};
+use crate::simulated_env::{Failure, Fault};
 
 /// What is tried with each seed.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +25,7 @@ pub(super) struct Plan {
     pub(super) one_in: u64,
     pub(super) care: Care,
     /// Steps that do nothing.
-    pub(super) without: Without,
+    pub(super) without: Option<Step>,
 }
 
 /// Multiplies the campaigns, for a machine that has the time.
@@ -37,9 +39,21 @@ fn number(variable: &str) -> Option<u64> {
         .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
+/// How often the campaigns are made.
+fn scale() -> u64 {
+    let scale = number(SCALE).unwrap_or(1);
+    assert!(scale > 0, "{SCALE}=0 tries nothing");
+    scale
+}
+
 /// So many seeds, or more on a machine that has the time.
 pub(super) fn seeds(first: u64, count: u64) -> Range<u64> {
-    first..first + count * number(SCALE).unwrap_or(1)
+    first..first + count * scale()
+}
+
+/// What a campaign must have tried that tries so much when nobody asks for more; nothing is sure of a single seed.
+pub(super) fn at_least(once: u64) -> u64 {
+    if number(SEED).is_some() { 0 } else { once * scale() }
 }
 
 fn examiner<'a>(history: &History, plan: Plan, counts: &'a Counts) -> Examiner<'a> {

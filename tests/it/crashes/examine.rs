@@ -10,13 +10,15 @@ use mqstore::engine::Next;
 use mqstore::error::Error;
 use mqstore::format::Message;
 use mqstore::read::MessageReader;
+use mqstore::storage::Step;
 use mqstore::store::{MessageStore, OpenMode, Service};
 
 use super::files::{Files, State};
 use super::history::Geometry;
-use super::model::{Checked, Entries, Expect, Model, ensure, when, works};
+use super::model::{Checked, Entries, Expect, Found, Model, ensure, when, works};
 use super::reading;
-use crate::simulated_env::{Image, Random, SimulatedEnv, Without};
+use super::torn::Torn;
+use crate::simulated_env::{Image, Random, SimulatedEnv};
 
 /// Where the store lies on the machine.
 pub(super) const STORE: &str = "/data/store";
@@ -27,12 +29,17 @@ pub(super) struct Counts {
     pub(super) images: AtomicU64,
     /// Of those, the ones inside a recovery, and inside one of an image inside one.
     pub(super) nested: [AtomicU64; 2],
+    /// With a sector that is neither old nor new, in the log, the index or a queue.
+    pub(super) torn: AtomicU64,
+    /// In which such a sector makes another message of one that nobody acknowledged.
+    pub(super) garbled: AtomicU64,
     pub(super) faults: AtomicU64,
 }
 
 impl Counts {
-    fn add(&self, depth: usize) {
+    fn add(&self, depth: usize, torn: &Torn) {
         self.images.fetch_add(1, Ordering::Relaxed);
+        self.torn.fetch_add(u64::from(torn.is_any()), Ordering::Relaxed);
         if let Some(nested) = depth.checked_sub(1).and_then(|deep| self.nested.get(deep)) {
             nested.fetch_add(1, Ordering::Relaxed);
         }
@@ -53,7 +60,7 @@ pub(super) struct Examiner<'a> {
     pub(super) geometry: Geometry,
     pub(super) care: Care,
     pub(super) counts: &'a Counts,
-    pub(super) without: Without,
+    pub(super) without: Option<Step>,
 }
 
 /// A store's path on the machine.
@@ -75,31 +82,28 @@ pub(super) fn dispatch_all(store: &MessageStore) -> Result<(), Error> {
 impl Examiner<'_> {
     /// Holds an image against what it may hold; images of its own recovery, too, as deep as care goes.
     pub(super) fn image(&self, image: &SimulatedEnv, expect: &Expect, seed: u64, depth: usize) -> Checked {
-        self.counts.add(depth);
+        self.counts.add(depth, &expect.torn);
         let mut random = Random::new(seed);
-        let Some(count) = when("reading the image", self.read(image, expect, &mut random))? else {
+        let Some(found) = when("reading the image", self.read(image, expect, &mut random))? else {
             return self.make_anew(image, expect);
         };
-        if lost_its_start(image, &expect.entries) {
+        self.counts
+            .garbled
+            .fetch_add(u64::from(found.garbled.is_any()), Ordering::Relaxed);
+        if found.count == 0 && lost_its_start(image, &expect.entries) {
             return self.salvage(image, expect);
-        }
-        if expect.is_torn {
-            return works(
-                "a store with a torn tail opens",
-                self.open(&image.copy(), expect.is_made).map(drop),
-            );
         }
         // What a kill leaves may still be lost until a recovery has made it durable.
         let is_durable = image.is_durable(Path::new("/"));
         let inside_expect = if is_durable {
-            expect.exactly(count)
+            expect.exactly(found.clone())
         } else {
             Expect {
                 exact: None,
                 ..expect.clone()
             }
         };
-        let expect = expect.exactly(count);
+        let expect = expect.exactly(found);
         let env = image.copy();
         if depth < self.care.deep {
             env.take_images(random.next(), random.pick(&[[6, 12, 24], [24, 48, 96]][depth.min(1)]));
@@ -116,8 +120,9 @@ impl Examiner<'_> {
         env.stop();
         drop(store);
         for Image { env, seed, report, .. } in inside {
-            let mut expect = inside_expect.clone();
-            expect.is_torn = !is_durable && is_torn(&report.torn);
+            let expect = inside_expect.clone();
+            // Of an image on which everything is durable, a recovery changes no byte that counts.
+            let expect = if is_durable { expect } else { expect.torn(&report) };
             when("crashed inside the recovery", self.image(&env, &expect, seed, depth + 1))?;
         }
         Ok(())
@@ -152,31 +157,31 @@ impl Examiner<'_> {
     }
 
     /// Opens the image read-only. `None` if there is no store, and need not be one.
-    fn read(&self, image: &SimulatedEnv, expect: &Expect, random: &mut Random) -> Checked<Option<usize>> {
+    pub(super) fn read(&self, image: &SimulatedEnv, expect: &Expect, random: &mut Random) -> Checked<Option<Found>> {
         let env = image.copy();
         let opened = MessageReader::open(&env.shared(), root(), self.config(expect.is_made));
         if matches!(opened, Err(Error::NotAStore { .. })) && !expect.is_made {
             return Ok(None);
         }
         let reader = works("a crashed store opens for reading", opened)?;
-        let count = reading::check(&reader, expect, self.geometry.segment, random)?;
+        let found = reading::check(&reader, expect, self.geometry.segment, random)?;
         let is_same = env.is_durable(Path::new("/")) || Files::of(&env, root()).difference(&Files::of(image, root())).is_none();
         ensure(is_same, "reading changes nothing", || "the disk differs".to_owned())?;
         let report = reader.recovery();
         let stamped = Files::of(image, root()).checkpoint().physic_msg_timestamp;
-        if report.clean_exit && !expect.is_torn {
-            let is_closed = report.undispatched == 0 && expect.entries.len() == count;
+        if report.clean_exit {
+            let is_closed = report.undispatched == 0 && expect.entries.len() == found.count;
             ensure(is_closed, "abort is there after a crash", || format!("{report:?}"))?;
             ensure(stamped == report.last_store_time, "a closed store has its stamp", || {
                 format!("it stamps {stamped}, the last message is of {}", report.last_store_time)
             })?;
         }
         ensure(
-            stamped <= report.last_store_time || expect.is_torn,
+            stamped <= report.last_store_time || found.garbled.is_any(),
             "the checkpoint tells no more than is there",
             || format!("it stamps {stamped}, the last message is of {}", report.last_store_time),
         )?;
-        Ok(Some(count))
+        Ok(Some(found))
     }
 
     /// The power went before there was a store: one can be made.
@@ -198,10 +203,10 @@ impl Examiner<'_> {
         expect: &Expect,
         random: &mut Random,
     ) -> Checked {
-        let count = reading::check(store.reader(), expect, self.geometry.segment, random)?;
-        let entries = &expect.entries[..count];
+        let found = reading::check(store.reader(), expect, self.geometry.segment, random)?;
+        let entries = &found.entries[..found.count];
         let files = Files::of(env, root());
-        files.check(entries, self.geometry, State::Open)?;
+        files.check(entries, &found.garbled, self.geometry, State::Open)?;
         let end = entries.last().map_or(0, |entry| entry.end() as usize);
         let (before, after) = (Files::of(image, root()).log(), files.log());
         let is_same = before.get(..end) == after.get(..end);
@@ -220,8 +225,10 @@ impl Examiner<'_> {
         if random.one_in(self.care.one_in) {
             let (cut, report) = env.crash(random.next());
             when("after a power cut", self.read(&cut, expect, random))?;
-            let is_queue_torn = report.torn.iter().any(|path| path.starts_with(root().join("consumequeue")));
-            let past = Files::of(&cut, root()).entry_past(entries).filter(|_| !is_queue_torn);
+            let is_torn = Torn::of(&report).has_queues();
+            let past = Files::of(&cut, root())
+                .entry_past(entries, &found.garbled)
+                .filter(|_| !is_torn);
             let check = "no queue entry on disk points past the recovered end";
             ensure(past.is_none(), check, || past.unwrap_or_default())?;
         }
@@ -234,11 +241,12 @@ impl Examiner<'_> {
         let mut model = Model {
             entries: expect.entries.clone(),
             acked: 0,
+            torn: expect.torn.clone(),
         };
         model.keep(expect.acked);
         works(check, dispatch_all(store))?;
         reading::check(store.reader(), &model.expect(), self.geometry.segment, random)?;
-        Files::of(env, root()).check(&model.entries, self.geometry, State::Open)?;
+        Files::of(env, root()).check(&model.entries, model.torn.garbled(), self.geometry, State::Open)?;
         // As long as the message that was lost: a stale one behind that would look like the next.
         let lost = expect.entries.get(expect.acked).map(|lost| lost.bytes.len());
         let shortest = one_more(0).encoded_len();
@@ -250,8 +258,7 @@ impl Examiner<'_> {
         }
         model.ack(works(check, store.flush())?);
         let (cut, report) = env.crash(random.next());
-        let mut expect = model.expect();
-        expect.is_torn = is_torn(&report.torn);
+        let expect = model.expect().torn(&report);
         when("after a power cut", self.read(&cut, &expect, random))?;
         if random.one_in(2) {
             works(check, store.close())?;
@@ -263,7 +270,7 @@ impl Examiner<'_> {
     /// What must hold when a store was closed: everything is there, whatever comes, and what is derived can be derived again.
     pub(super) fn closed(&self, env: &SimulatedEnv, model: &Model, random: &mut Random) -> Checked {
         let files = Files::of(env, root());
-        files.check(&model.entries, self.geometry, State::Closed)?;
+        files.check(&model.entries, model.torn.garbled(), self.geometry, State::Closed)?;
         let (cut, _) = env.crash(random.next());
         let difference = files.difference(&Files::of(&cut, root()));
         ensure(difference.is_none(), "a power cut changes nothing in a closed store", || {
@@ -298,7 +305,7 @@ impl Examiner<'_> {
         works(check, dispatch_all(&store))?;
         reading::check(store.reader(), expect, self.geometry.segment, random)?;
         works("a store without derived files closes", store.close())?;
-        Files::of(&env, root()).check(&expect.entries, self.geometry, State::Closed)
+        Files::of(&env, root()).check(&expect.entries, expect.torn.garbled(), self.geometry, State::Closed)
     }
 }
 
@@ -306,16 +313,6 @@ impl Examiner<'_> {
 pub(super) fn lost_its_start(env: &SimulatedEnv, entries: &Entries) -> bool {
     let log = Files::of(env, root()).log();
     entries.first().is_some_and(|first| !log.starts_with(&first.bytes)) && log.iter().any(|byte| *byte != 0)
-}
-
-/// Whether a sector of the log or the index is neither old nor new: then nothing is sure but what was acknowledged. No checksum covers
-/// a record's header and text, nor the hash of a key.
-pub(super) fn is_torn(torn: &[std::path::PathBuf]) -> bool {
-    let below = |name| move |path: &std::path::PathBuf| path.starts_with(root().join(name));
-    // A segment that is being made stands beside the log under another name.
-    torn.iter().any(below("commitlog"))
-        || torn.iter().any(below("index"))
-        || torn.iter().any(|path| path.parent() == Some(root()))
 }
 
 /// A message beyond those of the history.

@@ -6,7 +6,7 @@ use mqstore::engine::Next;
 use mqstore::error::Error;
 use mqstore::store::{AppendResult, MessageStore, Service};
 
-use super::examine::{Examiner, is_torn, root};
+use super::examine::{Examiner, root};
 use super::history::{Draft, History, Operation, producer_batch};
 use super::model::{Checked, Expect, Model, ensure, works};
 use super::run::machine;
@@ -81,7 +81,7 @@ impl Failing<'_> {
                 Operation::Dispatch(ms) => self.step(Service::Dispatch, *ms),
                 Operation::FlushStep(ms) => self.step(Service::Flush, *ms),
                 Operation::Clock(ms) => self.env.set_now(self.env.now() + ms),
-                Operation::Reopen | Operation::Kill | Operation::PowerCut(_) => {}
+                Operation::Reopen | Operation::Kill | Operation::PowerCut(_) | Operation::Stall(..) | Operation::Read => {}
             }
         }
         Ok(())
@@ -150,8 +150,7 @@ impl Failing<'_> {
         self.examiner.image(&self.env.copy(), &all, random.next(), 0)?;
         for _ in 0..CUTS {
             let (cut, report) = self.env.crash(random.next());
-            let mut expect = self.model.expect();
-            expect.is_torn = is_torn(&report.torn);
+            let expect = self.model.expect().torn(&report);
             self.examiner.image(&cut, &expect, random.next(), 0)?;
         }
         let closed = self.store.close();

@@ -25,7 +25,7 @@ fn open(env: &SimulatedEnv) -> MessageStore {
         geometry: GEOMETRY,
         care: Care { deep: 0, one_in: 1 },
         counts: &Counts::default(),
-        without: [None; 2],
+        without: None,
     };
     examiner.open(env, false).unwrap()
 }

@@ -1,5 +1,7 @@
 //! What is done to a store, drawn from one seed: its sizes and a list of operations that can be printed, shortened and repeated.
 
+use std::ops::Range;
+
 use mqstore::config::StoreConfig;
 use mqstore::format::{BatchUnit, Message, encode_properties, encode_unit};
 
@@ -167,6 +169,10 @@ pub(super) enum Operation {
     Dispatch(u64),
     /// Lets the flusher work, so many ms later by its clock.
     FlushStep(u64),
+    /// The next sync takes so long by the wall clock, which may jump back meanwhile, and another caller appends before it returns.
+    Stall(Draft, i64),
+    /// A reader opens the store beside its writer, and looks again when the next one opens.
+    Read,
     /// The wall clock jumps by so many ms.
     Clock(i64),
     /// A clean close, and the store is opened again.
@@ -237,10 +243,10 @@ impl History {
         all.into_iter().map(|operations| Self { geometry, operations }).collect()
     }
 
-    /// Without one of its operations.
-    pub(super) fn without(&self, place: usize) -> Self {
+    /// Without some of its operations.
+    pub(super) fn without(&self, places: Range<usize>) -> Self {
         let mut shorter = self.clone();
-        shorter.operations.remove(place);
+        shorter.operations.drain(places);
         shorter
     }
 }
@@ -256,7 +262,7 @@ fn draft(random: &mut Random, number: &mut u64) -> Draft {
 }
 
 fn operation(random: &mut Random, number: &mut u64) -> Operation {
-    match random.below(40) {
+    match random.below(45) {
         0..12 => Operation::Append(draft(random, number)),
         12..16 => Operation::AppendAll(drafts(random, number, 12)),
         16..18 => {
@@ -270,6 +276,8 @@ fn operation(random: &mut Random, number: &mut u64) -> Operation {
         32..34 => Operation::Clock(random.pick(&[1, 1000, 10_000, -5000])),
         34..36 => Operation::Reopen,
         36..38 => Operation::Kill,
-        _ => Operation::PowerCut(random.next()),
+        38..40 => Operation::PowerCut(random.next()),
+        40..43 => Operation::Stall(draft(random, number), random.pick(&[15, 700, 5000, -3000, 3_600_000])),
+        _ => Operation::Read,
     }
 }

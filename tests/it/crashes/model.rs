@@ -9,6 +9,9 @@ use mqstore::format::{CqUnit, DelayLevels, Message, MessageView, Transaction, in
 use mqstore::read::MessageReader;
 use mqstore::store::AppendResult;
 
+use super::torn::{Garbled, Torn};
+use crate::simulated_env::CrashReport;
+
 /// A check that a store did not stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Violation {
@@ -63,7 +66,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    fn new(view: &MessageView<'_>) -> Self {
+    pub(super) fn new(view: &MessageView<'_>) -> Self {
         let is_queued = matches!(view.transaction(), Transaction::None | Transaction::Commit);
         Self {
             bytes: view.bytes().to_vec(),
@@ -93,6 +96,8 @@ pub(super) struct Model {
     pub(super) entries: Entries,
     /// So many of them were covered by a flush or a wait that returned, or were there after a recovery.
     pub(super) acked: usize,
+    /// What a power cut has torn of what is there.
+    pub(super) torn: Torn,
 }
 
 impl Model {
@@ -133,9 +138,19 @@ impl Model {
             acked: self.acked,
             exact: None,
             is_made: true,
-            is_torn: false,
+            torn: self.torn.clone(),
         }
     }
+}
+
+/// What a log turned out to hold.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    /// So many of the messages that were appended.
+    pub(super) count: usize,
+    /// All that were appended, as they were found.
+    pub(super) entries: Entries,
+    pub(super) garbled: Garbled,
 }
 
 /// What an image may hold: the first messages of a list.
@@ -148,16 +163,26 @@ pub(super) struct Expect {
     pub(super) exact: Option<usize>,
     /// The store was opened at least once: it has to be there.
     pub(super) is_made: bool,
-    /// What was not acknowledged in the log may be any bytes.
-    pub(super) is_torn: bool,
+    /// What a power cut has torn.
+    pub(super) torn: Torn,
 }
 
 impl Expect {
-    /// This many messages and no other number.
-    pub(super) fn exactly(&self, count: usize) -> Self {
+    /// With more that may be torn.
+    pub(super) fn torn(self, report: &CrashReport) -> Self {
         Self {
-            exact: Some(count),
-            acked: count,
+            torn: Torn::of(report).and(&self.torn),
+            ..self
+        }
+    }
+
+    /// These messages and no others, as they were found.
+    pub(super) fn exactly(&self, found: Found) -> Self {
+        Self {
+            entries: found.entries,
+            exact: Some(found.count),
+            acked: found.count,
+            torn: self.torn.clone().with(found.garbled),
             ..self.clone()
         }
     }

@@ -1,11 +1,13 @@
 //! A store as its readers see it, held against the model.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mqstore::error::Error;
 use mqstore::read::{MessageReader, QueryRequest};
 
-use super::model::{Checked, Entry, Expect, Violation, ensure, keys, queues, works};
+use super::model::{Checked, Entry, Expect, Found, Violation, ensure, keys, queues, works};
+use super::torn::Garbled;
 use crate::simulated_env::Random;
 
 /// Keys that are looked for in one image at most.
@@ -28,34 +30,28 @@ pub(super) fn walk(reader: &MessageReader, segment: u64) -> Checked<Vec<Vec<u8>>
     Ok(found)
 }
 
-/// Holds log, queues and keys against what is expected. Gives the number of messages.
-pub(super) fn check(reader: &MessageReader, expect: &Expect, segment: u64, random: &mut Random) -> Checked<usize> {
+/// Holds log, queues and keys against what is expected.
+pub(super) fn check(reader: &MessageReader, expect: &Expect, segment: u64, random: &mut Random) -> Checked<Found> {
     let found = walk(reader, segment)?;
     let count = found.len();
     expect.judge(count)?;
-    if expect.is_torn {
-        let acked = expect.entries.iter().take(expect.acked).zip(&found);
-        let all_there = acked.into_iter().all(|(entry, bytes)| entry.bytes == *bytes);
-        return ensure(all_there, "acknowledged messages are there", || {
-            "one of them has other bytes".to_owned()
-        })
-        .map(|()| count);
-    }
     ensure(count <= expect.entries.len(), "nothing is there that nobody appended", || {
         format!("{count} messages are there, {} were appended", expect.entries.len())
     })?;
-    for (entry, bytes) in expect.entries.iter().zip(&found) {
-        ensure(entry.bytes == *bytes, "messages are as they were appended", || {
-            format!("the one at physical offset {} differs", entry.physical_offset)
+    let found = expect
+        .torn
+        .held(&expect.entries, &found, expect.acked)
+        .map_err(|offset| Violation {
+            check: "messages are as they were appended",
+            what: format!("the one at physical offset {offset} differs"),
         })?;
-    }
-    let entries = &expect.entries[..count];
-    check_queues(reader, entries)?;
-    check_keys(reader, entries, random)?;
-    Ok(count)
+    let entries = &found.entries[..count];
+    check_queues(reader, entries, &found.garbled)?;
+    check_keys(reader, entries, &found.garbled, random)?;
+    Ok(found)
 }
 
-fn check_queues(reader: &MessageReader, entries: &[Arc<Entry>]) -> Checked {
+fn check_queues(reader: &MessageReader, entries: &[Arc<Entry>], garbled: &Garbled) -> Checked {
     let expected = queues(entries);
     let mut found = Vec::new();
     for topic in works("queues are listed", reader.topics())? {
@@ -63,7 +59,7 @@ fn check_queues(reader: &MessageReader, entries: &[Arc<Entry>]) -> Checked {
             found.push((topic.clone(), queue_id));
         }
     }
-    for ((topic, queue_id), messages) in &expected {
+    for ((topic, queue_id), messages) in expected.iter().filter(|((topic, id), _)| !garbled.is_in(topic, *id)) {
         let check = "queues are dense and complete";
         let bounds = works(check, reader.queue_bounds(topic, *queue_id))?;
         ensure(bounds == (0..messages.len() as i64), check, || {
@@ -80,7 +76,7 @@ fn check_queues(reader: &MessageReader, entries: &[Arc<Entry>]) -> Checked {
     }
     for (topic, queue_id) in found
         .iter()
-        .filter(|(topic, id)| !expected.contains_key(&(topic.as_str(), *id)))
+        .filter(|(topic, id)| !expected.contains_key(&(topic.as_str(), *id)) && !garbled.is_in(topic, *id))
     {
         let bounds = works("queues without messages are empty", reader.queue_bounds(topic, *queue_id))?;
         ensure(bounds.is_empty(), "queues without messages are empty", || {
@@ -90,8 +86,9 @@ fn check_queues(reader: &MessageReader, entries: &[Arc<Entry>]) -> Checked {
     Ok(())
 }
 
-fn check_keys(reader: &MessageReader, entries: &[Arc<Entry>], random: &mut Random) -> Checked {
-    let expected: Vec<_> = keys(entries).into_iter().collect();
+fn check_keys(reader: &MessageReader, entries: &[Arc<Entry>], garbled: &Garbled, random: &mut Random) -> Checked {
+    let sound = |(_, offsets): &(_, BTreeSet<i64>)| !offsets.iter().any(|offset| garbled.is_at(*offset));
+    let expected: Vec<_> = keys(entries).into_iter().filter(sound).collect();
     let first = if expected.len() > KEYS {
         random.index(expected.len())
     } else {

@@ -1,18 +1,42 @@
 //! Carries a history out, alone on one thread, and has every image that is taken on the way examined.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use mqstore::engine::Next;
 use mqstore::error::Error;
 use mqstore::format::Message;
+use mqstore::read::MessageReader;
+use mqstore::storage::Step;
 use mqstore::store::{AppendResult, MessageStore, Service};
 
-use super::examine::{Examiner, STORE, is_torn, lost_its_start, root};
+use super::examine::{Examiner, STORE, lost_its_start, root};
 use super::files::Files;
 use super::history::{Draft, History, Operation, producer_batch};
-use super::model::{Checked, Expect, Model, ensure, works};
-use crate::simulated_env::{Image, Random, SimulatedEnv};
+use super::model::{Checked, Expect, Model, ensure, when, works};
+use super::torn::Torn;
+use crate::simulated_env::{CrashReport, Image, Random, SimulatedEnv};
+
+/// Syncs that may take their time: under them nobody who appends has to wait.
+const STALLED: [Step; 6] = [
+    Step::LogRange,
+    Step::QueueFiles,
+    Step::IndexFile,
+    Step::IndexDirectory,
+    Step::Checkpoint,
+    Step::CheckpointRenamed,
+];
+
+/// What happened while a sync took its time.
+struct Meanwhile {
+    /// How long, by the wall clock.
+    took: i64,
+    message: Message<'static>,
+    appended: Result<AppendResult, Error>,
+    /// The machine as other processes see it then.
+    live: SimulatedEnv,
+}
 
 /// A history under way.
 pub(super) struct Run<'a> {
@@ -21,7 +45,10 @@ pub(super) struct Run<'a> {
     /// Of so many calls, one is preceded by a power cut on a copy of the machine.
     one_in: u64,
     env: SimulatedEnv,
-    store: Option<MessageStore>,
+    store: Option<Arc<MessageStore>>,
+    meanwhile: Arc<Mutex<Option<Meanwhile>>>,
+    /// A reader beside the writer, with what there was when it came.
+    reader: Option<(MessageReader, Expect)>,
     model: Model,
     now: Instant,
     is_made: bool,
@@ -42,6 +69,8 @@ impl<'a> Run<'a> {
             one_in,
             env,
             store: None,
+            meanwhile: Arc::default(),
+            reader: None,
             model: Model::default(),
             now: Instant::now(),
             is_made: false,
@@ -56,6 +85,7 @@ impl<'a> Run<'a> {
         for operation in &history.operations {
             self.tell(|| format!("{operation:?}"));
             self.operate(operation)?;
+            self.model.ack(self.store().flushed_offset());
             self.examine_now()?;
         }
         self.close()
@@ -83,6 +113,11 @@ impl<'a> Run<'a> {
             Operation::WaitDurable => self.wait_durable(),
             Operation::Dispatch(ms) => self.step(Service::Dispatch, *ms),
             Operation::FlushStep(ms) => self.step(Service::Flush, *ms),
+            Operation::Stall(draft, ms) => {
+                self.stall(draft.message(), *ms);
+                Ok(())
+            }
+            Operation::Read => self.read(),
             Operation::Clock(ms) => {
                 self.env.set_now(self.env.now() + ms);
                 self.now += Duration::from_millis(ms.unsigned_abs());
@@ -110,17 +145,16 @@ impl<'a> Run<'a> {
         if !matches!(outcome, Err(Error::IllegalMessage { .. })) {
             works("append", outcome)?;
         }
-        let store = self.store.take().expect("the store is open");
-        let added = self.model.add(store.reader(), &messages, &done);
-        self.store = Some(store);
-        added?;
+        let store = self.store.clone().expect("the store is open");
+        self.model.add(store.reader(), &messages, &done)?;
         self.examine_taken(before.acked)
     }
 
     fn flush(&mut self) -> Checked {
         let acked = self.model.acked;
-        let flushed = works("flush", self.store().flush())?;
         let end = self.model.entries.last().map_or(0, |entry| entry.end());
+        let flushed = works("flush", self.store().flush())?;
+        self.add_meanwhile()?;
         ensure(flushed >= end, "a flush covers all", || {
             format!("it covers {flushed}, the log ends at {end}")
         })?;
@@ -132,7 +166,7 @@ impl<'a> Run<'a> {
         let Some(last) = self.model.entries.last().map(|entry| entry.physical_offset) else {
             return Ok(());
         };
-        let acked = self.model.acked;
+        let (acked, waited_for) = (self.model.acked, self.model.entries.len());
         // The first call says that somebody waits; nobody can help it but the flusher's step.
         let at_once = Some(Instant::now());
         if let Err(Error::TimedOut { .. }) = self.store().wait_durable(last, at_once) {
@@ -142,8 +176,82 @@ impl<'a> Run<'a> {
             "a wait ends when the flusher has worked",
             self.store().wait_durable(last, at_once),
         )?;
-        self.model.acked = self.model.entries.len();
+        self.model.acked = self.model.acked.max(waited_for);
         self.examine_taken(acked)
+    }
+
+    /// Another caller appends while the next sync takes its time.
+    fn stall(&mut self, message: Message<'static>, ms: i64) {
+        let (store, told) = (
+            Arc::downgrade(self.store.as_ref().expect("the store is open")),
+            self.meanwhile.clone(),
+        );
+        self.env.stall(&STALLED, move |env| {
+            env.set_now(env.now() + ms);
+            let Some(store) = store.upgrade() else { return };
+            let appended = store.append(message.clone());
+            *told.lock().unwrap() = Some(Meanwhile {
+                took: ms,
+                message,
+                appended,
+                live: env.copy(),
+            });
+        });
+    }
+
+    /// Takes over what was appended while a sync took its time; a reader saw all of it then.
+    fn add_meanwhile(&mut self) -> Checked {
+        let Some(Meanwhile {
+            took,
+            message,
+            appended,
+            live,
+        }) = self.meanwhile.lock().unwrap().take()
+        else {
+            return Ok(());
+        };
+        self.now += Duration::from_millis(took.unsigned_abs());
+        match appended {
+            Err(Error::Closed) => {}
+            appended => {
+                let done = works("append while a sync takes its time", appended)?;
+                let store = self.store.clone().expect("the store is open");
+                self.model.add(store.reader(), &[message], &[done])?;
+            }
+        }
+        let mut expect = self.expect(self.model.acked);
+        expect.exact = Some(self.model.entries.len());
+        when(
+            "while a sync takes its time",
+            self.examiner.read(&live, &expect, &mut self.random),
+        )
+        .map(drop)
+    }
+
+    /// A reader beside the writer sees everything that was appended, changes nothing, and goes on to see just that.
+    fn read(&mut self) -> Checked {
+        let segment = self.examiner.geometry.segment;
+        if let Some((reader, expect)) = self.reader.take() {
+            when(
+                "a reader of before",
+                super::reading::check(&reader, &expect, segment, &mut self.random),
+            )?;
+        }
+        let before = Files::of(&self.env, root());
+        let opened = MessageReader::open(&self.env.shared(), root(), self.examiner.geometry.recorded());
+        let reader = works("a store that is written to opens for reading", opened)?;
+        let mut expect = self.expect(self.model.entries.len());
+        expect.exact = Some(self.model.entries.len());
+        when(
+            "a reader beside the writer",
+            super::reading::check(&reader, &expect, segment, &mut self.random),
+        )?;
+        let difference = before.difference(&Files::of(&self.env, root()));
+        ensure(difference.is_none(), "reading changes nothing", || {
+            difference.unwrap_or_default()
+        })?;
+        self.reader = Some((reader, expect));
+        Ok(())
     }
 
     fn step(&mut self, service: Service, ms: u64) -> Checked {
@@ -155,6 +263,7 @@ impl<'a> Run<'a> {
     fn close(&mut self) -> Checked {
         let acked = self.model.acked;
         works("close", self.store().close())?;
+        self.env.end_stall();
         self.examine_taken(acked)?;
         self.store = None;
         self.model.acked = self.model.entries.len();
@@ -172,7 +281,7 @@ impl<'a> Run<'a> {
     /// Opens the store as the model has it.
     fn open(&mut self) -> Checked {
         let store = works("the store opens", self.examiner.open(&self.env, self.is_made))?;
-        self.store = Some(store);
+        self.store = Some(Arc::new(store));
         self.examine_taken(self.model.acked)
     }
 
@@ -182,11 +291,10 @@ impl<'a> Run<'a> {
     }
 
     fn power_cut(&mut self, seed: u64) -> Checked {
-        // A torn log, or one that lost its start, leaves nothing to go on with by the model: these are examined on their own.
+        // A log with another message than was appended, or one that lost its start, leaves nothing to go on with by the model: these are
+        // examined on their own.
         let mut crashed = (seed..).map(|seed| self.env.crash(seed));
-        let (env, report) = crashed
-            .find(|(env, report)| !is_torn(&report.torn) && !lost_its_start(env, &self.model.entries))
-            .expect("an image");
+        let (env, report) = crashed.find(|(env, report)| self.goes_on(env, report)).expect("an image");
         for line in report.lines {
             self.tell(|| format!("  {line}"));
         }
@@ -194,9 +302,24 @@ impl<'a> Run<'a> {
         self.reopen_on(env, self.model.acked)
     }
 
+    fn goes_on(&self, env: &SimulatedEnv, report: &CrashReport) -> bool {
+        if lost_its_start(env, &self.model.entries) {
+            return false;
+        }
+        let opened = MessageReader::open(&env.copy().shared(), root(), self.examiner.geometry.recorded());
+        let held = opened
+            .ok()
+            .and_then(|reader| super::reading::walk(&reader, self.examiner.geometry.segment).ok());
+        let held = held.map(|found| Torn::of(report).held(&self.model.entries, &found, self.model.acked));
+        // What is not as it must be is found when the history goes on with it.
+        !held.is_some_and(|held| held.is_ok_and(|held| held.garbled.is_any()))
+    }
+
     /// Goes on with what a crash left: at least so many messages.
     fn reopen_on(&mut self, env: SimulatedEnv, least: usize) -> Checked {
         self.store = None;
+        self.reader = None;
+        self.env.end_stall();
         self.env = env;
         if self.is_telling {
             self.env.log_calls();
@@ -206,13 +329,18 @@ impl<'a> Run<'a> {
         let opened = works("a crashed store opens", self.examiner.open(&self.env, self.is_made))?;
         let mut expect = self.expect(least);
         let segment = self.examiner.geometry.segment;
-        let count = super::reading::check(opened.reader(), &expect, segment, &mut self.random)?;
-        self.store = Some(opened);
+        let count = super::reading::check(opened.reader(), &expect, segment, &mut self.random)?.count;
+        self.store = Some(Arc::new(opened));
         // Inside the recovery no more was sure than before it.
         self.examine_taken(acked)?;
         expect.acked = count;
         self.model.keep(count);
-        Files::of(&self.env, root()).check(&self.model.entries, self.examiner.geometry, super::files::State::Open)
+        Files::of(&self.env, root()).check(
+            &self.model.entries,
+            self.model.torn.garbled(),
+            self.examiner.geometry,
+            super::files::State::Open,
+        )
     }
 
     fn expect(&self, acked: usize) -> Expect {
@@ -229,6 +357,7 @@ impl<'a> Run<'a> {
 
     /// Examines what was taken since the last time, when so many messages were acknowledged.
     fn examine_taken(&mut self, acked: usize) -> Checked {
+        self.add_meanwhile()?;
         if self.is_telling {
             let calls = self.env.take_log();
             self.told.extend(calls.into_iter().map(|call| format!("  {call}")));
@@ -251,8 +380,7 @@ impl<'a> Run<'a> {
     }
 
     fn examine(&mut self, image: &Image, acked: usize) -> Checked {
-        let mut expect = self.expect(acked);
-        expect.is_torn = is_torn(&image.report.torn);
+        let expect = self.expect(acked).torn(&image.report);
         let seed = image.seed;
         let outcome = self.examiner.image(&image.env, &expect, seed, 0);
         if outcome.is_err() {

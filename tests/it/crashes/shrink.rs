@@ -8,7 +8,7 @@ use super::history::History;
 use super::model::Violation;
 
 /// How long a failing history is shortened.
-const PATIENCE: Duration = Duration::from_secs(6);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Runs that each candidate gets: with other operations the power goes at other calls.
 const RUNS: u64 = 6;
 
@@ -26,13 +26,25 @@ pub(super) fn shortest(history: &History, seed: u64, plan: Plan, violation: &Vio
     };
     let mut shortest = history.clone();
     let mut by = (plan, seed);
-    let mut place = shortest.operations.len();
-    while place > 0 && Instant::now() < until {
-        place -= 1;
-        let candidate = shortest.without(place);
-        if let Some(found) = fails(&candidate) {
-            (shortest, by) = (candidate, found);
+    // Half of it at once, then smaller pieces: of a long history hardly anything matters.
+    let mut piece = shortest.operations.len().div_ceil(2);
+    while piece > 0 {
+        let before = shortest.operations.len();
+        let mut end = before;
+        while end > 0 && Instant::now() < until {
+            let start = end.saturating_sub(piece);
+            let candidate = shortest.without(start..end);
+            if let Some(found) = fails(&candidate) {
+                (shortest, by) = (candidate, found);
+            }
+            end = start;
         }
+        let is_shorter = shortest.operations.len() < before && Instant::now() < until;
+        piece = if is_shorter {
+            piece.min(shortest.operations.len())
+        } else {
+            piece / 2
+        };
     }
     (shortest, by.0, by.1)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -61,11 +62,16 @@ impl Image {
             for entry in fs::read_dir(next).unwrap() {
                 let path = entry.unwrap().path();
                 let name = path.strip_prefix(dir).unwrap().to_owned();
-                if path.is_dir() {
+                let kind = fs::symlink_metadata(&path).unwrap().file_type();
+                if kind.is_dir() {
                     image.put(&name, Node::Directory);
                     dirs.push(path);
-                } else {
+                } else if kind.is_file() {
                     image.put_file(&name, fs::read(&path).unwrap());
+                } else if kind.is_symlink() {
+                    image.put(&name, Node::Link(fs::read_link(&path).unwrap()));
+                } else {
+                    image.put(&name, if kind.is_fifo() { Node::Pipe } else { Node::Socket });
                 }
             }
         }
@@ -130,6 +136,26 @@ impl Image {
         self.0
             .values()
             .any(|node| matches!(node, Node::Link(_) | Node::Pipe | Node::Socket))
+    }
+
+    /// Whether a link leads to another file, or a directory, of the image.
+    pub(super) fn has_two_names(&self) -> bool {
+        let leads = |(name, node): (&PathBuf, &Node)| match node {
+            // What locks writes nothing.
+            Node::Link(to) if name != Path::new("lock") => {
+                let mut target = name.parent().unwrap_or(name).to_owned();
+                for part in to {
+                    if part == ".." {
+                        target.pop();
+                    } else if part != "." {
+                        target.push(part);
+                    }
+                }
+                target != *name && (target == Path::new("") || self.0.contains_key(&target))
+            }
+            _ => false,
+        };
+        self.0.iter().any(leads)
     }
 
     /// Every name with what it stands for, parents first.

@@ -78,7 +78,7 @@ pub(super) fn mend(root: &Path, recovery: Recovery, truth: &Truth, answers: &mut
     let store = match MessageStore::open(&env, root, config, OpenMode::Existing) {
         Ok(store) => store,
         // What the system refuses it may refuse in the middle.
-        Err(Error::Io { .. }) => return Mended::Refused,
+        Err(error) if is_system(&error) => return Mended::Refused,
         refused => {
             answers.value(refused.map(drop));
             // Whoever locks writes the lock file's own bytes.
@@ -94,6 +94,7 @@ pub(super) fn mend(root: &Path, recovery: Recovery, truth: &Truth, answers: &mut
     };
     let appended = match append(&store) {
         Ok(appended) => appended,
+        Err(error) if is_system(&error) => return Mended::Refused,
         Err(error) => {
             answers.value::<()>(Err(error));
             return Mended::Refused;
@@ -122,6 +123,14 @@ pub(super) fn mend(root: &Path, recovery: Recovery, truth: &Truth, answers: &mut
     Mended::Written
 }
 
+/// Whether the system has refused a call: a directory is missing, a link leads nowhere.
+fn is_system(error: &Error) -> bool {
+    match error {
+        Error::Poisoned { cause, .. } => is_system(cause),
+        error => matches!(error, Error::Io { .. }),
+    }
+}
+
 fn find(reader: &MessageReader, offset: i64, message: &Message<'_>, answers: &mut Answers<'_>) {
     let (topic, queue_id, number) = (&message.topic, message.queue_id, message.queue_offset);
     let found = [
@@ -139,6 +148,19 @@ fn find(reader: &MessageReader, offset: i64, message: &Message<'_>, answers: &mu
             )),
         }
     }
+}
+
+#[test]
+fn a_lock_that_is_a_link_to_a_segment_costs_the_log_no_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    super::plain(dir.path(), 40).0.finish(true);
+    let before = std::fs::read(super::log_file(dir.path(), 0)).unwrap();
+    std::fs::remove_file(dir.path().join("lock")).unwrap_or_default();
+    std::os::unix::fs::symlink("commitlog/00000000000000000000", dir.path().join("lock")).unwrap();
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let store = MessageStore::open(&env, dir.path(), StoreConfig::default(), OpenMode::Existing).unwrap();
+    store.close().unwrap();
+    assert!(std::fs::read(super::log_file(dir.path(), 0)).unwrap() == before);
 }
 
 #[test]

@@ -76,9 +76,6 @@ pub(crate) struct Fault {
     pub(crate) stays: bool,
 }
 
-/// Steps that do nothing, and say `Ok`.
-pub(crate) type Without = [Option<Step>; 2];
-
 /// What a call is to do.
 pub(super) enum Verdict {
     Go,
@@ -96,7 +93,7 @@ pub(super) struct Calls {
     pub(super) fault: Option<Fault>,
     /// Calls that the fault concerned so far.
     pub(super) concerned: u64,
-    pub(super) without: Without,
+    pub(super) without: Option<Step>,
     pub(super) are_logged: bool,
     pub(super) log: Vec<(Call, PathBuf)>,
     /// Calls of any kind.
@@ -115,7 +112,7 @@ impl Calls {
         if self.are_logged && call.is_change() {
             self.log.push((call, path.to_owned()));
         }
-        if call.step().is_some() && self.without.contains(&call.step()) {
+        if call.step().is_some() && call.step() == self.without {
             return Verdict::Nothing;
         }
         if call == Call::Unlink && self.failed_sync.as_deref() == Some(path) {

@@ -238,7 +238,7 @@ fn an_allocation_that_fails_has_taken_room() {
 #[test]
 fn a_step_that_is_left_out_says_ok_and_makes_nothing_durable() {
     let (env, file) = with_file(10, 1);
-    env.leave_out([Some(STEP), None]);
+    env.leave_out(Some(STEP));
     file.write_all_at(&[2; 10], 0).unwrap();
     env.create(path("/b")).unwrap();
     file.sync(STEP).unwrap();
@@ -247,6 +247,29 @@ fn a_step_that_is_left_out_says_ok_and_makes_nothing_durable() {
     assert!(!env.is_durable(path("/")) && left(&env, 50).contains(&vec![1; 10]));
     file.sync(Step::Checkpoint).unwrap();
     assert_eq!(left(&env, 50), BTreeSet::from([vec![2; 10]]));
+}
+
+#[test]
+fn a_sync_that_takes_its_time_covers_what_was_written_before_and_nothing_that_is_written_meanwhile() {
+    let (env, file) = with_file(1024, 1);
+    file.write_all_at(&[2; 512], 0).unwrap();
+    let other = file.clone();
+    env.stall(&[Step::Checkpoint], move |env| {
+        env.set_now(env.now() - 5000);
+        other.write_all_at(&[2; 512], 512).unwrap();
+        assert!(left(env, 50).iter().all(|bytes| bytes[..512] == [2; 512]));
+    });
+    let before = env.now();
+    file.sync(STEP).unwrap();
+    assert_eq!(env.now(), before);
+    file.sync(Step::Checkpoint).unwrap();
+    assert_eq!(env.now(), before - 5000);
+    let behind: BTreeSet<bool> = left(&env, 50).iter().map(|bytes| bytes[512..] == [2; 512]).collect();
+    assert_eq!(behind, BTreeSet::from([false, true]));
+    env.stall(&[STEP], |_| panic!("it was ended"));
+    env.end_stall();
+    file.sync(STEP).unwrap();
+    assert!(env.is_durable(path("/")));
 }
 
 #[test]

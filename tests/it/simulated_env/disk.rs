@@ -33,10 +33,8 @@ pub(crate) struct CrashReport {
     /// A line each, for people; none unless they are wanted.
     pub(crate) lines: Vec<String>,
     are_lines_wanted: bool,
-    /// Files with a sector that is neither old nor new.
-    pub(crate) torn: Vec<PathBuf>,
-    /// Of those, the ones in which a byte is neither.
-    pub(crate) spoiled: Vec<PathBuf>,
+    /// Sectors that are neither old nor new: the file, and where in it.
+    pub(crate) torn: Vec<(PathBuf, usize)>,
 }
 
 impl Disk {
@@ -268,11 +266,8 @@ impl Disk {
 
 impl CrashReport {
     fn tell(&mut self, path: &Path, decision: Decision) {
-        if matches!(decision, Decision::Sector(_, Fate::Torn | Fate::Spoiled)) {
-            self.torn.push(path.to_owned());
-        }
-        if matches!(decision, Decision::Sector(_, Fate::Spoiled)) {
-            self.spoiled.push(path.to_owned());
+        if let Decision::Sector(at, Fate::Torn | Fate::Spoiled) = decision {
+            self.torn.push((path.to_owned(), at));
         }
         if !self.are_lines_wanted {
             return;

@@ -30,6 +30,8 @@ impl SimulatedFile {
                 return Err(error);
             }
         }
+        drop(disk);
+        self.env.take_time(step);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use mqstore::storage::Region;
 use super::random::Random;
 
 /// What a disk writes at once, or tears.
-pub(super) const SECTOR: usize = 512;
+pub(crate) const SECTOR: usize = 512;
 /// What the kernel calls clean at once when a sync has failed.
 const PAGE: usize = 4096;
 

@@ -87,7 +87,6 @@ fn a_store_that_is_opened_again_is_locked_first_and_marked_before_it_is_changed(
     let expected = [
         "lock store/lock",
         "open for writing store/lock",
-        "write store/lock",
         "create directory store/commitlog",
         "create directory store/consumequeue",
         "create directory store/index",
