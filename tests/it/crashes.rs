@@ -14,6 +14,7 @@ mod reading;
 mod run;
 mod scenes;
 mod shrink;
+mod small_files;
 mod steps;
 
 use std::sync::Mutex;

@@ -8,6 +8,7 @@ and kept in `docs/reliability.json`, of which `tests/torture/report.py` makes a 
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
 import re
@@ -113,13 +114,17 @@ def main(names: list[str]) -> int:
 
 
 def copy_tree() -> None:
-    """Copies what a build needs; times of change stay, so that only what a patch touches is built again."""
-    shutil.rmtree(TREE, ignore_errors=True)
+    """Copies what a build needs and is not there yet: with the time of now, so that nothing is left of a patch that was built before."""
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, tracked.split("\0")):
-        if (ROOT / name).is_file():
-            (TREE / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, TREE / name)
+    names = {name for name in tracked.split("\0") if name and (ROOT / name).is_file()}
+    for old in TREE.rglob("*"):
+        if old.is_file() and str(old.relative_to(TREE)) not in names:
+            old.unlink()
+    for name in names:
+        source, copy = ROOT / name, TREE / name
+        if not copy.is_file() or not filecmp.cmp(source, copy, shallow=False):
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, copy)
 
 
 def build(what: str) -> Path:
@@ -143,7 +148,7 @@ def expect_pass(binary: Path, mutants: list[Mutant]) -> None:
     for mutant in mutants:
         if missing := [test for test in mutant.tests if not any(test in passed for passed in tested.passed)]:
             raise SystemExit(f"{mutant.name}: no test matches {' '.join(missing)}")
-    print(f"without a patch {len(tested.passed)} tests pass in {tested.seconds:.1f} s")
+    print(f"without a patch {len(tested.passed)} tests pass in {tested.seconds:.1f} s", flush=True)
 
 
 def leave_steps_out(binary: Path) -> list[Verdict]:
