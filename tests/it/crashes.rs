@@ -9,12 +9,12 @@ mod failing;
 mod files;
 mod found;
 mod history;
+mod making;
 mod model;
 mod reading;
 mod run;
 mod scenes;
 mod shrink;
-mod small_files;
 mod steps;
 
 use std::sync::Mutex;

@@ -65,6 +65,7 @@ class Verdict:
     """What became of a store without one step or check."""
 
     mutant: str
+    is_step: bool
     gone: str
     killed_by: str | None
     seed: str
@@ -155,12 +156,12 @@ def leave_steps_out(binary: Path) -> list[Verdict]:
     """A verdict a step, as the test tells them."""
     tested = run(binary, [STEPS], STEPS_TIMEOUT_S)
     told = re.finditer(
-        r"^without (?P<step>\w+)[^:\n]*: (?:seed (?P<seed>\d+), (?P<images>\d+) images, (?P<by>.+)|nothing breaks.*)$",
+        r"^without (?P<step>\w+)[^:\n]*: (?:seed (?P<seed>\d+), (?P<images>\d+) images, (?P<by>[^:\n]+).*|nothing breaks.*)$",
         tested.output,
         re.MULTILINE,
     )
     verdicts = [
-        Verdict(one["step"], one["step"], one["by"] and one["by"].split(":")[0], one["seed"] or "-", tested.seconds, images(one))
+        Verdict(one["step"], True, f"{one['step']} is left out", one["by"], one["seed"] or "-", tested.seconds, images(one))
         for one in told
     ]
     if not verdicts or (tested.passed != [f"crashes::{STEPS}"]) == all(verdict.killed_by for verdict in verdicts):
@@ -182,7 +183,7 @@ def judge(mutant: Mutant) -> Verdict:
     finally:
         apply(mutant.patch, "--reverse")
     killed_by = tested.failed or (f"no end within {TIMEOUT_S} s" if tested.timed_out else None)
-    return Verdict(mutant.name, mutant.gone, killed_by, tested.seed() if tested.failed else "-", tested.seconds)
+    return Verdict(mutant.name, False, mutant.gone, killed_by, tested.seed() if tested.failed else "-", tested.seconds)
 
 
 def apply(patch: Path, *options: str) -> None:

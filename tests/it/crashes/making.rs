@@ -1,12 +1,15 @@
-//! The small files beside the log: a power cut leaves each as it was or as it is to be, never half of one or an empty one.
+//! What a store is made of, made while the power goes: small files are there whole or not at all, and segments for good.
+
+use std::sync::mpsc::channel;
 
 use mqstore::format::Message;
+use mqstore::storage::Step;
 use mqstore::store::{MessageStore, OpenMode};
 
 use super::examine::{dispatch_all, root};
 use super::history::Geometry;
 use super::run::machine;
-use crate::simulated_env::SimulatedEnv;
+use crate::simulated_env::{Call, SimulatedEnv};
 
 const GEOMETRY: Geometry = Geometry {
     segment: 4096,
@@ -25,6 +28,13 @@ fn read(env: &SimulatedEnv, name: &str) -> Option<Vec<u8>> {
     files.into_iter().find(|(file, _)| *file == path).map(|(_, bytes)| bytes)
 }
 
+fn message() -> Message<'static> {
+    Message {
+        topic: "t".to_owned(),
+        ..Message::default()
+    }
+}
+
 #[test]
 fn a_power_cut_anywhere_leaves_sizes_and_stamps_whole_or_none_and_the_store_opens() {
     let mut cuts_without_sizes = 0;
@@ -36,11 +46,7 @@ fn a_power_cut_anywhere_leaves_sizes_and_stamps_whole_or_none_and_the_store_open
             let store = MessageStore::open_stepped(&env.shared(), root(), GEOMETRY.config(), mode).unwrap();
             stamps.push(read(&env, STAMPS));
             env.set_now(env.now() + 1000);
-            let message = Message {
-                topic: "t".to_owned(),
-                ..Message::default()
-            };
-            store.append(message).unwrap();
+            store.append(message()).unwrap();
             dispatch_all(&store).unwrap();
             store.close().unwrap();
             stamps.push(read(&env, STAMPS));
@@ -59,4 +65,23 @@ fn a_power_cut_anywhere_leaves_sizes_and_stamps_whole_or_none_and_the_store_open
         }
     }
     assert!(cuts_without_sizes > 0);
+}
+
+#[test]
+fn a_segment_made_a_moment_before_a_kill_keeps_what_the_next_writer_puts_into_it() {
+    let env = machine();
+    let store = MessageStore::open_stepped(&env.shared(), root(), GEOMETRY.config(), OpenMode::New).unwrap();
+    let (send, killed) = channel();
+    let machine = env.clone();
+    env.pause_before(Call::SyncDir(Step::SegmentRenamed), move || send.send(machine.copy()).unwrap());
+    store.append(message()).unwrap();
+    let env = killed.recv().unwrap();
+    let store = MessageStore::open_stepped(&env.shared(), root(), GEOMETRY.recorded(), OpenMode::Existing).unwrap();
+    let stored = store.append(message()).unwrap().appended.physical_offset;
+    store.flush().unwrap();
+    for seed in 0..20 {
+        let (cut, _) = env.crash(seed);
+        let store = MessageStore::open_stepped(&cut.shared(), root(), GEOMETRY.recorded(), OpenMode::Existing).unwrap();
+        assert!(store.reader().message_at(stored).is_ok(), "seed {seed}");
+    }
 }
