@@ -481,6 +481,21 @@ fn a_record_cut_at_any_byte_ends_the_log_before_it() {
 }
 
 #[test]
+fn a_whole_record_at_a_place_that_it_does_not_name_ends_the_log() {
+    let dir = tempdir().unwrap();
+    let (writer, offsets) = plain(dir.path(), 20);
+    writer.finish(false);
+    let path = dir.path().join("commitlog/00000000000000000000");
+    let mut bytes = fs::read(&path).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    bytes.copy_within(offsets[5] as usize..offsets[7] as usize, end);
+    fs::write(&path, bytes).unwrap();
+    let reader = open(dir.path());
+    assert_eq!(reader.recovery().log_end, end as i64);
+    assert!(reader.message_at(end as i64).is_err());
+}
+
+#[test]
 fn a_filler_of_another_size_than_what_remains_ends_the_log() {
     let dir = tempdir().unwrap();
     let (writer, offsets) = plain(dir.path(), 300);
