@@ -1,9 +1,9 @@
-"""Removes one step or one check at a time and expects a test to notice: `make mutants`, or `python tests/mutants/run.py [NAME ...]`.
+"""Removes one step or check at a time and expects a test to notice: `make mutants`, or `python tests/mutants/run.py [NAME ...]`.
 
-The steps of `storage::Step` are left out at run time, by the test `every_step_is_needed`. Each patch beside this file takes one check
-out of the sources: its head says what is gone, and names on the line "Tests:" the tests that have to fail, as filters for `cargo
-test`. The sources are copied once, so that the checkout stays as it is. What came of it is appended to `target/mutants/results.jsonl`,
-and kept in `docs/reliability.json`, of which `tests/torture/report.py` makes a page.
+The steps of `storage::Step` are left out at run time, by the test `every_step_is_needed`. Each patch beside this file takes one
+check out of the sources: its head says what is gone, and names on the line "Tests:" the tests that have to fail, as filters for
+`cargo test`. The sources are copied first, so that the checkout stays as it is. What came of it is appended to
+`target/mutants/results.jsonl`, and kept in `docs/reliability.json`, of which `tests/torture/report.py` makes a page.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def main(names: list[str]) -> int:
 
 
 def copy_tree() -> None:
-    """Copies what a build needs and is not there yet: with the time of now, so that nothing is left of a patch that was built before."""
+    """Copies what a build needs and is not there yet, with the time of now: a patch that was built before is built out again."""
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     names = {name for name in tracked.split("\0") if name and (ROOT / name).is_file()}
     for old in TREE.rglob("*"):
@@ -207,7 +207,12 @@ def run(binary: Path, filters: list[str], timeout: float = TIMEOUT_S) -> Run:
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
     )
     late = threading.Event()
-    timer = threading.Timer(timeout, lambda: (late.set(), end(process)))
+
+    def hangs() -> None:
+        late.set()
+        end(process)
+
+    timer = threading.Timer(timeout, hangs)
     timer.start()
     passed: list[str] = []
     failed = None

@@ -27,9 +27,9 @@ what is wanted."""
 
 PLANTED = """## Planted faults
 
-`make mutants` takes one ordering step (left out at run time) or one check (removed by a patch in `tests/mutants`) out of the store
-at a time, and some test has to fail. Of the newest run of each: what found it, from which seed, and after how many simulated power
-cuts or seconds of testing."""
+`make mutants` takes one ordering step (left out at run time) or one check (removed by a patch in `tests/mutants`) out of the
+store at a time, and some test has to fail. Of the newest run of each: what found it, from which seed, and after how many
+simulated power cuts or seconds of testing."""
 
 ROWS = """## What went wrong in RocketMQ's own store
 
