@@ -42,7 +42,7 @@ test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust and the Python tests
 	@$(PY) -m pytest tests/python tests/torture tests/spark
 
 torture: $(VENV)/dev.stamp $(NATIVE) ## crash, fill and break stores for half an hour; TORTURE_MINUTES=30, TORTURE_SEED=<n>
-	@status=0; TORTURE_MINUTES=$(TORTURE_MINUTES) $(PY) -m pytest tests/torture tests/torture/simulation.py || status=$$?; \
+	@status=0; TORTURE_MINUTES=$(TORTURE_MINUTES) $(PY) -m pytest -o "python_files=test_*.py simulation.py" tests/torture || status=$$?; \
 	$(PY) tests/torture/report.py; exit $$status
 
 check: $(VENV)/dev.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clippy, ruff, mypy, pyright, stubtest
