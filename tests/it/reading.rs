@@ -512,7 +512,11 @@ fn a_filler_of_another_size_than_what_remains_ends_the_log() {
         fs::write(&path, changed).unwrap();
         let reader = open(dir.path());
         let expected = if size == remaining { 300 } else { inside };
-        assert_eq!(bodies(&reader, "orders", 0, 0..300).len(), expected, "{size} where {remaining} remain");
+        assert_eq!(
+            bodies(&reader, "orders", 0, 0..300).len(),
+            expected,
+            "{size} where {remaining} remain"
+        );
         assert_eq!(reader.recovery().log_end == filler as i64, size != remaining);
     }
 }

@@ -58,7 +58,11 @@ fn a_power_cut_anywhere_leaves_sizes_and_stamps_whole_or_none_and_the_store_open
             assert!(sizes.is_none() || sizes == whole, "{case}: {sizes:?}");
             assert!(stamps.contains(&read(&image.env, STAMPS)), "{case}");
             cuts_without_sizes += u32::from(sizes.is_none());
-            let config = if sizes.is_none() { GEOMETRY.config() } else { GEOMETRY.recorded() };
+            let config = if sizes.is_none() {
+                GEOMETRY.config()
+            } else {
+                GEOMETRY.recorded()
+            };
             let store = MessageStore::open_stepped(&image.env.shared(), root(), config, OpenMode::Append);
             store.unwrap_or_else(|error| panic!("{case}: {error}")).close().unwrap();
             assert_eq!(read(&image.env, SIZES), whole, "{case}");
@@ -73,7 +77,9 @@ fn a_segment_made_a_moment_before_a_kill_keeps_what_the_next_writer_puts_into_it
     let store = MessageStore::open_stepped(&env.shared(), root(), GEOMETRY.config(), OpenMode::New).unwrap();
     let (send, killed) = channel();
     let machine = env.clone();
-    env.pause_before(Call::SyncDir(Step::SegmentRenamed), move || send.send(machine.copy()).unwrap());
+    env.pause_before(Call::SyncDir(Step::SegmentRenamed), move || {
+        send.send(machine.copy()).unwrap();
+    });
     store.append(message()).unwrap();
     let env = killed.recv().unwrap();
     let store = MessageStore::open_stepped(&env.shared(), root(), GEOMETRY.recorded(), OpenMode::Existing).unwrap();

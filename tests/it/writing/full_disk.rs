@@ -98,7 +98,11 @@ fn an_index_file_that_cannot_be_made_leaves_nothing_however_often_it_is_tried() 
             now += RETRY;
             assert_eq!(place.names("index"), [""; 0], "{call}");
         }
-        let tries = env.changes().iter().filter(|change| change.starts_with("create ") && change.contains("/index/")).count();
+        let tries = env
+            .changes()
+            .iter()
+            .filter(|change| change.starts_with("create ") && change.contains("/index/"))
+            .count();
         assert_eq!(tries, 20, "{call}");
         env.heal();
         step(&store, now);
