@@ -35,7 +35,7 @@ STEPS = "every_step_is_needed"
 TIMEOUT_S = 300
 STEPS_TIMEOUT_S = 1800
 #: One that gathers without end is, too, before the machine has no memory left.
-MEMORY = 8 << 30
+MEMORY = 4 << 30
 
 
 @dataclass(frozen=True)

@@ -66,14 +66,21 @@ def counted(layers: dict[str, Any]) -> str:
     return table(["layer", *columns], [*rows, ["**all**", *totals, ""]])
 
 
+def after(fault: dict[str, Any]) -> str:
+    """How soon a fault was found."""
+    if fault["images"] is not None:
+        # Those that a scene makes by itself are not counted.
+        return f"{fault['images']:,} power cuts" if fault["images"] else "those of a scene made for it"
+    return f"{fault['seconds']} s" if fault["seconds"] else "under 0.1 s"
+
+
 def planted(faults: dict[str, Any]) -> str:
     """A row a fault, ordering steps first."""
     rows = []
     for name, fault in sorted(faults.items(), key=lambda item: (not item[1]["is_step"], item[0])):
-        after = f"{max(fault['seconds'], 0.1):.1f} s" if fault["images"] is None else f"{fault['images']:,} power cuts"
         found = fault["killed_by"] or "**nothing**"
         by = f"`{found.rpartition('::')[2]}`" if "::" in found else found
-        rows.append([f"the step {name} is left out" if fault["is_step"] else fault["gone"], by, fault["seed"], after])
+        rows.append([f"the step {name} is left out" if fault["is_step"] else fault["gone"], by, fault["seed"], after(fault)])
     return table(["planted", "found by", "seed", "after"], rows)
 
 
