@@ -42,7 +42,7 @@ test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust and the Python tests
 	@$(PY) -m pytest tests/python tests/torture tests/spark
 
 torture: $(VENV)/dev.stamp $(NATIVE) ## crash, fill and break stores for half an hour; TORTURE_MINUTES=30, TORTURE_SEED=<n>
-	@status=0; TORTURE_MINUTES=$(TORTURE_MINUTES) $(PY) -m pytest tests/torture tests/torture/simulation.py || status=$$?; \
+	@status=0; TORTURE_MINUTES=$(TORTURE_MINUTES) $(PY) -m pytest -o "python_files=test_*.py simulation.py" tests/torture || status=$$?; \
 	$(PY) tests/torture/report.py; exit $$status
 
 check: $(VENV)/dev.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clippy, ruff, mypy, pyright, stubtest
@@ -59,10 +59,7 @@ interop: java $(VENV)/dev.stamp $(NATIVE) ## hold what we write and read against
 	@$(PY) -m pytest tests/interop
 
 mutants: ## remove one ordering step or check at a time and see a test fail
-	@echo "== ordering steps, each a no-op"
-	@cargo test --test it -- every_step_is_needed --nocapture
-	@echo "== checks, each removed by a patch"
-	@$(PYTHON) tests/mutants/run.py
+	@status=0; $(PYTHON) tests/mutants/run.py || status=$$?; $(PYTHON) tests/torture/report.py; exit $$status
 
 bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading, appending and recovering
 	@echo "== reading"

@@ -9,6 +9,7 @@ mod failing;
 mod files;
 mod found;
 mod history;
+mod making;
 mod model;
 mod reading;
 mod run;

@@ -481,6 +481,47 @@ fn a_record_cut_at_any_byte_ends_the_log_before_it() {
 }
 
 #[test]
+fn a_whole_record_at_a_place_that_it_does_not_name_ends_the_log() {
+    let dir = tempdir().unwrap();
+    let (writer, offsets) = plain(dir.path(), 20);
+    writer.finish(false);
+    let path = dir.path().join("commitlog/00000000000000000000");
+    let mut bytes = fs::read(&path).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    bytes.copy_within(offsets[5] as usize..offsets[7] as usize, end);
+    fs::write(&path, bytes).unwrap();
+    let reader = open(dir.path());
+    assert_eq!(reader.recovery().log_end, end as i64);
+    assert!(reader.message_at(end as i64).is_err());
+}
+
+#[test]
+fn a_filler_of_another_size_than_what_remains_ends_the_log() {
+    let dir = tempdir().unwrap();
+    let (writer, offsets) = plain(dir.path(), 300);
+    writer.finish(false);
+    let path = dir.path().join("commitlog/00000000000000000000");
+    let bytes = fs::read(&path).unwrap();
+    let inside = offsets.iter().filter(|offset| **offset < bytes.len() as i64).count();
+    let last = offsets[inside - 1] as usize;
+    let filler = last + u32::from_be_bytes(bytes[last..last + 4].try_into().unwrap()) as usize;
+    let remaining = (bytes.len() - filler) as u32;
+    for size in [8, remaining - 1, remaining, remaining + 1, i32::MAX as u32] {
+        let mut changed = bytes.clone();
+        changed[filler..filler + 4].copy_from_slice(&size.to_be_bytes());
+        fs::write(&path, changed).unwrap();
+        let reader = open(dir.path());
+        let expected = if size == remaining { 300 } else { inside };
+        assert_eq!(
+            bodies(&reader, "orders", 0, 0..300).len(),
+            expected,
+            "{size} where {remaining} remain"
+        );
+        assert_eq!(reader.recovery().log_end == filler as i64, size != remaining);
+    }
+}
+
+#[test]
 fn damage_is_an_error_that_names_file_and_place() {
     let dir = tempdir().unwrap();
     let (writer, offsets) = plain(dir.path(), 700);

@@ -1,25 +1,41 @@
-"""Removes one check at a time and expects a test to notice: `make mutants`, or `python tests/mutants/run.py [NAME ...]`.
+"""Removes one step or check at a time and expects a test to notice: `make mutants`, or `python tests/mutants/run.py [NAME ...]`.
 
-Each patch beside this file takes one check or ordering out of the sources. Its head says what is gone, and names the tests that
-have to fail: filters for `cargo test` on the line "Tests:". The sources are copied once, so that the checkout stays as it is.
+The steps of `storage::Step` are left out at run time, by the test `every_step_is_needed`. Each patch beside this file takes one
+check out of the sources: its head says what is gone, and names on the line "Tests:" the tests that have to fail, as filters for
+`cargo test`. The sources are copied first, so that the checkout stays as it is. What came of it is appended to
+`target/mutants/results.jsonl`, and kept in `docs/reliability.json`, of which `tests/torture/report.py` makes a page.
 """
 
 from __future__ import annotations
 
+import filecmp
+import json
+import os
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-TREE = ROOT / "target" / "mutants" / "tree"
-BUILD = ROOT / "target" / "mutants" / "build"
-# A mutant that hangs is caught, too.
-TIMEOUT_S = 600
+OUT = ROOT / "target" / "mutants"
+TREE = OUT / "tree"
+RESULTS = OUT / "results.jsonl"
+COMMITTED = ROOT / "docs" / "reliability.json"
+#: The test that leaves out one step after the other, and prints a line for each.
+STEPS = "every_step_is_needed"
+#: A mutant that hangs is caught, too.
+TIMEOUT_S = 300
+STEPS_TIMEOUT_S = 1800
+#: One that gathers without end is, too, before the machine has no memory left.
+MEMORY = 4 << 30
 
 
 @dataclass(frozen=True)
@@ -27,93 +43,213 @@ class Mutant:
     """One patch."""
 
     patch: Path
+    gone: str
     tests: list[str]
 
     @property
     def name(self) -> str:
-        """What is gone."""
         return self.patch.stem
 
     @classmethod
     def read(cls, patch: Path) -> Mutant:
-        """Reads the head of a patch; a patch without tests is refused."""
+        """Reads the head of a patch; one without tests is refused."""
         head = patch.read_text().split("\ndiff --git ", 1)[0]
         tests = re.search(r"^Tests: (.+)$", head, re.MULTILINE)
         if tests is None:
             raise SystemExit(f"{patch}: no line 'Tests: FILTER ...' before the first 'diff --git'")
-        return cls(patch, tests[1].split())
+        return cls(patch, head.splitlines()[0], tests[1].split())
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the tests took it."""
+    """What became of a store without one step or check."""
 
+    mutant: str
+    is_step: bool
+    gone: str
     killed_by: str | None
     seed: str
     seconds: float
+    #: Simulated power cuts that it took, where steps are left out.
+    images: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.mutant} | {self.killed_by or 'SURVIVED'} | {self.seed} | {self.seconds:.1f}"
+
+
+@dataclass
+class Run:
+    """What the test binary did: tests by outcome in the order of their ends, and all that was printed."""
+
+    passed: list[str]
+    failed: str | None
+    timed_out: bool
+    output: str
+    seconds: float
+
+    def seed(self) -> str:
+        """Of the test that failed, if it drew one."""
+        said = self.output.rpartition(f"thread '{self.failed}'")[2]
+        seed = re.search(r"\b(?:seed|history)[ =:]+(\d+)", said)
+        return seed[1] if seed else "-"
 
 
 def main(names: list[str]) -> int:
-    """Runs the mutants of these names, or all; the number of survivors decides the exit code."""
+    """Tries the mutants of these names, or all and the steps; a survivor makes the exit code 1."""
     mutants = [Mutant.read(patch) for patch in sorted(HERE.glob("*.patch"))]
-    chosen = [mutant for mutant in mutants if not names or mutant.name in names]
-    if unknown := set(names) - {mutant.name for mutant in mutants}:
+    if unknown := set(names) - {mutant.name for mutant in mutants} - {STEPS}:
         raise SystemExit(f"no patch of this name: {', '.join(sorted(unknown))}")
+    chosen = [mutant for mutant in mutants if not names or mutant.name in names]
     copy_tree()
-    print("mutant | killed by | seed | seconds")
-    survivors = 0
+    binary = build("the sources as they are")
+    expect_pass(binary, chosen)
+    print("mutant | killed by | seed | seconds", flush=True)
+    verdicts = leave_steps_out(binary) if not names or STEPS in names else []
     for mutant in chosen:
-        verdict = run(mutant)
-        survivors += verdict.killed_by is None
-        print(f"{mutant.name} | {verdict.killed_by or 'SURVIVED'} | {verdict.seed} | {verdict.seconds:.0f}", flush=True)
-    print(f"{len(chosen) - survivors} of {len(chosen)} mutants killed")
+        verdicts.append(judge(mutant))
+        print(verdicts[-1], flush=True)
+    survivors = [verdict.mutant for verdict in verdicts if verdict.killed_by is None]
+    keep(verdicts, is_all=not names)
+    print(f"{len(verdicts) - len(survivors)} of {len(verdicts)} mutants killed; survivors: {', '.join(survivors) or 'none'}")
     return 1 if survivors else 0
 
 
 def copy_tree() -> None:
-    """Copies what a build needs; times of change stay, so that only what a patch touches is built again."""
-    shutil.rmtree(TREE, ignore_errors=True)
+    """Copies what a build needs and is not there yet, with the time of now: a patch that was built before is built out again."""
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, tracked.split("\0")):
-        if (ROOT / name).is_file():
-            (TREE / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, TREE / name)
+    names = {name for name in tracked.split("\0") if name and (ROOT / name).is_file()}
+    for old in TREE.rglob("*"):
+        if old.is_file() and str(old.relative_to(TREE)) not in names:
+            old.unlink()
+    for name in names:
+        source, copy = ROOT / name, TREE / name
+        if not copy.is_file() or not filecmp.cmp(source, copy, shallow=False):
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, copy)
 
 
-def run(mutant: Mutant) -> Verdict:
+def build(what: str) -> Path:
+    """Builds the tests; gives their binary."""
+    command = ["cargo", "test", "--target-dir", str(OUT / "build"), "--test", "it", "--no-run", "--message-format=json"]
+    built = subprocess.run(command, cwd=TREE, capture_output=True, text=True)
+    if built.returncode != 0:
+        raise SystemExit(f"{what} do not compile:\n{built.stderr}")
+    messages = (json.loads(line) for line in built.stdout.splitlines() if line.startswith("{"))
+    return next(Path(message["executable"]) for message in messages if message.get("executable"))
+
+
+def expect_pass(binary: Path, mutants: list[Mutant]) -> None:
+    """A test that fails anyway kills nothing, nor does one that is not there."""
+    filters = sorted({test for mutant in mutants for test in mutant.tests})
+    if not filters:
+        return
+    tested = run(binary, filters)
+    if tested.failed or tested.timed_out:
+        raise SystemExit(f"{tested.failed or filters} fails without a patch:\n{tested.output[-4000:]}")
+    for mutant in mutants:
+        if missing := [test for test in mutant.tests if not any(test in passed for passed in tested.passed)]:
+            raise SystemExit(f"{mutant.name}: no test matches {' '.join(missing)}")
+    print(f"without a patch {len(tested.passed)} tests pass in {tested.seconds:.1f} s", flush=True)
+
+
+def leave_steps_out(binary: Path) -> list[Verdict]:
+    """A verdict a step, as the test tells them."""
+    tested = run(binary, [STEPS], STEPS_TIMEOUT_S)
+    told = re.finditer(
+        r"^without (?P<step>\w+)[^:\n]*: (?:seed (?P<seed>\d+), (?P<images>\d+) images, (?P<by>[^:\n]+).*|nothing breaks.*)$",
+        tested.output,
+        re.MULTILINE,
+    )
+    verdicts = [
+        Verdict(one["step"], True, f"{one['step']} is left out", one["by"], one["seed"] or "-", tested.seconds, images(one))
+        for one in told
+    ]
+    if not verdicts or (tested.passed != [f"crashes::{STEPS}"]) == all(verdict.killed_by for verdict in verdicts):
+        raise SystemExit(f"{STEPS} does not tell of its steps:\n{tested.output[-4000:]}")
+    for verdict in verdicts:
+        print(verdict)
+    return verdicts
+
+
+def images(told: re.Match[str]) -> int | None:
+    return int(told["images"]) if told["images"] else None
+
+
+def judge(mutant: Mutant) -> Verdict:
     """Applies one patch, runs its tests, and takes it back."""
     apply(mutant.patch)
-    started = time.monotonic()
     try:
-        built = cargo("--no-run")
-        if built.returncode != 0:
-            raise SystemExit(f"{mutant.name} does not compile:\n{built.stderr}")
-        return judge(mutant, started)
+        tested = run(build(f"the sources with {mutant.name}"), mutant.tests)
     finally:
         apply(mutant.patch, "--reverse")
-
-
-def judge(mutant: Mutant, started: float) -> Verdict:
-    try:
-        tested = cargo("--", *mutant.tests)
-    except subprocess.TimeoutExpired:
-        return Verdict(f"no end within {TIMEOUT_S} s", "-", time.monotonic() - started)
-    failed = re.search(r"^test (\S+) \.\.\. FAILED$", tested.stdout, re.MULTILINE)
-    if tested.returncode == 0:
-        if not re.search(r"^test result: ok\. [1-9]", tested.stdout, re.MULTILINE):
-            raise SystemExit(f"{mutant.name}: no test matches {' '.join(mutant.tests)}")
-        return Verdict(None, "-", time.monotonic() - started)
-    seed = re.search(r"\bseed[ =:]+(\w+)", tested.stdout)
-    return Verdict(failed[1] if failed else "a crash of the tests", seed[1] if seed else "-", time.monotonic() - started)
+    killed_by = tested.failed or (f"no end within {TIMEOUT_S} s" if tested.timed_out else None)
+    return Verdict(mutant.name, False, mutant.gone, killed_by, tested.seed() if tested.failed else "-", tested.seconds)
 
 
 def apply(patch: Path, *options: str) -> None:
-    subprocess.run(["patch", "--quiet", "-p1", *options, "-i", str(patch)], cwd=TREE, check=True)
+    subprocess.run(["patch", "--quiet", "--no-backup-if-mismatch", "-p1", *options, "-i", str(patch)], cwd=TREE, check=True)
 
 
-def cargo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = ["cargo", "test", "--target-dir", str(BUILD), "--test", "it", *arguments]
-    return subprocess.run(command, cwd=TREE, capture_output=True, text=True, timeout=TIMEOUT_S)
+def run(binary: Path, filters: list[str], timeout: float = TIMEOUT_S) -> Run:
+    """Runs the tests that match, until the first one fails; what they started ends with them."""
+    # With more than one thread each test has a line of its own, when it ends.
+    environment = os.environ | {"RUST_TEST_THREADS": str(max(2, os.cpu_count() or 1)), "RUST_BACKTRACE": "0"}
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [binary, "--nocapture", *filters],
+        cwd=TREE,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
+    )
+    late = threading.Event()
+
+    def hangs() -> None:
+        late.set()
+        end(process)
+
+    timer = threading.Timer(timeout, hangs)
+    timer.start()
+    passed: list[str] = []
+    failed = None
+    lines: list[str] = []
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.append(line)
+        ended = re.search(r"\btest (\S+)(?: - should panic)? \.\.\. (ok|FAILED)$", line)
+        if ended and ended[2] == "FAILED":
+            failed = ended[1]
+            break
+        if ended:
+            passed.append(ended[1])
+    timer.cancel()
+    if failed is None and not late.is_set() and process.wait() != 0:
+        failed = "a crash of " + " or ".join(filters)
+    end(process)
+    return Run(passed, failed, late.is_set(), "".join(lines), time.monotonic() - began)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Kills the process and all that it started; its number is its own until it is waited for."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def keep(verdicts: list[Verdict], is_all: bool) -> None:
+    """Appends to the log of this machine; puts the newest of each into what is committed."""
+    with RESULTS.open("a") as file:
+        for verdict in verdicts:
+            file.write(json.dumps(asdict(verdict)) + "\n")
+    counts: dict[str, Any] = json.loads(COMMITTED.read_text())
+    planted = {} if is_all else counts.get("planted", {})
+    for verdict in verdicts:
+        planted[verdict.mutant] = asdict(verdict) | {"seconds": round(verdict.seconds, 1)}
+    COMMITTED.write_text(json.dumps(counts | {"planted": planted}, indent=2, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

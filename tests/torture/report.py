@@ -25,6 +25,12 @@ What was tried against the store, and what came of it. `tests/torture/report.py`
 one that was there and that nobody had appended so; *errors* are the unexpected ones: where a failure is injected, being told is
 what is wanted."""
 
+PLANTED = """## Planted faults
+
+`make mutants` takes one ordering step (left out at run time) or one check (removed by a patch in `tests/mutants`) out of the
+store at a time, and some test has to fail. Of the newest run of each: what found it, from which seed, and after how many
+simulated power cuts or seconds of testing."""
+
 ROWS = """## What went wrong in RocketMQ's own store
 
 From its issues and pull requests, with the test of ours that would notice the same here. Rows
@@ -60,6 +66,24 @@ def counted(layers: dict[str, Any]) -> str:
     return table(["layer", *columns], [*rows, ["**all**", *totals, ""]])
 
 
+def after(fault: dict[str, Any]) -> str:
+    """How soon a fault was found."""
+    if fault["images"] is not None:
+        # Those that a scene makes by itself are not counted.
+        return f"{fault['images']:,} power cuts" if fault["images"] else "those of a scene made for it"
+    return f"{fault['seconds']} s" if fault["seconds"] else "under 0.1 s"
+
+
+def planted(faults: dict[str, Any]) -> str:
+    """A row a fault, ordering steps first."""
+    rows = []
+    for name, fault in sorted(faults.items(), key=lambda item: (not item[1]["is_step"], item[0])):
+        found = fault["killed_by"] or "**nothing**"
+        by = f"`{found.rpartition('::')[2]}`" if "::" in found else found
+        rows.append([f"the step {name} is left out" if fault["is_step"] else fault["gone"], by, fault["seed"], after(fault)])
+    return table(["planted", "found by", "seed", "after"], rows)
+
+
 def failures(rows: dict[str, Any], known: set[str]) -> Iterator[list[str]]:
     """A row a failure; one that names a test that does not exist, or has neither tests nor a reason, is refused."""
     for number, row in rows.items():
@@ -67,7 +91,7 @@ def failures(rows: dict[str, Any], known: set[str]) -> Iterator[list[str]]:
         missing = [name for name in names if name not in known]
         if missing or not (names or because):
             raise SystemExit(f"{FAILURES.name}: {number} has no test {missing}")
-        answer = because or "<br>".join(f"`{name}`" for name in names)
+        answer = "<br>".join([*(f"`{name}`" for name in names), *([because] if because else [])])
         yield [number, " ".join(row["issues"]) or "none", row["symptom"], answer]
 
 
@@ -83,6 +107,7 @@ def render() -> str:
     rows = tomllib.loads(FAILURES.read_text())
     parts = [HEAD, "## Counts", counted(data["tried"])]
     parts += [RECOVERED, recovered([json.loads(line) for line in IMAGES.read_text().splitlines()])]
+    parts += [PLANTED, planted(data.get("planted", {}))]
     parts += [ROWS, table(["row", "issue", "what happened", "held up by"], list(failures(rows, test_names())))]
     return "\n\n".join(parts) + "\n"
 

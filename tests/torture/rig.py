@@ -238,6 +238,12 @@ class Journal:
         return self.intended[len(self.acked) :]
 
     @property
+    def unexpected(self) -> list[str]:
+        """What the writer was told before anybody took its disk away, and what at any time was no error of ours."""
+        raised = self.raised if self.acks_before_cut is None else self.raised[: self.raised_before_cut]
+        return [f"raised {error}" for error in raised] + self.untyped
+
+    @property
     def next_number(self) -> int:
         """One that no message has."""
         return max(self.intended, default=0) + 1_000_000

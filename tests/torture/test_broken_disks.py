@@ -35,7 +35,7 @@ def has_read(journal: Path) -> bool:
 
 def told(journal: Journal, verdict: Verdict, must_read: bool) -> Verdict:
     """The verdict, with what a writer should have been told."""
-    verdict.errors += journal.untyped + [f"raised {raised}" for raised in journal.raised[: journal.raised_before_cut]]
+    verdict.errors += journal.unexpected
     if not journal.ended:
         verdict.errors.append("the writer did not come to its end")
     if not journal.raised:

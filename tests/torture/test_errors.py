@@ -115,7 +115,7 @@ def told_nothing(case: Case, ended: Ended) -> Verdict:
     verdict = check_recovered(case.store, journal.intended, [], next_number=journal.next_number)
     if not (ended.ok and journal.ended and journal.closed):
         verdict.errors.append(f"the writer {ended}, closed {journal.closed} times")
-    verdict.errors += [f"raised {raised}" for raised in journal.raised] + journal.untyped
+    verdict.errors += journal.unexpected
     return verdict
 
 

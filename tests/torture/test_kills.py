@@ -10,19 +10,25 @@ from pathlib import Path
 import pytest
 from checker import Verdict, check_recovered
 from results import Layer, rounds
-from rig import COUNT, FAULTS, KILL_AFTER, KILL_BEFORE, PROGRAMS, Case, Nursery, crash_image
+from rig import COUNT, FAULTS, KILL_AFTER, KILL_BEFORE, PROGRAMS, Case, Journal, Nursery, crash_image
 
 Begin = Callable[[str], Layer]
 
 
+def judged(case: Case, journal: Journal) -> Verdict:
+    """Holds what is left against what was appended and what was there before."""
+    verdict = check_recovered(case.store, [*case.known, *journal.appended], journal.in_flight, next_number=journal.next_number)
+    verdict.errors += journal.unexpected
+    return verdict
+
+
 def kill_at(case: Case, program: str, at: int, fault: int) -> Verdict:
-    """Runs a program until its k-th call, and holds what is left against what it appended and what was there before."""
+    """Runs a program until its k-th call."""
     ended = case.run(program, at=at, fault=fault)
     journal = case.journal()
-    verdict = check_recovered(case.store, [*case.known, *journal.appended], journal.in_flight, next_number=journal.next_number)
+    verdict = judged(case, journal)
     if not (ended.killed or (ended.ok and journal.ended)):
         verdict.errors.append(f"the writer {ended}")
-    verdict.errors += [f"raised {raised}" for raised in journal.raised] + journal.untyped
     return verdict
 
 
@@ -56,10 +62,7 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_appended(shimmed: Nursery, 
             case.start("endless", at=0, fault=COUNT)
             time.sleep(chance.random() * 0.03)
             shimmed.kill()
-            journal = case.journal()
-            verdict = check_recovered(case.store, journal.appended, journal.in_flight, next_number=journal.next_number)
-            verdict.errors += [f"raised {raised}" for raised in journal.raised] + journal.untyped
-            cases.add(verdict, f"endless, seed {seed + number}")
+            cases.add(judged(case, case.journal()), f"endless, seed {seed + number}")
 
 
 @pytest.mark.parametrize("deep", [2, 3])

@@ -59,7 +59,7 @@ class Machine:
         must, may = journal.acked, journal.not_acked
         self.next += 1_000_000
         verdict = check_recovered(self.store, [*self.known, *must], may, next_number=self.next, new=self.options)
-        verdict.errors += journal.untyped + [f"raised {raised}" for raised in journal.raised[: journal.raised_before_cut]]
+        verdict.errors += journal.unexpected
         self.known = verdict.present
         self.next += 1
         return verdict

@@ -155,6 +155,19 @@ fn entries_of_an_earlier_crash_never_name_a_later_message() {
 }
 
 #[test]
+fn an_entry_that_leads_to_a_message_of_another_queue_goes_although_its_size_is_right() {
+    for number in [145, 144] {
+        let store = Crashed::new(290, false);
+        let other = fs::read(store.at("consumequeue/orders/1/00000000000000002000")).unwrap()[44 * 20..45 * 20].to_vec();
+        super::edit(&store.at("consumequeue/orders/0/00000000000000002000"), |bytes| {
+            bytes[(number - 100) * 20..][..20].copy_from_slice(&other);
+        });
+        assert_eq!(store.recover().queue_entries_ahead, 1, "{number}");
+        store.expect_messages(290);
+    }
+}
+
+#[test]
 fn the_end_of_a_record_that_is_zeros_is_a_torn_record_even_in_the_middle() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let mut writer = StoreWriter::small(dir.path());

@@ -61,6 +61,20 @@ fn a_second_writer_is_refused_while_the_first_is_open() {
 }
 
 #[test]
+fn store_times_never_fall_although_the_clock_does() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    let mut last = 0;
+    for now in [1_700_000_005_000, 1_700_000_004_000, 1_000, 1_700_000_006_000] {
+        env.set_now(now);
+        let stored = store.append(message("t", 0, b"x")).unwrap().appended.store_time;
+        assert!(stored >= last.max(now), "{stored} behind {last}, at {now}");
+        last = stored;
+    }
+    store.close().unwrap();
+}
+
+#[test]
 fn a_place_inside_a_record_holds_no_message() {
     let place = Place::new();
     let store = place.create();

@@ -121,6 +121,20 @@ fn a_failed_sync_poisons_the_store_and_is_never_tried_again() {
 }
 
 #[test]
+fn a_flush_that_fails_for_its_caller_is_never_tried_again() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(never_flushing());
+    put(&store, "t", b"x");
+    let tried = fail(&env, "sync LogRange");
+    assert!(matches!(store.flush(), Err(Error::Poisoned { .. })));
+    env.heal();
+    assert!(matches!(store.flush(), Err(Error::Poisoned { .. })));
+    assert!(matches!(store.append(message("t", 0, b"more")), Err(Error::Poisoned { .. })));
+    assert_eq!((tried.load(Ordering::SeqCst), store.flushed_offset()), (1, 0));
+    assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+}
+
+#[test]
 fn a_new_segment_whose_name_could_not_be_synced_poisons_the_store() {
     for dir in ["commitlog", "store"] {
         let place = Place::new();

@@ -90,6 +90,33 @@ fn a_queue_that_was_written_out_beside_one_that_found_no_room_is_not_written_twi
 }
 
 #[test]
+fn an_index_file_that_cannot_be_made_leaves_nothing_however_often_it_is_tried() {
+    for call in ["allocate ", "write ", "open for writing ", "map for writing "] {
+        let place = Place::new();
+        let (env, store) = stepped(&place);
+        fill_up(&env, call, "/index/");
+        store.append(with(message("t", 0, b"x"), &[("KEYS", "k")])).unwrap();
+        let mut now = Instant::now();
+        for _ in 0..20 {
+            assert_eq!(step(&store, now), Some(now + RETRY), "{call}");
+            now += RETRY;
+            assert_eq!(place.names("index"), [""; 0], "{call}");
+        }
+        let tries = env
+            .changes()
+            .iter()
+            .filter(|change| change.starts_with("create ") && change.contains("/index/"))
+            .count();
+        assert_eq!(tries, 20, "{call}");
+        env.heal();
+        step(&store, now);
+        step(&store, now + WRITE_OUT);
+        store.close().unwrap();
+        assert_eq!(place.names("index").len(), 1, "{call}");
+    }
+}
+
+#[test]
 fn the_last_index_file_of_a_broker_gets_every_block_before_it_is_written() {
     let place = Place::new();
     let keyed = || with(message("t", 0, b"x"), &[("KEYS", "k")]);
