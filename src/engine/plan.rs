@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use crate::engine::opened::{Opened, RecoveryReport};
-use crate::engine::scan_start::{last_unit, scan_start};
+use crate::engine::scan_start::{last_stamped, last_unit, scan_start};
 use crate::engine::torn::{ends_in_zeros, lost_a_sector};
 use crate::engine::undispatched::{QueueTails, Undispatched};
 use crate::error::Result;
@@ -20,7 +20,7 @@ use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, LogScan, StoredMessage}
 pub struct RecoveryPlan {
     /// What was found.
     pub report: RecoveryReport,
-    /// From the first message on that the checkpoint does not vouch for, what was read may be in memory alone.
+    /// Behind the last message that the checkpoint vouches for, what was read may be in memory alone: the filler of a segment, too.
     pub unsynced_from: i64,
     undispatched: QueueTails,
 }
@@ -33,11 +33,11 @@ impl RecoveryPlan {
     pub fn apply_in_memory(self, log: &LogFiles, queues: &ConsumeQueueStore) -> Result<RecoveryReport> {
         let mut report = self.report;
         for (topic, queue_id, queue) in queues.file_queues() {
-            // Every record behind the scan's start was read: an entry that leads to none of its queue there is stale.
-            let leads = |queue_offset: i64, unit: CqUnit| {
-                Ok(report.clean_exit
-                    || unit.physical_offset < report.scan_start
-                    || leads(log, &topic, queue_id, queue_offset, unit)?)
+            // Every record behind the scan's start was read: an entry that leads to none of its queue there is stale, or torn. In front
+            // of it that addresses rise is enough: to read a record for each of thousands of queues takes long.
+            let leads = |queue_offset: i64, unit: CqUnit, rises: bool| {
+                let is_in_front = rises && unit.physical_offset < report.scan_start;
+                Ok(report.clean_exit || is_in_front || leads(log, &topic, queue_id, queue_offset, unit)?)
             };
             report.queue_entries_ahead += queue.cut(report.log_end, leads)?;
         }
@@ -103,7 +103,8 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
         .checkpoint
         .physic_msg_timestamp
         .min(opened.checkpoint.logics_msg_timestamp);
-    let mut unsynced_from = opened.is_salvage().then_some(scan_start);
+    let mut is_sure = !opened.is_salvage();
+    let mut unsynced_from = scan_start;
     loop {
         let mut scan = log.scan(at, log.files_end(), check);
         let mut torn = None;
@@ -114,8 +115,9 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
                 torn = Some(message.view().physical_offset());
                 break;
             }
-            if unsynced_from.is_none() && message.view().store_time() >= stamped {
-                unsynced_from = Some(message.view().physical_offset());
+            is_sure &= message.view().store_time() < stamped;
+            if is_sure {
+                unsynced_from = message.view().end();
             }
             note(&mut report, &message);
             undispatched.add(&message.view());
@@ -136,21 +138,34 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
         }
     }
     if report.last_store_time == 0
-        && let Some(last) = last_unit(queues).filter(|unit| unit.end() <= scan_start)
-        && let LogRecord::Message(message) = log.read(last.physical_offset, Check::Structure)?
+        && let Some(message) = last_before(scan_start, opened)?
     {
-        // Nothing behind the last message that a queue knows was read.
         note(&mut report, &message);
     }
     report.refused = undispatched.refused;
     let gap = undispatched.gap;
     let undispatched = undispatched.into_entries();
     let plan = RecoveryPlan {
-        unsynced_from: unsynced_from.unwrap_or(report.log_end),
         report,
+        unsynced_from,
         undispatched,
     };
     Ok((plan, gap))
+}
+
+/// The last message that the checkpoint or a queue knows, if it ends where the scan starts or before.
+fn last_before(scan_start: i64, opened: &Opened<'_>) -> Result<Option<StoredMessage>> {
+    let is_before = |message: &StoredMessage| message.view().end() <= scan_start;
+    if let Some(message) = last_stamped(opened)?.filter(is_before) {
+        return Ok(Some(message));
+    }
+    let Some(last) = last_unit(opened.queues) else {
+        return Ok(None);
+    };
+    Ok(match opened.log.read(last.physical_offset, Check::Structure)? {
+        LogRecord::Message(message) => Some(message).filter(is_before),
+        _ => None,
+    })
 }
 
 /// Where the log goes on behind damage, if that is to be passed over.
@@ -166,10 +181,17 @@ fn next_whole(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64
     opened.log.next_whole(from, report.last_store_time)
 }
 
-/// Whether the record ends in zeros and nothing was written behind it: its own end was not, either.
+/// Whether the record ends in zeros and no other stands behind it: its own end was not written, either. Bytes that are no record are no
+/// sign of one, for they are about to be zeros, too.
 fn is_torn_end(opened: &Opened<'_>, view: &MessageView<'_>) -> Result<bool> {
-    let end = view.physical_offset() + i64::from(view.size());
-    Ok(ends_in_zeros(view) && matches!(opened.log.read(end, opened.check)?, LogRecord::End | LogRecord::Missing))
+    let end = view.end();
+    let is_followed = || {
+        Ok(matches!(
+            opened.log.read(end, opened.check)?,
+            LogRecord::Message(_) | LogRecord::Blank { .. }
+        ))
+    };
+    Ok(ends_in_zeros(view) && !is_followed()?)
 }
 
 /// Where a scan has stopped, and why.

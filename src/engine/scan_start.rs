@@ -3,7 +3,7 @@
 use crate::engine::opened::Opened;
 use crate::error::Result;
 use crate::format::{Check, CqUnit};
-use crate::log::{ConsumeQueueStore, LogFiles, LogRecord};
+use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, StoredMessage};
 
 /// The offset from which every record is read: at or before the first one that queues or index may lack, after a crash also the place
 /// that the checkpoint's times vouch for, and always one where a record is known to start.
@@ -11,7 +11,7 @@ pub(super) fn scan_start(opened: &Opened<'_>) -> Result<i64> {
     let Opened {
         log, checkpoint, check, ..
     } = *opened;
-    if opened.is_salvage() || lacks_entries(opened)? {
+    if opened.is_salvage() || has_other_entries(opened)? {
         return Ok(log.first_offset());
     }
     let mut start = start_by_queues(opened)?;
@@ -19,19 +19,37 @@ pub(super) fn scan_start(opened: &Opened<'_>) -> Result<i64> {
         start = start.min(start_by_index(log, index_from, check)?);
     }
     if !opened.clean {
-        start = start.min(start_by_time(log, checkpoint.min_timestamp(), check)?);
+        start = start.min(match last_stamped(opened)? {
+            Some(last) => last.view().end(),
+            None => start_by_time(log, checkpoint.min_timestamp(), check)?,
+        });
     }
     Ok(start)
 }
 
-/// Whether a queue file that was there when the checkpoint was stamped is not any more: of a queue that got no message since, no other
-/// trace is left.
-fn lacks_entries(opened: &Opened<'_>) -> Result<bool> {
+/// Whether a queue file that was there when the checkpoint was stamped is not any more (of a queue that got no message since, no other
+/// trace is left), or a torn entry leads to where it was stamped already.
+fn has_other_entries(opened: &Opened<'_>) -> Result<bool> {
     let checkpoint = opened.checkpoint;
     // What came behind the stamp does not make up for it; nothing came behind that of a clean exit.
     let until = (!opened.clean).then_some(checkpoint.logics_physical_offset);
     let found = || opened.queues.count_entries(until);
-    checkpoint.queue_entries().map_or(Ok(false), |known| Ok(found()? < known))
+    checkpoint.queue_entries().map_or(Ok(false), |known| Ok(found()? != known))
+}
+
+/// The last message of which the checkpoint says, exactly, that it and all in front of it are on disk and in their queues: only ours says
+/// so. A broker's stamps are times, which leave a margin.
+pub(super) fn last_stamped(opened: &Opened<'_>) -> Result<Option<StoredMessage>> {
+    let Opened {
+        log, checkpoint, check, ..
+    } = *opened;
+    if !checkpoint.is_ours() {
+        return Ok(None);
+    }
+    Ok(match log.read(checkpoint.logics_physical_offset, check)? {
+        LogRecord::Message(message) => Some(message),
+        _ => None,
+    })
 }
 
 /// Where the queues end, if a whole message ends there; else the start of the newest segment that the queues reach into and that

@@ -73,6 +73,11 @@ impl<'a> MessageView<'a> {
         i64_at(self.bytes, PHYSICAL_OFFSET_AT)
     }
 
+    /// The physical offset behind its last byte, by the record's own account.
+    pub fn end(&self) -> i64 {
+        self.physical_offset().saturating_add(i64::from(self.size()))
+    }
+
     /// See the bits of `sys_flag`.
     pub fn sys_flag(&self) -> i32 {
         i32_at(self.bytes, SYS_FLAG_AT)

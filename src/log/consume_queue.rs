@@ -198,16 +198,17 @@ impl ConsumeQueue {
         Ok(self.files.starts().into_iter().map(in_file).sum())
     }
 
-    /// Leaves out the entries at the end of the files that point at or past `log_end`, or lead to none of the queue's messages;
-    /// returns how many.
-    pub(crate) fn cut(&self, log_end: i64, leads: impl Fn(i64, CqUnit) -> Result<bool>) -> Result<u64> {
+    /// Leaves out the entries at the end of the files that point at or past `log_end`, or lead to none of the queue's messages,
+    /// by the offset, the entry, and whether its address is behind that of the entry before; returns how many.
+    pub(crate) fn cut(&self, log_end: i64, leads: impl Fn(i64, CqUnit, bool) -> Result<bool>) -> Result<u64> {
         let mut state = self.state_mut();
         let end = state.on_disk.end;
         // One by one from the end: an entry further in front that points past the log is damage, and the others stay.
         while !state.on_disk.is_empty() {
             let last = state.on_disk.end - 1;
-            if let Some(unit) = on_file(&self.files, last)?.filter(|unit| unit.is_valid())
-                && (unit.is_pre_blank() || (unit.physical_offset < log_end && leads(last, unit)?))
+            let valid = |offset: i64| Ok(on_file(&self.files, offset)?.filter(|unit| unit.is_valid()));
+            if let Some(unit) = valid(last)?
+                && (unit.is_pre_blank() || (unit.physical_offset < log_end && leads(last, unit, rises(valid(last - 1)?, unit))?))
             {
                 break;
             }
@@ -378,4 +379,9 @@ impl ConsumeQueue {
     pub(super) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a message stands behind that of the entry before.
+fn rises(before: Option<CqUnit>, unit: CqUnit) -> bool {
+    before.is_some_and(|before| !before.is_pre_blank() && before.physical_offset <= unit.physical_offset)
 }

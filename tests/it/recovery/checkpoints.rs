@@ -7,6 +7,7 @@ use std::time::Instant;
 use mqstore::config::StoreConfig;
 use mqstore::engine::Next;
 use mqstore::format::{Checkpoint, Message};
+use mqstore::read::MessageReader;
 use mqstore::storage::Env;
 use mqstore::store::{MessageStore, OpenMode, Service};
 use tempfile::TempDir;
@@ -104,26 +105,42 @@ fn six_hundred_segments_cost_six_hundred_heads_and_what_lies_past_the_checkpoint
     let mut writer = StoreWriter::new(dir.path(), 4096, 100_000, 100, 40_000);
     while writer.put("orders", 0, &[b'x'; 800], &[]) < 600 * 4096 {}
     writer.finish(false);
+    let read = |env: &CountingEnv, start: i64| env.bytes_read(&dir.path().join("commitlog").join(format!("{start:020}")));
+    // What a broker stamps: a reader goes by that alone, it puts nothing into the index.
     let stamps = Checkpoint {
         physic_msg_timestamp: writer.last_store_time,
         logics_msg_timestamp: writer.last_store_time,
-        keys_stamp: writer.last_store_time,
-        keys_dispatched: 600 * 4096,
         ..Checkpoint::default()
     };
     fs::write(dir.path().join("checkpoint"), stamps.encode()).unwrap();
     let env = CountingEnv::new();
     let seam: Arc<dyn Env> = Arc::new(env.clone());
-    let store = MessageStore::open(&seam, dir.path(), StoreConfig::default(), OpenMode::Existing).unwrap();
-    let scan_start = store.reader().recovery().scan_start;
+    let reader = MessageReader::open(&seam, dir.path(), StoreConfig::default()).unwrap();
+    let scan_start = reader.recovery().scan_start;
     // 3 s are 300 messages of 10 ms, four to a segment.
     let past_checkpoint = 601 * 4096 - scan_start;
     assert!((70 * 4096..80 * 4096).contains(&past_checkpoint), "{past_checkpoint}");
-    store.close().unwrap();
     // In front of it nothing but what tells the time of a segment's first record, and that record where the scan starts.
     for start in (0..scan_start).step_by(4096) {
-        let read = env.bytes_read(&dir.path().join("commitlog").join(format!("{start:020}")));
-        assert!(read <= 100, "{read} bytes of {start}");
+        assert!(read(&env, start) <= 100, "{} bytes of {start}", read(&env, start));
+    }
+    // What we stamp: the last message, and nothing in front of it.
+    let last = reader.recovery().last_offset;
+    let ours = Checkpoint {
+        keys_stamp: writer.last_store_time,
+        keys_dispatched: reader.recovery().log_end,
+        logics_physical_offset: last,
+        queue_entries: reader.queue_bounds("orders", 0).unwrap().end,
+        ..stamps
+    };
+    fs::write(dir.path().join("checkpoint"), ours.encode()).unwrap();
+    let env = CountingEnv::new();
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let store = MessageStore::open(&seam, dir.path(), StoreConfig::default(), OpenMode::Existing).unwrap();
+    assert!(store.reader().recovery().scan_start > last);
+    store.close().unwrap();
+    for start in (0..600 * 4096).step_by(4096) {
+        assert_eq!(read(&env, start), 0, "{start}");
     }
 
     // Stamps that vouch for nothing: every head is read, and then everything.
