@@ -1,5 +1,6 @@
 //! What the queue files lack of what the log holds.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -110,7 +111,8 @@ impl<'a> Undispatched<'a> {
         let place = self.lacking.len();
         self.lacking.push(Lacking {
             queue: self.queues.queue(&topic, queue_id).ok()?,
-            is_valid: validate_topic(&topic, view.version()).is_ok(),
+            // A directory of another name would be found to hold entries of another topic.
+            is_valid: matches!(topic, Cow::Borrowed(_)) && validate_topic(&topic, view.version()).is_ok(),
             topic: topic.clone().into_owned(),
             queue_id,
             entries: QueueTail::default(),
