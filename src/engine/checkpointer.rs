@@ -52,7 +52,7 @@ impl Checkpointer {
             index_msg_timestamp,
             logics_physical_offset: last.physical_offset,
             keys_dispatched,
-            index_end: self.index.end(),
+            index_items: self.index.items(),
             keys_stamp: last.store_time,
             queue_entries: self.queues.count_entries(None)?,
             ..load_checkpoint(self.env.as_ref(), &self.path)?

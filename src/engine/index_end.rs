@@ -45,8 +45,7 @@ pub fn cut_index(
     };
     let believed = index.count_believed(geometry, store_time_at)?;
     let cut = index.cut_at(geometry, believed, log.first_offset()..log_end, store_time_at)?;
-    let behind = cut.end.map_or(0, |end| end + 1);
-    let known = checkpoint.keys_dispatched(behind).filter(|known| *known <= log_end);
+    let known = checkpoint.keys_dispatched(cut.items).filter(|known| *known <= log_end);
     let from = match (known, cut.end) {
         _ if cut.is_ahead => log_end,
         (Some(known), _) => known,

@@ -1,7 +1,7 @@
 use super::bytes::{i64_at, put_i64};
 
 // 0 physic time | 8 logics time | 16 index time | 24 master flushed offset (5.0) | 32 confirm offset (5.1.1)
-// 40 logics physical offset (5.5.0) | ours: 48 keys dispatched | 56 index end | 64 physic time of ours
+// 40 logics physical offset (5.5.0) | ours: 48 keys dispatched | 56 index items | 64 physic time of ours
 // 72 queue entries | zeros to 4096; all i64
 
 const PHYSIC_MSG_TIMESTAMP_AT: usize = 0;
@@ -11,8 +11,8 @@ const MASTER_FLUSHED_OFFSET_AT: usize = INDEX_MSG_TIMESTAMP_AT + 8;
 const CONFIRM_PHY_OFFSET_AT: usize = MASTER_FLUSHED_OFFSET_AT + 8;
 const LOGICS_PHYSICAL_OFFSET_AT: usize = CONFIRM_PHY_OFFSET_AT + 8;
 const KEYS_DISPATCHED_AT: usize = LOGICS_PHYSICAL_OFFSET_AT + 8;
-const INDEX_END_AT: usize = KEYS_DISPATCHED_AT + 8;
-const KEYS_STAMP_AT: usize = INDEX_END_AT + 8;
+const INDEX_ITEMS_AT: usize = KEYS_DISPATCHED_AT + 8;
+const KEYS_STAMP_AT: usize = INDEX_ITEMS_AT + 8;
 const QUEUE_ENTRIES_AT: usize = KEYS_STAMP_AT + 8;
 const _: () = assert!(LOGICS_PHYSICAL_OFFSET_AT == 40 && QUEUE_ENTRIES_AT == 72);
 /// Bytes with a meaning.
@@ -39,10 +39,10 @@ pub struct Checkpoint {
     /// Start of the last record whose queue entry is flushed; 0 if unknown (5.5.0 and later).
     pub logics_physical_offset: i64,
     /// Offset below which every key is in the index. Ours: brokers leave it as it is, so it counts only while `keys_stamp` is the
-    /// stamp beside it and the index ends where it did. See [`Checkpoint::keys_dispatched`].
+    /// stamp beside it and the index has as many items as then. See [`Checkpoint::keys_dispatched`].
     pub keys_dispatched: i64,
-    /// Where the index ended then: the physical offset behind the start of its last message, 0 without one. Ours.
-    pub index_end: i64,
+    /// Items in all index files. Ours.
+    pub index_items: i64,
     /// `physic_msg_timestamp` as it was then. Ours.
     pub keys_stamp: i64,
     /// Entries in all queue files of messages up to `logics_physical_offset`. Ours. See [`Checkpoint::queue_entries`].
@@ -60,7 +60,7 @@ impl Checkpoint {
             confirm_phy_offset: i64_at(bytes, CONFIRM_PHY_OFFSET_AT),
             logics_physical_offset: i64_at(bytes, LOGICS_PHYSICAL_OFFSET_AT),
             keys_dispatched: i64_at(bytes, KEYS_DISPATCHED_AT),
-            index_end: i64_at(bytes, INDEX_END_AT),
+            index_items: i64_at(bytes, INDEX_ITEMS_AT),
             keys_stamp: i64_at(bytes, KEYS_STAMP_AT),
             queue_entries: i64_at(bytes, QUEUE_ENTRIES_AT),
         }
@@ -76,16 +76,16 @@ impl Checkpoint {
         put_i64(&mut out, CONFIRM_PHY_OFFSET_AT, self.confirm_phy_offset);
         put_i64(&mut out, LOGICS_PHYSICAL_OFFSET_AT, self.logics_physical_offset);
         put_i64(&mut out, KEYS_DISPATCHED_AT, self.keys_dispatched);
-        put_i64(&mut out, INDEX_END_AT, self.index_end);
+        put_i64(&mut out, INDEX_ITEMS_AT, self.index_items);
         put_i64(&mut out, KEYS_STAMP_AT, self.keys_stamp);
         put_i64(&mut out, QUEUE_ENTRIES_AT, self.queue_entries);
         out
     }
 
-    /// Offset below which every key is in an index that ends at `index_end` now; `None` if nothing is known of that, because a broker
+    /// Offset below which every key is in an index of `index_items` now; `None` if nothing is known of that, because a broker
     /// has written since, or the index is another one.
-    pub fn keys_dispatched(&self, index_end: i64) -> Option<i64> {
-        (self.keys_stamp == self.physic_msg_timestamp && self.index_end == index_end).then_some(self.keys_dispatched)
+    pub fn keys_dispatched(&self, index_items: i64) -> Option<i64> {
+        (self.keys_stamp == self.physic_msg_timestamp && self.index_items == index_items).then_some(self.keys_dispatched)
     }
 
     /// How many entries of messages up to `logics_physical_offset` the queue files have; `None` if nothing is known of that, because a

@@ -127,6 +127,11 @@ impl IndexHeader {
         }
     }
 
+    /// Items in the file; numbers start at 1.
+    pub fn items(&self) -> i64 {
+        i64::from(self.index_count) - 1
+    }
+
     /// The header of the file when only its first items are left: the next gets the number `index_count`, the last one's message starts
     /// at `end_physical_offset` and was stored at `end_time`.
     #[must_use]

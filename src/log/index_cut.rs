@@ -20,6 +20,8 @@ pub struct IndexCut {
     pub end: Option<i64>,
     /// How many of its keys are in; they are put in order, so the others are its last ones.
     keys: usize,
+    /// Items in them.
+    pub items: i64,
     /// Keys of messages behind the end of the log are cut off: all in front of it are in.
     pub is_ahead: bool,
 }
@@ -62,50 +64,14 @@ impl IndexService {
         store_time_at: impl Fn(i64) -> Result<Option<i64>>,
     ) -> Result<IndexCut> {
         let all = self.files();
-        let mut cut = IndexCut {
-            files,
-            ..IndexCut::default()
-        };
-        // Files without a key behind the last one that has some stay if that one does, as it is.
-        let mut empty = 0;
-        while let Some(file) = cut.files.checked_sub(1).and_then(|last| all.get(last)) {
-            let header = file.header();
-            if header.index_count == 1 {
-                (cut.files, empty) = (cut.files - 1, empty + 1);
-                continue;
-            }
-            let count = file.count_in_front_of(geometry, log.end)?;
-            cut.is_ahead |= count < header.index_count;
-            if count > 1 {
-                (cut.end, cut.keys) = end_of(geometry, &all, cut.files, count)?;
-            }
-            let Some(end) = cut.end.filter(|_| count > 1) else {
-                // Of a file that held only what is cut off nothing is left.
-                (cut.files, empty) = (cut.files - 1, 0);
-                continue;
-            };
-            let store_time = if end < log.start {
-                Some(header.end_time)
-            } else {
-                store_time_at(end)?
-            };
-            match store_time {
-                Some(time) if count < header.index_count => {
-                    cut.last = Some(header.cut(count, end, time));
-                    return Ok(cut);
-                }
-                Some(time) if time == header.end_time => {
-                    cut.files += empty;
-                    return Ok(cut);
-                }
-                _ => (cut.files, cut.is_ahead, cut.end, empty) = (cut.files - 1, false, None, 0),
-            }
-        }
-        Ok(IndexCut {
-            files: empty,
-            is_ahead: cut.is_ahead,
-            ..IndexCut::default()
-        })
+        let mut cut = cut_of(&all, geometry, files, log, store_time_at)?;
+        let kept = all.iter().take(cut.files).map(|file| file.header().items()).sum::<i64>();
+        let last = cut.files.checked_sub(1).and_then(|last| all.get(last));
+        let lost = last
+            .zip(cut.last)
+            .map_or(0, |(file, header)| file.header().items() - header.items());
+        cut.items = kept - lost;
+        Ok(cut)
     }
 
     /// Carries the cut out, durably. After a crash what is kept of the files that were looked at is written again, as it has to be
@@ -170,6 +136,60 @@ impl IndexService {
         file.set_header(header);
         Ok(())
     }
+}
+
+/// As [`IndexService::cut_at`], but for the number of items.
+fn cut_of(
+    all: &[Arc<IndexFile>],
+    geometry: IndexGeometry,
+    files: usize,
+    log: Range<i64>,
+    store_time_at: impl Fn(i64) -> Result<Option<i64>>,
+) -> Result<IndexCut> {
+    let mut cut = IndexCut {
+        files,
+        ..IndexCut::default()
+    };
+    // Files without a key behind the last one that has some stay if that one does, as it is.
+    let mut empty = 0;
+    while let Some(file) = cut.files.checked_sub(1).and_then(|last| all.get(last)) {
+        let header = file.header();
+        if header.index_count == 1 {
+            (cut.files, empty) = (cut.files - 1, empty + 1);
+            continue;
+        }
+        let count = file.count_in_front_of(geometry, log.end)?;
+        cut.is_ahead |= count < header.index_count;
+        if count > 1 {
+            (cut.end, cut.keys) = end_of(geometry, all, cut.files, count)?;
+        }
+        let Some(end) = cut.end.filter(|_| count > 1) else {
+            // Of a file that held only what is cut off nothing is left.
+            (cut.files, empty) = (cut.files - 1, 0);
+            continue;
+        };
+        let store_time = if end < log.start {
+            Some(header.end_time)
+        } else {
+            store_time_at(end)?
+        };
+        match store_time {
+            Some(time) if count < header.index_count => {
+                cut.last = Some(header.cut(count, end, time));
+                return Ok(cut);
+            }
+            Some(time) if time == header.end_time => {
+                cut.files += empty;
+                return Ok(cut);
+            }
+            _ => (cut.files, cut.is_ahead, cut.end, empty) = (cut.files - 1, false, None, 0),
+        }
+    }
+    Ok(IndexCut {
+        files: empty,
+        is_ahead: cut.is_ahead,
+        ..IndexCut::default()
+    })
 }
 
 /// The last message of the first `files` files, of the last of which the numbers up to `count` are in use, and how many of its keys

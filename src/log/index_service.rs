@@ -186,13 +186,9 @@ impl IndexService {
         }
     }
 
-    /// The offset behind the start of the last message that has a key in a file; 0 for none.
-    pub fn end(&self) -> i64 {
-        let headers = self.files().into_iter().rev().map(|file| file.header());
-        let mut with_keys = headers.filter(|header| header.index_count > 1);
-        with_keys
-            .next()
-            .map_or(0, |header| header.end_physical_offset.saturating_add(1))
+    /// Items in all files.
+    pub fn items(&self) -> i64 {
+        self.files().iter().map(|file| file.header().items()).sum()
     }
 
     /// Whether what the file says is taken for true.

@@ -94,7 +94,7 @@ impl Files {
     pub(super) fn check(&self, entries: &[Arc<Entry>], garbled: &Garbled, geometry: Geometry, state: State) -> Checked {
         self.check_log(entries, geometry.segment as usize, state)?;
         self.check_queues(entries, garbled, geometry.queue_file as usize, state)?;
-        if !garbled.is_any() {
+        if !garbled.is_any() && !garbled.is_index_torn {
             self.check_index(entries, geometry, state)?;
             self.check_checkpoint(entries, geometry, state)?;
         }

@@ -18,6 +18,8 @@ pub(super) struct Garbled {
     offsets: BTreeSet<i64>,
     /// The queues that either message names.
     queues: BTreeSet<(String, i32)>,
+    /// A sector of an index file was torn. No checksum covers an item: a hash that is another one's now leads nowhere.
+    pub(super) is_index_torn: bool,
 }
 
 impl Garbled {
@@ -32,6 +34,7 @@ impl Garbled {
     fn extend(&mut self, other: &Self) {
         self.offsets.extend(&other.offsets);
         self.queues.extend(other.queues.iter().cloned());
+        self.is_index_torn |= other.is_index_torn;
     }
 
     pub(super) fn is_any(&self) -> bool {
@@ -52,8 +55,6 @@ impl Garbled {
 pub(super) struct Torn {
     /// Physical offsets of those in the log.
     log: BTreeSet<i64>,
-    /// Files of the index with one.
-    index: BTreeSet<PathBuf>,
     /// Files of queues with one.
     queues: BTreeSet<PathBuf>,
     /// What has come of it.
@@ -69,7 +70,7 @@ impl Torn {
             if let Some(start) = start {
                 torn.log.insert(start as i64 + *at as i64);
             } else if path.starts_with(root().join("index")) {
-                torn.index.insert(path.clone());
+                torn.garbled.is_index_torn = true;
             } else if path.starts_with(root().join("consumequeue")) {
                 torn.queues.insert(path.clone());
             }
@@ -80,7 +81,6 @@ impl Torn {
     /// What is torn here, or was before.
     pub(super) fn and(mut self, before: &Self) -> Self {
         self.log.extend(&before.log);
-        self.index.extend(before.index.iter().cloned());
         self.queues.extend(before.queues.iter().cloned());
         self.garbled.extend(&before.garbled);
         self
@@ -97,7 +97,7 @@ impl Torn {
     }
 
     pub(super) fn is_any(&self) -> bool {
-        !(self.log.is_empty() && self.index.is_empty() && self.queues.is_empty())
+        !(self.log.is_empty() && self.queues.is_empty()) || self.garbled.is_index_torn
     }
 
     pub(super) fn has_queues(&self) -> bool {
