@@ -2,10 +2,10 @@
 
     python tests/interop/bench_recovery.py [VERSION...]
 
-The log is about 1 GiB of messages of 1 KiB with a key, and its files are in the page cache. Prints; asserts nothing. RocketMQ's figure
-is that of `load` alone, without the start of its process and of its services. `open` is until messages can be appended, `keys` until
-every key is in the index as well, which RocketMQ does before. mqstore also writes again, and syncs, what no stamp vouches for; RocketMQ
-does not: `written again` says how much that may be at most.
+The log is about 1 GiB of messages of 1 KiB with a key, and its files are in the page cache. Prints; asserts nothing. RocketMQ's
+figure is that of `load` alone, without the start of its process and of its services. `open` is until messages can be appended,
+`keys` until every key is in the index as well, as it is after RocketMQ's `load`. mqstore also writes again, and syncs, what no stamp
+vouches for, which RocketMQ does not.
 """
 
 from __future__ import annotations
@@ -103,9 +103,8 @@ def main(versions: list[str]) -> None:
     """Some lines for each version."""
     for version in versions:
         rocketmq = RocketMQ(version, compiled_in_full=True)
-        print(
-            f"{'written by':>14} {'lost':>26} {'read MiB':>9} {'RocketMQ s':>11} {'open s':>7} {'ratio':>6} {'keys s':>7} {'ratio':>6}"
-        )
+        print(f"{'written by':>14} {'lost':>26} {'read MiB':>9} {'RocketMQ s':>11} {'open s':>7} {'ratio':>6}", end="")
+        print(f" {'keys s':>7} {'ratio':>6}")
         with tempfile.TemporaryDirectory() as folder:
             image = Path(folder) / "image"
             left_by_mqstore(image)
