@@ -312,7 +312,7 @@ impl<'a> Run<'a> {
             .and_then(|reader| super::reading::walk(&reader, self.examiner.geometry.segment).ok());
         let held = held.map(|found| Torn::of(report).held(&self.model.entries, &found, self.model.acked));
         // What is not as it must be is found when the history goes on with it.
-        !held.is_some_and(|held| held.is_ok_and(|held| held.garbled.is_any()))
+        !held.is_some_and(|held| held.is_ok_and(|held| held.garbled.is_any() || held.garbled.is_index_torn))
     }
 
     /// Goes on with what a crash left: at least so many messages.
