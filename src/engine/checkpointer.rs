@@ -55,6 +55,7 @@ impl Checkpointer {
             index_items: self.index.items(),
             keys_stamp: last.store_time,
             queue_entries: self.queues.count_entries(None)?,
+            log_start: self.log.files().first_offset(),
             ..load_checkpoint(self.env.as_ref(), &self.path)?
         };
         save_checkpoint(self.env.as_ref(), &self.path, &checkpoint)

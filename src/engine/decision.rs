@@ -39,7 +39,7 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
     let lacks_log = log.files_end() == 0 && report.queue_entries_ahead > 0;
     let behind = whole_behind(opened, report)?;
     // A broker with a pool of buffers stamps what is only in memory.
-    let stamped = Some(opened.checkpoint.logics_physical_offset).filter(|_| opened.checkpoint.is_ours() && log.files_end() > 0);
+    let stamped = Some(opened.checkpoint.logics_physical_offset).filter(|_| opened.checkpoint.is_ours());
     let refused = if lacks_log {
         "the log is gone, and queues point into it: put its segments back".to_owned()
     } else if let Some(first) = behind.first.filter(|_| report.log_end == log.first_offset()) {
@@ -104,6 +104,7 @@ fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> 
             report.stop_reason, report.queue_entries_ahead
         ));
     }
+    // No margin: rather is a store refused that a broker closed a moment after its clock was set back.
     let stamped = opened.checkpoint.physic_msg_timestamp;
     if stamped > report.last_store_time {
         return refused(format!(

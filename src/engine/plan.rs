@@ -12,7 +12,7 @@ use crate::engine::scan_start::{last_stamped, last_unit, scan_start};
 use crate::engine::torn::{ends_in_zeros, lost_a_sector};
 use crate::engine::undispatched::{QueueTails, Undispatched};
 use crate::error::Result;
-use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView};
+use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, is_filler};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, LogScan, StoredMessage};
 
 /// What to do so that queues and log agree.
@@ -98,11 +98,7 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
         ..RecoveryReport::default()
     };
     let mut at = scan_start;
-    // A broker stamps the time of the last message that is on disk; another of the same millisecond may not be.
-    let stamped = opened
-        .checkpoint
-        .physic_msg_timestamp
-        .min(opened.checkpoint.logics_msg_timestamp);
+    let stamped = opened.checkpoint.vouched_until();
     let mut is_sure = !opened.is_salvage();
     let mut unsynced_from = scan_start;
     loop {
@@ -115,11 +111,15 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
                 torn = Some(message.view().physical_offset());
                 break;
             }
-            is_sure &= message.view().store_time() < stamped;
+            is_sure &= message.view().store_time() <= stamped;
             if is_sure {
                 unsynced_from = message.view().end();
             }
             note(&mut report, &message);
+            if is_filler(&message.view()) {
+                // An earlier recovery has put it where messages were lost.
+                undispatched.pass_over(unit_of(&message.view()), i64::from(message.view().size()));
+            }
             undispatched.add(&message.view());
         }
         (report.log_end, report.stop_reason) = stop(&scan, log);
@@ -206,6 +206,15 @@ fn stop(scan: &LogScan<'_>, log: &LogFiles) -> (i64, String) {
         Some(_) => "nothing was written behind it".to_owned(),
     };
     (at, reason)
+}
+
+/// An entry that leads to a filler.
+fn unit_of(filler: &MessageView<'_>) -> CqUnit {
+    CqUnit {
+        physical_offset: filler.physical_offset(),
+        size: filler.size() as i32,
+        tags_code: 0,
+    }
 }
 
 /// Where entries lead whose messages were lost in this stretch.

@@ -27,14 +27,18 @@ pub(super) fn scan_start(opened: &Opened<'_>) -> Result<i64> {
     Ok(start)
 }
 
-/// Whether a queue file that was there when the checkpoint was stamped is not any more (of a queue that got no message since, no other
-/// trace is left), or a torn entry leads to where it was stamped already.
+/// Whether the queue files hold another number of entries up to the message of our stamp than when it was stamped: a file was taken away,
+/// of which nothing else tells if its queue got no message since, or a torn entry leads to where it must not.
 fn has_other_entries(opened: &Opened<'_>) -> Result<bool> {
-    let checkpoint = opened.checkpoint;
-    // What came behind the stamp does not make up for it; nothing came behind that of a clean exit.
+    let Opened {
+        log, queues, checkpoint, ..
+    } = *opened;
+    let Some(known) = checkpoint.queue_entries(log.first_offset()) else {
+        return Ok(false);
+    };
+    // Nothing came behind the stamp of a clean exit.
     let until = (!opened.clean).then_some(checkpoint.logics_physical_offset);
-    let found = || opened.queues.count_entries(until);
-    checkpoint.queue_entries().map_or(Ok(false), |known| Ok(found()? != known))
+    Ok(queues.count_entries(until)? != known)
 }
 
 /// The last message of which the checkpoint says, exactly, that it and all in front of it are on disk and in their queues: only ours says
@@ -47,7 +51,8 @@ pub(super) fn last_stamped(opened: &Opened<'_>) -> Result<Option<StoredMessage>>
         return Ok(None);
     }
     Ok(match log.read(checkpoint.logics_physical_offset, check)? {
-        LogRecord::Message(message) => Some(message),
+        // Another one stands there if the checkpoint is of another history of this log.
+        LogRecord::Message(message) => Some(message).filter(|last| last.view().store_time() == checkpoint.physic_msg_timestamp),
         _ => None,
     })
 }

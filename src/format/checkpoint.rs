@@ -2,7 +2,7 @@ use super::bytes::{i64_at, put_i64};
 
 // 0 physic time | 8 logics time | 16 index time | 24 master flushed offset (5.0) | 32 confirm offset (5.1.1)
 // 40 logics physical offset (5.5.0) | ours: 48 keys dispatched | 56 index items | 64 physic time of ours
-// 72 queue entries | zeros to 4096; all i64
+// 72 queue entries | 80 log start | zeros to 4096; all i64
 
 const PHYSIC_MSG_TIMESTAMP_AT: usize = 0;
 const LOGICS_MSG_TIMESTAMP_AT: usize = PHYSIC_MSG_TIMESTAMP_AT + 8;
@@ -14,9 +14,10 @@ const KEYS_DISPATCHED_AT: usize = LOGICS_PHYSICAL_OFFSET_AT + 8;
 const INDEX_ITEMS_AT: usize = KEYS_DISPATCHED_AT + 8;
 const KEYS_STAMP_AT: usize = INDEX_ITEMS_AT + 8;
 const QUEUE_ENTRIES_AT: usize = KEYS_STAMP_AT + 8;
-const _: () = assert!(LOGICS_PHYSICAL_OFFSET_AT == 40 && QUEUE_ENTRIES_AT == 72);
+const LOG_START_AT: usize = QUEUE_ENTRIES_AT + 8;
+const _: () = assert!(LOGICS_PHYSICAL_OFFSET_AT == 40 && LOG_START_AT == 80);
 /// Bytes with a meaning.
-pub const CHECKPOINT_FIELDS_SIZE: usize = QUEUE_ENTRIES_AT + 8;
+pub const CHECKPOINT_FIELDS_SIZE: usize = LOG_START_AT + 8;
 /// Bytes of the checkpoint file.
 pub const CHECKPOINT_SIZE: usize = 4096;
 
@@ -47,6 +48,8 @@ pub struct Checkpoint {
     pub keys_stamp: i64,
     /// Entries in all queue files of messages up to `logics_physical_offset`. Ours. See [`Checkpoint::queue_entries`].
     pub queue_entries: i64,
+    /// Where the log started. Ours.
+    pub log_start: i64,
 }
 
 impl Checkpoint {
@@ -63,6 +66,7 @@ impl Checkpoint {
             index_items: i64_at(bytes, INDEX_ITEMS_AT),
             keys_stamp: i64_at(bytes, KEYS_STAMP_AT),
             queue_entries: i64_at(bytes, QUEUE_ENTRIES_AT),
+            log_start: i64_at(bytes, LOG_START_AT),
         }
     }
 
@@ -79,24 +83,36 @@ impl Checkpoint {
         put_i64(&mut out, INDEX_ITEMS_AT, self.index_items);
         put_i64(&mut out, KEYS_STAMP_AT, self.keys_stamp);
         put_i64(&mut out, QUEUE_ENTRIES_AT, self.queue_entries);
+        put_i64(&mut out, LOG_START_AT, self.log_start);
         out
     }
 
     /// Offset below which every key is in an index of `index_items` now; `None` if nothing is known of that, because a broker
     /// has written since, or the index is another one.
     pub fn keys_dispatched(&self, index_items: i64) -> Option<i64> {
-        (self.keys_stamp == self.physic_msg_timestamp && self.index_items == index_items).then_some(self.keys_dispatched)
+        (self.is_ours() && self.index_items == index_items).then_some(self.keys_dispatched)
     }
 
-    /// How many entries of messages up to `logics_physical_offset` the queue files have; `None` if nothing is known of that, because a
-    /// broker has written since.
-    pub fn queue_entries(&self) -> Option<i64> {
-        self.is_ours().then_some(self.queue_entries)
+    /// How many entries of messages up to `logics_physical_offset` the queue files of a log that starts at `log_start` have; `None` if
+    /// nothing is known of that, because a broker has written since, or removed what had expired.
+    pub fn queue_entries(&self, log_start: i64) -> Option<i64> {
+        (self.is_ours() && self.log_start == log_start).then_some(self.queue_entries)
     }
 
     /// Whether the stamps are ours, and exact: no broker has written since.
     pub fn is_ours(&self) -> bool {
-        self.keys_stamp == self.physic_msg_timestamp && self.keys_stamp > 0
+        let stamps = [self.physic_msg_timestamp, self.logics_msg_timestamp];
+        self.keys_stamp > 0 && stamps == [self.keys_stamp; 2]
+    }
+
+    /// Messages stored at this time or before are on disk and in their queues. A broker with a pool of buffers stamps what is not in
+    /// a file yet, and its log and its queues at different times: its own recovery leaves the same margin.
+    pub fn vouched_until(&self) -> i64 {
+        if self.is_ours() {
+            self.physic_msg_timestamp
+        } else {
+            self.min_timestamp()
+        }
     }
 
     /// The same stamps, those beyond `now` as 0: a clock that was wrong vouches for nothing.
@@ -114,14 +130,21 @@ impl Checkpoint {
         self
     }
 
+    /// What the stamps are worth for a log that was salvaged, and ends with a message of this store time: other messages may stand where
+    /// they were, and ours is not exact any more.
+    #[must_use]
+    pub fn of_another_history(self, last_store_time: i64) -> Self {
+        Self {
+            physic_msg_timestamp: self.physic_msg_timestamp.min(last_store_time),
+            logics_msg_timestamp: self.logics_msg_timestamp.min(last_store_time),
+            keys_stamp: 0,
+            ..self
+        }
+    }
+
     /// Recovery may start at a record of this store time or before, in ms.
     pub fn min_timestamp(&self) -> i64 {
         let flushed = self.physic_msg_timestamp.min(self.logics_msg_timestamp);
         flushed.saturating_sub(MARGIN_MS).max(0)
-    }
-
-    /// The same if the index must be complete as well.
-    pub fn min_timestamp_index(&self) -> i64 {
-        self.min_timestamp().min(self.index_msg_timestamp)
     }
 }

@@ -28,7 +28,8 @@ impl LogFiles {
             // Most of a segment that was made ahead was never written.
             let asked = (asked.start - start) as u64..(asked.end - start) as u64;
             for part in self.files.written(start as u64, asked)? {
-                let part = start + part.start as i64..start + part.end as i64;
+                // A copy may have left out a page of zeros, and with it the first bytes of a length.
+                let part = (start + part.start as i64 - 3).max(from).max(start)..start + part.end as i64;
                 if let Some(found) = self.find_whole(part, since, &mut imitated)? {
                     return Ok(Some(found));
                 }

@@ -26,7 +26,7 @@ pub(super) fn next_file_start(files: &MappedFileQueue, offset: i64) -> i64 {
 /// First offset of `range` on file whose entry names a message at or behind `physical`.
 pub(super) fn first_at(files: &MappedFileQueue, range: Range<i64>, physical: i64) -> Result<i64> {
     search(files, &QueueTail::default(), range, |unit| {
-        unit.is_some_and(|unit| unit.is_pre_blank() || unit.physical_offset < physical)
+        unit.is_some_and(|unit| unit.is_valid() && (unit.is_pre_blank() || unit.physical_offset < physical))
     })
 }
 

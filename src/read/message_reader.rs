@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::StoreConfig;
+use crate::config::{Recovery, StoreConfig};
 use crate::engine::{RecoveryReport, cut_index, estimate_index_start, expect_recoverable, plan};
 use crate::error::{Error, Result};
 use crate::format::{Check, IndexGeometry, MessageId, is_filler};
@@ -105,7 +105,10 @@ impl MessageReader {
         report.bytes_cut = (written_until - report.log_end) as u64;
         let is_trusted = files.opened(&config, None).is_trusted();
         // A clock that went back leaves stamps in the future that are right.
-        let stamps = files.found.ignoring_future(env.now_ms().max(report.last_store_time));
+        let mut stamps = files.found.ignoring_future(env.now_ms().max(report.last_store_time));
+        if config.recovery == Recovery::Salvage {
+            stamps = stamps.of_another_history(report.last_store_time);
+        }
         let plan = WritePlan {
             index_cut: index_start.cut,
             index_from: index_start.from,

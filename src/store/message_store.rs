@@ -112,9 +112,6 @@ impl MessageStore {
             index,
             appended,
         } = reader.shared();
-        if let Some(checkpoint) = &plan.checkpoint {
-            save_checkpoint(env.as_ref(), &path.join(CHECKPOINT), checkpoint)?;
-        }
         queues.settle(plan.rewrite_from)?;
         index.settle(sizes.index, plan.index_cut, plan.rewrite_from.is_none())?;
         let mut queue_offsets = QueueOffsets::new();
@@ -133,6 +130,10 @@ impl MessageStore {
             queue_offsets,
         };
         let log = Arc::new(log.truncate(env.clone(), sizes.commit_log, end)?);
+        // Not before: as long as something is to be salvaged, heal has to refuse it.
+        if let Some(checkpoint) = &plan.checkpoint {
+            save_checkpoint(env.as_ref(), &path.join(CHECKPOINT), checkpoint)?;
+        }
         let all: Vec<_> = queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
         queues.write_out(&all)?;
         let dispatched = Arc::new(Watermark::new(plan.index_from));

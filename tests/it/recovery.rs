@@ -6,6 +6,7 @@ mod decision;
 mod derived;
 mod index;
 mod salvage;
+mod stamps;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -519,7 +519,6 @@ fn gv14_a_checkpoint_is_six_numbers_and_zeros() {
     assert_eq!(Checkpoint::decode(&old.encode()), old);
     assert_eq!(Checkpoint::decode(&[]), Checkpoint::default());
     assert_eq!(new.min_timestamp(), 1_699_999_997_995);
-    assert_eq!(new.min_timestamp_index(), 0);
     let newest = Checkpoint {
         logics_physical_offset: 7124,
         ..new

@@ -76,7 +76,12 @@ fn fill_and_roll(size: u64) {
     fs::write(path.join("consumequeue/t/0/00000000000000000000"), queue).unwrap();
     // The zeros in front are no log: without this it is read from the front for keys.
     let stamps = Checkpoint {
+        physic_msg_timestamp: 1,
+        logics_msg_timestamp: 1,
+        logics_physical_offset: at as i64,
+        keys_stamp: 1,
         keys_dispatched: at as i64 + 1000,
+        queue_entries: 1,
         ..Checkpoint::default()
     };
     fs::write(path.join("checkpoint"), stamps.encode()).unwrap();

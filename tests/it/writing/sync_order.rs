@@ -163,7 +163,7 @@ fn a_clean_close_syncs_log_queues_index_and_checkpoint_and_then_removes_abort() 
     let keyed = with(message("t", 0, b"x"), &[("KEYS", "k")]);
     let offset = store.append(keyed).unwrap().appended.physical_offset;
     store.wait_dispatched(offset, Some(soon())).unwrap();
-    while place.names("consumequeue").is_empty() || place.names("consumequeue/t/0").is_empty() {
+    while !place.at("consumequeue/t/0").exists() || place.names("consumequeue/t/0").is_empty() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let before = env.changes().len();
