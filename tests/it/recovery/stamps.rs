@@ -87,6 +87,7 @@ fn a_store_that_was_salvaged_and_killed_opens_again() {
 fn a_stamp_of_before_a_salvage_vouches_for_nothing_that_came_after() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let offsets = ours(dir.path(), 10);
+    let before = stamps(dir.path());
     damage(dir.path(), offsets[8]);
     damage(dir.path(), offsets[9]);
     let store = open(dir.path(), Recovery::Salvage).unwrap();
@@ -101,8 +102,11 @@ fn a_stamp_of_before_a_salvage_vouches_for_nothing_that_came_after() {
     edit(&left.path().join("commitlog/00000000000000000000"), |bytes| {
         bytes[first as usize..second as usize].fill(0);
     });
-    let store = open(left.path(), Recovery::Heal).unwrap();
-    assert_eq!(store.reader().recovery().log_end, first);
+    let reader = || MessageReader::open(&real(), left.path(), config(Recovery::Heal)).unwrap();
+    assert_eq!(reader().recovery().log_end, first);
+    // Nor does the very checkpoint of before, put back.
+    fs::write(left.path().join("checkpoint"), before.encode()).unwrap();
+    assert_eq!(reader().recovery().log_end, first);
 }
 
 #[test]
