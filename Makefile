@@ -53,6 +53,7 @@ check: $(VENV)/dev.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clip
 	@echo "== mypy";       $(PY) -m mypy
 	@echo "== pyright";    basedpyright
 	@echo "== stubtest";   $(PY) -m mypy.stubtest --mypy-config-file pyproject.toml mqstore
+	@echo "== patches of make mutants"; for patch in tests/mutants/*.patch; do git apply --check "$$patch"; done
 
 interop: java $(VENV)/dev.stamp $(NATIVE) ## hold what we write and read against RocketMQ's own classes; needs Maven
 	@command -v mvn >/dev/null || { echo "Maven is missing: install it (Debian: apt-get install maven)" >&2; exit 1; }
