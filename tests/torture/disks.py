@@ -41,6 +41,14 @@ def enter_own_mounts() -> None:
         pytest.skip(f"may not mount: {os.strerror(ctypes.get_errno())}")
 
 
+def program(name: str) -> str:
+    """Where a program of the system's administrator lies: those are not on everybody's path."""
+    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    if found is None:
+        pytest.skip(f"{name} is missing")
+    return found
+
+
 def umount(path: Path) -> None:
     """Waits for those who are just ending."""
     deadline = time.monotonic() + 5
@@ -85,12 +93,8 @@ class FileSystem:
         self.mount()
 
     def make(self) -> None:
-        kind = self.kind
-        make = shutil.which(f"mkfs.{kind}", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-        if make is None:
-            pytest.skip(f"mkfs.{kind} is missing")
-        flags = ["-q", "-F", "-m", "0"] if kind == "ext4" else ["-q", "-f"]
-        subprocess.run([make, *flags, self.disk.device], check=True)
+        flags = ["-q", "-F", "-m", "0"] if self.kind == "ext4" else ["-q", "-f"]
+        subprocess.run([program(f"mkfs.{self.kind}"), *flags, self.disk.device], check=True)
 
     def mount(self) -> None:
         options = ["-o", ",".join(self.options)] if self.options else []
