@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::engine::opened::{Opened, RecoveryReport};
 use crate::engine::scan_start::{last_stamped, last_unit, scan_start};
 use crate::engine::torn::{ends_in_zeros, lost_a_sector};
-use crate::engine::undispatched::{QueueTails, Undispatched};
+use crate::engine::undispatched::{QueueTails, Undispatched, leads};
 use crate::error::Result;
 use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, is_filler};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, LogScan, StoredMessage};
@@ -60,17 +60,6 @@ impl RecoveryPlan {
     }
 }
 
-/// Whether the message of this place in a queue stands where the entry points.
-fn leads(log: &LogFiles, topic: &str, queue_id: i32, queue_offset: i64, unit: CqUnit) -> Result<bool> {
-    Ok(match log.read(unit.physical_offset, Check::Structure)? {
-        LogRecord::Message(message) => {
-            let view = message.view();
-            view.size() as i32 == unit.size && view.stands_in_queue(topic, queue_id, queue_offset)
-        }
-        _ => false,
-    })
-}
-
 /// Plans the recovery of a store from its log, queues and checkpoint.
 ///
 /// # Errors
@@ -90,7 +79,7 @@ pub fn plan(opened: &Opened<'_>) -> Result<RecoveryPlan> {
 /// The plan when the log is read from `scan_start`, and whether a queue has a gap then.
 fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool)> {
     let Opened { log, queues, check, .. } = *opened;
-    let mut undispatched = Undispatched::new(queues, opened.config.delay_levels()?);
+    let mut undispatched = Undispatched::new(log, queues, opened.config.delay_levels()?);
     let mut report = RecoveryReport {
         clean_exit: opened.clean,
         scan_start,

@@ -4,14 +4,16 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::format::{CQ_UNIT_SIZE, CqUnit, DelayLevels, MIN_RECORD_SIZE, MessageView, Transaction, validate_topic};
-use crate::log::{ConsumeQueue, ConsumeQueueStore, QueueTail};
+use crate::error::Result;
+use crate::format::{CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, MIN_RECORD_SIZE, MessageView, Transaction, validate_topic};
+use crate::log::{ConsumeQueue, ConsumeQueueStore, LogFiles, LogRecord, QueueTail};
 
 /// For each topic and queue id: the entries that the queue lacks.
 pub(super) type QueueTails = BTreeMap<(String, i32), QueueTail>;
 
 /// Gathers what the queues lack.
 pub(super) struct Undispatched<'a> {
+    log: &'a LogFiles,
     queues: &'a ConsumeQueueStore,
     delay_levels: DelayLevels,
     /// Asked for once a queue, not once a message.
@@ -39,8 +41,9 @@ struct Lacking {
 }
 
 impl<'a> Undispatched<'a> {
-    pub(super) fn new(queues: &'a ConsumeQueueStore, delay_levels: DelayLevels) -> Self {
+    pub(super) fn new(log: &'a LogFiles, queues: &'a ConsumeQueueStore, delay_levels: DelayLevels) -> Self {
         Self {
+            log,
             queues,
             delay_levels,
             lacking: Vec::new(),
@@ -69,7 +72,7 @@ impl<'a> Undispatched<'a> {
             size: view.size() as i32,
             tags_code: view.tags_code(&self.delay_levels),
         };
-        let (filler, lost) = (self.filler, self.lost);
+        let (log, filler, lost) = (self.log, self.filler, self.lost);
         let Some(lacking) = self.queue(view) else {
             return; // a batch consume queue, which is not built here
         };
@@ -82,8 +85,15 @@ impl<'a> Undispatched<'a> {
         if known.as_ref().is_some_and(is_whole) {
             return;
         }
-        if !lacking.is_valid || !(0..MAX_QUEUE_OFFSET).contains(&queue_offset) || queue_id < 0 {
+        let is_possible = lacking.is_valid && (0..MAX_QUEUE_OFFSET).contains(&queue_offset) && queue_id >= 0;
+        // Another message has this number, and stands where its entry leads.
+        let is_taken = |known: CqUnit| {
+            known.physical_offset != unit.physical_offset
+                && leads(log, &lacking.topic, queue_id, queue_offset, known).unwrap_or(false)
+        };
+        if !is_possible || known.is_some_and(is_taken) {
             self.refused += 1;
+            self.pass_over(unit, MIN_RECORD_SIZE as i64);
             return;
         }
         let gap = lacking.is_behind_a_gap(queue_offset);
@@ -92,6 +102,11 @@ impl<'a> Undispatched<'a> {
         self.gap |= gap;
         self.lost -= filled;
         self.refused += refused;
+        if refused > 0 || (gap && filled == 0) {
+            // Its number, queue or topic is damaged, maybe: no checksum covers them. Then some queue lacks it, and the messages behind it
+            // there are right; the number that is missing leads here.
+            self.pass_over(unit, MIN_RECORD_SIZE as i64);
+        }
     }
 
     /// The message's queue; `None` for a batch consume queue.
@@ -154,6 +169,9 @@ impl Lacking {
             self.entries.extend((next..offset).map(|lost| (lost, filler)).collect());
             filled = offset - next;
         }
+        if self.entries.get(offset).is_some() {
+            return (filled, 1); // a second message of one number is the damaged one
+        }
         let is_empty = self.queue.as_ref().is_none_or(|queue| queue.max_offset() <= 0);
         if is_empty && self.entries.first().is_some_and(|first| offset < first) {
             // The queue holds nothing in front of its first message: one of the two numbers is wrong, and a second message in a row
@@ -175,4 +193,15 @@ const MAX_QUEUE_OFFSET: i64 = i64::MAX / CQ_UNIT_SIZE as i64;
 /// Half and rolled-back messages have no queue entry, and a producer batch stored whole belongs to a batch consume queue.
 fn has_queue_entry(view: &MessageView<'_>) -> bool {
     matches!(view.transaction(), Transaction::None | Transaction::Commit) && !view.is_inner_batch()
+}
+
+/// Whether the message of this place in a queue stands where the entry points.
+pub(super) fn leads(log: &LogFiles, topic: &str, queue_id: i32, queue_offset: i64, unit: CqUnit) -> Result<bool> {
+    Ok(match log.read(unit.physical_offset, Check::Structure)? {
+        LogRecord::Message(message) => {
+            let view = message.view();
+            view.size() as i32 == unit.size && view.stands_in_queue(topic, queue_id, queue_offset)
+        }
+        _ => false,
+    })
 }

@@ -154,8 +154,8 @@ impl LogFiles {
                 path: self.dir.join(segment_name(behind as u64)),
                 offset: 0,
                 reason: format!(
-                    "the log ends at {end}, before this segment: what it holds cannot be reached; \
-                     open the store with mode \"r\" to see why, then take the segment away"
+                    "the log ends at {end}, before this segment: what it holds cannot be reached; open the store with \
+                     recovery=\"salvage\" to keep what is whole, or with mode \"r\" and that to look at it"
                 ),
             }),
         }

@@ -25,7 +25,7 @@ SEGMENTS = {"in a segment": 8 << 20, "at a roll": 4096}
 def mend(system: disks.FileSystem) -> None:
     """As after a boot: what memory held is gone, and the file system is in order."""
     system.umount()
-    subprocess.run([program("e2fsck"), "-fy", system.disk.device], capture_output=True, check=False)
+    subprocess.run([disks.program("e2fsck"), "-fy", system.disk.device], capture_output=True, check=False)
     system.mount()
 
 

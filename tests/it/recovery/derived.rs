@@ -180,3 +180,36 @@ fn a_queue_whose_messages_all_expired_has_equal_bounds_after_a_crash() {
         assert_eq!(bounds.start, bounds.end, "queue {queue}");
     }
 }
+
+#[test]
+fn one_damaged_queue_offset_queue_id_or_topic_costs_no_later_message_its_place() {
+    // Byte of the record, and what it becomes: fields that no checksum covers.
+    for (at, to) in [(20, 0xff), (27, 0), (27, 0xfe), (15, 7)] {
+        for is_rebuilt in [false, true] {
+            let store = Crashed::new(300, false);
+            if is_rebuilt {
+                fs::remove_dir_all(store.at("consumequeue")).unwrap();
+            } else {
+                store.lose_entries(0, 90);
+                store.lose_entries(1, 90);
+            }
+            let (path, start) = store.segment(store.offsets[200]);
+            super::edit(&path, |bytes| bytes[start + at] = to);
+            let opened = store.open().unwrap();
+            let what = format!("byte {at} is {to:#x}, rebuilt: {is_rebuilt}");
+            let reader = opened.reader();
+            assert_eq!(reader.queue_bounds("orders", 0).unwrap(), 0..150, "{what}");
+            for n in (0..150).filter(|n| *n != 100) {
+                let found = reader
+                    .message_in_queue("orders", 0, n)
+                    .unwrap_or_else(|error| panic!("{what}: {n}: {error}"));
+                assert_eq!(found.view().body(), format!("body {}", 2 * n).as_bytes(), "{what}");
+            }
+            let appended = opened.append(Message {
+                topic: "orders".to_owned(),
+                ..Message::default()
+            });
+            assert_eq!(appended.unwrap().appended.queue_offset, 150, "{what}");
+        }
+    }
+}
