@@ -1,6 +1,7 @@
 //! The only way from a log that was read to one that can be appended to: what stands behind its end goes first, durably, for a stale
 //! record there would look like the next one.
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -39,6 +40,12 @@ impl LogFiles {
 
     /// Removes the segments that start behind `end`, the newest first.
     fn remove_behind(&self, env: &dyn Env, end: i64) -> Result<()> {
+        for empty in self.files.empty_files() {
+            match env.unlink(empty) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::io("remove", empty, error)),
+                _ => {}
+            }
+        }
         for start in self.starts().rev().take_while(|start| *start > end) {
             self.remove(start)?;
             env.sync_dir(self.dir(), Step::LogCut)

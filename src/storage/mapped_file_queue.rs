@@ -21,6 +21,8 @@ pub struct MappedFileQueue {
     file_size: u64,
     files: RwLock<Vec<Arc<PooledFile>>>,
     ignored: Vec<OsString>,
+    /// Files without a byte behind the others.
+    empty: Vec<PathBuf>,
     pool: Arc<MappingPool>,
 }
 
@@ -37,8 +39,9 @@ impl MappedFileQueue {
             listed => listed.map_err(|e| Error::io("list", dir, e))?,
         };
         let (mut files, ignored) = segments(dir, entries)?;
-        while files.last().is_some_and(|f| f.len == 0) {
-            files.pop();
+        let mut empty = Vec::new();
+        while let Some(file) = files.pop_if(|file| file.len == 0) {
+            empty.push(dir.join(segment_name(file.start)));
         }
         let file_size = match (file_size, files.first()) {
             (Some(0), _) => {
@@ -56,8 +59,14 @@ impl MappedFileQueue {
             file_size,
             files: RwLock::new(files.into_iter().map(Arc::new).collect()),
             ignored,
+            empty,
             pool,
         })
+    }
+
+    /// The files without a byte behind the others: a broker that was killed as it made one leaves it, and then does not start.
+    pub fn empty_files(&self) -> &[PathBuf] {
+        &self.empty
     }
 
     /// A queue without files.
@@ -68,6 +77,7 @@ impl MappedFileQueue {
             file_size,
             files: RwLock::default(),
             ignored: Vec::new(),
+            empty: Vec::new(),
             pool,
         }
     }

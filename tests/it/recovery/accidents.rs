@@ -207,6 +207,17 @@ fn what_was_being_made_when_the_writer_died_is_gone_after_the_open() {
 }
 
 #[test]
+fn an_empty_segment_of_a_broker_that_was_killed_as_it_made_it_goes() {
+    let store = Crashed::new(300, false);
+    let next = (store.offsets[299] / super::SEGMENT + 1) * super::SEGMENT;
+    let empty = store.at(&format!("commitlog/{next:020}"));
+    fs::write(&empty, "").unwrap();
+    store.recover();
+    store.expect_messages(300);
+    assert!(!empty.exists());
+}
+
+#[test]
 fn what_stands_in_the_log_s_directory_and_is_no_segment_stays_and_disturbs_nobody() {
     let store = Crashed::new(100, false);
     fs::write(store.at("commitlog/.00000000000000000000.swp"), "x").unwrap();
