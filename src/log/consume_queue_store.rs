@@ -216,16 +216,17 @@ impl ConsumeQueueStore {
     }
 
     /// Cuts the files where the queues end now, durably. After a crash (`rewrite_from`: entries of messages from there on may not be on
-    /// disk) what is left is written again, and what a writer had begun to make goes.
+    /// disk) what is left is written again, and what a writer had begun to make goes. `is_redone`: an earlier recovery has not ended, and
+    /// all that it may have cut is cut again.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
-    pub(crate) fn settle(&self, rewrite_from: Option<i64>) -> Result<()> {
+    pub(crate) fn settle(&self, rewrite_from: Option<i64>, is_redone: bool) -> Result<()> {
         // Before anything is written: an error that somebody else is told of first is then told here, too.
         self.file_system().map_err(|error| Error::io("open", &self.root, error))?;
         let mut cut = QueueCut::default();
         for (_, _, queue) in self.file_queues() {
-            cut.add(queue.settle(rewrite_from.is_none())?);
+            cut.add(queue.settle(rewrite_from.is_none(), is_redone)?);
             if let Some(physical) = rewrite_from {
                 queue.rewrite(physical)?;
             }
@@ -236,6 +237,8 @@ impl ConsumeQueueStore {
             }
         }
         match cut.len() {
+            // Names that went may not be gone on disk, and nothing tells of which directories.
+            _ if is_redone => self.sync_all(Step::QueuesCut),
             0 => Ok(()),
             1..=SYNCED_ONE_BY_ONE => cut.sync(self.env.as_ref()),
             _ => self.sync_all(Step::QueuesCut),

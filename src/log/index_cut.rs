@@ -74,18 +74,23 @@ impl IndexService {
         Ok(cut)
     }
 
+    /// Whether carrying the cut out changes a file.
+    pub(crate) fn is_changed_by(&self, cut: IndexCut) -> bool {
+        cut.last.is_some() || cut.files < self.files().len()
+    }
+
     /// Carries the cut out, durably. After a crash what is kept of the files that were looked at is written again, as it has to be
-    /// where a sync has failed.
+    /// where a sync has failed. `is_redone`: an earlier recovery has not ended, so that zeros that are read may not be on disk.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
-    pub(crate) fn settle(&self, geometry: IndexGeometry, cut: IndexCut, clean: bool) -> Result<()> {
+    pub(crate) fn settle(&self, geometry: IndexGeometry, cut: IndexCut, clean: bool, is_redone: bool) -> Result<()> {
         let gone = self.keep(cut.files);
         for file in gone.iter().rev() {
             let path = file.path();
             self.env.unlink(path).map_err(|error| Error::io("remove", path, error))?;
         }
-        if !gone.is_empty() {
+        if !gone.is_empty() || is_redone {
             self.env
                 .sync_dir(&self.dir, Step::IndexCut)
                 .map_err(|error| Error::io("sync", &self.dir, error))?;
@@ -95,7 +100,7 @@ impl IndexService {
             let is_last = number + 1 == kept.len();
             let header = cut.last.filter(|_| is_last).unwrap_or(file.header());
             if header != file.header() || (!clean && !self.is_vouched_for(file, geometry)) {
-                self.rewrite(file, geometry, header)?;
+                self.rewrite(file, geometry, header, is_redone)?;
             }
         }
         self.believe_all();
@@ -106,7 +111,7 @@ impl IndexService {
     }
 
     /// Writes the file again with this header: its items, the slots that lead to them, and zeros behind.
-    fn rewrite(&self, file: &IndexFile, geometry: IndexGeometry, header: IndexHeader) -> Result<()> {
+    fn rewrite(&self, file: &IndexFile, geometry: IndexGeometry, header: IndexHeader, is_redone: bool) -> Result<()> {
         let path = file.path();
         let refused = |error| Error::full_or_io("write again", path, error);
         let handle = self.env.open(path, Access::ReadWrite).map_err(refused)?;
@@ -126,7 +131,7 @@ impl IndexService {
         // A broker's file is 400 MB of which most was never written: reading that fills the memory with zeros.
         for part in handle.written(items_end..file.file_len()).map_err(refused)? {
             file.for_each_piece(part, |at, bytes| {
-                if bytes.iter().all(|byte| *byte == 0) {
+                if !is_redone && bytes.iter().all(|byte| *byte == 0) {
                     return Ok(());
                 }
                 handle.zero(at..at + bytes.len() as u64).map_err(refused)

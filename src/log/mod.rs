@@ -16,6 +16,7 @@ mod index_service;
 mod index_cut;
 mod store_checkpoint;
 mod recorded_geometry;
+mod recovery_note;
 
 pub use commit_log::{Appended, CommitLog, LogEnd, QueueOffsets};
 pub use consume_queue::ConsumeQueue;
@@ -26,4 +27,5 @@ pub use index_service::{IndexService, Source};
 pub use log_files::{LogFiles, LogRecord, LogScan, StoredMessage};
 pub use queue_tail::QueueTail;
 pub use recorded_geometry::{fill_from_record, record as record_geometry};
+pub use recovery_note::RecoveryNote;
 pub use store_checkpoint::{load_checkpoint, save_checkpoint};

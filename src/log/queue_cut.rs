@@ -1,12 +1,13 @@
 //! Makes the files of a queue what the queue is after recovery: no entry behind its end, no file that holds none.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
 use crate::log::consume_queue::ConsumeQueue;
 use crate::log::queue_entries::{first_at, on_file};
-use crate::storage::{Access, Env, Step};
+use crate::storage::{Access, Env, MappedFile, Step};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
 /// Of this many zeros behind a queue's end it is taken that nothing follows: looking through all of the rest of 50,000 queue files
@@ -47,8 +48,8 @@ impl QueueCut {
 
 impl ConsumeQueue {
     /// Zeroes what a crash has left behind the queue's end, and removes, newest first, the files that hold no message's entry: a broker reads
-    /// one full of zeros as an entry.
-    pub(super) fn settle(&self, clean: bool) -> Result<QueueCut> {
+    /// one full of zeros as an entry. `is_redone`: an earlier recovery has not ended, so that zeros that are read may not be on disk.
+    pub(super) fn settle(&self, clean: bool, is_redone: bool) -> Result<QueueCut> {
         let mut cut = QueueCut::default();
         let end = self.state().on_disk.end;
         for start in self.files.starts().into_iter().rev() {
@@ -58,7 +59,7 @@ impl ConsumeQueue {
                 cut.dirs = vec![self.dir.clone()];
                 continue;
             }
-            if !clean && self.zero_behind(start, end)? {
+            if !clean && self.zero_behind(start, end, is_redone)? {
                 cut.files.push(self.dir.join(segment_name(start)));
             }
             break;
@@ -74,32 +75,27 @@ impl ConsumeQueue {
         Ok(on_file(&self.files, offset)?.is_some_and(CqUnit::is_pre_blank))
     }
 
-    /// Zeroes what stands behind the end in the file that holds it, up to a stretch that is zero. Says whether there was anything.
-    fn zero_behind(&self, start: u64, end: i64) -> Result<bool> {
+    /// Zeroes what stands behind the end in the file that holds it; if `is_redone`, what reads as zeros, too. Says whether anything was
+    /// written.
+    fn zero_behind(&self, start: u64, end: i64, is_redone: bool) -> Result<bool> {
         let Some(file) = self.files.find(start)? else {
             return Ok(false);
         };
         let from = ((end * UNIT) as u64 - start).min(file.len());
-        let (mut at, mut stale) = (from, from);
-        while at < file.len() {
-            let mut bytes = vec![0; LOOKED_AT_ONCE.min((file.len() - at) as usize)];
-            if !file.read(at as usize, &mut bytes) {
-                file.check_intact(at as usize..at as usize + bytes.len())?;
-            }
-            let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else {
-                break;
-            };
-            stale = at + last as u64 + 1;
-            at += bytes.len() as u64;
-        }
-        if stale == from {
+        let stale = if is_redone {
+            self.files.written(start, from..file.len())?
+        } else {
+            let shown = from..last_stale(&file, from)?;
+            vec![shown]
+        };
+        if stale.iter().all(Range::is_empty) {
             return Ok(false);
         }
         let path = self.dir.join(segment_name(start));
         let zeroed = self
             .env
             .open(&path, Access::ReadWrite)
-            .and_then(|file| file.zero(from..stale));
+            .and_then(|file| stale.into_iter().try_for_each(|part| file.zero(part)));
         zeroed.map_err(|error| Error::full_or_io("clear the end of", &path, error))?;
         Ok(true)
     }
@@ -131,4 +127,21 @@ impl ConsumeQueue {
         }
         Ok(())
     }
+}
+
+/// The position after the last byte at or after `from` that is not zero, up to a stretch that is zero; `from` if there is none.
+fn last_stale(file: &MappedFile, from: u64) -> Result<u64> {
+    let (mut at, mut stale) = (from, from);
+    while at < file.len() {
+        let mut bytes = vec![0; LOOKED_AT_ONCE.min((file.len() - at) as usize)];
+        if !file.read(at as usize, &mut bytes) {
+            file.check_intact(at as usize..at as usize + bytes.len())?;
+        }
+        let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else {
+            break;
+        };
+        stale = at + last as u64 + 1;
+        at += bytes.len() as u64;
+    }
+    Ok(stale)
 }

@@ -8,7 +8,9 @@ use crate::config::{Recovery, StoreConfig};
 use crate::engine::{RecoveryReport, cut_index, estimate_index_start, expect_recoverable, plan};
 use crate::error::{Error, Result};
 use crate::format::{Check, IndexGeometry, MessageId, is_filler};
-use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record};
+use crate::log::{
+    ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, RecoveryNote, StoredMessage, fill_from_record,
+};
 use crate::read::store_files::{StoreFiles, WritePlan, expect_store};
 use crate::storage::Env;
 use crate::watermark::Watermark;
@@ -104,6 +106,10 @@ impl MessageReader {
         let written_until = log.written_until(report.log_end)?;
         report.bytes_cut = (written_until - report.log_end) as u64;
         let is_trusted = files.opened(&config, None).is_trusted();
+        let note = RecoveryNote::load(env.as_ref(), path)?;
+        // Whoever has closed the store since has recovered it.
+        let unfinished = note.filter(|_| !report.clean_exit);
+        let rewrite_from = unfinished.map_or(unsynced_from, |note| note.rewrite_from.min(unsynced_from));
         // A clock that went back leaves stamps in the future that are right.
         let mut stamps = files.found.ignoring_future(env.now_ms().max(report.last_store_time));
         if config.recovery == Recovery::Salvage {
@@ -112,8 +118,10 @@ impl MessageReader {
         let plan = WritePlan {
             index_cut: index_start.cut,
             index_from: index_start.from,
-            rewrite_from: (!is_trusted).then_some(unsynced_from),
-            written_until,
+            rewrite_from: (!is_trusted).then_some(rewrite_from),
+            written_until: unfinished.map_or(written_until, |_| log.files_end()),
+            is_noted: note.is_some(),
+            is_redone: unfinished.is_some(),
             checkpoint: Some(stamps).filter(|stamps| *stamps != files.found),
             stamped: stamps.physic_msg_timestamp.min(report.last_store_time),
         };

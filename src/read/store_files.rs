@@ -21,6 +21,10 @@ pub(crate) struct WritePlan {
     pub(crate) rewrite_from: Option<i64>,
     /// Behind it every byte of the log is zero.
     pub(crate) written_until: i64,
+    /// There is a note of a recovery, whether it counts or not.
+    pub(crate) is_noted: bool,
+    /// An earlier recovery has not ended: of what it wrote, what is read may not be on disk.
+    pub(crate) is_redone: bool,
     /// The stamps, if some of those on disk are of a time that no message has, in the future: they must go before that time comes,
     /// for they would vouch for all that comes until then.
     pub(crate) checkpoint: Option<Checkpoint>,

@@ -121,7 +121,8 @@ impl AppendFile {
         self.region.write(at, bytes)
     }
 
-    /// Overwrites a range, by offset, with zeros, durably.
+    /// Overwrites what was ever written of a range, by offset, with zeros, durably. What reads as zeros is written, too: memory may
+    /// show them where a sync has failed.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
@@ -130,11 +131,13 @@ impl AppendFile {
             return Ok(());
         }
         let stale = stale.start - self.start..stale.end - self.start;
-        let cleared = self
-            .file
-            .zero(stale.clone())
-            .and_then(|()| self.file.sync_range(stale, Step::TailZeroed));
-        cleared.map_err(|error| Error::full_or_io("clear the end of", &self.path, error))
+        let cleared = || {
+            for part in self.file.written(stale.clone())? {
+                self.file.zero(part)?;
+            }
+            self.file.sync_range(stale, Step::TailZeroed)
+        };
+        cleared().map_err(|error| Error::full_or_io("clear the end of", &self.path, error))
     }
 
     /// Makes a range durable.

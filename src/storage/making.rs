@@ -19,28 +19,53 @@ pub fn create_dir(env: &dyn Env, dir: &Path) -> Result<bool> {
     }
 }
 
+/// Removes the file at `path`, if there is one.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn remove_file(env: &dyn Env, path: &Path) -> Result<()> {
+    match env.unlink(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path, error)),
+        _ => Ok(()),
+    }
+}
+
 /// Puts a file with these bytes in the place of the one at `path`, durably: whoever looks, after a crash too, finds the old or the
 /// new one. `new_bytes` is the step that syncs the new file before it gets the name, `new_name` the one that syncs the name.
 ///
 /// # Errors
 /// [`Error::DiskFull`]: the old one stays. [`Error::Io`].
 pub fn replace_file(env: &dyn Env, path: &Path, bytes: &[u8], new_bytes: Step, new_name: Step) -> Result<()> {
+    put(env, path, bytes, Some((new_bytes, new_name)))
+}
+
+/// As [`replace_file`], without a sync: whoever looks finds the old or the new file, but a power cut may leave the new one empty.
+///
+/// # Errors
+/// As [`replace_file`].
+pub fn put_file(env: &dyn Env, path: &Path, bytes: &[u8]) -> Result<()> {
+    put(env, path, bytes, None)
+}
+
+fn put(env: &dyn Env, path: &Path, bytes: &[u8], steps: Option<(Step, Step)>) -> Result<()> {
     let dir = path.parent().unwrap_or(path);
     let name = path.file_name().unwrap_or(OsStr::new(""));
     let new = dir.join(format!("mqstore-new-{}", name.display()));
-    let replaced = || {
-        // What an earlier process left there when it died.
-        match env.unlink(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+    // What an earlier process left there when it died.
+    remove_file(env, &new)?;
+    let made = || {
         let file = env.create(&new)?;
         file.write_all_at(bytes, 0)?;
-        file.sync(new_bytes)?;
+        if let Some((new_bytes, _)) = steps {
+            file.sync(new_bytes)?;
+        }
         env.rename(&new, path)?;
-        env.sync_dir(dir, new_name)
+        match steps {
+            Some((_, new_name)) => env.sync_dir(dir, new_name),
+            None => Ok(()),
+        }
     };
-    replaced().map_err(|error| {
+    made().map_err(|error| {
         // What was made so far must not hold the space.
         let _ = env.unlink(&new);
         Error::full_or_io("write", path, error)

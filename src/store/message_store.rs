@@ -11,16 +11,16 @@ use crate::config::{Sizes, StoreConfig};
 use crate::engine::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next};
 use crate::error::{Error, Result};
 use crate::format::{EncodedMessage, Message, MessageId};
-use crate::log::{Appended, CommitLog, LogEnd, QueueOffsets, record_geometry, save_checkpoint};
+use crate::log::{Appended, CommitLog, record_geometry};
 use crate::read::{MessageReader, Shared, WritePlan};
 use crate::storage::{Env, Lock};
+use crate::store::apply::apply;
 use crate::store::draft::{Draft, Incoming};
 use crate::store::geometry::settle;
 use crate::store::services::{Service, Services, without_panic};
-use crate::store::store_directory::{OpenMode, enter, finish_what_died, make_directories, mark_open, remove_abort};
+use crate::store::store_directory::{CHECKPOINT, OpenMode, enter, finish_what_died, make_directories, mark_open, remove_abort};
 use crate::watermark::{Wait, Watermark};
 
-const CHECKPOINT: &str = "checkpoint";
 /// Bytes that one hold of the append lock writes at most, but for a single larger message.
 const MAX_STRETCH_BYTES: usize = 256 * 1024;
 
@@ -87,8 +87,8 @@ impl MessageStore {
         // Until there is a segment, nobody may have come to the end of making the store.
         let is_unfinished = !is_new && reader.physical_bounds().is_empty();
         make_directories(env.as_ref(), path, is_new || is_unfinished)?;
-        record_geometry(env.as_ref(), path, reader.config())?;
         mark_open(env.as_ref(), path)?;
+        record_geometry(env.as_ref(), path, reader.config())?;
         if is_unfinished || plan.rewrite_from.is_some() {
             finish_what_died(env.as_ref(), path)?;
         }
@@ -103,39 +103,11 @@ impl MessageStore {
         self.services.step(service, now)
     }
 
-    /// Carries out what recovery has planned: what was derived from the log is cut before the log is, and only then written to.
+    /// Carries out what recovery has planned, and puts together what goes on from there.
     fn go_on(env: &Arc<dyn Env>, path: &Path, reader: MessageReader, plan: &WritePlan, sizes: Sizes, lock: Lock) -> Result<Self> {
         let (config, report) = (reader.config(), reader.recovery());
-        let Shared {
-            log,
-            queues,
-            index,
-            appended,
-        } = reader.shared();
-        queues.settle(plan.rewrite_from)?;
-        index.settle(sizes.index, plan.index_cut, plan.rewrite_from.is_none())?;
-        let mut queue_offsets = QueueOffsets::new();
-        for (topic, queue_id, queue) in queues.file_queues() {
-            queue_offsets.entry(topic).or_default().insert(queue_id, queue.max_offset());
-        }
-        for lost in &report.lost {
-            log.fill(env.as_ref(), lost)?;
-        }
-        let end = LogEnd {
-            appended,
-            written_until: plan.written_until,
-            rewrite_from: plan.rewrite_from,
-            last_store_time: report.last_store_time,
-            stamped: plan.stamped,
-            queue_offsets,
-        };
-        let log = Arc::new(log.truncate(env.clone(), sizes.commit_log, end)?);
-        // Not before: as long as something is to be salvaged, heal has to refuse it.
-        if let Some(checkpoint) = &plan.checkpoint {
-            save_checkpoint(env.as_ref(), &path.join(CHECKPOINT), checkpoint)?;
-        }
-        let all: Vec<_> = queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
-        queues.write_out(&all)?;
+        let Shared { queues, index, .. } = reader.shared();
+        let log = Arc::new(apply(env, path, &reader, plan, sizes)?);
         let dispatched = Arc::new(Watermark::new(plan.index_from));
         let flush_wanted: Arc<Watermark> = Arc::default();
         let last = LastDispatched {

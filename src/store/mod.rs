@@ -6,6 +6,8 @@ mod draft;
 mod geometry;
 /// The directory of a store that is opened for writing: lock, abort file, what must stand in it.
 mod store_directory;
+/// Recovery's plan, carried out on disk.
+mod apply;
 /// What runs beside the callers: threads, or the caller's own steps.
 mod services;
 /// A store opened for writing.

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::read::expect_store;
 use crate::storage::{Access, EntryKind, Env, Lock, Step, create_dir};
 
+pub(super) const CHECKPOINT: &str = "checkpoint";
 const LOCK: &str = "lock";
 const ABORT: &str = "abort";
 const CONFIG: &str = "config";

@@ -8,6 +8,7 @@ mod examine;
 mod failing;
 mod files;
 mod found;
+mod half_recovered;
 mod history;
 mod making;
 mod model;
@@ -58,6 +59,21 @@ fn a_crash_inside_recovery_and_inside_the_recovery_after_it_recovers_to_the_same
     let [two, three] = [0, 1].map(|deep: usize| counts.nested[deep].load(Ordering::Relaxed));
     println!("crash images: {two} inside a recovery, {three} inside the recovery of one of those");
     assert!(two + three >= at_least(2000), "{two} and {three} images");
+}
+
+#[test]
+fn a_call_of_a_recovery_that_fails_costs_nothing_after_the_next_one() {
+    let plan = Plan {
+        longest: 40,
+        one_in: 30,
+        care: Care { deep: 0, one_in: 1 },
+        without: None,
+    };
+    let test = "a_call_of_a_recovery_that_fails_costs_nothing_after_the_next_one";
+    let counts = assert_none_fails(test, seeds(2_000_000, 150), plan);
+    let failed = counts.failed_recoveries.load(Ordering::Relaxed);
+    println!("recoveries of which a call failed: {failed}");
+    assert!(failed >= at_least(1000), "{failed} recoveries");
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub(super) struct Counts {
     /// In which such a sector makes another message of one that nobody acknowledged.
     pub(super) garbled: AtomicU64,
     pub(super) faults: AtomicU64,
+    /// Recoveries of which a call failed, and that were made good by the next one.
+    pub(super) failed_recoveries: AtomicU64,
 }
 
 impl Counts {
@@ -109,6 +111,7 @@ impl Examiner<'_> {
             env.take_images(random.next(), random.pick(&[[6, 12, 24], [24, 48, 96]][depth.min(1)]));
         }
         let store = works("a crashed store opens", self.open(&env, expect.is_made))?;
+        let calls = env.count();
         let inside = env.taken();
         when(
             "opened for writing",
@@ -119,6 +122,9 @@ impl Examiner<'_> {
         }
         env.stop();
         drop(store);
+        if random.one_in(self.care.one_in) {
+            self.recover_again(image, &expect, calls, &mut random)?;
+        }
         for Image { env, seed, report, .. } in inside {
             let expect = inside_expect.clone();
             // Of an image on which everything is durable, a recovery changes no byte that counts.
@@ -195,7 +201,7 @@ impl Examiner<'_> {
     }
 
     /// What must hold when a crashed store has been opened for writing.
-    fn recovered(
+    pub(super) fn recovered(
         &self,
         image: &SimulatedEnv,
         env: &SimulatedEnv,
@@ -236,7 +242,7 @@ impl Examiner<'_> {
     }
 
     /// A store that was recovered takes messages, keeps them over a power cut, and closes.
-    fn go_on(&self, env: &SimulatedEnv, store: &MessageStore, expect: &Expect, random: &mut Random) -> Checked {
+    pub(super) fn go_on(&self, env: &SimulatedEnv, store: &MessageStore, expect: &Expect, random: &mut Random) -> Checked {
         let check = "a recovered store goes on";
         let mut model = Model {
             entries: expect.entries.clone(),
@@ -278,6 +284,11 @@ impl Examiner<'_> {
         })?;
         let mut expect = model.expect();
         expect.acked = model.entries.len();
+        ensure(
+            env.is_durable(root()),
+            "a power cut changes nothing in a closed store",
+            || "not all of it is durable".to_owned(),
+        )?;
         let has_abort = Files::of(&cut, root()).get("abort").is_some();
         ensure(!has_abort, "a power cut changes nothing in a closed store", || {
             "abort is there again".to_owned()

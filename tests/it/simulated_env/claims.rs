@@ -192,22 +192,42 @@ fn after_a_kill_everything_is_seen_and_no_more_of_it_durable() {
 
 #[test]
 fn what_a_failed_sync_left_is_seen_and_never_durable_until_it_is_written_again() {
-    let (env, file) = with_file(8192, 1);
-    file.write_all_at(&[2; 8192], 0).unwrap();
+    let (env, file) = with_file(1024, 1);
+    file.write_all_at(&[2; 1024], 0).unwrap();
     env.set_fault(Some(fault(Failure::Device, 0, false)));
     assert!(file.sync(STEP).is_err());
     file.sync(STEP).unwrap();
     assert_eq!(env.synced_again().as_deref(), Some(path("/file")));
-    assert_eq!(env.files(path("/file"))[0].1, [2; 8192]);
-    assert!(left(&env, 50).contains(&vec![1; 8192]));
-    // One byte makes the page dirty, and the other page stays lost, also for the next process.
+    assert_eq!(env.files(path("/file"))[0].1, [2; 1024]);
+    assert!(left(&env, 50).contains(&vec![1; 1024]));
+    // One byte makes its block dirty, and the other block stays lost, also for the next process.
     let env = env.kill();
     let file = env.open(path("/file"), Access::ReadWrite).unwrap();
     file.write_all_at(&[2], 100).unwrap();
     file.sync(STEP).unwrap();
     let after = left(&env, 50);
-    assert!(after.iter().all(|bytes| bytes[..4096] == [2; 4096]));
-    assert!(after.iter().any(|bytes| bytes[4096..] == [1; 4096]));
+    assert!(after.iter().all(|bytes| bytes[..512] == [2; 512]));
+    assert!(after.iter().any(|bytes| bytes[512..] == [1; 512]));
+    // Zeros over zeros are a write, too.
+    file.zero(0..1024).unwrap();
+    env.set_fault(Some(fault(Failure::Device, 0, false)));
+    assert!(file.sync(STEP).is_err());
+    assert!(left(&env, 50).contains(&[[2; 512], [1; 512]].concat()));
+    file.zero(0..1024).unwrap();
+    file.sync(STEP).unwrap();
+    assert_eq!(left(&env, 50), BTreeSet::from([vec![0; 1024]]));
+}
+
+#[test]
+fn names_whose_sync_failed_are_durable_after_the_next_sync_of_their_directory() {
+    let env = SimulatedEnv::new();
+    env.create(path("/a")).unwrap();
+    env.set_fault(Some(fault(Failure::Device, 0, false)));
+    assert!(env.sync_dir(path("/"), STEP).is_err());
+    assert_eq!(names(&env, "/"), ["a"]);
+    assert_eq!(crashed_names(&env, "/").len(), 2);
+    env.sync_dir(path("/"), STEP).unwrap();
+    assert_eq!(crashed_names(&env, "/"), BTreeSet::from([vec!["a".to_owned()]]));
 }
 
 #[test]

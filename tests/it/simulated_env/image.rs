@@ -11,8 +11,9 @@ use super::random::Random;
 
 /// What a disk writes at once, or tears.
 pub(crate) const SECTOR: usize = 512;
-/// What the kernel calls clean at once when a sync has failed.
-const PAGE: usize = 4096;
+/// What the kernel marks clean at once when a sync has failed: a block of the file system, which is at most a page. A write of one
+/// byte makes the whole block dirty again. The smallest block (xfs) hides the fewest mistakes.
+const BLOCK: usize = SECTOR;
 
 /// How a power cut treats the sectors that no sync has covered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +72,7 @@ pub(super) struct Image {
     /// `None` while nobody has written or mapped the file since the machine started: then it is as on the disk.
     live: Option<Live>,
     durable: Arc<Vec<u8>>,
-    /// The pages that a failed sync left behind, with what stood in them: the kernel calls them clean, so no later sync covers
+    /// The blocks that a failed sync left unwritten, with what stood in them: the kernel marks them clean, so no later sync covers
     /// them until they are written again.
     forgotten: BTreeMap<usize, Box<[u8]>>,
 }
@@ -132,8 +133,8 @@ impl Image {
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         self.grow(at + bytes.len());
         assert!(self.live(0).region.write(at, bytes));
-        for page in pages(&(at..at + bytes.len())) {
-            self.forgotten.remove(&page);
+        for block in blocks(&(at..at + bytes.len())) {
+            self.forgotten.remove(&block);
         }
     }
 
@@ -147,17 +148,17 @@ impl Image {
             durable[range.clone()].copy_from_slice(live.bytes(range));
             return;
         }
-        for page in pages(&range) {
-            let part = part_of_page(page, &range);
-            let whole = part_of_page(page, &(0..self.len));
+        for block in blocks(&range) {
+            let part = part_of_block(block, &range);
+            let whole = part_of_block(block, &(0..self.len));
             if self
                 .forgotten
-                .get(&page)
+                .get(&block)
                 .is_some_and(|left| left.as_ref() == live.bytes(whole))
             {
                 continue;
             }
-            self.forgotten.remove(&page);
+            self.forgotten.remove(&block);
             durable[part.clone()].copy_from_slice(live.bytes(part));
         }
     }
@@ -166,11 +167,11 @@ impl Image {
     pub(super) fn fail_sync(&mut self, range: Range<usize>) {
         let range = range.start.min(self.len)..range.end.min(self.len);
         let Some(live) = &self.live else { return };
-        for page in pages(&range) {
-            let whole = part_of_page(page, &(0..self.len));
+        for block in blocks(&range) {
+            let whole = part_of_block(block, &(0..self.len));
             let bytes = live.bytes(whole.clone());
             if self.durable.get(whole) != Some(bytes) {
-                self.forgotten.insert(page, bytes.into());
+                self.forgotten.insert(block, bytes.into());
             }
         }
     }
@@ -225,7 +226,7 @@ impl Image {
                 self.live.as_ref().is_none_or(|live| live.mappings() == 0),
                 "a file that grows while it is mapped needs its length first"
             );
-            let live = Live::new(wanted.next_multiple_of(PAGE));
+            let live = Live::new(wanted.next_multiple_of(BLOCK));
             assert!(live.region.write(0, self.bytes()));
             self.live = Some(live);
         }
@@ -274,13 +275,13 @@ fn arrive(fate: Fate, old: &mut [u8], new: &[u8], random: &mut Random) {
     }
 }
 
-fn pages(range: &Range<usize>) -> Range<usize> {
+fn blocks(range: &Range<usize>) -> Range<usize> {
     if range.is_empty() {
         return 0..0;
     }
-    range.start / PAGE..range.end.div_ceil(PAGE)
+    range.start / BLOCK..range.end.div_ceil(BLOCK)
 }
 
-fn part_of_page(page: usize, of: &Range<usize>) -> Range<usize> {
-    of.start.max(page * PAGE)..of.end.min((page + 1) * PAGE)
+fn part_of_block(block: usize, of: &Range<usize>) -> Range<usize> {
+    of.start.max(block * BLOCK)..of.end.min((block + 1) * BLOCK)
 }

@@ -50,15 +50,15 @@ fn a_new_store_is_locked_first_and_marked_before_its_first_segment() {
         "create directory store/config",
         "sync directory StoreDirectories store",
         "sync directory StoreDirectories .",
+        "create store/abort",
+        "write store/abort",
+        "sync directory AbortCreated store",
         "unlink store/config/mqstore-new-mqstore.json",
         "create store/config/mqstore-new-mqstore.json",
         "write store/config/mqstore-new-mqstore.json",
         "sync ConfigFile store/config/mqstore-new-mqstore.json",
         "rename store/config/mqstore.json",
         "sync directory ConfigRenamed store/config",
-        "create store/abort",
-        "write store/abort",
-        "sync directory AbortCreated store",
     ];
     assert_eq!(done(&env, &place, 0), expected);
     let opened = expected.len();
@@ -94,11 +94,16 @@ fn a_store_that_is_opened_again_is_locked_first_and_marked_before_it_is_changed(
         "create store/abort",
         "write store/abort",
         "sync directory AbortCreated store",
+        "unlink store/config/mqstore-new-mqstore-recovery.json",
+        "create store/config/mqstore-new-mqstore-recovery.json",
+        "write store/config/mqstore-new-mqstore-recovery.json",
+        "rename store/config/mqstore-recovery.json",
         "open for writing store/commitlog/00000000000000000000",
         "allocate store/commitlog/00000000000000000000",
         "map for writing store/commitlog/00000000000000000000",
         "zero store/commitlog/00000000000000000000",
         "sync TailZeroed store/commitlog/00000000000000000000",
+        "unlink store/config/mqstore-recovery.json",
     ];
     assert_eq!(done(&env, &place, 0), expected);
     store.close().unwrap();

@@ -1,0 +1,74 @@
+//! `config/mqstore-recovery.json`: a recovery has begun to change the store and has not ended.
+//!
+//! When a sync of recovery fails, memory shows what was written and the disk does not hold it. The kernel marks these pages clean, so
+//! a later sync does not write them. The next open then finds nothing that is left to cut. While this note is there, an open trusts
+//! nothing that it reads after an end: it writes every zero and every recovered byte again, and syncs them.
+//!
+//! The note is written before the first change and removed after the last sync of recovery. It is not synced itself: a power cut
+//! empties the memory, and what is read after it comes from the disk. The note names no end and no history. Where log, queues and
+//! index end is planned anew at each open, and only bytes after these ends are zeroed: a note that is out of date costs time, and no
+//! message.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+use crate::storage::{Access, Env, put_file, remove_file};
+
+const FILE: &str = "mqstore-recovery.json";
+const REWRITE_FROM: &str = "rewrite_from";
+/// Larger than any note.
+const MAX_LEN: usize = 4096;
+
+/// What a recovery has set out to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecoveryNote {
+    /// The physical offset from which it wrote the log again.
+    pub rewrite_from: i64,
+}
+
+impl RecoveryNote {
+    /// Reads the note of the store at `root`. One that is not whole counts as none: its recovery changed nothing, or a power cut came
+    /// since.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn load(env: &dyn Env, root: &Path) -> Result<Option<Self>> {
+        let path = path(root);
+        let file = match env.open(&path, Access::Read) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(|error| Error::io("open", &path, error))?,
+        };
+        let mut bytes = vec![0; MAX_LEN];
+        let read = file
+            .read_full_at(&mut bytes, 0)
+            .map_err(|error| Error::io("read", &path, error))?;
+        bytes.truncate(read);
+        let fields: Option<Map<String, Value>> = serde_json::from_slice(&bytes).ok();
+        let rewrite_from = fields.and_then(|fields| fields.get(REWRITE_FROM)?.as_i64());
+        Ok(rewrite_from.map(|rewrite_from| Self { rewrite_from }))
+    }
+
+    /// Puts the note into the store at `root`, in one step. The directory `config` is there.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub fn save(self, env: &dyn Env, root: &Path) -> Result<()> {
+        let fields = Map::from_iter([(REWRITE_FROM.to_owned(), Value::from(self.rewrite_from))]);
+        put_file(env, &path(root), format!("{}\n", Value::Object(fields)).as_bytes())
+    }
+
+    /// Removes the note, if there is one. It may come back in a power cut: the next recovery then does more than it has to.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn remove(env: &dyn Env, root: &Path) -> Result<()> {
+        remove_file(env, &path(root))
+    }
+}
+
+fn path(root: &Path) -> PathBuf {
+    root.join("config").join(FILE)
+}

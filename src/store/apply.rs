@@ -1,0 +1,69 @@
+//! Recovery's plan, carried out on disk: what was derived from the log is cut before the log is, and only then written to.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::Sizes;
+use crate::error::Result;
+use crate::log::{CommitLog, LogEnd, QueueOffsets, RecoveryNote, save_checkpoint};
+use crate::read::{MessageReader, Shared, WritePlan};
+use crate::storage::Env;
+use crate::store::store_directory::CHECKPOINT;
+
+/// Makes the files what the plan says, durably, and gives the log that can be appended to.
+///
+/// # Errors
+/// [`crate::error::Error::DiskFull`], [`crate::error::Error::Io`]: the note of this recovery stays, and the next one does all of it
+/// again.
+pub(super) fn apply(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    reader: &MessageReader,
+    plan: &WritePlan,
+    sizes: Sizes,
+) -> Result<CommitLog> {
+    let report = reader.recovery();
+    let Shared {
+        log,
+        queues,
+        index,
+        appended,
+    } = reader.shared();
+    let is_changed = plan.rewrite_from.is_some() || plan.written_until > report.log_end || index.is_changed_by(plan.index_cut);
+    if is_changed {
+        let rewrite_from = plan.rewrite_from.unwrap_or(report.log_end);
+        RecoveryNote { rewrite_from }.save(env.as_ref(), path)?;
+    }
+    queues.settle(plan.rewrite_from, plan.is_redone)?;
+    index.settle(sizes.index, plan.index_cut, plan.rewrite_from.is_none(), plan.is_redone)?;
+    let mut queue_offsets = QueueOffsets::new();
+    for (topic, queue_id, queue) in queues.file_queues() {
+        queue_offsets.entry(topic).or_default().insert(queue_id, queue.max_offset());
+    }
+    for lost in &report.lost {
+        log.fill(env.as_ref(), lost)?;
+    }
+    let end = LogEnd {
+        appended,
+        written_until: plan.written_until,
+        rewrite_from: plan.rewrite_from,
+        last_store_time: report.last_store_time,
+        stamped: plan.stamped,
+        queue_offsets,
+    };
+    let log = log.truncate(env.clone(), sizes.commit_log, end)?;
+    // Not before: as long as something is to be salvaged, heal has to refuse it.
+    if let Some(checkpoint) = &plan.checkpoint {
+        save_checkpoint(env.as_ref(), &path.join(CHECKPOINT), checkpoint)?;
+    }
+    let all: Vec<_> = queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
+    queues.write_out(&all)?;
+    if !report.lost.is_empty() {
+        // Entries that lead to fillers now lie before what the next recovery writes again.
+        queues.sync()?;
+    }
+    if is_changed || plan.is_noted {
+        RecoveryNote::remove(env.as_ref(), path)?;
+    }
+    Ok(log)
+}
