@@ -16,6 +16,7 @@ mod index_service;
 mod index_cut;
 mod store_checkpoint;
 mod recorded_geometry;
+mod own_records;
 
 pub use commit_log::{Appended, CommitLog, LogEnd, QueueOffsets};
 pub use consume_queue::ConsumeQueue;
@@ -24,6 +25,7 @@ pub use index_cut::IndexCut;
 pub use index_file::IndexFile;
 pub use index_service::{IndexService, Source};
 pub use log_files::{LogFiles, LogRecord, LogScan, StoredMessage};
+pub use own_records::{claim_log, load_own_from};
 pub use queue_tail::QueueTail;
 pub use recorded_geometry::{fill_from_record, record as record_geometry};
 pub use store_checkpoint::{load_checkpoint, save_checkpoint};

@@ -11,7 +11,7 @@ use crate::config::{Sizes, StoreConfig};
 use crate::engine::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next};
 use crate::error::{Error, Result};
 use crate::format::{EncodedMessage, Message, MessageId};
-use crate::log::{Appended, CommitLog, LogEnd, QueueOffsets, record_geometry, save_checkpoint};
+use crate::log::{Appended, CommitLog, LogEnd, QueueOffsets, claim_log, record_geometry, save_checkpoint};
 use crate::read::{MessageReader, Shared, WritePlan};
 use crate::storage::{Env, Lock};
 use crate::store::draft::{Draft, Incoming};
@@ -130,6 +130,7 @@ impl MessageStore {
             queue_offsets,
         };
         let log = Arc::new(log.truncate(env.clone(), sizes.commit_log, end)?);
+        claim_log(env.as_ref(), path, report.log_end, plan.rewrite_from.is_none())?;
         // Not before: as long as something is to be salvaged, heal has to refuse it.
         if let Some(checkpoint) = &plan.checkpoint {
             save_checkpoint(env.as_ref(), &path.join(CHECKPOINT), checkpoint)?;
