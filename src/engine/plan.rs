@@ -167,7 +167,7 @@ fn next_whole(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64
     let segment_end =
         end + opened.log.segment_size() as i64 - (end - opened.log.first_offset()) % opened.log.segment_size() as i64;
     let from = (end + MIN_RECORD_SIZE as i64).min(segment_end);
-    opened.log.next_whole(from, report.last_store_time)
+    opened.log.next_whole(end, from, report.last_store_time)
 }
 
 /// Where a scan has stopped, and why.
