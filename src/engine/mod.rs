@@ -2,7 +2,7 @@
 
 /// What a store is opened with, and what that found.
 mod opened;
-/// Whether a record lost bytes in a power cut.
+/// Whether a record of ours lost bytes in a power cut.
 mod torn;
 /// From where the log is read.
 mod scan_start;
@@ -29,3 +29,4 @@ pub use index_end::{IndexStart, cut_index, estimate_index_start};
 pub use opened::{Opened, RecoveryReport};
 pub use plan::{RecoveryPlan, plan};
 pub use service::{Next, Stepped};
+pub use torn::MAX_NUL_RUN;

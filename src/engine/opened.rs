@@ -17,6 +17,8 @@ pub struct Opened<'a> {
     pub checkpoint: &'a Checkpoint,
     /// Whether the last writer said goodbye: no `abort` file.
     pub clean: bool,
+    /// The physical offset from which on every record is ours.
+    pub own_from: Option<i64>,
     /// How much of a record is verified.
     pub check: Check,
     /// Where a writer goes on putting keys into the index; a reader does not.
@@ -29,6 +31,11 @@ impl Opened<'_> {
     /// Whether what is damaged inside the log is passed over.
     pub fn is_salvage(&self) -> bool {
         self.config.recovery == Recovery::Salvage
+    }
+
+    /// Whether nobody else can have written the record at this physical offset.
+    pub(super) fn is_own(&self, physical_offset: i64) -> bool {
+        self.own_from.is_some_and(|from| from <= physical_offset)
     }
 
     /// Whether somebody has to make sure that what is read is on disk.

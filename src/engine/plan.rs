@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::engine::opened::{Opened, RecoveryReport};
 use crate::engine::scan_start::{last_stamped, last_unit, scan_start};
-use crate::engine::torn::{ends_in_zeros, lost_a_sector};
+use crate::engine::torn::lost_bytes;
 use crate::engine::undispatched::{QueueTails, Undispatched, leads};
 use crate::error::Result;
 use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, is_filler};
@@ -95,9 +95,9 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
         let mut torn = None;
         for message in scan.by_ref() {
             let message = message?;
-            let is_torn = || Ok(lost_a_sector(&message.view(), opened.checkpoint) || is_torn_end(opened, &message.view())?);
-            if !opened.clean && is_torn()? {
-                torn = Some(message.view().physical_offset());
+            let start = message.view().physical_offset();
+            if !opened.clean && opened.is_own(start) && lost_bytes(&message.view()) {
+                torn = Some(start);
                 break;
             }
             is_sure &= message.view().store_time() <= stamped;
@@ -167,20 +167,7 @@ fn next_whole(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64
     let segment_end =
         end + opened.log.segment_size() as i64 - (end - opened.log.first_offset()) % opened.log.segment_size() as i64;
     let from = (end + MIN_RECORD_SIZE as i64).min(segment_end);
-    opened.log.next_whole(from, report.last_store_time)
-}
-
-/// Whether the record ends in zeros and no other stands behind it: its own end was not written, either. Bytes that are no record are no
-/// sign of one, for they are about to be zeros, too.
-fn is_torn_end(opened: &Opened<'_>, view: &MessageView<'_>) -> Result<bool> {
-    let end = view.end();
-    let is_followed = || {
-        Ok(matches!(
-            opened.log.read(end, opened.check)?,
-            LogRecord::Message(_) | LogRecord::Blank { .. }
-        ))
-    };
-    Ok(ends_in_zeros(view) && !is_followed()?)
+    opened.log.next_whole(end, from, report.last_store_time)
 }
 
 /// Where a scan has stopped, and why.

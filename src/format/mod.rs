@@ -38,6 +38,8 @@ mod index;
 mod index_geometry;
 /// How far a broker had flushed.
 mod checkpoint;
+/// Whose records the log holds.
+mod lock_file;
 /// Days as dates.
 mod date;
 /// What stands in the place of records that were lost.
@@ -60,12 +62,13 @@ pub use host::Host;
 pub use index::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, index_key_hash, index_keys};
 pub use index_geometry::{GeometryGuess, detect_index_geometry, index_admits};
 pub use java_hash::{java_hash, java_hash_map_order};
+pub use lock_file::{LOCK_FILE_SIZE, encode_lock_file, own_from};
 pub use malformed::Malformed;
 pub use message::{EncodedMessage, Message};
 pub use message_id::MessageId;
 pub use message_view::MessageView;
 pub use producer_batch::{BatchUnit, ProducerBatch, encode_unit, stored_properties};
-pub use properties::{MAX_PROPERTIES_SIZE, Properties, encode_properties, property};
+pub use properties::{MAX_PROPERTIES_SIZE, PROPERTY_SEPARATOR, Properties, encode_properties, property};
 pub use record::{
     BLANK_SIZE, CLAIM_SIZE, Check, Record, claimed_offset, claimed_size, claimed_store_time, encode_blank, fits, read_record,
     record_heads,

@@ -39,7 +39,7 @@ pub mod property {
 /// Between a name and its value.
 pub(super) const NAME_VALUE_SEPARATOR: u8 = 1;
 /// Between two pairs, and after the last one if the writer was at most 4.9.0 or at least 5.2.0.
-pub(super) const PROPERTY_SEPARATOR: u8 = 2;
+pub const PROPERTY_SEPARATOR: u8 = 2;
 /// The length field of a record is a signed short.
 pub const MAX_PROPERTIES_SIZE: usize = i16::MAX as usize;
 
@@ -60,6 +60,11 @@ impl<'a> Properties<'a> {
     /// As stored.
     pub fn bytes(self) -> &'a [u8] {
         self.0
+    }
+
+    /// Whether nothing follows the last separator. Ours are always so; no properties are, too.
+    pub fn is_ended(self) -> bool {
+        self.0.last().is_none_or(|last| *last == PROPERTY_SEPARATOR)
     }
 
     /// The accepted pairs in stored order, duplicates included. A pair without a name or without a value is none; a value may

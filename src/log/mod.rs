@@ -17,6 +17,7 @@ mod index_cut;
 mod store_checkpoint;
 mod recorded_geometry;
 mod recovery_note;
+mod own_records;
 
 pub use commit_log::{Appended, CommitLog, LogEnd, QueueOffsets};
 pub use consume_queue::ConsumeQueue;
@@ -25,6 +26,7 @@ pub use index_cut::IndexCut;
 pub use index_file::IndexFile;
 pub use index_service::{IndexService, Source};
 pub use log_files::{LogFiles, LogRecord, LogScan, StoredMessage};
+pub use own_records::{claim_log, load_own_from};
 pub use queue_tail::QueueTail;
 pub use recorded_geometry::{fill_from_record, record as record_geometry};
 pub use recovery_note::RecoveryNote;

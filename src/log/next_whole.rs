@@ -1,9 +1,12 @@
-//! The search for the next whole record behind damage.
+//! The search for the next whole record after damage.
+//!
+//! A body may hold bytes that are a record, and name the very place at which they stand. So where the lengths of what is damaged can
+//! be followed, they are, and the search byte by byte starts where they lead to nothing.
 
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::format::{CLAIM_SIZE, Check, claimed_size, record_heads};
+use crate::format::{BLANK_SIZE, CLAIM_SIZE, Check, claimed_size, record_heads};
 use crate::log::log_files::{LogFiles, LogRecord};
 
 /// Bytes that are searched for a record at once.
@@ -13,12 +16,65 @@ const SEARCHED_AT_ONCE: usize = 64 * 1024;
 const MAX_IMITATED: u64 = 4 << 30;
 
 impl LogFiles {
-    /// Where behind `from` the next whole record starts that was not stored before `since`: older ones are stale. Searches every
-    /// byte that was written, so only for who has met damage.
+    /// Where the next whole record starts, at `from` or after, that was not stored before `since`: older ones are stale. `damaged` is
+    /// where the whole ones before it end. Searches every byte that was written, so only for who has met damage.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Corrupt`] for bytes that imitate records so often that telling takes too long.
-    pub fn next_whole(&self, from: i64, since: i64) -> Result<Option<i64>> {
+    pub fn next_whole(&self, damaged: i64, from: i64, since: i64) -> Result<Option<i64>> {
+        let end = self.end_of_damaged(damaged)?;
+        if let LogRecord::Message(message) = self.read(end, Check::Body)?
+            && end >= from
+            && message.view().store_time() >= since
+        {
+            return Ok(Some(end));
+        }
+        self.search(end.max(from), since)
+    }
+
+    /// Where the damaged records from `damaged` on end by their own lengths, each at the start of the next: there stands a whole record,
+    /// or one whose lengths lead nowhere.
+    fn end_of_damaged(&self, damaged: i64) -> Result<i64> {
+        let mut at = damaged;
+        while let Some(end) = self.believable_end(at)? {
+            at = match self.read(end, Check::Body)? {
+                LogRecord::Blank { next } if next < self.files_end() => next,
+                _ => end,
+            };
+            if !matches!(self.read(at, Check::Body)?, LogRecord::Corrupt(_)) {
+                break;
+            }
+        }
+        Ok(at)
+    }
+
+    /// Where the record that claims to start at `at` ends: by all its lengths, if they agree; else by the first, if something stands there
+    /// that starts like a record or a filler.
+    fn believable_end(&self, at: i64) -> Result<Option<i64>> {
+        match self.read(at, Check::Structure)? {
+            LogRecord::Message(message) => return Ok(Some(message.view().end())),
+            LogRecord::Corrupt(_) => {}
+            _ => return Ok(None),
+        }
+        let Some((file, position)) = self.locate(at)? else {
+            return Ok(None);
+        };
+        let mut head = [0; BLANK_SIZE];
+        if !file.read(position, &mut head) {
+            return Ok(None);
+        }
+        let end = at + claimed_size(head) as i64;
+        let is_record = |record| {
+            matches!(
+                record,
+                LogRecord::Message(_) | LogRecord::Blank { .. } | LogRecord::Corrupt(_)
+            )
+        };
+        Ok((end < file.end() as i64 && is_record(self.read(end, Check::Body)?)).then_some(end))
+    }
+
+    /// As [`LogFiles::next_whole`], by every byte from `from` on.
+    fn search(&self, from: i64, since: i64) -> Result<Option<i64>> {
         let mut imitated = 0;
         for start in self.starts() {
             let asked = from.max(start)..self.files_end().min(start + self.segment_size() as i64);
@@ -38,7 +94,7 @@ impl LogFiles {
         Ok(None)
     }
 
-    /// As [`LogFiles::next_whole`], in a part of one segment. Adds the bytes of what is none after all to `imitated`.
+    /// As `search`, in a part of one segment. Adds the bytes of what is none after all to `imitated`.
     fn find_whole(&self, part: Range<i64>, since: i64, imitated: &mut u64) -> Result<Option<i64>> {
         let mut at = part.start;
         let mut bytes = vec![0; SEARCHED_AT_ONCE + CLAIM_SIZE];

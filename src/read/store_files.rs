@@ -8,7 +8,7 @@ use crate::config::StoreConfig;
 use crate::engine::Opened;
 use crate::error::{Error, Result};
 use crate::format::{Check, Checkpoint, parse_segment_name};
-use crate::log::{ConsumeQueueStore, IndexCut, IndexService, LogFiles, load_checkpoint};
+use crate::log::{ConsumeQueueStore, IndexCut, IndexService, LogFiles, load_checkpoint, load_own_from};
 use crate::storage::{DirEntry, EntryKind, Env, install_guard};
 
 /// How a writer goes on with what was found.
@@ -42,6 +42,7 @@ pub(super) struct StoreFiles {
     /// The stamps as they were found.
     pub(super) found: Checkpoint,
     clean: bool,
+    own_from: Option<i64>,
 }
 
 impl StoreFiles {
@@ -63,6 +64,7 @@ impl StoreFiles {
             checkpoint,
             found,
             clean,
+            own_from: if clean { None } else { load_own_from(env.as_ref(), path)? },
         })
     }
 
@@ -72,6 +74,7 @@ impl StoreFiles {
             queues: &self.queues,
             checkpoint: &self.checkpoint,
             clean: self.clean,
+            own_from: self.own_from,
             check: if config.check_crc_on_recover {
                 Check::Body
             } else {

@@ -99,6 +99,9 @@ pub enum Step {
     /// The log past its recovered end is zeros, before a record is appended there. Without: a stale record behind the new
     /// end looks like the next one.
     TailZeroed,
+    /// The claim in the lock file that every later record is ours, before the first of them. Without: a record that lost a sector
+    /// is served, for it might be a broker's.
+    LogClaimed,
     /// The entries in the consume-queue files, before a checkpoint stamp that covers them. Without: recovery starts behind
     /// entries that are lost, and their messages are never dispatched again.
     QueueFiles,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::config::Sizes;
 use crate::error::Result;
-use crate::log::{CommitLog, LogEnd, QueueOffsets, RecoveryNote, save_checkpoint};
+use crate::log::{CommitLog, LogEnd, QueueOffsets, RecoveryNote, claim_log, save_checkpoint};
 use crate::read::{MessageReader, Shared, WritePlan};
 use crate::storage::Env;
 use crate::store::store_directory::CHECKPOINT;
@@ -52,6 +52,7 @@ pub(super) fn apply(
         queue_offsets,
     };
     let log = log.truncate(env.clone(), sizes.commit_log, end)?;
+    claim_log(env.as_ref(), path, report.log_end, plan.rewrite_from.is_none())?;
     // Not before: as long as something is to be salvaged, heal has to refuse it.
     if let Some(checkpoint) = &plan.checkpoint {
         save_checkpoint(env.as_ref(), &path.join(CHECKPOINT), checkpoint)?;

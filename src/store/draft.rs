@@ -4,17 +4,16 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::config::StoreConfig;
+use crate::engine::MAX_NUL_RUN;
 use crate::error::{Error, Result};
 use crate::format::{
-    BatchUnit, DelayLevels, INNER_BATCH, MAX_PROPERTIES_SIZE, Message, ProducerBatch, Properties, SCHEDULE_TOPIC, Transaction,
-    Version, encode_properties, property, stored_properties, transaction, validate_topic,
+    BatchUnit, DelayLevels, INNER_BATCH, MAX_PROPERTIES_SIZE, Message, PROPERTY_SEPARATOR, ProducerBatch, Properties,
+    SCHEDULE_TOPIC, Transaction, Version, encode_properties, property, stored_properties, transaction, validate_topic,
 };
 
 /// A broker refuses the id of a queue that its topic does not have, and no topic has more than this. A higher one is a slip, and
 /// would make the topic as long: its queues are counted up to the highest.
 const MAX_QUEUE_ID: i32 = 65_535;
-/// Bytes that a disk writes whole or not at all.
-const SECTOR: usize = 512;
 
 /// A message on its way into the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +81,10 @@ impl Draft {
             && is_sent
         {
             delay(&mut message, level.min(self.delay_levels.max_level()))?;
+        }
+        // Recovery takes properties that end otherwise for torn.
+        if !Properties::new(&message.properties).is_ended() {
+            message.properties.push(PROPERTY_SEPARATOR);
         }
         let len = message.properties_len();
         if len > MAX_PROPERTIES_SIZE {
@@ -180,8 +183,8 @@ impl Draft {
 fn check_zeros(properties: &[u8]) -> Result<()> {
     let rows = properties.split(|byte| *byte != 0).map(<[u8]>::len);
     match rows.max() {
-        Some(zeros) if zeros >= SECTOR => Err(Error::illegal(format!(
-            "the properties hold {zeros} NUL characters in a row, fewer than {SECTOR} are accepted"
+        Some(zeros) if zeros > MAX_NUL_RUN => Err(Error::illegal(format!(
+            "the properties hold {zeros} NUL characters in a row, at most {MAX_NUL_RUN} are accepted"
         ))),
         _ => Ok(()),
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::read::expect_store;
-use crate::storage::{Access, EntryKind, Env, Lock, Step, create_dir};
+use crate::storage::{EntryKind, Env, Lock, Step, create_dir};
 
 pub(super) const CHECKPOINT: &str = "checkpoint";
 const LOCK: &str = "lock";
@@ -116,17 +116,10 @@ fn is_new(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<bool> {
 
 fn take_lock(env: &dyn Env, path: &Path) -> Result<Lock> {
     let path = path.join(LOCK);
-    let lock = match env.lock(&path) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Error::Locked { path }),
-        taken => taken.map_err(|error| Error::full_or_io("lock", &path, error))?,
-    };
-    // Only into an empty file: under this name may lie a link to another one.
-    let written = env.open(&path, Access::ReadWrite).and_then(|file| match file.len()? {
-        0 => file.write_all_at(b"lock", 0),
-        _ => Ok(()),
-    });
-    written.map_err(|error| Error::full_or_io("write", &path, error))?;
-    Ok(lock)
+    match env.lock(&path) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Error::Locked { path }),
+        taken => taken.map_err(|error| Error::full_or_io("lock", &path, error)),
+    }
 }
 
 fn sync_dir(env: &dyn Env, dir: &Path, step: Step) -> Result<()> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use mqstore::config::StoreConfig;
 use mqstore::error::{Error, Result};
-use mqstore::format::{Message, encode_properties};
+use mqstore::format::{Message, encode_lock_file, encode_properties};
 use mqstore::read::{GetMessageStatus, GetRequest, GetResult, MessageReader, QueryRequest, QueueScan, Side, TagFilter};
 use mqstore::storage::{Env, RealEnv};
 use proptest::prelude::*;
@@ -466,6 +466,7 @@ fn a_record_cut_at_any_byte_ends_the_log_before_it() {
     let dir = tempdir().unwrap();
     let (writer, offsets) = plain(dir.path(), 20);
     writer.finish(false);
+    fs::write(dir.path().join("lock"), encode_lock_file(0)).unwrap();
     let path = dir.path().join("commitlog/00000000000000000000");
     let whole = fs::read(&path).unwrap();
     let last = offsets[19] as usize;

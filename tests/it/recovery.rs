@@ -5,6 +5,7 @@ mod checkpoints;
 mod decision;
 mod derived;
 mod index;
+mod kept;
 mod salvage;
 mod stamps;
 

@@ -69,6 +69,11 @@ impl StoreWriter {
         physical_offset
     }
 
+    /// Where the log ends.
+    pub fn end(&self) -> i64 {
+        self.log.len() as i64
+    }
+
     /// Goes on in the next segment if this one has no room for so many bytes.
     pub fn make_room(&mut self, len: usize) {
         let used = self.log.len() % self.segment_size;

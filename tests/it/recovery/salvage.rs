@@ -1,13 +1,17 @@
 //! `recovery="salvage"`: what is whole is kept on both sides of any damage, and the log is one chain again.
 
 use std::fs;
+use std::path::Path;
 
-use mqstore::config::Recovery;
+use mqstore::config::{Recovery, StoreConfig};
 use mqstore::error::Error;
-use mqstore::format::{BLANK_SIZE, Check, Record, read_record};
+use mqstore::format::{BLANK_SIZE, Check, Message, Record, read_record};
 use mqstore::log::LogFiles;
+use mqstore::read::MessageReader;
+use tempfile::TempDir;
 
 use super::{Crashed, SEGMENT, contents, edit, hits, names, real};
+use crate::store_writer::StoreWriter;
 
 /// What is left of the queue: a body, or that the message is lost.
 fn left(store: &Crashed, queue: i32) -> Vec<Option<String>> {
@@ -182,6 +186,55 @@ fn a_log_in_which_every_byte_imitates_a_record_ends_the_search_with_an_error() {
         .collect();
     fs::write(store.segment(0).0, imitated).unwrap();
     let log = LogFiles::load(real(), &store.at("commitlog"), None).unwrap();
-    let refused = log.next_whole(1, 0).unwrap_err();
+    let refused = log.next_whole(0, 1, 0).unwrap_err();
     assert!(refused.to_string().contains("begin like a record"), "{refused}");
+}
+
+/// A message of topic `forged`, encoded for this place of the log.
+fn forged(physical_offset: i64) -> Vec<u8> {
+    let message = Message {
+        physical_offset,
+        topic: "forged".to_owned(),
+        store_time: 1_800_000_000_000,
+        body: vec![b'f'; 200].into(),
+        ..Message::default()
+    };
+    message.encode().unwrap()
+}
+
+/// Messages of which the bodies hold a record that names its very place and a later time.
+fn with_forged_bodies(dir: &Path, count: usize) -> Vec<i64> {
+    let mut writer = StoreWriter::small(dir);
+    let mut put = |_| {
+        // 88 bytes of a record stand in front of its body.
+        let forged = forged(writer.end() + 88 + 60);
+        let body = [&[b'x'; 60][..], &forged, &[b'y'; 50]].concat();
+        writer.put("orders", 0, &body, &[("KEYS", "k")])
+    };
+    let offsets = (0..count).map(&mut put).collect();
+    writer.finish(false);
+    offsets
+}
+
+#[test]
+fn a_record_forged_in_the_body_of_a_damaged_one_is_none_and_the_next_real_one_is_kept() {
+    // In the body, in its checksum, in the length of the topic, in the length of the properties.
+    for (at, damaged) in [(100, 1), (8, 1), (495, 1), (503, 1), (100, 3), (495, 3)] {
+        let dir = TempDir::new_in("/dev/shm").unwrap();
+        let offsets = with_forged_bodies(dir.path(), 10);
+        for n in 4..4 + damaged {
+            edit(&dir.path().join("commitlog/00000000000000000000"), |bytes| {
+                bytes[offsets[n] as usize + at] ^= 1;
+            });
+        }
+        let config = StoreConfig {
+            recovery: Recovery::Salvage,
+            ..StoreConfig::default()
+        };
+        let reader = MessageReader::open(&real(), dir.path(), config).unwrap();
+        let lost: Vec<_> = reader.recovery().lost.iter().map(|lost| (lost.start, lost.end)).collect();
+        assert_eq!(lost, [(offsets[4], offsets[4 + damaged])], "byte {at}");
+        assert_eq!(reader.topics().unwrap(), ["orders"]);
+        assert_eq!(reader.physical_bounds().end, offsets[9] + offsets[1]);
+    }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mqstore::error::Error;
-use mqstore::format::Checkpoint;
+use mqstore::format::{Checkpoint, encode_lock_file};
 
 use super::{Place, SEGMENT, bodies, message, put, record_of, small, soon, with};
 
@@ -16,7 +16,7 @@ use super::{Place, SEGMENT, bodies, message, put, record_of, small, soon, with};
 fn a_clean_close_stamps_the_checkpoint_and_removes_abort() {
     let place = Place::new();
     let store = place.create();
-    assert_eq!(fs::read(place.at("lock")).unwrap(), b"lock");
+    assert_eq!(fs::read(place.at("lock")).unwrap(), encode_lock_file(0));
     let abort = fs::read_to_string(place.at("abort")).unwrap();
     assert_eq!(abort, std::process::id().to_string());
     let mut last = None;

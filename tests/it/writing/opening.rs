@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mqstore::config::{Geometry, StoreConfig};
 use mqstore::error::Error;
-use mqstore::format::{Checkpoint, CqUnit, Message};
+use mqstore::format::{Checkpoint, CqUnit, Message, encode_lock_file};
 use mqstore::read::MessageReader;
 use mqstore::store::{MessageStore, OpenMode};
 
@@ -56,7 +56,7 @@ fn an_empty_directory_becomes_a_store_and_one_that_only_got_its_lock_does_too() 
         open(&place.store, small(), mode).unwrap().close().unwrap();
         let expected = ["checkpoint", "commitlog", "config", "consumequeue", "index", "lock"];
         assert_eq!(names(&place.store), expected);
-        assert_eq!(fs::read(place.at("lock")).unwrap(), b"lock");
+        assert_eq!(fs::read(place.at("lock")).unwrap(), encode_lock_file(0));
     }
 }
 

@@ -42,8 +42,6 @@ fn a_new_store_is_locked_first_and_marked_before_its_first_segment() {
     let expected = [
         "create directory store",
         "lock store/lock",
-        "open for writing store/lock",
-        "write store/lock",
         "create directory store/commitlog",
         "create directory store/consumequeue",
         "create directory store/index",
@@ -59,6 +57,9 @@ fn a_new_store_is_locked_first_and_marked_before_its_first_segment() {
         "sync ConfigFile store/config/mqstore-new-mqstore.json",
         "rename store/config/mqstore.json",
         "sync directory ConfigRenamed store/config",
+        "open for writing store/lock",
+        "write store/lock",
+        "sync LogClaimed store/lock",
     ];
     assert_eq!(done(&env, &place, 0), expected);
     let opened = expected.len();
@@ -86,7 +87,6 @@ fn a_store_that_is_opened_again_is_locked_first_and_marked_before_it_is_changed(
     let store = open_in(&env, &place.store, never_flushing(), OpenMode::Existing).unwrap();
     let expected = [
         "lock store/lock",
-        "open for writing store/lock",
         "create directory store/commitlog",
         "create directory store/consumequeue",
         "create directory store/index",

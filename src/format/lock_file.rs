@@ -1,0 +1,36 @@
+//! The `lock` file: whose records the log holds.
+//!
+//! ```text
+//! a broker:  0 "lock"
+//! mqstore:   0 checksum u32, its highest bit set | 4 own from i64
+//! ```
+//!
+//! A broker writes its four bytes at every start, before it appends. The checksum then does not match any more.
+
+use super::bytes::{i32_at, i64_at, put_i32, put_i64};
+
+const CHECKSUM_AT: usize = 0;
+const OWN_FROM_AT: usize = CHECKSUM_AT + 4;
+/// Bytes of a lock file of ours.
+pub const LOCK_FILE_SIZE: usize = OWN_FROM_AT + 8;
+const _: () = assert!(LOCK_FILE_SIZE == 12);
+/// So that no checksum is what a broker writes.
+const NEVER_A_BROKER: u32 = 0x8000_0000;
+
+/// Says that every record from the physical offset `own_from` on is ours.
+pub fn encode_lock_file(own_from: i64) -> [u8; LOCK_FILE_SIZE] {
+    let mut out = [0; LOCK_FILE_SIZE];
+    put_i32(&mut out, CHECKSUM_AT, checksum(own_from));
+    put_i64(&mut out, OWN_FROM_AT, own_from);
+    out
+}
+
+/// The physical offset from which on every record is ours; `None` if a broker has started since, or the bytes are others or torn.
+pub fn own_from(lock_file: &[u8]) -> Option<i64> {
+    let from = i64_at(lock_file, OWN_FROM_AT);
+    (lock_file.len() == LOCK_FILE_SIZE && i32_at(lock_file, CHECKSUM_AT) == checksum(from)).then_some(from)
+}
+
+fn checksum(own_from: i64) -> i32 {
+    (crc32fast::hash(&own_from.to_be_bytes()) | NEVER_A_BROKER).cast_signed()
+}

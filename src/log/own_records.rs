@@ -1,0 +1,60 @@
+//! From which record on the log is ours alone: the `lock` file says so, and every start of a broker takes it back.
+//!
+//! What our records hold is known to the last byte, so that recovery tells one that lost bytes in a power cut from a whole one. A
+//! broker's may hold anything.
+
+use std::io;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::format::{LOCK_FILE_SIZE, encode_lock_file, own_from};
+use crate::storage::{Access, Env, Step};
+
+const LOCK: &str = "lock";
+
+/// The physical offset from which on every record is ours, as the lock file in the store's directory says; `None` if it does not.
+///
+/// # Errors
+/// [`Error::Io`] when the file is there and cannot be read.
+pub fn load_own_from(env: &dyn Env, root: &Path) -> Result<Option<i64>> {
+    let path = root.join(LOCK);
+    let file = match env.open(&path, Access::Read) {
+        // No file, one that is not ours, or one that only its writer may read.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied
+            ) =>
+        {
+            return Ok(None);
+        }
+        opened => opened.map_err(|error| Error::io("open", &path, error))?,
+    };
+    let mut bytes = [0; LOCK_FILE_SIZE + 1];
+    let read = file
+        .read_full_at(&mut bytes, 0)
+        .map_err(|error| Error::io("read", &path, error))?;
+    Ok(own_from(bytes.get(..read).unwrap_or_default()))
+}
+
+/// Makes durable that every record from the log's end on is ours. What was ours before stays so. `is_trusted`: what the lock file shows
+/// is on disk.
+///
+/// # Errors
+/// [`Error::DiskFull`], [`Error::Io`].
+pub fn claim_log(env: &dyn Env, root: &Path, log_end: i64, is_trusted: bool) -> Result<()> {
+    let known = load_own_from(env, root)?.filter(|from| *from <= log_end);
+    if known.is_some() && is_trusted {
+        return Ok(());
+    }
+    let path = root.join(LOCK);
+    let refused = |error| Error::full_or_io("write", &path, error);
+    let file = env.open(&path, Access::ReadWrite).map_err(refused)?;
+    // Under this name may lie a link to another file. Then nothing is ever known to be ours.
+    if file.len().map_err(refused)? > LOCK_FILE_SIZE as u64 {
+        return Ok(());
+    }
+    file.write_all_at(&encode_lock_file(known.unwrap_or(log_end)), 0)
+        .map_err(refused)?;
+    file.sync(Step::LogClaimed).map_err(refused)
+}
