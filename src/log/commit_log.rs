@@ -357,6 +357,11 @@ impl CommitLog {
         self.appended.poison(cause);
     }
 
+    /// Waits until no segment is being made. After [`CommitLog::stop`] no other is begun, and nothing changes in the log's directory.
+    pub fn end_allocation(&self) {
+        drop(lock(&self.allocating));
+    }
+
     /// Removes the segment that was made ahead, once the log is stopped: a store that was closed has none behind its end.
     ///
     /// # Errors

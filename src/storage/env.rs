@@ -169,6 +169,12 @@ pub trait Env: Send + Sync + Debug {
     /// As the system gives them.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
+    /// As `rename`, but replaces nothing.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if anything has the new name: nothing was changed.
+    fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()>;
+
     /// Takes a file's name away; the bytes go when the last open file and mapping do. Durable after `sync_dir`.
     ///
     /// # Errors

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::MmapOptions;
-use rustix::fs::{Advice as FileAdvice, FallocateFlags, SeekFrom, fadvise, fallocate, seek, syncfs};
+use rustix::fs::{
+    Advice as FileAdvice, CWD, FallocateFlags, RenameFlags, SeekFrom, fadvise, fallocate, renameat_with, seek, syncfs,
+};
 use rustix::io::Errno;
 
 use super::env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
@@ -55,6 +57,19 @@ impl Env for RealEnv {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
+    }
+
+    fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            // A file system or a kernel that does not know the flag. A link replaces nothing, either.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                fs::hard_link(from, to)?;
+                fs::remove_file(from).inspect_err(|_| {
+                    let _ = fs::remove_file(to);
+                })
+            }
+            renamed => Ok(renamed?),
+        }
     }
 
     fn unlink(&self, path: &Path) -> io::Result<()> {

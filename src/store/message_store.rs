@@ -322,6 +322,8 @@ impl MessageStore {
             return Ok(());
         };
         let outcome = without_panic("close", || self.finish(threads));
+        // A caller that makes a segment renames it into the log: not after the next writer has the lock.
+        self.log.end_allocation();
         let cause = match &outcome {
             Ok(()) | Err(Error::DiskFull { .. }) => Error::Closed,
             Err(cause) => cause.clone(),

@@ -7,6 +7,7 @@ mod concurrency;
 mod dispatching;
 mod failures;
 mod full_disk;
+mod handing_over;
 mod kinds;
 mod limits;
 mod many_queues;

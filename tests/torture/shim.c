@@ -60,7 +60,7 @@ static void die(void) {
 
 /* No call on a local file system is interrupted but these. */
 static int can_be_interrupted(const char *name) {
-    return strcmp(name, "mmap") != 0 && strcmp(name, "rename") != 0 && strcmp(name, "unlink") != 0 && strcmp(name, "mkdir") != 0;
+    return strcmp(name, "mmap") != 0 && strcmp(name, "rename") != 0 && strcmp(name, "link") != 0 && strcmp(name, "unlink") != 0 && strcmp(name, "mkdir") != 0;
 }
 
 /* Counts a call, and says what is to become of it. */
@@ -155,11 +155,25 @@ static void *map_at(void *address, size_t len, int protection, int flags, int fd
 void *mmap(void *a, size_t len, int protection, int flags, int fd, off_t offset) { return map_at(a, len, protection, flags, fd, offset); }
 void *mmap64(void *a, size_t len, int protection, int flags, int fd, off64_t offset) { return map_at(a, len, protection, flags, fd, offset); }
 
-static long renamed(const char *from, const char *to) {
-    if (below(to)) MADE("rename", to, syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
-    return syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+static long renamed(const char *from, const char *to, unsigned flags) {
+    if (below(to)) MADE("rename", to, syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags));
+    return syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags);
 }
-int rename(const char *from, const char *to) { return (int)renamed(from, to); }
+int rename(const char *from, const char *to) { return (int)renamed(from, to, 0); }
+/* Every path that a store gives is absolute. */
+int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags) {
+    (void)from_dir, (void)to_dir;
+    return (int)renamed(from, to, flags);
+}
+
+static long linked(const char *from, const char *to, int flags) {
+    if (below(to)) MADE("link", to, syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, flags));
+    return syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, flags);
+}
+int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags) {
+    (void)from_dir, (void)to_dir;
+    return (int)linked(from, to, flags);
+}
 
 static long removed(const char *path) {
     if (below(path)) MADE("unlink", path, syscall(SYS_unlinkat, AT_FDCWD, path, 0));

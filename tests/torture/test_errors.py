@@ -131,6 +131,20 @@ def test_an_interrupted_call_is_made_again_and_nobody_notices(
             cases.add(told_nothing(case, ended), f"{program}, call {at} is interrupted")
 
 
+def test_a_file_system_that_cannot_refuse_to_replace_a_file_gets_a_link(shimmed: Nursery, place: Path, layer: Begin) -> None:
+    """Where a rename that replaces nothing is not known, a segment gets its name by a link. It loses nothing at a kill, either."""
+    cases = layer("renames that replace nothing, unknown")
+    case = Case(shimmed, place)
+    case.run("roll")
+    segments = [at for at, call in enumerate(case.journal().calls, 1) if call.name == "rename" and "/commitlog/" in call.path]
+    assert len(segments) > 2
+    for at in segments:
+        case = Case(shimmed, place)
+        ended = case.run("roll", at=at, fault=FAIL, errno=errno.EINVAL)
+        cases.add(told_nothing(case, ended), f"roll, rename {at} is not known")
+        assert "link" in {call.name for call in case.journal().calls_after}
+
+
 @pytest.mark.parametrize("keep", [1, -1, 7])
 def test_a_short_write_is_gone_on_with_and_nobody_notices(
     shimmed: Nursery, place: Path, layer: Begin, is_long: bool, keep: int
