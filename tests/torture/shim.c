@@ -16,7 +16,8 @@
 #include <unistd.h>
 
 /* As in rig.py. */
-enum fault { COUNT, KILL_BEFORE, KILL_AFTER, FAIL, SHORT, SKIP };
+/* OLD: a file system that knows no flags of renameat2. */
+enum fault { COUNT, KILL_BEFORE, KILL_AFTER, FAIL, SHORT, SKIP, OLD };
 
 static char root[4096];
 static size_t root_len;
@@ -71,7 +72,7 @@ static enum fault next(const char *name, const char *path) {
     if (fault == SKIP && strcmp(name, "fsync") != 0 && strcmp(name, "fdatasync") != 0 && strcmp(name, "syncfs") != 0) hit = 0;
     if (fault == FAIL && error == EINTR && !can_be_interrupted(name)) hit = 0;
     char line[4200];
-    const char *names[] = {"", " !kill-before", " !kill-after", " !fail", " !short", " !skip"};
+    const char *names[] = {"", " !kill-before", " !kill-after", " !fail", " !short", " !skip", ""};
     int len = snprintf(line, sizeof line, "call %ld %s %s%s\n", k, name, path[root_len] ? path + root_len + 1 : ".", hit ? names[fault] : "");
     syscall(SYS_write, journal, line, (size_t)len);
     if (hit && fault == KILL_BEFORE) die();
@@ -163,6 +164,7 @@ int rename(const char *from, const char *to) { return (int)renamed(from, to, 0);
 /* Every path that a store gives is absolute. */
 int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags) {
     (void)from_dir, (void)to_dir;
+    if (flags && fault == OLD && below(to)) { errno = EINVAL; return -1; }
     return (int)renamed(from, to, flags);
 }
 
