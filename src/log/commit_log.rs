@@ -178,7 +178,7 @@ impl CommitLog {
     /// Appends a message.
     ///
     /// # Errors
-    /// [`Error::DiskFull`]: it is not stored. [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::DiskFull`], [`Error::Io`]: the next segment cannot be made now, and nothing is stored. [`Error::Poisoned`], [`Error::Closed`].
     pub fn append(&self, message: &EncodedMessage<'_>) -> Result<Appended> {
         loop {
             if let Some(appended) = self.try_append(message)? {
@@ -192,7 +192,7 @@ impl CommitLog {
     /// `done`, whatever happens.
     ///
     /// # Errors
-    /// [`Error::DiskFull`]: those in `done` are stored, the others not. [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::DiskFull`], [`Error::Io`]: those in `done` are stored, the others not. [`Error::Poisoned`], [`Error::Closed`].
     pub fn append_all(&self, messages: &[EncodedMessage<'_>], done: &mut Vec<Appended>) -> Result<()> {
         let mut waiting = messages;
         while !waiting.is_empty() {
@@ -302,7 +302,9 @@ impl CommitLog {
         }
         let file = AppendFile::create(self.env.as_ref(), &self.dir, start, self.segment_size)?;
         if let Err(cause) = file.sync_name(self.env.as_ref()) {
-            return Err(self.fail(cause));
+            // A shortage came before the sync: the next try makes the segment anew.
+            let is_gone = cause.is_shortage() && file.remove(self.env.as_ref()).is_ok();
+            return Err(if is_gone { cause } else { self.fail(cause) });
         }
         let file = Arc::new(file);
         lock(&self.unsynced).push(file.clone());
@@ -368,8 +370,10 @@ impl CommitLog {
     /// [`Error::Io`].
     pub fn remove_unused(&self) -> Result<()> {
         let _one_at_a_time = lock(&self.allocating);
-        let unused = lock(&self.tail).next.take();
-        unused.map_or(Ok(()), |file| file.remove(self.env.as_ref()))
+        let unused = lock(&self.tail).next.clone();
+        unused.map_or(Ok(()), |file| file.remove(self.env.as_ref()))?;
+        lock(&self.tail).next = None;
+        Ok(())
     }
 
     /// Appends nothing and makes nothing durable from now on.

@@ -83,7 +83,7 @@ impl AppendFile {
     /// acknowledged.
     ///
     /// # Errors
-    /// [`Error::Io`]: whether the segment survives a power cut is not known.
+    /// A [shortage](Error::is_shortage): nothing was synced. [`Error::Io`]: whether the segment survives a power cut is not known.
     pub fn sync_name(&self, env: &dyn Env) -> Result<()> {
         let dir = self.path.parent().unwrap_or(&self.path);
         for dir in [dir, dir.parent().unwrap_or(dir)] {

@@ -8,6 +8,8 @@
 //!   Unsynced bytes may become durable in any order, by the sector.
 //! - A failed sync says nothing about the bytes that it covered, and a later one that succeeds does not either: the caller
 //!   stops writing, reopens, and rewrites what was not durable.
+//! - A call that finds no descriptor or no memory left (`EMFILE`, `ENFILE`, [`io::ErrorKind::OutOfMemory`]) has done nothing, and may be
+//!   made again. A sync that was begun never fails with one of these: [`Env::sync_dir`] does when it cannot open the directory.
 //! - Interrupted system calls are retried below the seam; no call returns [`io::ErrorKind::Interrupted`].
 //! - Errors are plain [`io::Error`]s: the caller adds the path and what it means for a store.
 

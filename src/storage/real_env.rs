@@ -15,6 +15,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::error::is_short;
+
 use super::env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
 use super::region::Region;
 
@@ -77,7 +79,7 @@ impl Env for RealEnv {
     }
 
     fn sync_dir(&self, dir: &Path, _step: Step) -> io::Result<()> {
-        open_directory(dir)?.sync_all()
+        begun(open_directory(dir)?.sync_all())
     }
 
     fn file_system(&self, dir: &Path) -> io::Result<Arc<dyn FileSystem>> {
@@ -123,7 +125,7 @@ struct RealFileSystem(fs::File);
 
 impl FileSystem for RealFileSystem {
     fn sync(&self, _step: Step) -> io::Result<()> {
-        retry(|| Ok(syncfs(&self.0)?))
+        begun(retry(|| Ok(syncfs(&self.0)?)))
     }
 }
 
@@ -144,7 +146,7 @@ impl File for RealFile {
     }
 
     fn sync(&self, _step: Step) -> io::Result<()> {
-        self.0.sync_data()
+        begun(self.0.sync_data())
     }
 
     /// Syncs the whole file: fdatasync covers what a mapping wrote as msync does, costs the same when only `range` is
@@ -313,6 +315,14 @@ fn set_lock(file: &fs::File, kind: libc::c_short) -> io::Result<()> {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EAGAIN) => Err(io::Error::new(io::ErrorKind::WouldBlock, "locked by another store or broker")),
         _ => Err(error),
+    }
+}
+
+/// A sync that was begun and failed, even for want of memory, is not to be made again.
+fn begun(synced: io::Result<()>) -> io::Result<()> {
+    match synced {
+        Err(error) if is_short(&error) => Err(io::Error::other(format!("the sync failed: {error}"))),
+        synced => synced,
     }
 }
 

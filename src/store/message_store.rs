@@ -311,7 +311,7 @@ impl MessageStore {
     }
 
     /// Closes the store: dispatches what is left, makes everything durable, stamps the checkpoint, and then removes the abort file.
-    /// A second call does nothing, except after [`Error::DiskFull`]: then it tries again.
+    /// A second call does nothing, except after a [shortage](Error::is_shortage): then it tries again.
     ///
     /// # Errors
     /// What failed: the abort file then stays, and the next open knows.
@@ -325,13 +325,13 @@ impl MessageStore {
         // A caller that makes a segment renames it into the log: not after the next writer has the lock.
         self.log.end_allocation();
         let cause = match &outcome {
-            Ok(()) | Err(Error::DiskFull { .. }) => Error::Closed,
-            Err(cause) => cause.clone(),
+            Err(cause) if !cause.is_shortage() => cause.clone(),
+            _ => Error::Closed,
         };
         for watermark in [&self.log.flushed, &self.dispatched] {
             watermark.poison(cause.clone());
         }
-        if !matches!(outcome, Err(Error::DiskFull { .. })) {
+        if !outcome.as_ref().is_err_and(Error::is_shortage) {
             *running = None;
         }
         outcome

@@ -15,6 +15,7 @@ mod model;
 mod opening;
 mod reopening;
 mod services;
+mod shortages;
 mod sizes;
 mod sync_order;
 

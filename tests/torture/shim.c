@@ -61,7 +61,7 @@ static void die(void) {
 
 /* No call on a local file system is interrupted but these. */
 static int can_be_interrupted(const char *name) {
-    return strcmp(name, "mmap") != 0 && strcmp(name, "rename") != 0 && strcmp(name, "link") != 0 && strcmp(name, "unlink") != 0 && strcmp(name, "mkdir") != 0;
+    return strcmp(name, "mmap") != 0 && strcmp(name, "opendir") != 0 && strcmp(name, "rename") != 0 && strcmp(name, "link") != 0 && strcmp(name, "unlink") != 0 && strcmp(name, "mkdir") != 0;
 }
 
 /* Counts a call, and says what is to become of it. */
@@ -101,6 +101,7 @@ static long open_at(const char *path, int flags, mode_t mode) {
     if (below(path) && (flags & (O_CREAT | O_ACCMODE))) {
         MADE(flags & O_CREAT ? "create" : "open", path, syscall(SYS_openat, AT_FDCWD, path, flags, mode));
     }
+    if (below(path) && (flags & O_DIRECTORY)) MADE("opendir", path, syscall(SYS_openat, AT_FDCWD, path, flags, mode));
     return syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
