@@ -212,8 +212,7 @@ impl Stepped for Dispatcher {
     }
 
     fn fail(&self, cause: Error) {
-        self.log.stop(cause.clone());
-        self.dispatched.poison(cause);
+        self.dispatched.poison(self.log.refuse(cause));
     }
 }
 

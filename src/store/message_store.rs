@@ -346,7 +346,7 @@ impl MessageStore {
             let _ = thread.join();
         }
         // First, so that what became of queues and index costs no message.
-        let flushed = self.log.flush();
+        let flushed = self.log.flush_rest();
         for watermark in [&self.log.appended, &self.log.flushed, &self.dispatched] {
             match watermark.poisoned() {
                 None | Some(Error::Closed) => {}

@@ -73,6 +73,13 @@ pub(super) fn with_fault(examiner: &Examiner<'_>, history: &History, fault: Faul
     }
 }
 
+fn any_message() -> Message<'static> {
+    Message {
+        topic: "t".to_owned(),
+        ..Message::default()
+    }
+}
+
 impl Failing<'_> {
     fn all(&mut self, history: &History) -> Checked {
         for operation in &history.operations {
@@ -148,16 +155,35 @@ impl Failing<'_> {
         while self.tried(|store| store.step(service, now)) == Some(Next::Again) {}
     }
 
+    /// A store that is poisoned takes nothing and promises nothing, and names its first failure to all.
+    fn refuses_everything(&mut self) -> Checked {
+        // Those who wait for the dispatcher are told in its next step.
+        self.step(Service::Dispatch, 0);
+        let Some(Error::Poisoned { cause: first, .. }) = &self.poisoned else {
+            return Ok(());
+        };
+        let at_once = Some(Instant::now());
+        let outcomes = [
+            self.store.append(any_message()).map(drop),
+            self.store.flush().map(drop),
+            self.store.wait_durable(i64::MAX - 1, at_once),
+            self.store.wait_dispatched(i64::MAX - 1, at_once),
+        ];
+        for (call, outcome) in ["append", "flush", "wait_durable", "wait_dispatched"].iter().zip(outcomes) {
+            let is_refused = matches!(&outcome, Err(Error::Poisoned { cause, .. }) if cause.to_string() == first.to_string());
+            ensure(is_refused, "a poisoned store refuses everything", || {
+                format!("after {first}: {call} gave {outcome:?}")
+            })?;
+        }
+        Ok(())
+    }
+
     /// What found too few descriptors or too little memory works again when there are some.
     fn heal(&mut self) -> Checked {
         let check = "a shortage poisons no store";
         ensure(self.poisoned.is_none(), check, || format!("{:?}", self.poisoned))?;
-        let message = Message {
-            topic: "t".to_owned(),
-            ..Message::default()
-        };
-        let done = works(check, self.store.append(message.clone()))?;
-        self.model.add(self.store.reader(), &[message], &[done])?;
+        let done = works(check, self.store.append(any_message()))?;
+        self.model.add(self.store.reader(), &[any_message()], &[done])?;
         self.now += HEALED_AFTER;
         while works(check, self.store.step(Service::Dispatch, self.now))? == Next::Again {}
         let end = done.appended.physical_offset + i64::from(done.appended.wrote_bytes);
@@ -176,6 +202,7 @@ impl Failing<'_> {
         if self.failure == Failure::Shortage {
             self.heal()?;
         }
+        self.refuses_everything()?;
         for entry in &self.model.entries[..self.model.acked] {
             let check = "what was acknowledged is read after a failure";
             let stored = works(check, self.store.reader().message_at(entry.physical_offset))?;
