@@ -122,6 +122,27 @@ impl Error {
         }
     }
 
+    /// Whether the same call may succeed later although nobody mends anything: the disk is full, or no descriptor or no memory is left.
+    /// No sync that was begun fails so.
+    pub fn is_shortage(&self) -> bool {
+        match self {
+            Self::DiskFull { .. } => true,
+            Self::Io { source, .. } => is_short(source),
+            _ => false,
+        }
+    }
+
+    /// `RocketMQ`'s `PutMessageStatus` of a message that was not stored for this reason, where it has one. An append asks the system for
+    /// something only where it makes a segment.
+    pub fn put_status(&self) -> Option<&'static str> {
+        match self {
+            Self::IllegalMessage { status, .. } => Some(status),
+            Self::DiskFull { .. } | Self::Io { .. } => Some("CREATE_MAPPED_FILE_FAILED"),
+            Self::Closed | Self::Poisoned { .. } => Some("SERVICE_NOT_AVAILABLE"),
+            _ => None,
+        }
+    }
+
     /// A message that `RocketMQ` calls illegal.
     pub fn illegal(what: String) -> Self {
         Self::IllegalMessage {
@@ -173,6 +194,11 @@ impl Error {
             _ => Self::io(action, path, source),
         }
     }
+}
+
+/// Whether the process or the machine has no descriptor or no memory left.
+pub(crate) fn is_short(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::OutOfMemory || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 impl fmt::Display for Error {

@@ -70,9 +70,9 @@ fn each<'py>(rows: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
     }
 }
 
-/// What appending raises. The system is asked for anything only where a segment is made.
+/// What appending raises.
 fn not_stored(py: Python<'_>, error: Error) -> PyResult<PyErr> {
-    let status = matches!(error, Error::Io { .. }).then_some("CREATE_MAPPED_FILE_FAILED");
+    let status = error.put_status();
     let error = PyErr::from(error);
     if let Some(status) = status {
         error.value(py).setattr("status", status)?;

@@ -17,7 +17,7 @@ const STEP_MESSAGES: usize = 4096;
 const WRITE_OUT_ENTRIES: usize = 64;
 /// How long an entry waits in memory at most.
 const WRITE_OUT_AFTER: Duration = Duration::from_millis(10);
-/// How long the dispatcher waits for room on a full disk before it tries again.
+/// How long the dispatcher waits for room on a full disk, for descriptors or for memory before it tries again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// Follows the log's end.
@@ -42,7 +42,7 @@ pub struct Dispatcher {
     waiting: Vec<Arc<ConsumeQueue>>,
     waiting_since: Option<Instant>,
     is_full: bool,
-    /// The disk was full.
+    /// When to try again after a shortage.
     retry_at: Option<Instant>,
 }
 
@@ -111,7 +111,7 @@ impl Dispatcher {
 
     fn write_out(&mut self) -> Result<()> {
         let written = self.queues.write_out(&self.waiting);
-        // After a full disk some have no entry left: their next one brings them here again.
+        // After a shortage some have no entry left: their next one brings them here again.
         self.waiting.retain(|queue| queue.waits());
         if written.is_ok() {
             self.waiting_since = None;
@@ -172,11 +172,11 @@ impl Dispatcher {
 impl Stepped for Dispatcher {
     /// Dispatches what has come, and writes out what is due. Done when nothing can come any more and everything is written out.
     ///
-    /// A full disk is waited out, for what is derived can be written again, and the log itself goes on as long as it has room.
+    /// A [shortage](Error::is_shortage) is waited out, for what is derived can be written again, and the log itself goes on as long as it has room.
     ///
     /// # Errors
-    /// What reading the log or writing the queues and the index raises; nothing is dispatched behind it. [`Error::DiskFull`] once
-    /// the log is stopped; then a later step may find room.
+    /// What reading the log or writing the queues and the index raises; nothing is dispatched behind it. A shortage once
+    /// the log is stopped; then a later step may find it over.
     fn step(&mut self, now: Instant) -> Result<Next> {
         // Asked before the end is: what is seen of a stopped log is all of it.
         let stopped = self.log.appended.poisoned();
@@ -185,7 +185,7 @@ impl Stepped for Dispatcher {
         }
         self.retry_at = None;
         match self.work(now, stopped.is_some()) {
-            Err(Error::DiskFull { .. }) if stopped.is_none() => {
+            Err(error) if error.is_shortage() && stopped.is_none() => {
                 self.retry_at = Some(now + RETRY_AFTER);
                 return Ok(Next::Idle { until: self.retry_at });
             }
@@ -206,14 +206,13 @@ impl Stepped for Dispatcher {
     }
 
     fn awaited(&self) -> (Arc<Watermark>, i64) {
-        // Whatever comes while the disk is full waits with the rest.
+        // Whatever comes in a shortage waits with the rest.
         let next = self.retry_at.map_or(self.dispatched.get() + 1, |_| i64::MAX);
         (self.log.appended.clone(), next)
     }
 
     fn fail(&self, cause: Error) {
-        self.log.stop(cause.clone());
-        self.dispatched.poison(cause);
+        self.dispatched.poison(self.log.refuse(cause));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, encode_blank, fits};
@@ -63,8 +63,10 @@ pub struct CommitLog {
     unsynced: Mutex<Vec<Arc<AppendFile>>>,
     /// Every byte below can be read.
     pub appended: Arc<Watermark>,
-    /// Every byte below survives a power cut.
+    /// Every byte below survives a power cut. Poisoned when nobody is promised any more that others will.
     pub flushed: Arc<Watermark>,
+    /// Why no other byte is made durable: a write or sync of the log itself failed.
+    broken: OnceLock<Error>,
 }
 
 /// What the lock protects.
@@ -137,6 +139,7 @@ impl CommitLog {
             }),
             appended: end.appended,
             flushed: Arc::new(Watermark::new(at)),
+            broken: OnceLock::new(),
         }
     }
 
@@ -178,7 +181,7 @@ impl CommitLog {
     /// Appends a message.
     ///
     /// # Errors
-    /// [`Error::DiskFull`]: it is not stored. [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::DiskFull`], [`Error::Io`]: the next segment cannot be made now, and nothing is stored. [`Error::Poisoned`], [`Error::Closed`].
     pub fn append(&self, message: &EncodedMessage<'_>) -> Result<Appended> {
         loop {
             if let Some(appended) = self.try_append(message)? {
@@ -192,7 +195,7 @@ impl CommitLog {
     /// `done`, whatever happens.
     ///
     /// # Errors
-    /// [`Error::DiskFull`]: those in `done` are stored, the others not. [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::DiskFull`], [`Error::Io`]: those in `done` are stored, the others not. [`Error::Poisoned`], [`Error::Closed`].
     pub fn append_all(&self, messages: &[EncodedMessage<'_>], done: &mut Vec<Appended>) -> Result<()> {
         let mut waiting = messages;
         while !waiting.is_empty() {
@@ -302,7 +305,9 @@ impl CommitLog {
         }
         let file = AppendFile::create(self.env.as_ref(), &self.dir, start, self.segment_size)?;
         if let Err(cause) = file.sync_name(self.env.as_ref()) {
-            return Err(self.fail(cause));
+            // A shortage came before the sync: the next try makes the segment anew.
+            let is_gone = cause.is_shortage() && file.remove(self.env.as_ref()).is_ok();
+            return Err(if is_gone { cause } else { self.fail(cause) });
         }
         let file = Arc::new(file);
         lock(&self.unsynced).push(file.clone());
@@ -315,8 +320,19 @@ impl CommitLog {
     /// it goes along with the next, and they find it done.
     ///
     /// # Errors
-    /// [`Error::Poisoned`]: a sync failed, now or before; it is never tried again.
+    /// [`Error::Poisoned`]: something of the store failed, now or before; a sync that failed is never tried again.
     pub fn flush(&self) -> Result<i64> {
+        match self.flushed.poisoned() {
+            None | Some(Error::Closed) => self.flush_rest(),
+            Some(cause) => Err(self.poisoned(cause)),
+        }
+    }
+
+    /// As [`CommitLog::flush`], whatever failed beside the log: for who closes the store.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]: a write or sync of the log failed, now or before.
+    pub fn flush_rest(&self) -> Result<i64> {
         let wanted = self.appended.get();
         if self.flushed.get() < wanted {
             let _one_at_a_time = lock(&self.flushing);
@@ -329,8 +345,8 @@ impl CommitLog {
     }
 
     fn sync(&self, from: u64) -> Result<()> {
-        if let Some(cause) = self.flushed.poisoned() {
-            return Err(self.poisoned(cause));
+        if let Some(cause) = self.broken.get() {
+            return Err(self.poisoned(cause.clone()));
         }
         let target = self.appended.get();
         let end = target as u64;
@@ -346,15 +362,29 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Appends nothing from now on, and says up to where it did. The first cause stays.
-    pub fn stop(&self, cause: Error) {
+    /// Appends nothing from now on, and says up to where it did. The first cause stays. Gives the failure that everybody is told of.
+    pub fn stop(&self, cause: Error) -> Error {
         let mut tail = lock(&self.tail);
-        tail.stopped.get_or_insert_with(|| cause.clone());
+        let first = tail.stopped.get_or_insert_with(|| cause.clone()).clone();
         let end = tail.end as i64;
         drop(tail);
         // Before the poison, so that whoever follows the log sees all of it.
         self.appended.advance(end);
-        self.appended.poison(cause);
+        self.appended.poison(first.clone());
+        // A close is no failure.
+        if matches!(first, Error::Closed) { cause } else { first }
+    }
+
+    /// Appends nothing and promises nothing from now on. What was appended can still be made durable: [`CommitLog::flush_rest`].
+    pub fn refuse(&self, cause: Error) -> Error {
+        let first = self.stop(cause);
+        self.flushed.poison(first.clone());
+        first
+    }
+
+    /// Waits until no segment is being made. After [`CommitLog::stop`] no other is begun, and nothing changes in the log's directory.
+    pub fn end_allocation(&self) {
+        drop(lock(&self.allocating));
     }
 
     /// Removes the segment that was made ahead, once the log is stopped: a store that was closed has none behind its end.
@@ -363,19 +393,24 @@ impl CommitLog {
     /// [`Error::Io`].
     pub fn remove_unused(&self) -> Result<()> {
         let _one_at_a_time = lock(&self.allocating);
-        let unused = lock(&self.tail).next.take();
-        unused.map_or(Ok(()), |file| file.remove(self.env.as_ref()))
+        let unused = lock(&self.tail).next.clone();
+        unused.map_or(Ok(()), |file| file.remove(self.env.as_ref()))?;
+        lock(&self.tail).next = None;
+        Ok(())
     }
 
     /// Appends nothing and makes nothing durable from now on.
-    pub fn poison(&self, cause: Error) {
-        self.stop(cause.clone());
-        self.flushed.poison(cause);
+    pub fn poison(&self, cause: Error) -> Error {
+        // What follows another failure says nothing of the log itself.
+        if !matches!(cause, Error::Poisoned { .. }) {
+            let _ = self.broken.set(cause.clone());
+        }
+        self.refuse(cause)
     }
 
     fn fail(&self, cause: Error) -> Error {
-        self.poison(cause.clone());
-        self.poisoned(cause)
+        let first = self.poison(cause);
+        self.poisoned(first)
     }
 
     /// What everybody is told from now on.
@@ -391,6 +426,7 @@ impl CommitLog {
             reason: "the device failed under this page while a message was written".to_owned(),
         };
         tail.stopped.get_or_insert_with(|| cause.clone());
+        let _ = self.broken.set(cause.clone());
         self.appended.poison(cause.clone());
         self.flushed.poison(cause.clone());
         self.poisoned(cause)

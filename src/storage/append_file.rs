@@ -20,7 +20,7 @@ pub struct AppendFile {
 
 impl AppendFile {
     /// Makes the segment that starts at `start` in `dir`, all `len` bytes of it allocated. It is made beside `dir`, because a broker
-    /// stops at a foreign file in there. Its name is durable after [`AppendFile::sync_name`].
+    /// stops at a foreign file in there, and takes the place of no other file. Its name is durable after [`AppendFile::sync_name`].
     ///
     /// # Errors
     /// [`Error::DiskFull`] when there is no room, [`Error::Io`]: nothing is left behind, and another try starts afresh.
@@ -37,7 +37,7 @@ impl AppendFile {
             file.allocate(len)?;
             file.sync(Step::SegmentAllocated)?;
             let region = file.map(len as usize, Access::ReadWrite)?;
-            env.rename(&new, &path)?;
+            env.rename_noreplace(&new, &path)?;
             Ok((file, region))
         };
         match made() {
@@ -83,7 +83,7 @@ impl AppendFile {
     /// acknowledged.
     ///
     /// # Errors
-    /// [`Error::Io`]: whether the segment survives a power cut is not known.
+    /// A [shortage](Error::is_shortage): nothing was synced. [`Error::Io`]: whether the segment survives a power cut is not known.
     pub fn sync_name(&self, env: &dyn Env) -> Result<()> {
         let dir = self.path.parent().unwrap_or(&self.path);
         for dir in [dir, dir.parent().unwrap_or(dir)] {

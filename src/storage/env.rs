@@ -8,6 +8,8 @@
 //!   Unsynced bytes may become durable in any order, by the sector.
 //! - A failed sync says nothing about the bytes that it covered, and a later one that succeeds does not either: the caller
 //!   stops writing, reopens, and rewrites what was not durable.
+//! - A call that finds no descriptor or no memory left (`EMFILE`, `ENFILE`, [`io::ErrorKind::OutOfMemory`]) has done nothing, and may be
+//!   made again. A sync that was begun never fails with one of these: [`Env::sync_dir`] does when it cannot open the directory.
 //! - Interrupted system calls are retried below the seam; no call returns [`io::ErrorKind::Interrupted`].
 //! - Errors are plain [`io::Error`]s: the caller adds the path and what it means for a store.
 
@@ -171,6 +173,12 @@ pub trait Env: Send + Sync + Debug {
     /// # Errors
     /// As the system gives them.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// As `rename`, but replaces nothing.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if anything has the new name: nothing was changed.
+    fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Takes a file's name away; the bytes go when the last open file and mapping do. Durable after `sync_dir`.
     ///

@@ -10,8 +10,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::MmapOptions;
-use rustix::fs::{Advice as FileAdvice, FallocateFlags, SeekFrom, fadvise, fallocate, seek, syncfs};
+use rustix::fs::{
+    Advice as FileAdvice, CWD, FallocateFlags, RenameFlags, SeekFrom, fadvise, fallocate, renameat_with, seek, syncfs,
+};
 use rustix::io::Errno;
+
+use crate::error::is_short;
 
 use super::env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
 use super::region::Region;
@@ -57,12 +61,25 @@ impl Env for RealEnv {
         fs::rename(from, to)
     }
 
+    fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            // A file system or a kernel that does not know the flag. A link replaces nothing, either.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                fs::hard_link(from, to)?;
+                fs::remove_file(from).inspect_err(|_| {
+                    let _ = fs::remove_file(to);
+                })
+            }
+            renamed => Ok(renamed?),
+        }
+    }
+
     fn unlink(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
     }
 
     fn sync_dir(&self, dir: &Path, _step: Step) -> io::Result<()> {
-        open_directory(dir)?.sync_all()
+        begun(open_directory(dir)?.sync_all())
     }
 
     fn file_system(&self, dir: &Path) -> io::Result<Arc<dyn FileSystem>> {
@@ -108,7 +125,7 @@ struct RealFileSystem(fs::File);
 
 impl FileSystem for RealFileSystem {
     fn sync(&self, _step: Step) -> io::Result<()> {
-        retry(|| Ok(syncfs(&self.0)?))
+        begun(retry(|| Ok(syncfs(&self.0)?)))
     }
 }
 
@@ -129,7 +146,7 @@ impl File for RealFile {
     }
 
     fn sync(&self, _step: Step) -> io::Result<()> {
-        self.0.sync_data()
+        begun(self.0.sync_data())
     }
 
     /// Syncs the whole file: fdatasync covers what a mapping wrote as msync does, costs the same when only `range` is
@@ -298,6 +315,14 @@ fn set_lock(file: &fs::File, kind: libc::c_short) -> io::Result<()> {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EAGAIN) => Err(io::Error::new(io::ErrorKind::WouldBlock, "locked by another store or broker")),
         _ => Err(error),
+    }
+}
+
+/// A sync that was begun and failed, even for want of memory, is not to be made again.
+fn begun(synced: io::Result<()>) -> io::Result<()> {
+    match synced {
+        Err(error) if is_short(&error) => Err(io::Error::other(format!("the sync failed: {error}"))),
+        synced => synced,
     }
 }
 

@@ -283,7 +283,7 @@ impl MessageStore {
     }
 
     /// Closes the store: dispatches what is left, makes everything durable, stamps the checkpoint, and then removes the abort file.
-    /// A second call does nothing, except after [`Error::DiskFull`]: then it tries again.
+    /// A second call does nothing, except after a [shortage](Error::is_shortage): then it tries again.
     ///
     /// # Errors
     /// What failed: the abort file then stays, and the next open knows.
@@ -294,14 +294,16 @@ impl MessageStore {
             return Ok(());
         };
         let outcome = without_panic("close", || self.finish(threads));
+        // A caller that makes a segment renames it into the log: not after the next writer has the lock.
+        self.log.end_allocation();
         let cause = match &outcome {
-            Ok(()) | Err(Error::DiskFull { .. }) => Error::Closed,
-            Err(cause) => cause.clone(),
+            Err(cause) if !cause.is_shortage() => cause.clone(),
+            _ => Error::Closed,
         };
         for watermark in [&self.log.flushed, &self.dispatched] {
             watermark.poison(cause.clone());
         }
-        if !matches!(outcome, Err(Error::DiskFull { .. })) {
+        if !outcome.as_ref().is_err_and(Error::is_shortage) {
             *running = None;
         }
         outcome
@@ -316,7 +318,7 @@ impl MessageStore {
             let _ = thread.join();
         }
         // First, so that what became of queues and index costs no message.
-        let flushed = self.log.flush();
+        let flushed = self.log.flush_rest();
         for watermark in [&self.log.appended, &self.log.flushed, &self.dispatched] {
             match watermark.poisoned() {
                 None | Some(Error::Closed) => {}

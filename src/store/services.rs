@@ -74,7 +74,7 @@ impl Services {
     /// Dispatches what a log that was stopped still holds.
     ///
     /// # Errors
-    /// What dispatching raises; after [`Error::DiskFull`] it may be called again.
+    /// What dispatching raises; after a shortage it may be called again.
     pub(super) fn drain(&self) -> Result<()> {
         let mut dispatcher = self.lock(Service::Dispatch);
         while dispatcher.step(Instant::now())? != Next::Done {}

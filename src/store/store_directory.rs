@@ -92,21 +92,25 @@ pub(super) fn finish_what_died(env: &dyn Env, path: &Path) -> Result<()> {
     sync_dir(env, &config, Step::ConfigRenamed)
 }
 
-/// The last thing of a clean close.
+/// The last thing of a clean close; it may be called again.
 ///
 /// # Errors
 /// [`Error::Io`].
 pub(super) fn remove_abort(env: &dyn Env, path: &Path) -> Result<()> {
     let abort = path.join(ABORT);
-    env.unlink(&abort).map_err(|error| Error::io("remove", &abort, error))?;
-    sync_dir(env, path, Step::AbortRemoved)
+    match env.unlink(&abort) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", &abort, error)),
+        _ => sync_dir(env, path, Step::AbortRemoved),
+    }
 }
 
 /// Whether there is no store yet, and may be none.
 fn is_new(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<bool> {
-    let is_empty = env
-        .list(path)
-        .is_ok_and(|entries| entries.iter().all(|entry| entry.name == LOCK));
+    let is_empty = match env.list(path) {
+        Ok(entries) => entries.iter().all(|entry| entry.name == LOCK),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => false,
+        Err(error) => return Err(Error::io("list", path, error)),
+    };
     match mode {
         OpenMode::New | OpenMode::Append if is_empty => Ok(true),
         OpenMode::New => Err(Error::Exists { path: path.to_owned() }),

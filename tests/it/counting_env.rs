@@ -144,6 +144,11 @@ impl Env for CountingEnv {
         self.env.rename(from, to)
     }
 
+    fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.counts.change("rename", to)?;
+        self.env.rename_noreplace(from, to)
+    }
+
     fn unlink(&self, path: &Path) -> io::Result<()> {
         self.counts.change("unlink", path)?;
         self.env.unlink(path)

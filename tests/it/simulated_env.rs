@@ -404,6 +404,15 @@ impl Env for SimulatedEnv {
         self.disk().rename(from, to)
     }
 
+    fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.admit(Call::Rename, to)?;
+        let mut disk = self.disk();
+        if disk.find(to).is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        disk.rename(from, to)
+    }
+
     fn unlink(&self, path: &Path) -> io::Result<()> {
         self.admit(Call::Unlink, path)?;
         self.disk().unlink(path)

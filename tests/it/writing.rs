@@ -7,6 +7,7 @@ mod concurrency;
 mod dispatching;
 mod failures;
 mod full_disk;
+mod handing_over;
 mod kinds;
 mod limits;
 mod many_queues;
@@ -14,6 +15,7 @@ mod model;
 mod opening;
 mod reopening;
 mod services;
+mod shortages;
 mod sizes;
 mod sync_order;
 

@@ -584,10 +584,11 @@ def test_a_store_that_failed_takes_no_more_and_says_why(failing: mqstore.Store, 
         assert error.status == "SERVICE_NOT_AVAILABLE"
         assert isinstance(error.__cause__, mqstore.StoreIOError)
     assert error.stored == 0
-    assert failing.flush() > first.physical_offset
+    with pytest.raises(mqstore.PoisonedError, match="reopen"):
+        failing.flush()
     with pytest.raises(mqstore.PoisonedError) as raised:
         failing.wait_durable(2**62)
-    assert raised.value.flushed_offset == failing.flushed_offset == failing.max_physical_offset
+    assert raised.value.flushed_offset == failing.flushed_offset
     again = pickle.loads(pickle.dumps(raised.value))
     assert (again.errno, str(again), again.flushed_offset) == (error.errno, str(raised.value), failing.flushed_offset)
     assert failing.message_at(first.physical_offset).body == b"x"
@@ -623,6 +624,67 @@ def test_a_segment_that_cannot_be_made_tells_how_many_were_stored(store: mqstore
     store.append_batch([b"x" * 1000] * 100, "orders")
 
 
+WITHOUT_DESCRIPTORS = """
+import errno, resource, time
+path = sys.argv[1]
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+def take_all():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+    try:
+        while True:
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError as error:
+        assert error.errno == errno.EMFILE
+
+def give_back():
+    while taken:
+        os.close(taken.pop())
+
+def refused(call):
+    try:
+        call()
+    except mqstore.StoreIOError as error:
+        assert isinstance(error, OSError) and error.errno == errno.EMFILE, error
+        return error
+    raise AssertionError("not refused")
+
+taken = []
+with mqstore.open(path, "x", mapped_file_size_commit_log=65_536) as store:
+    store.wait_dispatched(store.append("orders", b"first").physical_offset)
+    take_all()
+    for number in range(100):
+        last = store.append(f"topic{number % 10}", b"x", keys="k")
+    time.sleep(0.5)
+    assert store.flush() > last.physical_offset
+    for _ in range(2):
+        assert refused(lambda: store.append("orders", b"x" * 60_000)).status == "CREATE_MAPPED_FILE_FAILED"
+    give_back()
+    store.wait_dispatched(store.append("orders", b"x" * 60_000).physical_offset, timeout=20)
+    assert [len(store.topics[f"topic{number}"].queues[0]) for number in range(10)] == [10] * 10
+    take_all()
+    store.append("new", b"x")
+    time.sleep(0.2)
+    give_back()
+with mqstore.open(path) as reader:
+    assert reader.recovery.clean_exit
+    take_all()
+    for _ in range(2):
+        refused(lambda: reader.topics["orders"].queues[0][0])
+        refused(lambda: reader.message_at(0))
+        refused(lambda: list(reader.query("topic1", "k")))
+        refused(lambda: mqstore.open(path))
+    give_back()
+    assert reader.topics["orders"].queues[0][0].body == b"first"
+    assert len(list(reader.query("topic1", "k"))) == 10
+    assert mqstore.open(path).topics["new"].queues[0][0].body == b"x"
+"""
+
+
+def test_a_process_without_descriptors_is_told_and_goes_on_when_it_has_some(path: Path) -> None:
+    assert python(WITHOUT_DESCRIPTORS, path).wait() == 0
+
+
 FULL = """
 import errno, subprocess
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", sys.argv[1]], check=True)
@@ -633,7 +695,7 @@ with mqstore.open(sys.argv[1] + "/store", "x", **small) as store:
         while True:
             stored += len(store.append_batch([b"x" * 1000] * 100, "orders"))
     except mqstore.DiskFullError as error:
-        assert (error.errno, error.status) == (errno.ENOSPC, "SERVICE_NOT_AVAILABLE"), error
+        assert (error.errno, error.status) == (errno.ENOSPC, "CREATE_MAPPED_FILE_FAILED"), error
         stored += error.stored
     try:
         while True:

@@ -23,8 +23,8 @@ ROOT = HERE.parent.parent
 OUT = ROOT / "target" / "torture"
 
 # As in shim.c.
-COUNT, KILL_BEFORE, KILL_AFTER, FAIL, SHORT, SKIP = range(6)
-FAULTS = ("nothing", "kill before", "kill after", "fail", "short write", "skip")
+COUNT, KILL_BEFORE, KILL_AFTER, FAIL, SHORT, SKIP, OLD = range(7)
+FAULTS = ("nothing", "kill before", "kill after", "fail", "short write", "skip", "no flags of renameat2")
 #: The programs that are swept call by call; each starts without a store.
 PROGRAMS = ("append_and_flush", "roll", "batches", "index_roll", "many_queues", "close_and_reopen")
 #: What the system calls a write of names or bytes that somebody waits for.

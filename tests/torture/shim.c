@@ -16,7 +16,8 @@
 #include <unistd.h>
 
 /* As in rig.py. */
-enum fault { COUNT, KILL_BEFORE, KILL_AFTER, FAIL, SHORT, SKIP };
+/* OLD: a file system that knows no flags of renameat2. */
+enum fault { COUNT, KILL_BEFORE, KILL_AFTER, FAIL, SHORT, SKIP, OLD };
 
 static char root[4096];
 static size_t root_len;
@@ -60,7 +61,7 @@ static void die(void) {
 
 /* No call on a local file system is interrupted but these. */
 static int can_be_interrupted(const char *name) {
-    return strcmp(name, "mmap") != 0 && strcmp(name, "rename") != 0 && strcmp(name, "unlink") != 0 && strcmp(name, "mkdir") != 0;
+    return strcmp(name, "mmap") != 0 && strcmp(name, "opendir") != 0 && strcmp(name, "rename") != 0 && strcmp(name, "link") != 0 && strcmp(name, "unlink") != 0 && strcmp(name, "mkdir") != 0;
 }
 
 /* Counts a call, and says what is to become of it. */
@@ -71,7 +72,7 @@ static enum fault next(const char *name, const char *path) {
     if (fault == SKIP && strcmp(name, "fsync") != 0 && strcmp(name, "fdatasync") != 0 && strcmp(name, "syncfs") != 0) hit = 0;
     if (fault == FAIL && error == EINTR && !can_be_interrupted(name)) hit = 0;
     char line[4200];
-    const char *names[] = {"", " !kill-before", " !kill-after", " !fail", " !short", " !skip"};
+    const char *names[] = {"", " !kill-before", " !kill-after", " !fail", " !short", " !skip", ""};
     int len = snprintf(line, sizeof line, "call %ld %s %s%s\n", k, name, path[root_len] ? path + root_len + 1 : ".", hit ? names[fault] : "");
     syscall(SYS_write, journal, line, (size_t)len);
     if (hit && fault == KILL_BEFORE) die();
@@ -100,6 +101,7 @@ static long open_at(const char *path, int flags, mode_t mode) {
     if (below(path) && (flags & (O_CREAT | O_ACCMODE))) {
         MADE(flags & O_CREAT ? "create" : "open", path, syscall(SYS_openat, AT_FDCWD, path, flags, mode));
     }
+    if (below(path) && (flags & O_DIRECTORY)) MADE("opendir", path, syscall(SYS_openat, AT_FDCWD, path, flags, mode));
     return syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
@@ -155,11 +157,26 @@ static void *map_at(void *address, size_t len, int protection, int flags, int fd
 void *mmap(void *a, size_t len, int protection, int flags, int fd, off_t offset) { return map_at(a, len, protection, flags, fd, offset); }
 void *mmap64(void *a, size_t len, int protection, int flags, int fd, off64_t offset) { return map_at(a, len, protection, flags, fd, offset); }
 
-static long renamed(const char *from, const char *to) {
-    if (below(to)) MADE("rename", to, syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
-    return syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+static long renamed(const char *from, const char *to, unsigned flags) {
+    if (below(to)) MADE("rename", to, syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags));
+    return syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags);
 }
-int rename(const char *from, const char *to) { return (int)renamed(from, to); }
+int rename(const char *from, const char *to) { return (int)renamed(from, to, 0); }
+/* Every path that a store gives is absolute. */
+int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags) {
+    (void)from_dir, (void)to_dir;
+    if (flags && fault == OLD && below(to)) { errno = EINVAL; return -1; }
+    return (int)renamed(from, to, flags);
+}
+
+static long linked(const char *from, const char *to, int flags) {
+    if (below(to)) MADE("link", to, syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, flags));
+    return syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, flags);
+}
+int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags) {
+    (void)from_dir, (void)to_dir;
+    return (int)linked(from, to, flags);
+}
 
 static long removed(const char *path) {
     if (below(path)) MADE("unlink", path, syscall(SYS_unlinkat, AT_FDCWD, path, 0));

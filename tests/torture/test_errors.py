@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 from checker import Verdict, check_recovered
 from results import Layer, in_time, rounds
-from rig import FAIL, PROGRAMS, SHORT, SYNCS, Call, Case, Ended, Journal, Nursery, crash_image
+from rig import FAIL, OLD, PROGRAMS, SHORT, SYNCS, Call, Case, Ended, Journal, Nursery, crash_image
 
 Begin = Callable[[str], Layer]
 
-NAMES = ("EIO", "ENOSPC", "EDQUOT", "EROFS", "ENOMEM")
+NAMES = ("EIO", "ENOSPC", "EDQUOT", "EROFS", "ENOMEM", "EMFILE", "ENFILE")
 FULL = ("ENOSPC", "EDQUOT")
+#: No memory or no descriptor is left.
+SHORT_OF = ("ENOMEM", "EMFILE", "ENFILE")
+#: The calls that need a descriptor or a mapping.
+OPENS = ("open", "opendir", "create", "mmap")
 
 
 def is_best_effort(call: Call) -> bool:
@@ -40,7 +44,9 @@ def judged(journal: Journal, verdict: Verdict, error: str, sticky: bool) -> Verd
         verdict.errors += [f"raised {raised} without a fault" for raised in journal.raised]
         return verdict
     # What is derived is written again when there is room, and taken from the log where it cannot be read.
-    healed = is_derived(fault) and not sticky and (error in FULL or fault.name == "mmap")
+    healed = is_derived(fault) and not sticky and (error in FULL + SHORT_OF or fault.name == "mmap")
+    if error in SHORT_OF and fault.name in OPENS and not sticky and any(kind == "PoisonedError" for _, kind, *_ in journal.raised):
+        verdict.errors.append(f"poisoned by a shortage: {journal.raised}")
     if not journal.raised and not is_best_effort(fault) and not healed:
         verdict.errors.append("nobody was told")
     if not journal.raised and not journal.closed:
@@ -68,7 +74,7 @@ def appended_when_poisoned(journal: Journal) -> Iterator[str]:
 
 def fail_at(case: Case, program: str, at: int, error: str, sticky: bool) -> Verdict:
     """Runs a program whose k-th call fails, and holds what it was told and what is left against what it did."""
-    patience = 0.2 if error in FULL else 20.0
+    patience = 0.2 if error in FULL + SHORT_OF else 20.0
     ended = case.run(program, at=at, fault=FAIL, errno=getattr(errno, error), sticky=sticky, patience=patience)
     journal = case.journal()
     verdict = check_recovered(case.store, [*case.known, *journal.intended], [], next_number=journal.next_number)
@@ -131,6 +137,16 @@ def test_an_interrupted_call_is_made_again_and_nobody_notices(
             cases.add(told_nothing(case, ended), f"{program}, call {at} is interrupted")
 
 
+def test_a_file_system_that_cannot_refuse_to_replace_a_file_gets_a_link(shimmed: Nursery, place: Path, layer: Begin) -> None:
+    cases = layer("renames that replace nothing, unknown")
+    case = Case(shimmed, place)
+    ended = case.run("roll", fault=OLD)
+    cases.add(told_nothing(case, ended), "roll")
+    names = {(call.name, call.path.startswith("store/commitlog/")) for call in case.journal().calls}
+    assert ("link", True) in names
+    assert ("rename", True) not in names
+
+
 @pytest.mark.parametrize("keep", [1, -1, 7])
 def test_a_short_write_is_gone_on_with_and_nobody_notices(
     shimmed: Nursery, place: Path, layer: Begin, is_long: bool, keep: int
@@ -158,4 +174,4 @@ def test_the_shim_sees_every_kind_of_call_that_a_store_makes(shimmed: Nursery, p
     case = Case(shimmed, place)
     case.run("roll")
     seen = {call.name for call in case.journal().calls}
-    assert seen == {"create", "open", "pwrite", "fallocate", "fsync", "fdatasync", "syncfs", "rename", "unlink", "mkdir", "mmap"}
+    assert seen == {"create", "open", "pwrite", "fallocate", "fsync", "fdatasync", "syncfs", "rename", "unlink", "mkdir", "mmap", "opendir"}

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use mqstore::engine::Next;
 use mqstore::error::Error;
+use mqstore::format::Message;
 use mqstore::store::{AppendResult, MessageStore, Service};
 
 use super::examine::{Examiner, root};
@@ -12,6 +13,8 @@ use super::model::{Checked, Expect, Model, ensure, works};
 use super::run::machine;
 use crate::simulated_env::{Failure, Fault, Random, SimulatedEnv};
 
+/// No service waits longer than this for a shortage to be over.
+const HEALED_AFTER: Duration = Duration::from_secs(1);
 /// Power cuts that a failed store goes through.
 const CUTS: u64 = 2;
 
@@ -24,6 +27,9 @@ struct Failing<'a> {
     now: Instant,
     /// Whether any call of the store has failed.
     has_failed: bool,
+    failure: Failure,
+    /// Why the store takes no more.
+    poisoned: Option<Error>,
 }
 
 /// Carries the history out with this fault. Gives how many calls the fault concerned.
@@ -51,6 +57,8 @@ pub(super) fn with_fault(examiner: &Examiner<'_>, history: &History, fault: Faul
                 model: Model::default(),
                 now: Instant::now(),
                 has_failed: false,
+                failure: fault.failure,
+                poisoned: None,
             };
             failing.all(history)?;
             ensure(
@@ -62,6 +70,13 @@ pub(super) fn with_fault(examiner: &Examiner<'_>, history: &History, fault: Faul
             failing.end(&mut random)?;
             Ok(concerned)
         }
+    }
+}
+
+fn any_message() -> Message<'static> {
+    Message {
+        topic: "t".to_owned(),
+        ..Message::default()
     }
 }
 
@@ -91,7 +106,13 @@ impl Failing<'_> {
     fn tried<T>(&mut self, call: impl FnOnce(&MessageStore) -> Result<T, Error>) -> Option<T> {
         let outcome = call(&self.store);
         self.has_failed |= outcome.is_err();
-        outcome.ok()
+        outcome.inspect_err(|error| self.note(error)).ok()
+    }
+
+    fn note(&mut self, error: &Error) {
+        if matches!(error, Error::Poisoned { .. }) {
+            self.poisoned.get_or_insert_with(|| error.clone());
+        }
     }
 
     /// What an append says it stored is there, and of one that fails nothing else.
@@ -105,6 +126,9 @@ impl Failing<'_> {
             self.store.append_all(messages.clone(), &mut done)
         };
         self.has_failed |= !matches!(outcome, Ok(()) | Err(Error::IllegalMessage { .. }));
+        if let Err(error) = &outcome {
+            self.note(error);
+        }
         // A look at what was stored is a call like any other: it must not take the failure.
         let fault = self.env.pause_fault();
         let added = self.model.add(self.store.reader(), &messages, &done);
@@ -131,6 +155,43 @@ impl Failing<'_> {
         while self.tried(|store| store.step(service, now)) == Some(Next::Again) {}
     }
 
+    /// A store that is poisoned takes nothing and promises nothing, and names its first failure to all.
+    fn refuses_everything(&mut self) -> Checked {
+        // Those who wait for the dispatcher are told in its next step.
+        self.step(Service::Dispatch, 0);
+        let Some(Error::Poisoned { cause: first, .. }) = &self.poisoned else {
+            return Ok(());
+        };
+        let at_once = Some(Instant::now());
+        let outcomes = [
+            self.store.append(any_message()).map(drop),
+            self.store.flush().map(drop),
+            self.store.wait_durable(i64::MAX - 1, at_once),
+            self.store.wait_dispatched(i64::MAX - 1, at_once),
+        ];
+        for (call, outcome) in ["append", "flush", "wait_durable", "wait_dispatched"].iter().zip(outcomes) {
+            let is_refused = matches!(&outcome, Err(Error::Poisoned { cause, .. }) if cause.to_string() == first.to_string());
+            ensure(is_refused, "a poisoned store refuses everything", || {
+                format!("after {first}: {call} gave {outcome:?}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What found too few descriptors or too little memory works again when there are some.
+    fn heal(&mut self) -> Checked {
+        let check = "a shortage poisons no store";
+        ensure(self.poisoned.is_none(), check, || format!("{:?}", self.poisoned))?;
+        let done = works(check, self.store.append(any_message()))?;
+        self.model.add(self.store.reader(), &[any_message()], &[done])?;
+        self.now += HEALED_AFTER;
+        while works(check, self.store.step(Service::Dispatch, self.now))? == Next::Again {}
+        let end = done.appended.physical_offset + i64::from(done.appended.wrote_bytes);
+        ensure(self.store.dispatched_offset() == end, check, || {
+            format!("dispatched up to {} of {end}", self.store.dispatched_offset())
+        })
+    }
+
     /// The machine heals: what was acknowledged is read, survives a kill and power cuts, and a close that succeeds is one.
     fn end(mut self, random: &mut Random) -> Checked {
         let synced_again = self.env.synced_again();
@@ -138,6 +199,10 @@ impl Failing<'_> {
             format!("{synced_again:?}")
         })?;
         self.env.set_fault(None);
+        if self.failure == Failure::Shortage {
+            self.heal()?;
+        }
+        self.refuses_everything()?;
         for entry in &self.model.entries[..self.model.acked] {
             let check = "what was acknowledged is read after a failure";
             let stored = works(check, self.store.reader().message_at(entry.physical_offset))?;
@@ -158,6 +223,9 @@ impl Failing<'_> {
         ensure(synced_again.is_none(), "a failed sync is not tried again", || {
             format!("{synced_again:?}")
         })?;
+        if self.failure == Failure::Shortage {
+            works("a shortage that is over keeps no store from being closed", closed.clone())?;
+        }
         if closed.is_ok() {
             self.model.acked = self.model.entries.len();
             return self.examiner.closed(&self.env, &self.model, random);

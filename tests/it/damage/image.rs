@@ -239,6 +239,10 @@ impl Env for ImageEnv {
         refused(io::ErrorKind::ReadOnlyFilesystem)
     }
 
+    fn rename_noreplace(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        refused(io::ErrorKind::ReadOnlyFilesystem)
+    }
+
     fn unlink(&self, _path: &Path) -> io::Result<()> {
         refused(io::ErrorKind::ReadOnlyFilesystem)
     }

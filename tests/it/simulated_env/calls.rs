@@ -40,6 +40,9 @@ impl Call {
     }
 }
 
+/// `EMFILE`, `ENFILE`, `ENOMEM`.
+const SHORTAGES: [i32; 3] = [24, 23, 12];
+
 /// How calls fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
@@ -47,6 +50,8 @@ pub(crate) enum Failure {
     Device,
     /// The disk is full: whatever needs room.
     Full,
+    /// No descriptor or no memory is left: whatever needs one. No sync fails so, but that of a directory, which is opened for it.
+    Shortage,
     /// A part of the bytes is written, or read; no error.
     Short,
 }
@@ -56,12 +61,17 @@ impl Failure {
         match self {
             Self::Device => is_first || call.is_change(),
             Self::Full => matches!(call, Call::Create | Call::CreateDir | Call::Write | Call::Allocate),
+            Self::Shortage => matches!(
+                call,
+                Call::Open | Call::Create | Call::List | Call::Map | Call::SyncDir(_) | Call::Lock
+            ),
             Self::Short => matches!(call, Call::Read | Call::Write),
         }
     }
 
-    fn error(self) -> io::Error {
+    fn error(self, number: u64) -> io::Error {
         match self {
+            Self::Shortage => io::Error::from_raw_os_error(SHORTAGES[number as usize % SHORTAGES.len()]),
             Self::Full => io::ErrorKind::StorageFull.into(),
             Self::Device | Self::Short => io::Error::from_raw_os_error(5),
         }
@@ -140,7 +150,7 @@ impl Calls {
         } else if fault.failure == Failure::Short {
             Verdict::Short
         } else {
-            Verdict::Fail(fault.failure.error())
+            Verdict::Fail(fault.failure.error(fault.number))
         }
     }
 }

@@ -250,8 +250,26 @@ fn a_queue_that_cannot_be_written_poisons_appends_and_waiters_and_stays_unclean(
             matches!(later, Ok(()) | Err(Error::Poisoned { .. })),
             "{step} {what}: {later:?}"
         );
-        store.wait_durable(offset, Some(soon())).unwrap();
-        assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+        let Err(Error::Poisoned { cause, flushed }) = store.flush() else {
+            panic!("{step} {what}: a poisoned store was flushed")
+        };
+        let refused = [
+            store.append(message("t", 0, b"x")).map(drop),
+            store.wait_durable(i64::MAX - 1, None),
+            store.wait_dispatched(i64::MAX - 1, None),
+            store.wait_durable(offset, Some(soon())),
+        ];
+        let is_refused = |outcome: &Result<(), Error>| matches!(outcome, Err(Error::Poisoned { cause: same, .. }) if same.to_string() == cause.to_string());
+        assert!(
+            refused[..3].iter().all(is_refused),
+            "{step} {what}: {cause}, then {refused:?}"
+        );
+        assert!(
+            flushed > offset || is_refused(&refused[3]),
+            "{step} {what}: {cause}, then {refused:?}"
+        );
+        assert!(is_refused(&store.close()));
+        assert!(store.flushed_offset() > offset);
         assert!(place.at("abort").exists());
     }
 }

@@ -1,0 +1,160 @@
+//! A writer that ends while another of its threads makes a segment: the next writer of the store loses nothing to it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use mqstore::config::StoreConfig;
+use mqstore::error::Error;
+use mqstore::store::{MessageStore, OpenMode};
+
+use super::{Place, SEGMENT, bodies, io_error, message, open, put, small};
+use crate::counting_env::CountingEnv;
+
+/// How the first writer ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// A sync fails, and the store is closed after that.
+    Poisoned,
+    /// The close panics.
+    Panics,
+}
+
+/// The name of the thread that makes a segment.
+const ROLLING: &str = "rolling";
+
+/// A writer one of whose threads stands before a call of a roll.
+struct Stopped {
+    store: Arc<MessageStore>,
+    rolling: JoinHandle<Result<(), Error>>,
+    /// Dropped to let it go on.
+    go: Sender<()>,
+}
+
+/// Stops a thread of a new writer before the call with this number of a roll; `None` if the roll makes fewer calls.
+fn stop_in_roll(place: &Place, number: usize, end: End) -> Option<Stopped> {
+    let config = StoreConfig {
+        flush_interval_commit_log: 1_000_000,
+        ..small()
+    };
+    let (env, store) = place.create_counting(config);
+    put(&store, "t", &[0; 10_000]);
+    let (stands, stopped, go) = stop_at(&env, number, end);
+    let store = Arc::new(store);
+    let appending = store.clone();
+    let roll = move || {
+        let appended = appending.append(message("t", 0, &[1; 10_000])).map(drop);
+        drop(stands);
+        appended
+    };
+    let rolling = thread::Builder::new().name(ROLLING.to_owned()).spawn(roll).unwrap();
+    if stopped.recv().is_err() {
+        rolling.join().unwrap().unwrap();
+        return None;
+    }
+    Some(Stopped { store, rolling, go })
+}
+
+/// Lets the thread [`ROLLING`] stop before its call with this number. A sync of the log by anybody else fails.
+fn stop_at(env: &CountingEnv, number: usize, end: End) -> (Arc<Sender<()>>, Receiver<()>, Sender<()>) {
+    let (stands, stopped) = channel();
+    let (go, may_go) = channel::<()>();
+    let stands = Arc::new(stands);
+    let (told, state) = (Arc::downgrade(&stands), Mutex::new((0, may_go)));
+    env.before_changes(move |change| {
+        if thread::current().name() == Some(ROLLING) {
+            if change == "clock" {
+                return Ok(());
+            }
+            let mut state = state.lock().unwrap();
+            state.0 += 1;
+            if let (true, Some(told)) = (state.0 == number + 1, told.upgrade()) {
+                let _ = told.send(());
+                let _ = state.1.recv();
+            }
+        } else if change.starts_with("sync LogRange") {
+            assert!(end != End::Panics, "planted");
+            return Err(io_error());
+        }
+        Ok(())
+    });
+    (stands, stopped, go)
+}
+
+fn open_again(place: &Place) -> Result<MessageStore, Error> {
+    open(&place.store, StoreConfig::default(), OpenMode::Existing)
+}
+
+#[test]
+fn a_writer_that_ends_inside_a_roll_costs_the_next_writer_nothing() {
+    for end in [End::Poisoned, End::Panics] {
+        for number in 0.. {
+            let place = Place::new();
+            let Some(stopped) = stop_in_roll(&place, number, end) else {
+                assert!(number >= 7, "{number} calls");
+                break;
+            };
+            let case = format!("{end:?}, before call {number}");
+            if end == End::Poisoned {
+                assert!(matches!(stopped.store.flush(), Err(Error::Poisoned { .. })), "{case}");
+            }
+            let (closed, is_closed) = channel();
+            let closing = stopped.store.clone();
+            let closing = thread::spawn(move || closed.send(closing.close()).unwrap());
+            let first = is_closed.recv_timeout(Duration::from_millis(50));
+            // The first writer holds the lock as long as it may change anything.
+            let second = first.is_ok().then(|| open_again(&place).unwrap());
+            if second.is_none() {
+                assert!(matches!(open_again(&place), Err(Error::Locked { .. })), "{case}");
+            }
+            let mut acked = vec![vec![0; 10_000]];
+            let mut append = |store: &MessageStore| {
+                for n in 2..5 {
+                    put(store, "t", &[n; 10_000]);
+                    acked.push(vec![n; 10_000]);
+                }
+                store.flush().unwrap();
+            };
+            second.iter().for_each(&mut append);
+            drop(stopped.go);
+            let rolled = stopped.rolling.join().unwrap();
+            assert!(
+                matches!(rolled, Err(Error::Poisoned { .. } | Error::Closed)),
+                "{case}: {rolled:?}"
+            );
+            closing.join().unwrap();
+            let second = second.unwrap_or_else(|| open_again(&place).unwrap());
+            append(&second);
+            second.close().unwrap();
+            assert_eq!(bodies(&place.reader(), "t", 0), acked, "{case}");
+            assert!(
+                !super::names(&place.store).iter().any(|name| name.starts_with("mqstore-new")),
+                "{case}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_new_segment_never_takes_the_place_of_a_file() {
+    let place = Place::new();
+    let store = place.create();
+    put(&store, "t", &[0; 10_000]);
+    let foreign: PathBuf = place.at("commitlog").join(format!("{SEGMENT:020}"));
+    fs::write(&foreign, b"somebody else's").unwrap();
+    for _ in 0..2 {
+        let refused = store.append(message("t", 0, &[1; 10_000])).unwrap_err();
+        assert!(
+            matches!(&refused, Error::Io { path, source, .. } if *path == foreign && source.raw_os_error() == Some(17)),
+            "{refused:?}"
+        );
+        assert_eq!(fs::read(&foreign).unwrap(), b"somebody else's");
+    }
+    fs::remove_file(&foreign).unwrap();
+    put(&store, "t", &[1; 10_000]);
+    store.close().unwrap();
+    assert_eq!(bodies(&place.reader(), "t", 0).len(), 2);
+}

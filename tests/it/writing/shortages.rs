@@ -1,0 +1,143 @@
+//! No room, no descriptor, no memory: what cannot be made now is told or waited for, and nothing is poisoned.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use mqstore::engine::Next;
+use mqstore::error::Error;
+use mqstore::store::Service;
+
+use super::services::stepped;
+use super::{Place, SEGMENT, bodies, contents, message, put, small, with};
+
+/// `EMFILE`, `ENFILE`, `ENOMEM`.
+const SHORTAGES: [i32; 3] = [24, 23, 12];
+
+#[test]
+fn a_segment_that_cannot_be_made_is_told_by_rocketmqs_status_and_stores_nothing() {
+    let calls = [
+        "create ",
+        "allocate ",
+        "sync SegmentAllocated ",
+        "map for writing ",
+        "rename ",
+    ];
+    let cases = calls
+        .into_iter()
+        .flat_map(|call| [5, 12, 23, 24, 28, 122].map(|errno| (call, errno)));
+    let of_names = SHORTAGES.map(|errno| ("sync directory SegmentRenamed ", errno));
+    for (call, errno) in cases.chain(of_names) {
+        let case = format!("{call}fails with {errno}");
+        let place = Place::new();
+        let (env, store) = place.create_counting(small());
+        let first = put(&store, "t", &[0; 10_000]);
+        store.flush().unwrap();
+        let before = contents(&place.at("commitlog"));
+        let end = store.reader().physical_bounds().end;
+        env.before_changes(move |change| {
+            let is_of_log = change.contains("mqstore-new-000") || change.contains("commitlog") || change.ends_with("/store");
+            if change.starts_with(call) && is_of_log && !change.contains("consumequeue") {
+                return Err(io::Error::from_raw_os_error(errno));
+            }
+            Ok(())
+        });
+        for _ in 0..2 {
+            let refused = store.append(message("t", 0, &[1; 10_000])).unwrap_err();
+            assert_eq!(refused.put_status(), Some("CREATE_MAPPED_FILE_FAILED"), "{case}: {refused:?}");
+            match &refused {
+                Error::DiskFull { .. } => assert!([28, 122].contains(&errno), "{case}"),
+                Error::Io { source, .. } => assert_eq!(source.raw_os_error(), Some(errno), "{case}"),
+                other => panic!("{case}: {other:?}"),
+            }
+            assert!(contents(&place.at("commitlog")) == before, "{case}");
+            assert_eq!(store.reader().physical_bounds().end, end, "{case}");
+        }
+        env.heal();
+        assert_eq!(put(&store, "t", &[1; 10_000]), SEGMENT as i64, "{case}");
+        assert_eq!(store.reader().message_at(first).unwrap().view().body(), [0; 10_000], "{case}");
+        store.close().unwrap();
+        assert_eq!(bodies(&place.reader(), "t", 0).len(), 2, "{case}");
+    }
+}
+
+#[test]
+fn queues_and_index_wait_for_descriptors_and_memory_and_nothing_is_poisoned() {
+    let calls = [
+        "create ",
+        "open for writing ",
+        "map for writing ",
+        "sync directory IndexDirectory ",
+    ];
+    for (call, errno) in calls.into_iter().flat_map(|call| SHORTAGES.map(|errno| (call, errno))) {
+        let case = format!("{call}fails with {errno}");
+        let place = Place::new();
+        let (env, store) = stepped(&place);
+        let mut now = Instant::now();
+        let keyed = || with(message("t", 0, b"x"), &[("KEYS", "k")]);
+        env.before_changes(move |change| {
+            if change.starts_with(call) && (change.contains("/consumequeue") || change.contains("/index")) {
+                return Err(io::Error::from_raw_os_error(errno));
+            }
+            Ok(())
+        });
+        let mut end = 0;
+        // The second queue file, and the second index file.
+        for _ in 0..450 {
+            let appended = store.append(keyed()).unwrap().appended;
+            end = appended.physical_offset + i64::from(appended.wrote_bytes);
+            now += Duration::from_millis(20);
+            assert!(matches!(store.step(Service::Dispatch, now), Ok(Next::Idle { .. })), "{case}");
+        }
+        assert!(store.step(Service::Flush, now).is_ok(), "{case}");
+        let refused = store.close().unwrap_err();
+        assert!(refused.is_shortage(), "{case}: {refused:?}");
+        assert!(place.at("abort").exists(), "{case}");
+        env.heal();
+        store.close().unwrap();
+        assert_eq!(store.dispatched_offset(), end, "{case}");
+        let reader = place.reader();
+        assert!(reader.recovery().clean_exit, "{case}");
+        assert_eq!(
+            (reader.recovery().undispatched, bodies(&reader, "t", 0).len()),
+            (0, 450),
+            "{case}"
+        );
+    }
+}
+
+#[test]
+fn a_close_that_found_no_descriptor_at_any_call_can_be_called_again() {
+    let mut refused = 0;
+    for number in 0.. {
+        let place = Place::new();
+        let (env, store) = stepped(&place);
+        store.append(with(message("t", 0, &[0; 10_000]), &[("KEYS", "k")])).unwrap();
+        let before = env.changes().len();
+        let changes = env.clone();
+        env.before_changes(move |change| {
+            let is_one = ["create ", "open for ", "map for ", "sync directory ", "rename "]
+                .iter()
+                .any(|call| change.starts_with(call));
+            if is_one && changes.changes().len() > before + number {
+                return Err(io::Error::from_raw_os_error(24));
+            }
+            Ok(())
+        });
+        let closed = store.close();
+        env.heal();
+        match closed {
+            Ok(()) => break,
+            Err(error) => assert!(error.is_shortage(), "{number}: {error:?}"),
+        }
+        refused += 1;
+        store.close().unwrap();
+        assert!(!place.at("abort").exists(), "{number}");
+        let reader = place.reader();
+        assert!(
+            reader.recovery().clean_exit && reader.recovery().undispatched == 0,
+            "{number}"
+        );
+        place.reopen().close().unwrap();
+    }
+    assert!(refused > 10, "{refused}");
+}
