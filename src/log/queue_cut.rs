@@ -96,10 +96,7 @@ impl ConsumeQueue {
             return Ok(false);
         }
         let path = self.dir.join(segment_name(start));
-        let zeroed = self
-            .env
-            .open(&path, Access::ReadWrite)
-            .and_then(|file| file.zero(from..stale));
+        let zeroed = self.files.open_for_writing(start).and_then(|file| file.zero(from..stale));
         zeroed.map_err(|error| Error::full_or_io("clear the end of", &path, error))?;
         Ok(true)
     }
@@ -124,8 +121,8 @@ impl ConsumeQueue {
             }
             let path = self.dir.join(segment_name(start));
             let written = self
-                .env
-                .open(&path, Access::ReadWrite)
+                .files
+                .open_for_writing(start)
                 .and_then(|file| file.write_all_at(&bytes, at as u64));
             written.map_err(|error| Error::full_or_io("write again", &path, error))?;
         }

@@ -279,7 +279,8 @@ pub trait File: Send + Sync + Debug {
     /// As the system gives them; ignoring one is always right.
     fn advise(&self, range: Range<u64>, advice: Advice) -> io::Result<()>;
 
-    /// Maps the first `len` bytes, shared with every other mapping and with `read_at`/`write_at`. Outlives the `File`.
+    /// Maps the first `len` bytes, shared with every other mapping and with `read_at`/`write_at`. Outlives the `File`. A mapping made
+    /// before anybody opened the file for writing may show the file as it was then, for ever (overlayfs).
     ///
     /// # Errors
     /// `InvalidInput` if the file is shorter than `len`: a mapping never goes past the end. `OutOfMemory` if the process

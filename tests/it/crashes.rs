@@ -9,6 +9,7 @@ mod failing;
 mod files;
 mod found;
 mod history;
+mod lower_layer;
 mod making;
 mod model;
 mod reading;
