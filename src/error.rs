@@ -175,6 +175,14 @@ impl Error {
     }
 }
 
+/// What can be done about an answer of the system, to be put after it.
+pub(crate) fn io_advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => "; mode \"r\" reads a store there",
+        _ => "",
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -200,7 +208,9 @@ impl fmt::Display for Error {
             ),
             Self::Panicked { service, message } => write!(f, "the {service} panicked: {message}"),
             Self::Closed => f.write_str("the store is closed"),
-            Self::Io { action, path, source } => write!(f, "cannot {action} {}: {source}", path.display()),
+            Self::Io { action, path, source } => {
+                write!(f, "cannot {action} {}: {source}{}", path.display(), io_advice(source))
+            }
         }
     }
 }

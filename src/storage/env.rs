@@ -250,8 +250,9 @@ pub trait File: Send + Sync + Debug {
     /// As `sync`.
     fn sync_range(&self, range: Range<u64>, step: Step) -> io::Result<()>;
 
-    /// Makes the file at least `len` bytes long with a disk block behind every byte, so that no later write into them can
-    /// find the disk full. New bytes read as zeros. Durable after `sync`.
+    /// Makes the file at least `len` bytes long with a disk block for every byte, so that no later write into them can
+    /// find the disk full. New bytes read as zeros. Durable after `sync`. On a file system that copies on write, that needs a file
+    /// that is empty before the call, and no snapshot or reflink of it afterwards.
     ///
     /// # Errors
     /// `StorageFull`: the file may have grown and the disk be full of it, so the caller unlinks it. `Unsupported` where

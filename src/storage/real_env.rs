@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::MmapOptions;
-use rustix::fs::{Advice as FileAdvice, FallocateFlags, SeekFrom, fadvise, fallocate, seek, syncfs};
+use rustix::fs::{
+    Advice as FileAdvice, FallocateFlags, IFlags, SeekFrom, fadvise, fallocate, ioctl_getflags, ioctl_setflags, seek, syncfs,
+};
 use rustix::io::Errno;
 
 use super::env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
@@ -145,6 +147,9 @@ impl File for RealFile {
         let Some(len) = NonZeroU64::new(len) else {
             return Ok(());
         };
+        if self.len()? == 0 {
+            overwrite_in_place(&self.0);
+        }
         match retry(|| Ok(fallocate(&self.0, FallocateFlags::empty(), 0, len.get())?)) {
             Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -218,6 +223,13 @@ impl File for RealFile {
             Access::ReadWrite => Region::mapped(options.map_raw(&self.0)?, true),
         }
     }
+}
+
+/// Asks for blocks that are overwritten in place. btrfs writes each page that changes to a new block otherwise, so that a full disk would
+/// be found when a mapped page is written, as a SIGBUS, whatever was reserved. Other file systems overwrite in place anyway and refuse the
+/// flag; btrfs takes it for an empty file alone. A file that does not get it works until the disk is full.
+fn overwrite_in_place(file: &fs::File) {
+    let _ = ioctl_getflags(file).and_then(|flags| ioctl_setflags(file, flags | IFlags::NOCOW));
 }
 
 /// Opens a regular file; anything else is refused, after an open that does not wait for a pipe's other end.
