@@ -201,6 +201,14 @@ pub(crate) fn is_short(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::OutOfMemory || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
+/// What can be done about an answer of the system, to be put after it.
+pub(crate) fn io_advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => "; mode \"r\" reads a store there",
+        _ => "",
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -226,7 +234,9 @@ impl fmt::Display for Error {
             ),
             Self::Panicked { service, message } => write!(f, "the {service} panicked: {message}"),
             Self::Closed => f.write_str("the store is closed"),
-            Self::Io { action, path, source } => write!(f, "cannot {action} {}: {source}", path.display()),
+            Self::Io { action, path, source } => {
+                write!(f, "cannot {action} {}: {source}{}", path.display(), io_advice(source))
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::{PyErr, import_exception};
 
-use crate::error::Error;
+use crate::error::{Error, io_advice};
 
 import_exception!(mqstore.errors, ClosedError);
 import_exception!(mqstore.errors, CorruptError);
@@ -48,7 +48,10 @@ impl From<Error> for PyErr {
             Error::Closed => ClosedError::new_err(text),
             Error::Panicked { .. } => StoreError::new_err(text),
             Error::Io { action, path, source } => match source.raw_os_error() {
-                Some(number) => StoreIOError::new_err((number, format!("cannot {action}: {source}"), path.into_os_string())),
+                Some(number) => {
+                    let why = format!("cannot {action}: {source}{}", io_advice(&source));
+                    StoreIOError::new_err((number, why, path.into_os_string()))
+                }
                 // With a number that is None Python would show "[Errno None]".
                 None => StoreIOError::new_err(format!("cannot {action} {}: {source}", path.display())),
             },

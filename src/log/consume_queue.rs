@@ -291,8 +291,8 @@ impl ConsumeQueue {
             }
             let path = self.dir.join(segment_name(start));
             let written = self
-                .env
-                .open(&path, Access::ReadWrite)
+                .files
+                .open_for_writing(start)
                 .and_then(|file| file.write_all_at(&bytes, at));
             written.map_err(|error| Error::full_or_io("write", &path, error))?;
             self.wrote(stretch);

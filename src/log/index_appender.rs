@@ -29,7 +29,7 @@ impl IndexAppender {
         let made = filled.map_err(refused).and_then(|()| {
             let file = Arc::new(IndexFile::open(env.clone(), path.to_owned(), geometry.file_len())?);
             file.trust();
-            Self::open(env.as_ref(), file, geometry)
+            Self::open(file, geometry)
         });
         if made.is_err() {
             let _ = env.unlink(path);
@@ -42,10 +42,10 @@ impl IndexAppender {
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
-    pub(super) fn open(env: &dyn Env, file: Arc<IndexFile>, geometry: IndexGeometry) -> Result<Self> {
+    pub(super) fn open(file: Arc<IndexFile>, geometry: IndexGeometry) -> Result<Self> {
         let len = geometry.file_len();
         let opened = || {
-            let handle = env.open(file.path(), Access::ReadWrite)?;
+            let handle = file.open_for_writing()?;
             handle.allocate(len)?;
             let region = handle.map(len as usize, Access::ReadWrite)?;
             Ok((handle, region))

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::format::{INDEX_HEADER_SIZE, IndexGeometry, IndexHeader};
 use crate::log::index_file::IndexFile;
 use crate::log::index_service::IndexService;
-use crate::storage::{Access, Step};
+use crate::storage::Step;
 
 /// Which of the index is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl IndexService {
             let is_last = number + 1 == kept.len();
             let header = cut.last.filter(|_| is_last).unwrap_or(file.header());
             if header != file.header() || (!clean && !self.is_vouched_for(file, geometry)) {
-                self.rewrite(file, geometry, header, is_redone)?;
+                Self::rewrite(file, geometry, header, is_redone)?;
             }
         }
         self.believe_all();
@@ -111,10 +111,10 @@ impl IndexService {
     }
 
     /// Writes the file again with this header: its items, the slots that lead to them, and zeros behind.
-    fn rewrite(&self, file: &IndexFile, geometry: IndexGeometry, header: IndexHeader, is_redone: bool) -> Result<()> {
+    fn rewrite(file: &IndexFile, geometry: IndexGeometry, header: IndexHeader, is_redone: bool) -> Result<()> {
         let path = file.path();
         let refused = |error| Error::full_or_io("write again", path, error);
-        let handle = self.env.open(path, Access::ReadWrite).map_err(refused)?;
+        let handle = file.open_for_writing().map_err(refused)?;
         let slots = file.newest_items(geometry, header.index_count)?;
         let header = IndexHeader {
             slot_count: slots.iter().filter(|newest| **newest != 0).count() as i32,

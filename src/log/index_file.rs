@@ -6,6 +6,7 @@
 //! | 40 | one 4-byte slot per hash value modulo the number of slots: number of the newest item of its chain, 0 = none |
 //! | 40 + 4 slots | items of 20 bytes, numbered from 0; item 0 is never used |
 
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -14,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::format::{
     GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, detect_index_geometry, index_admits,
 };
-use crate::storage::{Access, Env, MappedFile};
+use crate::storage::{Access, Env, File, MappedFile, MappingPool, PooledFile};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 64 * 1024;
@@ -23,13 +24,13 @@ const PIECE: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct IndexFile {
     env: Arc<dyn Env>,
-    path: PathBuf,
+    file: Arc<PooledFile>,
     len: u64,
+    pool: Arc<MappingPool>,
     header: RwLock<IndexHeader>,
     whole: OnceLock<bool>,
     admits: OnceLock<bool>,
     ends: OnceLock<bool>,
-    mapped: OnceLock<Arc<MappedFile>>,
 }
 
 impl IndexFile {
@@ -52,13 +53,13 @@ impl IndexFile {
         };
         Ok(Self {
             env,
-            path,
+            file: Arc::new(PooledFile::new(path, 0, len)),
             len,
+            pool: MappingPool::shared(),
             header: RwLock::new(header),
             whole: OnceLock::new(),
             admits: OnceLock::new(),
             ends: OnceLock::new(),
-            mapped: OnceLock::new(),
         })
     }
 
@@ -70,7 +71,7 @@ impl IndexFile {
 
     /// Its path.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// Bytes of the file.
@@ -266,12 +267,13 @@ impl IndexFile {
         Ok(())
     }
 
+    /// Opens it for writing; see [`PooledFile::open_for_writing`].
+    pub(super) fn open_for_writing(&self) -> io::Result<Arc<dyn File>> {
+        self.file.open_for_writing(self.env.as_ref())
+    }
+
     fn mapped(&self) -> Result<Arc<MappedFile>> {
-        if let Some(mapped) = self.mapped.get() {
-            return Ok(mapped.clone());
-        }
-        let mapped = MappedFile::open(self.env.as_ref(), self.path.clone(), 0, self.len)?;
-        Ok(self.mapped.get_or_init(|| mapped).clone())
+        self.pool.get(self.env.as_ref(), &self.file)
     }
 }
 

@@ -262,7 +262,7 @@ impl IndexService {
             && self.geometry_of(last)? == Some(geometry)
             && !last.header().is_full(geometry)
         {
-            return IndexAppender::open(self.env.as_ref(), last.clone(), geometry);
+            return IndexAppender::open(last.clone(), geometry);
         }
         if let Some(full) = full {
             full.sync()?;

@@ -5,7 +5,6 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::format::{Check, encode_filler, filler_size, segment_name};
 use crate::log::log_files::{LogFiles, LogRecord};
-use crate::storage::{Access, Env};
 
 impl LogFiles {
     /// Fills a stretch in front of a message. Its store time is theirs, so that times still never fall. Durable with the rest of the log,
@@ -13,7 +12,7 @@ impl LogFiles {
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`], [`Error::Corrupt`] for a stretch that no record fits into.
-    pub fn fill(&self, env: &dyn Env, lost: &Range<i64>) -> Result<()> {
+    pub fn fill(&self, lost: &Range<i64>) -> Result<()> {
         let LogRecord::Message(behind) = self.read(lost.end, Check::Structure)? else {
             return Err(self.corrupt(lost.end, "expected the message behind what was lost".to_owned()));
         };
@@ -21,7 +20,7 @@ impl LogFiles {
         for (start, part, at_end) in self.parts(lost) {
             let path = self.dir().join(segment_name(start as u64));
             let refused = |error| Error::full_or_io("fill", &path, error);
-            let file = env.open(&path, Access::ReadWrite).map_err(refused)?;
+            let file = self.files.open_for_writing(start as u64).map_err(refused)?;
             let mut at = part.start;
             while at < part.end {
                 let filler = encode_filler(at, (part.end - at) as usize, at_end, store_time);

@@ -93,8 +93,8 @@ impl ConsumeQueue {
         }
         let path = self.dir.join(segment_name(start));
         let zeroed = self
-            .env
-            .open(&path, Access::ReadWrite)
+            .files
+            .open_for_writing(start)
             .and_then(|file| stale.into_iter().try_for_each(|part| file.zero(part)));
         zeroed.map_err(|error| Error::full_or_io("clear the end of", &path, error))?;
         Ok(true)
@@ -120,8 +120,8 @@ impl ConsumeQueue {
             }
             let path = self.dir.join(segment_name(start));
             let written = self
-                .env
-                .open(&path, Access::ReadWrite)
+                .files
+                .open_for_writing(start)
                 .and_then(|file| file.write_all_at(&bytes, at as u64));
             written.map_err(|error| Error::full_or_io("write again", &path, error))?;
         }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::format::segment_name;
 use crate::log::commit_log::{CommitLog, LogEnd};
 use crate::log::log_files::LogFiles;
-use crate::storage::{Access, AppendFile, Env, Step};
+use crate::storage::{Env, Step};
 
 impl LogFiles {
     /// Cuts the log at its end and goes on there.
@@ -22,10 +22,10 @@ impl LogFiles {
         let last = self.starts().next_back().filter(|start| at < start + segment_size as i64);
         let current = match last {
             None => None,
-            Some(start) => Some(AppendFile::open(env.as_ref(), self.dir(), start as u64, segment_size)?),
+            Some(start) => Some(self.files.open_for_appending(start as u64)?),
         };
         if let Some(from) = end.rewrite_from {
-            self.rewrite(env.as_ref(), from..at)?;
+            self.rewrite(from..at)?;
         }
         if let Some(current) = &current {
             let stale = at as u64..current.end().min(end.written_until.max(at) as u64);
@@ -56,7 +56,7 @@ impl LogFiles {
 
     /// Writes what recovery has read again, durably: where a sync has failed it may be in memory alone, and the system does not write
     /// it a second time by itself.
-    fn rewrite(&self, env: &dyn Env, recovered: Range<i64>) -> Result<()> {
+    fn rewrite(&self, recovered: Range<i64>) -> Result<()> {
         for start in self.starts() {
             let segment = recovered.start.max(start)..recovered.end.min(start + self.segment_size() as i64);
             if segment.is_empty() {
@@ -64,7 +64,7 @@ impl LogFiles {
             }
             let path = self.dir().join(segment_name(start as u64));
             let refused = |error| Error::full_or_io("write again", &path, error);
-            let file = env.open(&path, Access::ReadWrite).map_err(refused)?;
+            let file = self.files.open_for_writing(start as u64).map_err(refused)?;
             self.for_each_piece(segment, |at, bytes| {
                 file.write_all_at(bytes, (at - start) as u64).map_err(refused)
             })?;

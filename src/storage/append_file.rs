@@ -1,5 +1,6 @@
 //! A file that is being appended to through a mapping: made with every block in place, renamed into its directory, written, synced.
 
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,15 +56,14 @@ impl AppendFile {
         }
     }
 
-    /// Opens an existing segment to go on writing. A broker's may have holes, where a full disk would be found only when a page is
+    /// Goes on with an existing segment, which `open` opens for writing. A broker's may have holes, where a full disk would be found only when a page is
     /// written: they get their blocks now.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
-    pub fn open(env: &dyn Env, dir: &Path, start: u64, len: u64) -> Result<Self> {
-        let path = dir.join(segment_name(start));
+    pub fn open(path: PathBuf, start: u64, len: u64, open: impl FnOnce() -> io::Result<Arc<dyn File>>) -> Result<Self> {
         let opened = || {
-            let file = env.open(&path, Access::ReadWrite)?;
+            let file = open()?;
             file.allocate(len)?;
             let region = file.map(len as usize, Access::ReadWrite)?;
             Ok((file, region))

@@ -261,8 +261,9 @@ pub trait File: Send + Sync + Debug {
     /// As `sync`.
     fn sync_range(&self, range: Range<u64>, step: Step) -> io::Result<()>;
 
-    /// Makes the file at least `len` bytes long with a disk block behind every byte, so that no later write into them can
-    /// find the disk full. New bytes read as zeros. Durable after `sync`.
+    /// Makes the file at least `len` bytes long with a disk block for every byte, so that no later write into them can
+    /// find the disk full. New bytes read as zeros. Durable after `sync`. On a file system that copies on write, that needs a file
+    /// that is empty before the call, and no snapshot or reflink of it afterwards.
     ///
     /// # Errors
     /// `StorageFull`: the file may have grown and the disk be full of it, so the caller unlinks it. `Unsupported` where
@@ -290,7 +291,8 @@ pub trait File: Send + Sync + Debug {
     /// As the system gives them; ignoring one is always right.
     fn advise(&self, range: Range<u64>, advice: Advice) -> io::Result<()>;
 
-    /// Maps the first `len` bytes, shared with every other mapping and with `read_at`/`write_at`. Outlives the `File`.
+    /// Maps the first `len` bytes, shared with every other mapping and with `read_at`/`write_at`. Outlives the `File`. A mapping made
+    /// before anybody opened the file for writing may show the file as it was then, for ever (overlayfs).
     ///
     /// # Errors
     /// `InvalidInput` if the file is shorter than `len`: a mapping never goes past the end. `OutOfMemory` if the process

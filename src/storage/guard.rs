@@ -122,12 +122,13 @@ impl Registration {
     /// Puts `len` bytes from `start` on under guard.
     ///
     /// # Errors
-    /// `OutOfMemory` if all slots are taken.
+    /// `OutOfMemory` if all slots are taken; as [`install`].
     ///
     /// # Safety
     /// The range must be a mapping of the caller's that begins on a page and stays mapped until the registration is dropped:
     /// a fault in it replaces its pages.
     pub(super) unsafe fn new(start: *mut u8, len: usize, writable: bool) -> io::Result<Self> {
+        put_back()?;
         let from = NEXT_SLOT.load(Ordering::Relaxed) % SLOT_COUNT;
         let (before, after) = SLOTS.split_at(from);
         for (n, slot) in after.iter().chain(before).enumerate() {
@@ -183,8 +184,11 @@ const MAX_REPEATS: usize = 1000;
 
 static PAGE_SIZE: AtomicUsize = AtomicUsize::new(4096);
 
-/// Installs the guard for the whole process, or puts it back if another handler has replaced it since (Python's
-/// `faulthandler.enable()` does); that handler then gets the faults that are not ours. Call it again at each open.
+/// Somebody has installed the guard: from then on a handler that replaces it is replaced in turn.
+static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// Installs the guard for the whole process. Another handler may replace it later (Python's `faulthandler.enable()` does): each
+/// mapping and each sync of a file then puts the guard back, and that handler gets the faults that are not ours.
 ///
 /// # Errors
 /// As `sigaction` gives them.
@@ -192,7 +196,18 @@ pub fn install() -> io::Result<()> {
     // SAFETY: sysconf has no preconditions.
     let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     PAGE_SIZE.store(usize::try_from(page_size).unwrap_or(4096), Ordering::Relaxed);
+    IS_INSTALLED.store(true, Ordering::Release);
+    put_back()
+}
 
+/// Puts the guard back if another handler has replaced it since it was installed. Costs one system call.
+///
+/// # Errors
+/// As `sigaction` gives them.
+pub(super) fn put_back() -> io::Result<()> {
+    if !IS_INSTALLED.load(Ordering::Acquire) {
+        return Ok(());
+    }
     let current = exchange_action(None)?;
     if current.sa_sigaction == handler_address() {
         return Ok(());

@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use super::env::{Access, DirEntry, EntryKind, Env};
+use super::append_file::AppendFile;
+use super::env::{Access, DirEntry, EntryKind, Env, File};
 use super::mapped_file::MappedFile;
 use super::mapping_pool::{MappingPool, PooledFile};
 use crate::error::{Error, Result};
@@ -137,7 +138,29 @@ impl MappedFileQueue {
         self.files().binary_search_by_key(&start, |f| f.start).is_ok()
     }
 
-    /// As [`File::written`](super::env::File::written), in the file that starts at `start`.
+    /// Opens the file that starts at `start` for writing; see [`PooledFile::open_for_writing`].
+    ///
+    /// # Errors
+    /// As [`Env::open`]; `NotFound` if no file starts there.
+    pub fn open_for_writing(&self, start: u64) -> io::Result<Arc<dyn File>> {
+        let found = {
+            let files = self.files();
+            let place = files.binary_search_by_key(&start, |f| f.start);
+            place.ok().and_then(|n| files.get(n)).cloned()
+        };
+        found.ok_or(io::ErrorKind::NotFound)?.open_for_writing(self.env.as_ref())
+    }
+
+    /// Opens the file that starts at `start` to append to it.
+    ///
+    /// # Errors
+    /// As [`AppendFile::open`].
+    pub fn open_for_appending(&self, start: u64) -> Result<AppendFile> {
+        let path = self.dir.join(segment_name(start));
+        AppendFile::open(path, start, self.file_size, || self.open_for_writing(start))
+    }
+
+    /// As [`File::written`], in the file that starts at `start`.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -2,42 +2,80 @@
 //! mappings and the guard 8,192.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
-use super::env::Env;
+use super::env::{Access, Env, File};
 use super::mapped_file::MappedFile;
 use crate::error::Result;
 
-/// A file that is mapped while it is in use.
+/// A file that is mapped while it is in use, and that this process may write to.
 #[derive(Debug)]
-pub(super) struct PooledFile {
+pub struct PooledFile {
     path: PathBuf,
     pub(super) start: u64,
     pub(super) len: u64,
-    mapped: RwLock<Option<Arc<MappedFile>>>,
+    state: RwLock<State>,
     /// Asked for since the pool last passed by.
     used: AtomicBool,
 }
 
+#[derive(Debug, Default)]
+struct State {
+    mapped: Option<Arc<MappedFile>>,
+    /// This process has opened the file for writing, so that a new mapping shows what is written.
+    is_written: bool,
+}
+
 impl PooledFile {
-    pub(super) fn new(path: PathBuf, start: u64, len: u64) -> Self {
+    /// The first `len` bytes of the file at `path`, which have the offsets from `start` on in their queue.
+    pub fn new(path: PathBuf, start: u64, len: u64) -> Self {
         Self {
             path,
             start,
             len,
-            mapped: RwLock::new(None),
+            state: RwLock::default(),
             used: AtomicBool::new(false),
         }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(super) fn end(&self) -> u64 {
         self.start.saturating_add(self.len)
     }
 
-    fn mapping(&self) -> Option<Arc<MappedFile>> {
-        self.mapped.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Opens the file for writing. On overlayfs, the first opening for writing copies a file of a lower layer to the upper one, and
+    /// a mapping that was made before shows the lower file for ever, whatever device and inode `fstat` tells. So the first call here
+    /// also drops the mapping, and the next read maps the file that is written.
+    ///
+    /// # Errors
+    /// As [`Env::open`].
+    pub fn open_for_writing(&self, env: &dyn Env) -> io::Result<Arc<dyn File>> {
+        if self.state().is_written {
+            return env.open(&self.path, Access::ReadWrite);
+        }
+        // The lock is held while the file is opened: a reader that maps it before the copy must not keep that mapping after it.
+        let mut state = self.state_mut();
+        let file = env.open(&self.path, Access::ReadWrite)?;
+        *state = State {
+            mapped: None,
+            is_written: true,
+        };
+        Ok(file)
+    }
+
+    fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -92,20 +130,24 @@ impl MappingPool {
     }
 
     /// The file's mapping, made if need be.
-    pub(super) fn get(&self, env: &dyn Env, file: &Arc<PooledFile>) -> Result<Arc<MappedFile>> {
+    ///
+    /// # Errors
+    /// As [`MappedFile::open`].
+    pub fn get(&self, env: &dyn Env, file: &Arc<PooledFile>) -> Result<Arc<MappedFile>> {
         file.used.store(true, Ordering::Relaxed);
-        if let Some(mapped) = file.mapping() {
-            return Ok(mapped);
+        if let Some(mapped) = &file.state().mapped {
+            return Ok(Arc::clone(mapped));
         }
-        let mapped = MappedFile::open(env, file.path.clone(), file.start, file.len)?;
-        {
-            let mut place = file.mapped.write().unwrap_or_else(PoisonError::into_inner);
-            // Two threads may both have mapped it: the second mapping goes away again.
-            if let Some(first) = place.as_ref() {
-                return Ok(Arc::clone(first));
+        let mapped = {
+            let mut state = file.state_mut();
+            // Another thread may have mapped it meanwhile.
+            if let Some(mapped) = &state.mapped {
+                return Ok(Arc::clone(mapped));
             }
-            *place = Some(Arc::clone(&mapped));
-        }
+            let mapped = MappedFile::open(env, file.path.clone(), file.start, file.len)?;
+            state.mapped = Some(Arc::clone(&mapped));
+            mapped
+        };
         self.admit(file);
         Ok(mapped)
     }
@@ -122,7 +164,7 @@ impl MappingPool {
             if file.used.swap(false, Ordering::Relaxed) {
                 mapped.push_back(oldest);
             } else {
-                let_go.extend(file.mapped.write().unwrap_or_else(PoisonError::into_inner).take());
+                let_go.extend(file.state_mut().mapped.take());
             }
         }
         drop(mapped);

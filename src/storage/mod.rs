@@ -20,7 +20,7 @@ mod making;
 mod mapped_file;
 /// A segment mapped for writing.
 mod append_file;
-/// How many files stay mapped.
+/// Files that are mapped while they are in use, and how many stay so.
 mod mapping_pool;
 /// A directory of equally long files, each named by the offset of its first byte.
 mod mapped_file_queue;
@@ -31,6 +31,6 @@ pub use guard::install as install_guard;
 pub use making::{create_dir, put_file, remove_file, replace_file};
 pub use mapped_file::{MappedFile, SelectedBuffer};
 pub use mapped_file_queue::MappedFileQueue;
-pub use mapping_pool::MappingPool;
+pub use mapping_pool::{MappingPool, PooledFile};
 pub use real_env::RealEnv;
 pub use region::Region;

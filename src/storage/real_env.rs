@@ -11,13 +11,15 @@ use std::sync::Arc;
 
 use memmap2::MmapOptions;
 use rustix::fs::{
-    Advice as FileAdvice, CWD, FallocateFlags, RenameFlags, SeekFrom, fadvise, fallocate, renameat_with, seek, syncfs,
+    Advice as FileAdvice, CWD, FallocateFlags, IFlags, RenameFlags, SeekFrom, fadvise, fallocate, ioctl_getflags, ioctl_setflags,
+    renameat_with, seek, syncfs,
 };
 use rustix::io::Errno;
 
 use crate::error::is_short;
 
 use super::env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
+use super::guard;
 use super::region::Region;
 
 /// The files of this machine.
@@ -146,6 +148,8 @@ impl File for RealFile {
     }
 
     fn sync(&self, _step: Step) -> io::Result<()> {
+        // A writer that maps nothing new for hours syncs all the time.
+        guard::put_back()?;
         begun(self.0.sync_data())
     }
 
@@ -159,6 +163,9 @@ impl File for RealFile {
         let Some(len) = NonZeroU64::new(len) else {
             return Ok(());
         };
+        if self.len()? == 0 {
+            overwrite_in_place(&self.0);
+        }
         match retry(|| Ok(fallocate(&self.0, FallocateFlags::empty(), 0, len.get())?)) {
             Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -232,6 +239,13 @@ impl File for RealFile {
             Access::ReadWrite => Region::mapped(options.map_raw(&self.0)?, true),
         }
     }
+}
+
+/// Asks for blocks that are overwritten in place. btrfs writes each page that changes to a new block otherwise, so that a full disk would
+/// be found when a mapped page is written, as a SIGBUS, whatever was reserved. Other file systems overwrite in place anyway and refuse the
+/// flag; btrfs takes it for an empty file alone. A file that does not get it works until the disk is full.
+fn overwrite_in_place(file: &fs::File) {
+    let _ = ioctl_getflags(file).and_then(|flags| ioctl_setflags(file, flags | IFlags::NOCOW));
 }
 
 /// Opens a regular file; anything else is refused, after an open that does not wait for a pipe's other end.

@@ -41,7 +41,7 @@ pub(super) fn apply(
         queue_offsets.entry(topic).or_default().insert(queue_id, queue.max_offset());
     }
     for lost in &report.lost {
-        log.fill(env.as_ref(), lost)?;
+        log.fill(lost)?;
     }
     let end = LogEnd {
         appended,

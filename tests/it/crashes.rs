@@ -10,6 +10,7 @@ mod files;
 mod found;
 mod half_recovered;
 mod history;
+mod lower_layer;
 mod making;
 mod model;
 mod reading;

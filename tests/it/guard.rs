@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use mqstore::error::Error;
-use mqstore::storage::{Access, Env, MappedFile, RealEnv, Region, SelectedBuffer, install_guard};
+use mqstore::storage::{Access, Env, MappedFile, RealEnv, Region, SelectedBuffer, Step, install_guard};
 use tempfile::TempDir;
 
 use crate::child;
@@ -224,6 +224,35 @@ fn the_guard_comes_back_after_another_handler_replaced_it() {
 }
 
 #[test]
+fn a_mapping_puts_the_guard_back_where_another_handler_replaced_it() {
+    assert_eq!(child::run("guard::child_is_replaced_and_maps").status.code(), Some(42));
+}
+
+#[test]
+fn a_sync_puts_the_guard_back_where_another_handler_replaced_it() {
+    assert_eq!(child::run("guard::child_is_replaced_and_syncs").status.code(), Some(42));
+}
+
+#[test]
+fn without_the_guard_a_mapping_and_a_sync_leave_the_handlers_of_others_in_place() {
+    assert_eq!(child::run("guard::child_maps_without_the_guard").status.code(), Some(42));
+}
+
+#[test]
+fn a_handler_that_goes_as_it_came_leaves_the_guard_and_a_foreign_fault_ends_the_process_once() {
+    let done = child::run("guard::child_has_a_handler_that_comes_and_goes");
+    assert_eq!(done.status.signal(), Some(libc::SIGBUS), "{done:?}");
+}
+
+#[test]
+fn two_handlers_that_replace_each_other_with_the_guard_between_them_end_the_process_once() {
+    let done = child::run("guard::child_has_handlers_above_and_below_the_guard");
+    assert_eq!(done.status.signal(), Some(libc::SIGBUS), "{done:?}");
+    let calls = String::from_utf8_lossy(&done.stderr).matches(HANDED_BACK).count();
+    assert_eq!(calls, 1, "{done:?}");
+}
+
+#[test]
 fn a_handler_that_hands_back_to_ours_ends_the_process_once() {
     let done = child::run("guard::child_is_replaced_by_a_handler_that_hands_back");
     assert_eq!(done.status.signal(), Some(libc::SIGBUS));
@@ -419,6 +448,113 @@ fn child_has_a_handler_that_does_nothing() {
     if child::is_child() {
         set_handler(do_nothing as extern "C" fn(libc::c_int) as usize, 0);
         install_guard().unwrap();
+        fault_elsewhere();
+    }
+}
+
+/// Whether a fault in a mapping of the guard's is a count, and no signal, at the first touch.
+fn own_fault_is_ours(region: &Region) -> bool {
+    !region.read(0, &mut [0]) && region.faults() == 1
+}
+
+#[test]
+#[ignore = "a child's program"]
+fn child_is_replaced_and_maps() {
+    if child::is_child() {
+        install_guard().unwrap();
+        let dir = TempDir::new().unwrap();
+        let (before, after) = (filled_file(dir.path(), "before", 2), filled_file(dir.path(), "after", 2));
+        let mapped_before = map(&before, 2, Access::Read);
+        set_handler(exit_42_at_the_right_address as Handler as usize, libc::SA_SIGINFO);
+        let mapped_after = map(&after, 2, Access::Read);
+        shorten(&before, 0);
+        shorten(&after, 0);
+        assert!(own_fault_is_ours(&mapped_before) && own_fault_is_ours(&mapped_after));
+        fault_elsewhere();
+    }
+}
+
+#[test]
+#[ignore = "a child's program"]
+fn child_is_replaced_and_syncs() {
+    if child::is_child() {
+        install_guard().unwrap();
+        let dir = TempDir::new().unwrap();
+        let path = filled_file(dir.path(), "f", 2);
+        let file = RealEnv::new().open(&path, Access::ReadWrite).unwrap();
+        let region = file.map(2 * PAGE, Access::ReadWrite).unwrap();
+        set_handler(exit_42_at_the_right_address as Handler as usize, libc::SA_SIGINFO);
+        file.sync(Step::LogRange).unwrap();
+        shorten(&path, 0);
+        assert!(own_fault_is_ours(&region));
+        fault_elsewhere();
+    }
+}
+
+#[test]
+#[ignore = "a child's program"]
+fn child_maps_without_the_guard() {
+    if child::is_child() {
+        set_handler(exit_42_at_the_right_address as Handler as usize, libc::SA_SIGINFO);
+        let dir = TempDir::new().unwrap();
+        let path = filled_file(dir.path(), "f", 2);
+        let file = RealEnv::new().open(&path, Access::ReadWrite).unwrap();
+        let region = file.map(2 * PAGE, Access::ReadWrite).unwrap();
+        file.sync(Step::LogRange).unwrap();
+        let (theirs, other) = (
+            exit_42_at_the_right_address as Handler as usize,
+            exit_43 as extern "C" fn(libc::c_int),
+        );
+        assert_eq!(
+            set_handler(other as usize, 0).sa_sigaction,
+            theirs,
+            "nobody asked for the guard"
+        );
+        set_handler(theirs, libc::SA_SIGINFO);
+        drop(region);
+        fault_elsewhere();
+    }
+}
+
+/// As `faulthandler.enable()` and `faulthandler.disable()` do, twice, with mappings at every point between.
+#[test]
+#[ignore = "a child's program"]
+fn child_has_a_handler_that_comes_and_goes() {
+    if child::is_child() {
+        set_handler(libc::SIG_DFL, 0);
+        install_guard().unwrap();
+        let dir = TempDir::new().unwrap();
+        let path = filled_file(dir.path(), "f", 2);
+        for _ in 0..2 {
+            let ours = set_handler(do_nothing as extern "C" fn(libc::c_int) as usize, 0);
+            let while_it_is_there = map(&path, 2, Access::Read);
+            set_handler(ours.sa_sigaction, ours.sa_flags);
+            let when_it_is_gone = map(&path, 2, Access::Read);
+            shorten(&path, 0);
+            assert!(own_fault_is_ours(&while_it_is_there) && own_fault_is_ours(&when_it_is_gone));
+            filled_file(dir.path(), "f", 2);
+        }
+        fault_elsewhere();
+    }
+}
+
+/// One handler was there before the guard and one came after it; both raise the signal again, as `faulthandler` does, and the guard is put
+/// back above both.
+#[test]
+#[ignore = "a child's program"]
+fn child_has_handlers_above_and_below_the_guard() {
+    if child::is_child() {
+        set_handler(do_nothing as extern "C" fn(libc::c_int) as usize, 0);
+        install_guard().unwrap();
+        let dir = TempDir::new().unwrap();
+        let path = filled_file(dir.path(), "f", 2);
+        // The one below goes, as it came, although the guard is above it.
+        set_handler(libc::SIG_DFL, 0);
+        let region = map(&path, 2, Access::Read);
+        set_handler(hand_back as Handler as usize, libc::SA_SIGINFO);
+        let again = map(&path, 2, Access::Read);
+        shorten(&path, 0);
+        assert!(own_fault_is_ours(&region) && own_fault_is_ours(&again));
         fault_elsewhere();
     }
 }

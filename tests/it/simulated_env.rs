@@ -361,12 +361,15 @@ impl FileSystem for SimulatedFileSystem {
 }
 
 impl Env for SimulatedEnv {
-    fn open(&self, path: &Path, _access: Access) -> io::Result<Arc<dyn File>> {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
         self.admit(Call::Open, path)?;
         let inode = {
-            let disk = self.disk();
+            let mut disk = self.disk();
             let inode = disk.find(path)?;
             disk.file(inode)?;
+            if access == Access::ReadWrite {
+                disk.file_mut(inode).copy_up();
+            }
             inode
         };
         Ok(self.file(inode, path))

@@ -94,7 +94,7 @@ class FileSystem:
 
     def make(self) -> None:
         flags = ["-q", "-F", "-m", "0"] if self.kind == "ext4" else ["-q", "-f"]
-        subprocess.run([program(f"mkfs.{self.kind}"), *flags, self.disk.device], check=True)
+        subprocess.run([program(f"mkfs.{self.kind}"), *flags, self.disk.device], stdout=subprocess.DEVNULL, check=True)
 
     def mount(self) -> None:
         options = ["-o", ",".join(self.options)] if self.options else []
@@ -182,14 +182,43 @@ def pluggable(size: int, place: Path) -> Iterator[Pluggable]:
         disk.close()
 
 
+def fill(path: Path) -> None:
+    """Writes a file until the disk has no block left. It gets its name when that is done."""
+    made = path.with_suffix(".made")
+    with made.open("wb", buffering=0) as file:
+        for piece in (1 << 20, 4096):
+            with suppress(OSError):
+                while file.write(b"x" * piece) == piece:
+                    pass
+    made.rename(path)
+
+
 @contextmanager
-def tmpfs(path: Path, size: int) -> Iterator[Path]:
-    """A file system of pages, at most so large."""
+def mounted(kind: str, path: Path, source: Path | str, *options: str) -> Iterator[Path]:
+    """What needs no disk: another file system, or a part of one, seen at `path`."""
     path.mkdir(exist_ok=True)
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", path], capture_output=True, text=True)
+    done = subprocess.run(["mount", "-t", kind, "-o", ",".join(options), source, path], capture_output=True, text=True)
     if done.returncode:
-        pytest.skip(f"cannot mount tmpfs: {done.stderr.strip()}")
+        pytest.skip(f"cannot mount {kind}: {done.stderr.strip()}")
     try:
         yield path
     finally:
         umount(path)
+
+
+@contextmanager
+def overlay(lower: Path, place: Path) -> Iterator[Path]:
+    """The directory `lower` as a container sees its image: nothing changes it, what is written goes to a directory in `place`."""
+    upper, work = place / "upper", place / "work"
+    for made in (upper, work):
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir()
+    with mounted("overlay", place / "merged", "none", f"lowerdir={lower}", f"upperdir={upper}", f"workdir={work}") as path:
+        yield path
+
+
+@contextmanager
+def tmpfs(path: Path, size: int) -> Iterator[Path]:
+    """A file system of pages, at most so large."""
+    with mounted("tmpfs", path, "none", f"size={size}"):
+        yield path

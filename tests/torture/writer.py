@@ -209,6 +209,17 @@ def go_on(writer: Writer, _: dict[str, Any]) -> None:
     writer.close()
 
 
+def go_on_and_read(writer: Writer, _: dict[str, Any]) -> None:
+    """Opens a store that somebody has left, appends, and reads each message as soon as it is there."""
+    writer.open("r+")
+    for number in range(6):
+        writer.append((60, 700)[number % 2])
+        writer.wait_dispatched()
+        writer.read()
+        writer.flush()
+    writer.close()
+
+
 def anything(writer: Writer, job: dict[str, Any]) -> None:
     """A program by seed."""
     chance = random.Random(job["seed"])
@@ -267,6 +278,8 @@ def fill(writer: Writer, job: dict[str, Any]) -> None:
     for _number in range(job["most"]):
         if not writer.append(size):
             break
+        if job.get("flushes"):
+            writer.flush()
     writer.read()
     os.unlink(job["ballast"])
     for _number in range(job["more"]):
@@ -305,6 +318,7 @@ PROGRAMS: dict[str, Callable[[Writer, dict[str, Any]], None]] = {
         many_queues,
         close_and_reopen,
         go_on,
+        go_on_and_read,
         anything,
         die,
         endless,

@@ -72,6 +72,9 @@ pub(super) struct Image {
     /// `None` while nobody has written or mapped the file since the machine started: then it is as on the disk.
     live: Option<Live>,
     durable: Arc<Vec<u8>>,
+    /// Nobody has opened the file for writing since the machine started. Then, as on overlayfs, the first who does gets a copy,
+    /// and the mappings made before go on showing the file as it was.
+    is_lower: bool,
     /// The blocks that a failed sync left unwritten, with what stood in them: the kernel marks them clean, so no later sync covers
     /// them until they are written again.
     forgotten: BTreeMap<usize, Box<[u8]>>,
@@ -79,7 +82,10 @@ pub(super) struct Image {
 
 impl Image {
     pub(super) fn new() -> Self {
-        Self::of(Arc::default())
+        Self {
+            is_lower: false,
+            ..Self::of(Arc::default())
+        }
     }
 
     fn of(durable: Arc<Vec<u8>>) -> Self {
@@ -87,6 +93,7 @@ impl Image {
             len: durable.len(),
             live: None,
             durable,
+            is_lower: true,
             forgotten: BTreeMap::new(),
         }
     }
@@ -97,7 +104,15 @@ impl Image {
             len: self.len,
             live: self.live.as_ref().map(Live::copy),
             durable: self.durable.clone(),
+            is_lower: true,
             forgotten: self.forgotten.clone(),
+        }
+    }
+
+    /// Somebody opens the file for writing.
+    pub(super) fn copy_up(&mut self) {
+        if std::mem::take(&mut self.is_lower) {
+            self.live = self.live.as_ref().map(Live::copy);
         }
     }
 
