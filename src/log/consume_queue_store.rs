@@ -311,12 +311,19 @@ impl ConsumeQueueStore {
     fn find_rocksdb(&self) -> Result<Option<PathBuf>> {
         for kind in [QUEUES, ROCKSDB_QUEUES] {
             let dir = self.root.join(kind);
-            if list(self.env.as_ref(), &dir)?.iter().any(|entry| entry.name == "CURRENT") {
+            if is_rocksdb(&list(self.env.as_ref(), &dir)?) {
                 return Ok(Some(dir));
             }
         }
         Ok(None)
     }
+}
+
+/// Whether a RocksDB database lies there: the file `CURRENT` beside a manifest. Directories of these names are topics.
+fn is_rocksdb(entries: &[DirEntry]) -> bool {
+    let mut files = entries.iter().filter(|entry| entry.kind == EntryKind::File);
+    files.clone().any(|file| file.name == "CURRENT")
+        && files.any(|file| file.name.to_str().is_some_and(|name| name.starts_with("MANIFEST-")))
 }
 
 fn staged_files(env: &dyn Env, dir: &Path) -> Result<Vec<PathBuf>> {

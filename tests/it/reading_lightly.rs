@@ -183,6 +183,7 @@ fn rocksdb_and_batch_queues_are_refused_by_queue_and_read_every_other_way() {
     fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
     fs::create_dir(dir.path().join("consumequeue")).unwrap();
     fs::write(dir.path().join("consumequeue/CURRENT"), "MANIFEST-000005\n").unwrap();
+    fs::write(dir.path().join("consumequeue/MANIFEST-000005"), [0; 100]).unwrap();
     for index in [true, false] {
         if !index {
             fs::remove_dir_all(dir.path().join("index")).unwrap();
@@ -204,5 +205,24 @@ fn rocksdb_and_batch_queues_are_refused_by_queue_and_read_every_other_way() {
             limit: None,
         };
         assert_eq!(reader.query(&request).unwrap().messages.len(), 1);
+    }
+}
+
+#[test]
+fn a_topic_named_like_a_file_of_rocksdb_is_a_topic() {
+    for topic in ["CURRENT", "MANIFEST-000005", "IDENTITY"] {
+        let dir = tempdir().unwrap();
+        let mut writer = StoreWriter::small(dir.path());
+        writer.put("CURRENT", 0, b"x", &[]);
+        writer.put(topic, 1, b"y", &[]);
+        writer.finish(true);
+        // The directories of the topics are there, and their queues are gone.
+        for name in ["CURRENT", topic] {
+            fs::remove_dir_all(dir.path().join("consumequeue").join(name)).unwrap_or_default();
+            fs::create_dir(dir.path().join("consumequeue").join(name)).unwrap_or_default();
+        }
+        let reader = open(&CountingEnv::new(), dir.path());
+        assert!(reader.has_topic(topic).unwrap());
+        assert_eq!(reader.message_in_queue(topic, 1, 0).unwrap().view().body(), b"y");
     }
 }
