@@ -226,3 +226,53 @@ fn a_topic_named_like_a_file_of_rocksdb_is_a_topic() {
         assert_eq!(reader.message_in_queue(topic, 1, 0).unwrap().view().body(), b"y");
     }
 }
+
+/// Bytes of a file's mappings that are in memory.
+fn resident(path: &Path) -> u64 {
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut lines = maps.lines();
+    let mut sum = 0;
+    while let Some(line) = lines.next() {
+        if line.ends_with(path.to_str().unwrap()) {
+            let rss = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+            sum += rss.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10;
+        }
+    }
+    sum
+}
+
+#[test]
+fn a_sparse_index_file_is_read_only_where_something_was_written() {
+    // The first is larger than any that a broker can map, the second is not.
+    for (len, written) in [(8_u64 << 30, 4096), (0x7fff_ffe4, 4096), (0x7fff_ffe4, 40)] {
+        let dir = tempdir_in("/dev/shm").or_else(|_| tempdir()).unwrap();
+        let mut writer = StoreWriter::small(dir.path());
+        let at = writer.put("orders", 0, b"x", &[("KEYS", "k")]);
+        writer.finish(true);
+        fs::remove_dir_all(dir.path().join("index")).unwrap();
+        fs::create_dir(dir.path().join("index")).unwrap();
+        let path = dir.path().join("index/20260101000000000");
+        let mut bytes = vec![0; written];
+        (bytes[35], bytes[39]) = (1, 3);
+        if written > 43 {
+            bytes[43] = 2;
+        }
+        fs::write(&path, bytes).unwrap();
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(len).unwrap();
+        let reader = open(&CountingEnv::new(), dir.path());
+        let request = QueryRequest {
+            topic: "orders".to_owned(),
+            key: "k".to_owned(),
+            begin: i64::MIN,
+            end: i64::MAX,
+            limit: None,
+        };
+        let found = reader.query(&request).unwrap();
+        assert!(found.complete && found.messages[0].view().physical_offset() == at);
+        let resident = resident(&path);
+        assert!(resident < 1 << 20, "{resident} bytes of {len} were read");
+        if len > i32::MAX as u64 {
+            assert_eq!(resident, 0, "it is no index file");
+        }
+    }
+}
