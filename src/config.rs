@@ -158,7 +158,7 @@ impl StoreConfig {
                     slots: slots as u32,
                     items: items as u32,
                 };
-                if geometry.file_len() > i32::MAX as u64 {
+                if geometry.file_len() > IndexGeometry::MAX_FILE_LEN {
                     return Err(Error::Invalid {
                         what: format!(
                             "max_hash_slot_num {slots} and max_index_num {items} make index files of {} bytes: a broker maps 2147483647",

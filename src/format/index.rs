@@ -50,6 +50,9 @@ impl IndexGeometry {
         items: 20_000_000,
     };
 
+    /// Bytes of the largest file: a broker counts them in an i32, and maps the file in one piece.
+    pub const MAX_FILE_LEN: u64 = i32::MAX as u64;
+
     /// Bytes of the file.
     pub const fn file_len(self) -> u64 {
         self.item_position(self.items)

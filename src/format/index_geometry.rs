@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use super::index::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE};
 
 /// What the bytes of an index file say about its geometry.
@@ -23,6 +25,12 @@ const ITEM_WORDS: usize = ITEM_SIZE / SLOT_SIZE;
 /// whose hash belongs into that slot, links lead to older items of the same slot, the header counts the used slots, and
 /// everything else is zero. RocketMQ's default is tried first (docs/FORMAT.md, section Index).
 pub fn detect_index_geometry(file: &[u8]) -> GeometryGuess {
+    detect_sparse_index_geometry(file, std::slice::from_ref(&(0..file.len())))
+}
+
+/// As [`detect_index_geometry`], of a file in which every byte outside the ranges `written` (ascending) is zero: apart from a few words,
+/// no other is read. A file of 2 GiB may hold one page.
+pub fn detect_sparse_index_geometry(file: &[u8], written: &[Range<usize>]) -> GeometryGuess {
     let Some((header, content)) = file.split_first_chunk::<INDEX_HEADER_SIZE>() else {
         return GeometryGuess::None;
     };
@@ -35,14 +43,50 @@ pub fn detect_index_geometry(file: &[u8]) -> GeometryGuess {
     let (words, []) = content.as_chunks::<SLOT_SIZE>() else {
         return GeometryGuess::None;
     };
-    let written = words
-        .iter()
-        .rposition(|word| *word != [0; SLOT_SIZE])
-        .map_or(0, |last| last + 1);
-    match (header.index_count > 1, written > 0) {
-        (false, false) => GeometryGuess::Empty,
-        (true, true) => search(content, words, written, header),
+    let parts = parts_in_words(written, words.len());
+    let words = Words { words, parts: &parts };
+    match (header.index_count > 1, words.used(0..words.len()).next_back()) {
+        (false, None) => GeometryGuess::Empty,
+        (true, Some(last)) => search(content, words, last + 1, header),
         _ => GeometryGuess::None,
+    }
+}
+
+/// The words that stand in these ranges of a file, `count` words after its header.
+fn parts_in_words(written: &[Range<usize>], count: usize) -> Vec<Range<usize>> {
+    let mut parts: Vec<Range<usize>> = Vec::with_capacity(written.len());
+    for part in written {
+        let first = part.start.saturating_sub(INDEX_HEADER_SIZE) / SLOT_SIZE;
+        let end = part.end.saturating_sub(INDEX_HEADER_SIZE).div_ceil(SLOT_SIZE).min(count);
+        let first = first.max(parts.last().map_or(0, |before| before.end));
+        if first < end {
+            parts.push(first..end);
+        }
+    }
+    parts
+}
+
+/// What follows the header, as slots are: every word outside the parts is zero.
+#[derive(Clone, Copy)]
+struct Words<'a> {
+    words: &'a [[u8; SLOT_SIZE]],
+    parts: &'a [Range<usize>],
+}
+
+impl<'a> Words<'a> {
+    fn len(self) -> usize {
+        self.words.len()
+    }
+
+    /// The numbers of those in `range` that are not zero, ascending.
+    fn used(self, range: Range<usize>) -> impl DoubleEndedIterator<Item = usize> + 'a {
+        let first = self.parts.partition_point(|part| part.end <= range.start);
+        let after = self.parts.partition_point(|part| part.start < range.end);
+        let parts = self.parts.get(first..after).unwrap_or_default();
+        let numbers = parts
+            .iter()
+            .flat_map(move |part| part.start.max(range.start)..part.end.min(range.end));
+        numbers.filter(move |number| self.words.get(*number).is_some_and(|word| *word != [0; SLOT_SIZE]))
     }
 }
 
@@ -57,10 +101,10 @@ pub fn index_admits(file: &[u8], geometry: IndexGeometry) -> bool {
 }
 
 /// `words` are slots, then items of five words; `written` of them reach to the last that is not zero.
-fn search(content: &[u8], words: &[[u8; SLOT_SIZE]], written: usize, header: IndexHeader) -> GeometryGuess {
+fn search(content: &[u8], words: Words<'_>, written: usize, header: IndexHeader) -> GeometryGuess {
     let fits = |slots: usize| {
         let geometry = geometry(words.len(), slots)?;
-        Content::of(content, header, geometry)?.fits().then_some(geometry)
+        Content::of(content, header, geometry)?.fits(words).then_some(geometry)
     };
     let default_slots = IndexGeometry::ROCKETMQ.slots as usize;
     let used_words = ITEM_WORDS * header.index_count as usize;
@@ -76,19 +120,20 @@ fn search(content: &[u8], words: &[[u8; SLOT_SIZE]], written: usize, header: Ind
         return GeometryGuess::One(geometry);
     }
 
+    // Where all items are zeros one geometry fits as well as the next, and two are enough to say so.
+    let most = most.min(written + 2 * ITEM_WORDS);
     let mut found = None;
     let mut full_checks = 0;
     let mut counted = 0;
     let mut used_slots = 0;
     for slots in (least..=most).step_by(ITEM_WORDS) {
-        let new = words.get(counted..slots).unwrap_or_default();
-        used_slots += new.iter().filter(|word| **word != [0; SLOT_SIZE]).count();
+        used_slots += words.used(counted..slots).count();
         counted = slots;
         if used_slots > header.slot_count.max(0) as usize {
             break;
         }
-        let item_0 = words.get(slots..slots + ITEM_WORDS).unwrap_or_default();
-        if used_slots as i64 != i64::from(header.slot_count) || item_0.iter().any(|word| *word != [0; SLOT_SIZE]) {
+        let mut item_0 = words.used(slots..slots + ITEM_WORDS);
+        if used_slots as i64 != i64::from(header.slot_count) || item_0.next().is_some() {
             continue;
         }
         full_checks += 1;
@@ -156,17 +201,17 @@ impl<'a> Content<'a> {
                 .all(|number| self.item(number).is_some_and(|item| self.is_linked(number, &item)))
     }
 
-    fn fits(&self) -> bool {
-        self.items.first() == Some(&[0; ITEM_SIZE]) && self.slots_fit() && self.items_fit()
+    fn fits(&self, words: Words<'_>) -> bool {
+        self.items.first() == Some(&[0; ITEM_SIZE]) && self.slots_fit(words) && self.items_fit()
     }
 
-    fn slots_fit(&self) -> bool {
+    fn slots_fit(&self, words: Words<'_>) -> bool {
         let mut used = 0;
-        let fit = self.slots.iter().enumerate().all(|(slot, newest)| {
-            let newest = i32::from_be_bytes(*newest);
-            used += i32::from(newest != 0);
+        let fit = words.used(0..self.slots.len()).all(|slot| {
+            used += 1;
+            let newest = self.slots.get(slot).copied().map_or(0, i32::from_be_bytes);
             let belongs = |item: IndexItem| item.key_hash >= 0 && self.geometry.slot_of(item.key_hash) as usize == slot;
-            newest == 0 || newest > 0 && self.item(newest).is_some_and(belongs)
+            newest > 0 && self.item(newest).is_some_and(belongs)
         });
         fit && used == self.header.slot_count
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::error::{Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
-use crate::log::queue_entries::{entries_per_file, find_end, first_at, next_file_start, on_file, search};
+use crate::log::queue_entries::{EntryReader, QueueEnds, entries_per_file, find_end, first_at, next_file_start, on_file, search};
 use crate::log::queue_tail::QueueTail;
 use crate::storage::{Access, Env, MappedFileQueue, MappingPool, Step, create_dir};
 
@@ -29,6 +29,8 @@ pub struct ConsumeQueue {
 pub(super) struct State {
     /// Queue offsets that the files hold, after the entries ahead of the log were left out.
     pub(super) on_disk: Range<i64>,
+    /// Entries that the files held when they were opened, as long as nothing was written to them.
+    ends: QueueEnds,
     tail: QueueTail,
     min_offset: i64,
 }
@@ -70,10 +72,10 @@ impl ConsumeQueue {
     pub fn load(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
         let files = MappedFileQueue::load(env.clone(), dir, file_size, pool)?;
         let start = files.first_offset().unwrap_or(0) as i64 / UNIT;
-        let mut on_disk = start..start;
-        on_disk.end = find_end(&files)?;
+        let (end, ends) = find_end(&files)?;
         let state = State {
-            on_disk,
+            on_disk: start..end,
+            ends,
             tail: QueueTail::default(),
             min_offset: start,
         };
@@ -90,6 +92,7 @@ impl ConsumeQueue {
         let files = MappedFileQueue::empty(env.clone(), dir, file_size.unwrap_or(0), pool);
         let state = State {
             on_disk: 0..0,
+            ends: QueueEnds::default(),
             tail: QueueTail::default(),
             min_offset: 0,
         };
@@ -99,11 +102,6 @@ impl ConsumeQueue {
             files,
             state: RwLock::new(state),
         }
-    }
-
-    /// Bytes of each of its files; 0 if nothing tells.
-    pub fn file_size(&self) -> u64 {
-        self.files.file_size()
     }
 
     /// Queue offset of the first entry whose message the log still holds.
@@ -172,15 +170,35 @@ impl ConsumeQueue {
         }
     }
 
-    /// What is known of an offset, damaged entries left out.
+    /// What is known of an offset, damaged entries left out. For an entry near the queue's end no file is mapped.
     pub(crate) fn known_unit(&self, offset: i64) -> Option<CqUnit> {
-        self.unit(offset).ok().flatten()
+        let at_end = {
+            let state = self.state();
+            let is_in_file = state.on_disk.contains(&offset) && state.tail.get(offset).is_none();
+            is_in_file.then(|| state.ends.get(offset)).flatten()
+        };
+        match at_end {
+            Some(unit) => Some(unit).filter(|unit| names_message(*unit)),
+            None => self.unit(offset).ok().flatten(),
+        }
     }
 
     /// The last entry on disk, if it names a message.
     pub fn last_unit(&self) -> Option<CqUnit> {
-        let last = self.state().on_disk.end - 1;
-        self.known_unit(last)
+        let (last, in_memory) = {
+            let state = self.state();
+            let last = state.on_disk.end - 1;
+            let known = state.on_disk.contains(&last).then_some(last);
+            (known?, state.tail.get(last))
+        };
+        let on_file = || self.entries().get(last).ok().flatten();
+        let unit = in_memory.or_else(on_file);
+        unit.filter(|unit| names_message(*unit))
+    }
+
+    /// The entries of its files, read without a mapping.
+    pub(super) fn entries(&self) -> EntryReader<'_> {
+        EntryReader::new(&self.files, self.state().ends)
     }
 
     /// Entries in its files, or those of messages up to the one at `until`.
@@ -189,7 +207,7 @@ impl ConsumeQueue {
         let is_behind = |until: &i64| self.last_unit().is_none_or(|last| last.physical_offset > *until);
         let end = match until.filter(is_behind) {
             None => on_disk.end,
-            Some(until) => first_at(&self.files, on_disk, until.saturating_add(1))?,
+            Some(until) => first_at(&mut self.entries(), on_disk, until.saturating_add(1))?,
         };
         let in_file = |start: u64| {
             let first = start as i64 / UNIT;
@@ -201,12 +219,13 @@ impl ConsumeQueue {
     /// Leaves out the entries at the end of the files that point at or past `log_end`, or lead to none of the queue's messages,
     /// by the offset, the entry, and whether its address is behind that of the entry before; returns how many.
     pub(crate) fn cut(&self, log_end: i64, leads: impl Fn(i64, CqUnit, bool) -> Result<bool>) -> Result<u64> {
+        let mut entries = self.entries();
         let mut state = self.state_mut();
         let end = state.on_disk.end;
         // One by one from the end: an entry further in front that points past the log is damage, and the others stay.
         while !state.on_disk.is_empty() {
             let last = state.on_disk.end - 1;
-            let valid = |offset: i64| Ok(on_file(&self.files, offset)?.filter(|unit| unit.is_valid()));
+            let mut valid = |offset: i64| Ok(entries.get(offset)?.filter(|unit| unit.is_valid()));
             if let Some(unit) = valid(last)?
                 && (unit.is_pre_blank() || (unit.physical_offset < log_end && leads(last, unit, rises(valid(last - 1)?, unit))?))
             {
@@ -220,8 +239,8 @@ impl ConsumeQueue {
     /// Lets the entries of messages that stood in the stretch `lost` lead to `filler`; returns how many.
     pub(crate) fn lead_to(&self, filler: CqUnit, lost: &Range<i64>) -> Result<u64> {
         let on_disk = self.state().on_disk.clone();
-        let first = first_at(&self.files, on_disk.clone(), lost.start)?;
-        let behind = first_at(&self.files, on_disk, lost.end)?;
+        let first = first_at(&mut self.entries(), on_disk.clone(), lost.start)?;
+        let behind = first_at(&mut self.entries(), on_disk, lost.end)?;
         self.extend((first..behind).map(|offset| (offset, filler)).collect());
         Ok((behind - first).cast_unsigned())
     }
@@ -241,10 +260,23 @@ impl ConsumeQueue {
 
     /// Moves the smallest offset to the first entry whose message starts at or after `first_physical`.
     pub(crate) fn correct_min_offset(&self, first_physical: i64) -> Result<()> {
+        let mut entries = self.entries();
         let mut state = self.state_mut();
         let all = state.on_disk.start..state.max_offset();
-        let expired = |unit: CqUnit| unit.is_valid() && (unit.is_pre_blank() || unit.physical_offset < first_physical);
-        state.min_offset = search(&self.files, &state.tail, all, |unit| unit.is_some_and(expired))?;
+        let mut unit_at = |offset: i64| match state.tail.get(offset) {
+            Some(unit) => Ok(Some(unit)),
+            None => entries.get(offset),
+        };
+        let expired = |unit: CqUnit| unit.is_pre_blank() || unit.physical_offset < first_physical;
+        // In most queues no message has expired, and the first entry says so.
+        let is_live = |unit: CqUnit| unit.is_valid() && !expired(unit);
+        state.min_offset = if !all.is_empty() && unit_at(all.start)?.is_some_and(is_live) {
+            all.start
+        } else {
+            search(all, |offset| {
+                Ok(unit_at(offset)?.is_some_and(|unit| unit.is_valid() && expired(unit)))
+            })?
+        };
         Ok(())
     }
 
@@ -360,6 +392,7 @@ impl ConsumeQueue {
     /// These entries, the first ones of the tail, are in the files now.
     fn wrote(&self, entries: Range<i64>) {
         let mut state = self.state_mut();
+        state.ends = QueueEnds::default();
         state.tail.forget_before(entries.end);
         state.on_disk = if state.on_disk.is_empty() {
             entries
@@ -379,6 +412,10 @@ impl ConsumeQueue {
     pub(super) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn names_message(unit: CqUnit) -> bool {
+    unit.is_valid() && !unit.is_pre_blank()
 }
 
 /// Whether a message stands behind that of the entry before.

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use crate::error::{Error, Result};
 use crate::log::consume_queue::{ConsumeQueue, STAGED, StagedFile};
 use crate::log::queue_cut::QueueCut;
-use crate::storage::{DirEntry, EntryKind, Env, FileSystem, MappingPool, Step};
+use crate::storage::{DirEntry, EntryKind, Env, FileSystem, MappedFileQueue, MappingPool, Step};
 
 const QUEUES: &str = "consumequeue";
 const BATCH_QUEUES: &str = "batchconsumequeue";
@@ -62,8 +62,9 @@ impl ConsumeQueueStore {
         };
         let mut topics = Topics::new();
         for (topic, dir) in store.topic_dirs(QUEUES)? {
-            store.staged.extend(staged_files(store.env.as_ref(), &dir)?);
-            let queues = store.load_topic(&dir)?;
+            let entries = list(store.env.as_ref(), &dir)?;
+            store.staged.extend(staged_files(&dir, &entries));
+            let queues = store.load_topic(&dir, &entries)?;
             if !queues.is_empty() {
                 topics.insert(topic, TopicQueues::Files(queues));
             }
@@ -89,15 +90,23 @@ impl ConsumeQueueStore {
         !topics.is_empty() && topics.values().all(|queues| matches!(queues, TopicQueues::Batch(_)))
     }
 
-    /// Bytes of a queue file, if an option or a file tells.
-    pub fn file_size(&self) -> Option<u64> {
-        let on_disk = || {
-            self.file_queues()
-                .iter()
-                .map(|(_, _, queue)| queue.file_size())
-                .find(|size| *size > 0)
-        };
-        self.file_size.or_else(on_disk)
+    /// Bytes of a queue file below the store directory `root`, if there is one: the first that is found tells, and no other is looked
+    /// for.
+    ///
+    /// # Errors
+    /// As [`MappedFileQueue::load`].
+    pub fn find_file_size(env: &Arc<dyn Env>, root: &Path) -> Result<Option<u64>> {
+        let topics = root.join(QUEUES);
+        for topic in list(env.as_ref(), &topics)?.iter().filter(|entry| is_directory(entry)) {
+            let dir = topics.join(&topic.name);
+            for (_, queue) in queue_dirs(&dir, &list(env.as_ref(), &dir)?) {
+                let size = MappedFileQueue::load(env.clone(), &queue, None, MappingPool::shared())?.file_size();
+                if size > 0 {
+                    return Ok(Some(size));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// The topics, ascending by name.
@@ -288,24 +297,18 @@ impl ConsumeQueueStore {
         self.topics.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn load_topic(&self, dir: &Path) -> Result<BTreeMap<i32, Arc<ConsumeQueue>>> {
-        let mut queues = BTreeMap::new();
-        for entry in list(self.env.as_ref(), dir)? {
-            // RocketMQ passes over entries that are no number, too.
-            if entry.kind == EntryKind::Directory
-                && let Some(queue_id) = entry.name.to_str().and_then(parse_queue_id)
-            {
-                let queue = ConsumeQueue::load(self.env.clone(), &dir.join(&entry.name), self.file_size, self.pool.clone())?;
-                queues.insert(queue_id, Arc::new(queue));
-            }
-        }
-        Ok(queues)
+    fn load_topic(&self, dir: &Path, entries: &[DirEntry]) -> Result<BTreeMap<i32, Arc<ConsumeQueue>>> {
+        let load = |(queue_id, dir): (i32, PathBuf)| {
+            let queue = ConsumeQueue::load(self.env.clone(), &dir, self.file_size, self.pool.clone())?;
+            Ok((queue_id, Arc::new(queue)))
+        };
+        queue_dirs(dir, entries).map(load).collect()
     }
 
     fn topic_dirs(&self, kind: &str) -> Result<BTreeSet<(String, PathBuf)>> {
         let dir = self.root.join(kind);
         let entries = list(self.env.as_ref(), &dir)?;
-        let topics = entries.into_iter().filter(|entry| entry.kind == EntryKind::Directory);
+        let topics = entries.into_iter().filter(is_directory);
         Ok(topics
             .filter_map(|entry| Some((entry.name.to_str()?.to_owned(), dir.join(&entry.name))))
             .collect())
@@ -314,7 +317,7 @@ impl ConsumeQueueStore {
     fn find_rocksdb(&self) -> Result<Option<PathBuf>> {
         for kind in [QUEUES, ROCKSDB_QUEUES] {
             let dir = self.root.join(kind);
-            if list(self.env.as_ref(), &dir)?.iter().any(|entry| entry.name == "CURRENT") {
+            if is_rocksdb(&list(self.env.as_ref(), &dir)?) {
                 return Ok(Some(dir));
             }
         }
@@ -322,10 +325,27 @@ impl ConsumeQueueStore {
     }
 }
 
-fn staged_files(env: &dyn Env, dir: &Path) -> Result<Vec<PathBuf>> {
-    let entries = list(env, dir)?.into_iter();
-    let staged = entries.filter(|entry| entry.name.to_str().is_some_and(|name| name.starts_with(STAGED)));
-    Ok(staged.map(|entry| dir.join(entry.name)).collect())
+/// Whether a RocksDB database lies there: the file `CURRENT` beside a manifest. Directories of these names are topics.
+fn is_rocksdb(entries: &[DirEntry]) -> bool {
+    let mut files = entries.iter().filter(|entry| entry.kind == EntryKind::File);
+    files.clone().any(|file| file.name == "CURRENT")
+        && files.any(|file| file.name.to_str().is_some_and(|name| name.starts_with("MANIFEST-")))
+}
+
+fn staged_files(dir: &Path, entries: &[DirEntry]) -> Vec<PathBuf> {
+    let names = entries.iter().map(|entry| &entry.name);
+    let staged = names.filter(|name| name.to_str().is_some_and(|name| name.starts_with(STAGED)));
+    staged.map(|name| dir.join(name)).collect()
+}
+
+/// The ids and directories of a topic's queues. RocketMQ passes over entries that are no number, too.
+fn queue_dirs(topic: &Path, entries: &[DirEntry]) -> impl Iterator<Item = (i32, PathBuf)> {
+    let dirs = entries.iter().filter(|entry| is_directory(entry));
+    dirs.filter_map(|entry| Some((parse_queue_id(entry.name.to_str()?)?, topic.join(&entry.name))))
+}
+
+fn is_directory(entry: &DirEntry) -> bool {
+    entry.kind == EntryKind::Directory
 }
 
 /// The id in the name of a queue's directory, written as a broker writes it.

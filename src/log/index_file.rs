@@ -9,11 +9,12 @@
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
 use crate::format::{
-    GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, detect_index_geometry, index_admits,
+    GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, detect_sparse_index_geometry,
+    index_admits,
 };
 use crate::storage::{Access, Env, File, MappedFile, MappingPool, PooledFile};
 
@@ -28,9 +29,37 @@ pub struct IndexFile {
     len: u64,
     pool: Arc<MappingPool>,
     header: RwLock<IndexHeader>,
-    whole: OnceLock<bool>,
-    admits: OnceLock<bool>,
-    ends: OnceLock<bool>,
+    guess: Verdict<GeometryGuess>,
+    whole: Verdict<bool>,
+    admits: Verdict<bool>,
+    ends: Verdict<bool>,
+}
+
+/// The answer of a check of the file, and the header under which the check was made. A good answer is final. A bad one may come from
+/// a put that was not finished: the check is made again when the header differs.
+#[derive(Debug)]
+struct Verdict<T>(Mutex<Option<(IndexHeader, T)>>);
+
+impl<T> Default for Verdict<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Copy> Verdict<T> {
+    fn get(&self, header: IndexHeader, is_final: impl Fn(T) -> bool, look: impl FnOnce() -> Result<T>) -> Result<T> {
+        let known = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, said)) = known.filter(|(under, said)| *under == header || is_final(*said)) {
+            return Ok(said);
+        }
+        let said = look()?;
+        self.set(header, said);
+        Ok(said)
+    }
+
+    fn set(&self, header: IndexHeader, said: T) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((header, said));
+    }
 }
 
 impl IndexFile {
@@ -57,16 +86,17 @@ impl IndexFile {
             len,
             pool: MappingPool::shared(),
             header: RwLock::new(header),
-            whole: OnceLock::new(),
-            admits: OnceLock::new(),
-            ends: OnceLock::new(),
+            guess: Verdict::default(),
+            whole: Verdict::default(),
+            admits: Verdict::default(),
+            ends: Verdict::default(),
         })
     }
 
     /// The file was made with the geometry that will be asked for: what is being put into it need not be looked at.
     pub(super) fn trust(&self) {
-        let _ = self.admits.set(true);
-        let _ = self.ends.set(true);
+        self.admits.set(self.header(), true);
+        self.ends.set(self.header(), true);
     }
 
     /// Its path.
@@ -79,7 +109,7 @@ impl IndexFile {
         self.len
     }
 
-    /// The header as it was when the store was opened, or as this process's writer has made it since.
+    /// The header as it was when the store was opened, when it was read again, or as this process's writer has made it since.
     pub fn header(&self) -> IndexHeader {
         *self.header.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,49 +118,70 @@ impl IndexFile {
         *self.header.write().unwrap_or_else(PoisonError::into_inner) = header;
     }
 
+    /// Reads the header again, since another process may write to the file; tells whether it differs from the one known.
+    pub(super) fn read_header_again(&self) -> Result<bool> {
+        let mapped = self.mapped()?;
+        let mut bytes = [0; INDEX_HEADER_SIZE];
+        // The lock is held while the file is read. A writer of this process sets the header after it has written it, so that a torn
+        // header that is read here is replaced.
+        let mut header = self.header.write().unwrap_or_else(PoisonError::into_inner);
+        if !mapped.read(0, &mut bytes) {
+            return Ok(false);
+        }
+        let before = std::mem::replace(&mut *header, IndexHeader::decode(&bytes));
+        Ok(before != *header)
+    }
+
     /// The geometry that the file's own bytes admit.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn guess_geometry(&self) -> Result<GeometryGuess> {
-        let mapped = self.mapped()?;
-        Ok(mapped
-            .bytes(0..mapped.len() as usize)
-            .map_or(GeometryGuess::None, detect_index_geometry))
+        let is_final = |guess| matches!(guess, GeometryGuess::One(_));
+        self.guess.get(self.header(), is_final, || {
+            let mapped = self.mapped()?;
+            let written = self
+                .env
+                .open(&self.path, Access::Read)
+                .and_then(|file| file.written(0..self.len));
+            let written = written.map_err(|error| Error::io("look into", &self.path, error))?;
+            let written: Vec<_> = written
+                .into_iter()
+                .map(|part| part.start as usize..part.end as usize)
+                .collect();
+            let file = mapped.bytes(0..mapped.len() as usize);
+            Ok(file.map_or(GeometryGuess::None, |file| detect_sparse_index_geometry(file, &written)))
+        })
     }
 
-    /// Whether the file can have this geometry; looked at once.
+    /// Whether the file can have this geometry.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn admits(&self, geometry: IndexGeometry) -> Result<bool> {
-        if let Some(admits) = self.admits.get() {
-            return Ok(*admits);
-        }
-        let mapped = self.mapped()?;
-        let admits = mapped
-            .bytes(0..mapped.len() as usize)
-            .is_some_and(|file| index_admits(file, geometry));
-        Ok(*self.admits.get_or_init(|| admits))
+        self.admits.get(self.header(), is_so, || {
+            let mapped = self.mapped()?;
+            let file = mapped.bytes(0..mapped.len() as usize);
+            Ok(file.is_some_and(|file| index_admits(file, geometry)))
+        })
     }
 
     /// Whether the header tells of these items: the first and the last lead where it says, and in a file that nobody `grows` none
-    /// stands behind the last. Looked at once.
+    /// stands behind the last.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn has_own_ends(&self, geometry: IndexGeometry, grows: bool) -> Result<bool> {
-        if let Some(fit) = self.ends.get() {
-            return Ok(*fit);
-        }
-        let mapped = self.mapped()?;
         let header = self.header();
-        let leads_to = |number: i32| item(&mapped, geometry, number).map(|item| item.physical_offset);
-        let is_last = item(&mapped, geometry, header.index_count).is_none_or(|next| next == IndexItem::decode(&[0; ITEM_SIZE]));
-        let fit = leads_to(1) == Some(header.begin_physical_offset)
-            && leads_to(header.index_count - 1) == Some(header.end_physical_offset)
-            && (grows || is_last);
-        Ok(*self.ends.get_or_init(|| fit))
+        self.ends.get(header, is_so, || {
+            let mapped = self.mapped()?;
+            let leads_to = |number: i32| item(&mapped, geometry, number).map(|item| item.physical_offset);
+            let is_last =
+                item(&mapped, geometry, header.index_count).is_none_or(|next| next == IndexItem::decode(&[0; ITEM_SIZE]));
+            Ok(leads_to(1) == Some(header.begin_physical_offset)
+                && leads_to(header.index_count - 1) == Some(header.end_physical_offset)
+                && (grows || is_last))
+        })
     }
 
     /// Physical offsets of the items whose key has this hash, newest first; stops at the first link that cannot be right.
@@ -168,24 +219,20 @@ impl IndexFile {
         Ok((found, true))
     }
 
-    /// Whether every item can be reached from its slot, as after a crash that lost no page of this file. Looked at once.
+    /// Whether every item can be reached from its slot, as after a crash that lost no page of this file.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn is_whole(&self, geometry: IndexGeometry) -> Result<bool> {
-        if let Some(whole) = self.whole.get() {
-            return Ok(*whole);
-        }
-        let whole = self.look_whole(geometry)?;
-        Ok(*self.whole.get_or_init(|| whole))
+        let header = self.header();
+        self.whole.get(header, is_so, || self.look_whole(geometry, header))
     }
 
     /// What a crash tears shows in one of these: each item links to the one before it in its slot, and offsets and times never fall
     /// (but for the first item of a file, whose time counts from the end of the file before); the header begins with the first item
     /// and ends with the last; each slot leads to its newest item.
-    fn look_whole(&self, geometry: IndexGeometry) -> Result<bool> {
+    fn look_whole(&self, geometry: IndexGeometry, header: IndexHeader) -> Result<bool> {
         let mapped = self.mapped()?;
-        let header = self.header();
         let count = header.index_count;
         if geometry.file_len() > self.len || count as u32 > geometry.items {
             return Ok(false);
@@ -275,6 +322,10 @@ impl IndexFile {
     fn mapped(&self) -> Result<Arc<MappedFile>> {
         self.pool.get(self.env.as_ref(), &self.file)
     }
+}
+
+fn is_so(said: bool) -> bool {
+    said
 }
 
 /// Whether each slot holds its newest item, or one that was put since the header was read: a live broker does that.

@@ -11,7 +11,10 @@ use crate::format::{
 };
 use crate::log::index_appender::IndexAppender;
 use crate::log::index_file::IndexFile;
-use crate::storage::{EntryKind, Env, Step};
+use crate::storage::{DirEntry, EntryKind, Env, Step};
+
+/// How often one query checks a file whose header changes meanwhile.
+const LOOKS: usize = 4;
 
 /// Where the keys of one stretch of the log are found.
 #[derive(Debug)]
@@ -42,7 +45,7 @@ pub struct IndexService {
     safe_until: Mutex<Option<i64>>,
     files: RwLock<Vec<Arc<IndexFile>>>,
     /// What the files of an earlier time say about the geometry of all.
-    shared_geometry: OnceLock<Option<IndexGeometry>>,
+    shared_geometry: OnceLock<IndexGeometry>,
     appending: Mutex<Appending>,
 }
 
@@ -56,7 +59,7 @@ struct Appending {
 }
 
 impl IndexService {
-    /// Lists the files in `dir`. `safe_until` is, after a crash, the store time up to which index files are known to be on disk:
+    /// Lists the files in `dir`; one that no broker can map is none. `safe_until` is, after a crash, the store time up to which index files are known to be on disk:
     /// the checkpoint's `index_msg_timestamp`. After a clean exit all are.
     ///
     /// # Errors
@@ -66,10 +69,10 @@ impl IndexService {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             listed => listed.map_err(|error| Error::io("list", dir, error))?,
         };
-        names.retain(|entry| entry.kind == EntryKind::File && entry.name.to_str().and_then(parse_index_name).is_some());
+        let is_index = |entry: &DirEntry| entry.kind == EntryKind::File && entry.len <= IndexGeometry::MAX_FILE_LEN;
+        names.retain(|entry| is_index(entry) && entry.name.to_str().and_then(parse_index_name).is_some());
         names.sort_by(|a, b| a.name.cmp(&b.name));
-        let open =
-            |entry: &crate::storage::DirEntry| IndexFile::open(env.clone(), dir.join(&entry.name), entry.len).map(Arc::new);
+        let open = |entry: &DirEntry| IndexFile::open(env.clone(), dir.join(&entry.name), entry.len).map(Arc::new);
         let files: Result<Vec<_>> = names.iter().map(open).collect();
         Ok(Self {
             env: env.clone(),
@@ -109,14 +112,13 @@ impl IndexService {
         let mut sources = Vec::new();
         let mut at = log.start;
         for file in self.files() {
+            if file.header().index_count <= 1 {
+                continue;
+            }
+            let Some(geometry) = self.believed_geometry(&file)? else {
+                continue;
+            };
             let header = file.header();
-            if header.index_count <= 1 {
-                continue;
-            }
-            let Some(geometry) = self.geometry_of(&file)? else { continue };
-            if !self.believes(&file, geometry)? {
-                continue;
-            }
             let range = header.begin_physical_offset.max(at)..header.end_physical_offset.saturating_add(1).min(log.end);
             if range.is_empty() {
                 continue;
@@ -191,6 +193,22 @@ impl IndexService {
         self.files().iter().map(|file| file.header().items()).sum()
     }
 
+    /// The geometry of a file that is believed. A check may meet an unfinished put of another process or thread: it is made again when
+    /// the header differs, in this query or in a later one.
+    fn believed_geometry(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
+        for _ in 0..LOOKS {
+            if let Some(geometry) = self.geometry_of(file)?
+                && self.believes(file, geometry)?
+            {
+                return Ok(Some(geometry));
+            }
+            if !file.read_header_again()? {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether what the file says is taken for true.
     pub(super) fn believes(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
         Ok(
@@ -262,6 +280,12 @@ impl IndexService {
             && self.geometry_of(last)? == Some(geometry)
             && !last.header().is_full(geometry)
         {
+            if last.header().index_count > 1 {
+                // Checked before the first put, so that no query makes its first check during a put.
+                self.believes(last, geometry)?;
+            } else {
+                last.trust();
+            }
             return IndexAppender::open(last.clone(), geometry);
         }
         if let Some(full) = full {
@@ -309,11 +333,13 @@ impl IndexService {
             // Of the right length and another shape, or damaged: not believed.
             return Ok(file.admits(given)?.then_some(given));
         }
-        if self.shared_geometry.get().is_none() {
-            let shared = self.find_shared_geometry()?;
-            let _ = self.shared_geometry.set(shared);
-        }
-        match self.shared_geometry.get().copied().flatten() {
+        let shared = match self.shared_geometry.get() {
+            Some(shared) => Some(*shared),
+            None => self
+                .find_shared_geometry()?
+                .map(|found| *self.shared_geometry.get_or_init(|| found)),
+        };
+        match shared {
             Some(shared) if shared.file_len() == file.file_len() => Ok(Some(shared)),
             _ => Ok(match file.guess_geometry()? {
                 GeometryGuess::One(geometry) => Some(geometry),

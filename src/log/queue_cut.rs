@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use crate::error::{Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
 use crate::log::consume_queue::ConsumeQueue;
-use crate::log::queue_entries::{first_at, on_file};
-use crate::storage::{Access, Env, MappedFile, Step};
+use crate::log::queue_entries::first_at;
+use crate::storage::{Access, Env, OpenFile, Step};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
 /// Of this many zeros behind a queue's end it is taken that nothing follows: looking through all of the rest of 50,000 queue files
@@ -72,13 +72,13 @@ impl ConsumeQueue {
 
     /// Whether the entry is one of the fillers in front of the first message.
     fn is_filler(&self, offset: i64) -> Result<bool> {
-        Ok(on_file(&self.files, offset)?.is_some_and(CqUnit::is_pre_blank))
+        Ok(self.entries().get(offset)?.is_some_and(CqUnit::is_pre_blank))
     }
 
     /// Zeroes what stands behind the end in the file that holds it; if `is_redone`, what reads as zeros, too. Says whether anything was
     /// written.
     fn zero_behind(&self, start: u64, end: i64, is_redone: bool) -> Result<bool> {
-        let Some(file) = self.files.find(start)? else {
+        let Some(file) = self.files.open(start)? else {
             return Ok(false);
         };
         let from = ((end * UNIT) as u64 - start).min(file.len());
@@ -106,23 +106,23 @@ impl ConsumeQueue {
         if self.last_unit().is_none_or(|unit| unit.physical_offset < physical) {
             return Ok(());
         }
-        let first = first_at(&self.files, range.clone(), physical)?;
+        let first = first_at(&mut self.entries(), range.clone(), physical)?;
         for start in self.files.starts() {
             let file_first = start as i64 / UNIT;
             let entries = first.max(file_first)..range.end.min(file_first + self.entries_per_file());
-            let Some(file) = self.files.find(start)?.filter(|_| !entries.is_empty()) else {
+            if entries.is_empty() {
                 continue;
-            };
-            let at = ((entries.start - file_first) * UNIT) as usize;
-            let mut bytes = vec![0; ((entries.end - entries.start) * UNIT) as usize];
-            if !file.read(at, &mut bytes) {
-                file.check_intact(at..at + bytes.len())?;
             }
+            let Some(file) = self.files.open(start)? else { continue };
+            let at = ((entries.start - file_first) * UNIT) as u64;
+            let mut bytes = vec![0; ((entries.end - entries.start) * UNIT) as usize];
+            let read = file.read(at, &mut bytes)?;
+            bytes.truncate(read);
             let path = self.dir.join(segment_name(start));
             let written = self
                 .files
                 .open_for_writing(start)
-                .and_then(|file| file.write_all_at(&bytes, at as u64));
+                .and_then(|file| file.write_all_at(&bytes, at));
             written.map_err(|error| Error::full_or_io("write again", &path, error))?;
         }
         Ok(())
@@ -130,18 +130,20 @@ impl ConsumeQueue {
 }
 
 /// The position after the last byte at or after `from` that is not zero, up to a stretch that is zero; `from` if there is none.
-fn last_stale(file: &MappedFile, from: u64) -> Result<u64> {
+fn last_stale(file: &OpenFile, from: u64) -> Result<u64> {
     let (mut at, mut stale) = (from, from);
+    let mut bytes = Vec::new();
     while at < file.len() {
-        let mut bytes = vec![0; LOOKED_AT_ONCE.min((file.len() - at) as usize)];
-        if !file.read(at as usize, &mut bytes) {
-            file.check_intact(at as usize..at as usize + bytes.len())?;
-        }
+        let stretch = at..file.len().min(at + LOOKED_AT_ONCE as u64);
+        let written = file.written_in(&stretch);
+        bytes.resize((written.end - written.start) as usize, 0);
+        let read = file.read(written.start, &mut bytes)?;
+        bytes.truncate(read);
         let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else {
             break;
         };
-        stale = at + last as u64 + 1;
-        at += bytes.len() as u64;
+        stale = written.start + last as u64 + 1;
+        at = stretch.end;
     }
     Ok(stale)
 }

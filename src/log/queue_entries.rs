@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use crate::error::Result;
 use crate::format::{CQ_UNIT_SIZE, CqUnit};
-use crate::log::queue_tail::QueueTail;
-use crate::storage::MappedFileQueue;
+use crate::storage::{MappedFileQueue, OpenFile};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
 /// Bytes of a queue file where no file and no option tells: RocketMQ's 300,000 entries.
@@ -23,16 +22,10 @@ pub(super) fn next_file_start(files: &MappedFileQueue, offset: i64) -> i64 {
     (offset / per_file + 1).saturating_mul(per_file)
 }
 
-/// First offset of `range` on file whose entry names a message at or behind `physical`.
-pub(super) fn first_at(files: &MappedFileQueue, range: Range<i64>, physical: i64) -> Result<i64> {
-    search(files, &QueueTail::default(), range, |unit| {
-        unit.is_some_and(|unit| unit.is_valid() && (unit.is_pre_blank() || unit.physical_offset < physical))
-    })
-}
-
-/// The entry as the file has it, whatever it says; `None` where there is no file, or where it ends before.
+/// The entry as the file has it, whatever it says; `None` where there is no file, or where it ends before. Maps the file: for
+/// entries that are read one after the other. See [`EntryReader`] for a few of many queues.
 pub(super) fn on_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqUnit>> {
-    let Some(at) = offset.checked_mul(UNIT).and_then(|at| u64::try_from(at).ok()) else {
+    let Some(at) = position_in_queue(offset) else {
         return Ok(None);
     };
     let Some(file) = files.find(at)? else { return Ok(None) };
@@ -48,50 +41,175 @@ pub(super) fn on_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqU
     Ok(None)
 }
 
+fn position_in_queue(offset: i64) -> Option<u64> {
+    offset.checked_mul(UNIT).and_then(|at| u64::try_from(at).ok())
+}
+
+/// Entries of a queue by their offsets, those that an open asks for again and again: the first one, and the last two. Kept, so
+/// that the files of ten thousand queues are opened once.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct QueueEnds([Option<(i64, CqUnit)>; 3]);
+
+impl QueueEnds {
+    /// The entry at an offset, if it is one of them.
+    pub(super) fn get(&self, offset: i64) -> Option<CqUnit> {
+        let found = self.0.iter().flatten().find(|(at, _)| *at == offset);
+        found.map(|(_, unit)| *unit)
+    }
+}
+
+/// Bytes that are read at once: as many entries as two pages hold.
+const BLOCK: u64 = 8192 / CQ_UNIT_SIZE as u64 * CQ_UNIT_SIZE as u64;
+
+/// Reads entries here and there, without a mapping: opens the file that it was asked for last, and holds one block of it.
+pub(super) struct EntryReader<'a> {
+    files: &'a MappedFileQueue,
+    known: QueueEnds,
+    file: Option<OpenFile>,
+    /// Where `block` begins in the file.
+    block_at: u64,
+    block: Vec<u8>,
+}
+
+impl<'a> EntryReader<'a> {
+    /// A reader that opens no file for what is `known`.
+    pub(super) fn new(files: &'a MappedFileQueue, known: QueueEnds) -> Self {
+        Self {
+            files,
+            known,
+            file: None,
+            block_at: 0,
+            block: Vec::new(),
+        }
+    }
+
+    /// As [`on_file`].
+    pub(super) fn get(&mut self, offset: i64) -> Result<Option<CqUnit>> {
+        if let Some(unit) = self.known.get(offset) {
+            return Ok(Some(unit));
+        }
+        let Some(at) = position_in_queue(offset) else {
+            return Ok(None);
+        };
+        self.open(at)?;
+        let Some(file) = &self.file else { return Ok(None) };
+        let position = at - file.start();
+        let entry = position..position + CQ_UNIT_SIZE as u64;
+        if entry.end > file.len() {
+            return Ok(None);
+        }
+        if file.written_in(&entry).is_empty() {
+            return Ok(Some(CqUnit::decode(&[0; CQ_UNIT_SIZE])));
+        }
+        let block_at = position - position % BLOCK;
+        if self.block.is_empty() || block_at != self.block_at {
+            self.block = block_of(file, block_at)?;
+            self.block_at = block_at;
+        }
+        let in_block = (position - block_at) as usize;
+        let bytes = self.block.get(in_block..).and_then(<[u8]>::first_chunk);
+        Ok(bytes.map(CqUnit::decode))
+    }
+
+    /// Opens the file that holds the byte at `at`, if it is not the open one.
+    fn open(&mut self, at: u64) -> Result<()> {
+        let is_open = |file: &OpenFile| (file.start()..file.start().saturating_add(file.len())).contains(&at);
+        if !self.file.as_ref().is_some_and(is_open) {
+            self.block.clear();
+            self.file = self.files.open(at)?;
+        }
+        Ok(())
+    }
+
+    /// The offset after a valid entry of the file that starts at `start`, near the end of what was written of it: where the valid ones
+    /// end as a rule. `start` if there is none.
+    fn guess_end(&mut self, start: i64) -> Result<i64> {
+        self.open((start * UNIT) as u64)?;
+        let parts = self.file.as_ref().map(OpenFile::written).unwrap_or_default();
+        // A file that this crate has made has a part of its own at its end, of zeros.
+        let last: Vec<Range<u64>> = parts.iter().rev().take(2).cloned().collect();
+        for part in last {
+            let last_page = part.end.saturating_sub(1) / 4096 * 4096;
+            let offset = start + last_page.max(part.start).div_ceil(CQ_UNIT_SIZE as u64) as i64;
+            if offset > start && self.get(offset)?.is_some_and(CqUnit::is_valid) {
+                return Ok(offset + 1);
+            }
+        }
+        Ok(start)
+    }
+}
+
+/// The block that begins at `at`, shorter where the file ends. Only what was ever written of it is read.
+fn block_of(file: &OpenFile, at: u64) -> Result<Vec<u8>> {
+    let block = at..file.len().min(at + BLOCK);
+    let written = file.written_in(&block);
+    let mut bytes = vec![0; (block.end - at) as usize];
+    let (first, end) = ((written.start - at) as usize, (written.end - at) as usize);
+    let read = file.read(written.start, bytes.get_mut(first..end).unwrap_or_default())?;
+    if first + read < end {
+        // The file was cut short since it was opened.
+        bytes.truncate(first + read);
+    }
+    Ok(bytes)
+}
+
+/// First offset of `range` on file whose entry names a message at or behind `physical`.
+pub(super) fn first_at(entries: &mut EntryReader<'_>, range: Range<i64>, physical: i64) -> Result<i64> {
+    let is_before = |unit: CqUnit| unit.is_valid() && (unit.is_pre_blank() || unit.physical_offset < physical);
+    search(range, |offset| Ok(entries.get(offset)?.is_some_and(is_before)))
+}
+
 /// Entries behind the first invalid one that are looked at before that counts as the end: two pages of them.
 const LOOK_AHEAD: i64 = 2 * 4096 / UNIT;
 
-/// The end of the valid entries: they fill files from the front, the rest of a file is zero. Damage in front of valid entries does
-/// not end the queue.
-pub(super) fn find_end(files: &MappedFileQueue) -> Result<i64> {
-    let valid = |unit: Option<CqUnit>| unit.is_some_and(CqUnit::is_valid);
+/// The end of the valid entries, and what was read of them: they fill files from the front, the rest of a file is zero. Damage in
+/// front of valid entries does not end the queue.
+pub(super) fn find_end(files: &MappedFileQueue) -> Result<(i64, QueueEnds)> {
+    let mut entries = EntryReader::new(files, QueueEnds::default());
     let starts: Vec<i64> = files.starts().into_iter().map(|start| start as i64 / UNIT).collect();
     for start in starts.iter().rev() {
         let file_end = next_file_start(files, *start).min(files.end_offset().unwrap_or(0) as i64 / UNIT);
-        let mut end = *start;
+        let mut end = entries.guess_end(*start)?;
         loop {
-            end = search(files, &QueueTail::default(), end..file_end, valid)?;
-            let mut ahead = end..file_end.min(end + LOOK_AHEAD);
-            match ahead.find_map(|offset| on_file(files, offset).map(|unit| valid(unit).then_some(offset)).transpose()) {
-                Some(behind) => end = behind? + 1,
+            end = search(end..file_end, |offset| Ok(entries.get(offset)?.is_some_and(CqUnit::is_valid)))?;
+            match find_valid(&mut entries, end..file_end.min(end + LOOK_AHEAD))? {
+                Some(valid) => end = valid + 1,
                 None => break,
             }
         }
         if end > *start {
-            return Ok(end);
+            let mut ends = QueueEnds::default();
+            // The others cost another file, and are asked for only after a crash, or where messages have expired.
+            let wanted = [end - 1, end - 2, *start];
+            for (place, offset) in ends.0.iter_mut().zip(wanted) {
+                if offset >= *start {
+                    *place = entries.get(offset)?.map(|unit| (offset, unit));
+                }
+            }
+            return Ok((end, ends));
         }
     }
-    Ok(starts.first().copied().unwrap_or(0))
+    Ok((starts.first().copied().unwrap_or(0), QueueEnds::default()))
 }
 
-/// First offset of `range` whose entry (`None` in a missing file) does not satisfy `before`; those that do stand in front.
-pub(super) fn search(
-    files: &MappedFileQueue,
-    tail: &QueueTail,
-    range: Range<i64>,
-    before: impl Fn(Option<CqUnit>) -> bool,
-) -> Result<i64> {
+fn find_valid(entries: &mut EntryReader<'_>, range: Range<i64>) -> Result<Option<i64>> {
+    for offset in range {
+        if entries.get(offset)?.is_some_and(CqUnit::is_valid) {
+            return Ok(Some(offset));
+        }
+    }
+    Ok(None)
+}
+
+/// First offset of `range` that is not `before`; those that are stand in front.
+pub(super) fn search(range: Range<i64>, mut before: impl FnMut(i64) -> Result<bool>) -> Result<i64> {
     let Range {
         start: mut low,
         end: mut high,
     } = range;
     while low < high {
         let middle = low + (high - low) / 2;
-        let unit = match tail.get(middle) {
-            Some(unit) => Some(unit),
-            None => on_file(files, middle)?,
-        };
-        if before(unit) {
+        if before(middle)? {
             low = middle + 1;
         } else {
             high = middle;

@@ -47,9 +47,7 @@ pub(super) struct StoreFiles {
 
 impl StoreFiles {
     pub(super) fn load(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<Self> {
-        if config.sigbus_guard {
-            install_guard().map_err(|error| Error::io("install the SIGBUS guard for", path, error))?;
-        }
+        guard_against_sigbus(path, config)?;
         let clean = !exists(env.as_ref(), path, "abort")?;
         let found = load_checkpoint(env.as_ref(), &path.join("checkpoint"))?;
         let checkpoint = found.ignoring_future(env.now_ms());
@@ -92,11 +90,15 @@ impl StoreFiles {
 /// As [`MessageReader::open`]; [`Error::Invalid`] where the index files admit several geometries, and where no
 /// writer would have made files of such sizes.
 pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig) -> Result<bool> {
-    let StoreFiles { log, queues, index, .. } = StoreFiles::load(env, path, config)?;
+    guard_against_sigbus(path, config)?;
+    let log = LogFiles::load(env.clone(), &path.join("commitlog"), config.mapped_file_size_commit_log)?;
     if log.segment_size() > 0 {
         config.mapped_file_size_commit_log = Some(log.segment_size());
     }
-    config.mapped_file_size_consume_queue = queues.file_size();
+    if config.mapped_file_size_consume_queue.is_none() {
+        config.mapped_file_size_consume_queue = ConsumeQueueStore::find_file_size(env, path)?;
+    }
+    let index = IndexService::load(env, &path.join("index"), config.index_geometry(), None)?;
     if let Some(geometry) = index.geometry()? {
         config.max_hash_slot_num = Some(u64::from(geometry.slots));
         config.max_index_num = Some(u64::from(geometry.items));
@@ -116,6 +118,13 @@ pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig)
         ),
     })?;
     Ok(log.segment_size() > 0)
+}
+
+fn guard_against_sigbus(path: &Path, config: &StoreConfig) -> Result<()> {
+    if config.sigbus_guard {
+        install_guard().map_err(|error| Error::io("install the SIGBUS guard for", path, error))?;
+    }
+    Ok(())
 }
 
 fn exists(env: &dyn Env, dir: &Path, name: &str) -> Result<bool> {

@@ -10,6 +10,7 @@ use super::append_file::AppendFile;
 use super::env::{Access, DirEntry, EntryKind, Env, File};
 use super::mapped_file::MappedFile;
 use super::mapping_pool::{MappingPool, PooledFile};
+use super::open_file::OpenFile;
 use crate::error::{Error, Result};
 use crate::format::{parse_segment_name, segment_name};
 
@@ -219,15 +220,30 @@ impl MappedFileQueue {
     /// # Errors
     /// As [`MappedFile::open`].
     pub fn find(&self, offset: u64) -> Result<Option<Arc<MappedFile>>> {
-        let found = {
-            let files = self.files();
-            let behind = files.partition_point(|f| f.start <= offset);
-            behind.checked_sub(1).and_then(|n| files.get(n)).cloned()
-        };
-        match found.filter(|f| offset < f.end()) {
+        match self.holder(offset) {
             Some(file) => self.pool.get(self.env.as_ref(), &file).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// The file that holds the byte at `offset`, open and not mapped: for bytes that are looked at once. `None` as for
+    /// [`find`](Self::find).
+    ///
+    /// # Errors
+    /// As [`OpenFile::open`].
+    pub fn open(&self, offset: u64) -> Result<Option<OpenFile>> {
+        let Some(file) = self.holder(offset) else {
+            return Ok(None);
+        };
+        let path = self.dir.join(segment_name(file.start));
+        OpenFile::open(self.env.as_ref(), path, file.start, file.len).map(Some)
+    }
+
+    fn holder(&self, offset: u64) -> Option<Arc<PooledFile>> {
+        let files = self.files();
+        let after = files.partition_point(|f| f.start <= offset);
+        let holder = after.checked_sub(1).and_then(|n| files.get(n)).cloned();
+        holder.filter(|f| offset < f.end())
     }
 
     fn files(&self) -> RwLockReadGuard<'_, Vec<Arc<PooledFile>>> {

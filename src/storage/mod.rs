@@ -18,6 +18,8 @@ mod real_env;
 mod making;
 /// One file of a queue, mapped for reading, and slices of it that outlive the borrow.
 mod mapped_file;
+/// One file of a queue, open for a few reads that need no mapping.
+mod open_file;
 /// A segment mapped for writing.
 mod append_file;
 /// Files that are mapped while they are in use, and how many stay so.
@@ -32,5 +34,6 @@ pub use making::{create_dir, put_file, remove_file, replace_file};
 pub use mapped_file::{MappedFile, SelectedBuffer};
 pub use mapped_file_queue::MappedFileQueue;
 pub use mapping_pool::{MappingPool, PooledFile};
+pub use open_file::OpenFile;
 pub use real_env::RealEnv;
 pub use region::Region;

@@ -1,7 +1,7 @@
 //! An environment that counts: what is opened for writing or changed, in which order, and how many bytes are read of which file.
 //! A test can set its clock, and make a change wait or fail.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
@@ -23,6 +23,7 @@ struct Counts {
     changes: Mutex<Vec<String>>,
     opened: Mutex<Vec<PathBuf>>,
     bytes_read: Mutex<HashMap<PathBuf, Arc<AtomicU64>>>,
+    calls: Mutex<BTreeMap<&'static str, usize>>,
     /// 0: the real clock.
     now_ms: AtomicI64,
     hook: Mutex<Option<Arc<dyn Hook>>>,
@@ -61,6 +62,11 @@ impl CountingEnv {
         self.counts.opened.lock().unwrap().clone()
     }
 
+    /// How often each call that looks at something was made: `"list"`, `"open"`, `"map"` ...
+    pub(crate) fn calls(&self) -> BTreeMap<&'static str, usize> {
+        self.counts.calls.lock().unwrap().clone()
+    }
+
     /// Bytes read of one file, by `read_at` and through its mappings.
     pub(crate) fn bytes_read(&self, path: &Path) -> u64 {
         let counters = self.counts.bytes_read.lock().unwrap();
@@ -90,6 +96,7 @@ impl CountingEnv {
     }
 
     fn counted(&self, file: Arc<dyn File>, path: &Path) -> Arc<dyn File> {
+        self.counts.call("open");
         self.counts.opened.lock().unwrap().push(path.to_owned());
         let mut counters = self.counts.bytes_read.lock().unwrap();
         Arc::new(CountingFile {
@@ -104,6 +111,10 @@ impl CountingEnv {
 impl Counts {
     fn hook(&self) -> Option<Arc<dyn Hook>> {
         self.hook.lock().unwrap().clone()
+    }
+
+    fn call(&self, name: &'static str) {
+        *self.calls.lock().unwrap().entry(name).or_default() += 1;
     }
 
     fn change(&self, what: &str, path: &Path) -> io::Result<()> {
@@ -136,6 +147,7 @@ impl Env for CountingEnv {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.counts.call("list");
         self.env.list(dir)
     }
 
@@ -223,6 +235,7 @@ impl File for CountingFile {
     }
 
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        self.counts.call("read");
         let read = self.file.read_at(into, at)?;
         self.bytes_read.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
@@ -254,6 +267,7 @@ impl File for CountingFile {
     }
 
     fn written(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        self.counts.call("written");
         self.file.written(range)
     }
 
@@ -262,6 +276,7 @@ impl File for CountingFile {
     }
 
     fn map(&self, len: usize, access: Access) -> io::Result<Region> {
+        self.counts.call("map");
         if access == Access::ReadWrite {
             self.counts.change("map for writing", &self.path)?;
         }

@@ -21,6 +21,7 @@ mod golden;
 mod guard;
 mod heap;
 mod index_chains;
+mod live_index;
 mod mapped_file_queue;
 mod options;
 mod queue_tail;

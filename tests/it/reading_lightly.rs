@@ -113,7 +113,7 @@ fn one_message_by_queue_offset_reads_twenty_bytes_of_its_queue() {
 #[test]
 fn opening_a_clean_store_reads_only_its_ends() {
     let dir = tempdir().unwrap();
-    let mut writer = StoreWriter::new(dir.path(), 1 << 16, 1000, 100, 400);
+    let mut writer = StoreWriter::new(dir.path(), 1 << 16, 300_000, 100, 400);
     for _ in 0..900 {
         writer.put("orders", 0, &[7; 1000], &[("KEYS", "k")]);
     }
@@ -121,7 +121,7 @@ fn opening_a_clean_store_reads_only_its_ends() {
     let env = CountingEnv::new();
     open(&env, dir.path());
     assert!(env.bytes_read_below(&dir.path().join("commitlog")) < 10_000);
-    assert!(env.bytes_read_below(&dir.path().join("consumequeue")) < 3000);
+    assert!(env.bytes_read_below(&dir.path().join("consumequeue")) < 200_000);
     assert_eq!(
         env.bytes_read_below(&dir.path().join("index")),
         40 * fs::read_dir(dir.path().join("index")).unwrap().count() as u64
@@ -183,6 +183,7 @@ fn rocksdb_and_batch_queues_are_refused_by_queue_and_read_every_other_way() {
     fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
     fs::create_dir(dir.path().join("consumequeue")).unwrap();
     fs::write(dir.path().join("consumequeue/CURRENT"), "MANIFEST-000005\n").unwrap();
+    fs::write(dir.path().join("consumequeue/MANIFEST-000005"), [0; 100]).unwrap();
     for index in [true, false] {
         if !index {
             fs::remove_dir_all(dir.path().join("index")).unwrap();
@@ -204,5 +205,74 @@ fn rocksdb_and_batch_queues_are_refused_by_queue_and_read_every_other_way() {
             limit: None,
         };
         assert_eq!(reader.query(&request).unwrap().messages.len(), 1);
+    }
+}
+
+#[test]
+fn a_topic_named_like_a_file_of_rocksdb_is_a_topic() {
+    for topic in ["CURRENT", "MANIFEST-000005", "IDENTITY"] {
+        let dir = tempdir().unwrap();
+        let mut writer = StoreWriter::small(dir.path());
+        writer.put("CURRENT", 0, b"x", &[]);
+        writer.put(topic, 1, b"y", &[]);
+        writer.finish(true);
+        // The directories of the topics are there, and their queues are gone.
+        for name in ["CURRENT", topic] {
+            fs::remove_dir_all(dir.path().join("consumequeue").join(name)).unwrap_or_default();
+            fs::create_dir(dir.path().join("consumequeue").join(name)).unwrap_or_default();
+        }
+        let reader = open(&CountingEnv::new(), dir.path());
+        assert!(reader.has_topic(topic).unwrap());
+        assert_eq!(reader.message_in_queue(topic, 1, 0).unwrap().view().body(), b"y");
+    }
+}
+
+/// Bytes of a file's mappings that are in memory.
+fn resident(path: &Path) -> u64 {
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut lines = maps.lines();
+    let mut sum = 0;
+    while let Some(line) = lines.next() {
+        if line.ends_with(path.to_str().unwrap()) {
+            let rss = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+            sum += rss.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10;
+        }
+    }
+    sum
+}
+
+#[test]
+fn a_sparse_index_file_is_read_only_where_something_was_written() {
+    // The first is larger than any that a broker can map, the second is not.
+    for (len, written) in [(8_u64 << 30, 4096), (0x7fff_ffe4, 4096), (0x7fff_ffe4, 40)] {
+        let dir = tempdir_in("/dev/shm").or_else(|_| tempdir()).unwrap();
+        let mut writer = StoreWriter::small(dir.path());
+        let at = writer.put("orders", 0, b"x", &[("KEYS", "k")]);
+        writer.finish(true);
+        fs::remove_dir_all(dir.path().join("index")).unwrap();
+        fs::create_dir(dir.path().join("index")).unwrap();
+        let path = dir.path().join("index/20260101000000000");
+        let mut bytes = vec![0; written];
+        (bytes[35], bytes[39]) = (1, 3);
+        if written > 43 {
+            bytes[43] = 2;
+        }
+        fs::write(&path, bytes).unwrap();
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(len).unwrap();
+        let reader = open(&CountingEnv::new(), dir.path());
+        let request = QueryRequest {
+            topic: "orders".to_owned(),
+            key: "k".to_owned(),
+            begin: i64::MIN,
+            end: i64::MAX,
+            limit: None,
+        };
+        let found = reader.query(&request).unwrap();
+        assert!(found.complete && found.messages[0].view().physical_offset() == at);
+        let resident = resident(&path);
+        assert!(resident < 1 << 20, "{resident} bytes of {len} were read");
+        if len > i32::MAX as u64 {
+            assert_eq!(resident, 0, "it is no index file");
+        }
     }
 }

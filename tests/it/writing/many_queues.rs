@@ -1,12 +1,15 @@
 //! Tens of thousands of queues: few descriptors, few mappings.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mqstore::config::StoreConfig;
 use mqstore::read::MessageReader;
+use mqstore::storage::Env;
 use mqstore::store::{MessageStore, OpenMode};
 
 use super::{Place, message, open, open_in, small, soon};
@@ -115,6 +118,98 @@ fn a_writer_opens_its_file_system_once_and_before_anything_of_its_queues() {
     assert!(synced > 2, "{synced}");
     assert_eq!((found.load(Ordering::SeqCst), opened(&env)), (1, 1));
     env.heal();
+}
+
+/// Queues of the stores whose opening is counted.
+const COUNTED: usize = 200;
+/// Bytes that a look into a queue file reads at once, at most.
+const BLOCK: u64 = 8160;
+
+/// A closed store whose queues are in files of a broker's size, with so many messages each.
+fn counted(place: &Place, each: usize) {
+    let store = place.create_with(StoreConfig {
+        mapped_file_size_consume_queue: Some(6_000_000),
+        mapped_file_size_commit_log: Some(1 << 20),
+        ..small()
+    });
+    append_to_each(&store, each);
+    store.close().unwrap();
+}
+
+fn append_to_each(store: &MessageStore, each: usize) {
+    for queue in 0..COUNTED {
+        let messages = (0..each).map(|_| message("t", queue as i32, b"x")).collect();
+        store.append_all(messages, &mut Vec::new()).unwrap();
+    }
+}
+
+/// How often each queue file was opened, at most.
+fn most_opened(env: &CountingEnv, root: &Path) -> usize {
+    let mut opened = BTreeMap::new();
+    for path in env
+        .opened()
+        .into_iter()
+        .filter(|path| path.starts_with(root.join("consumequeue")))
+    {
+        *opened.entry(path).or_insert(0) += 1;
+    }
+    assert_eq!(opened.len(), COUNTED);
+    opened.into_values().max().unwrap()
+}
+
+fn read_counting(place: &Place) -> CountingEnv {
+    let env = CountingEnv::new();
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    MessageReader::open(&seam, &place.store, StoreConfig::default()).unwrap();
+    env
+}
+
+#[test]
+fn opening_a_closed_store_looks_into_each_queue_file_once_and_maps_none() {
+    // The end of a file is a page of zeros, which is looked at, too.
+    for (each, blocks) in [(1, 2), (3, 2), (600, 3)] {
+        let place = Place::new();
+        counted(&place, each);
+        let env = read_counting(&place);
+        assert_eq!(most_opened(&env, &place.store), 1);
+        let read = env.bytes_read_below(&place.at("consumequeue"));
+        assert!(
+            read <= COUNTED as u64 * (blocks - 1) * BLOCK,
+            "{read} bytes for {each} messages a queue"
+        );
+        let calls = env.calls();
+        // One list, open, look for what was written and a few reads each; a dozen of each for all else.
+        assert!(calls["list"] <= COUNTED + 12 && calls["open"] <= COUNTED + 12, "{calls:?}");
+        assert!(calls["written"] <= COUNTED + 12 && calls["map"] <= 12, "{calls:?}");
+        assert!(calls["read"] <= COUNTED * blocks as usize + 12, "{calls:?}");
+        let env = CountingEnv::new();
+        let store = open_in(&env, &place.store, StoreConfig::default(), OpenMode::Existing).unwrap();
+        assert_eq!(most_opened(&env, &place.store), 1, "for writing");
+        assert!(
+            env.calls()["map"] <= 12 && env.calls()["list"] <= COUNTED + 24,
+            "{:?}",
+            env.calls()
+        );
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn opening_a_crashed_store_looks_into_each_queue_file_twice_and_maps_none() {
+    let place = Place::new();
+    counted(&place, 3);
+    let stamped = fs::read(place.at("checkpoint")).unwrap();
+    for later in [0, 2] {
+        let store = place.reopen();
+        append_to_each(&store, later);
+        store.close().unwrap();
+        // What lies after this stamp has to be read.
+        fs::write(place.at("checkpoint"), &stamped).unwrap();
+        fs::write(place.at("abort"), "").unwrap();
+        let env = read_counting(&place);
+        assert!(most_opened(&env, &place.store) <= 2, "{later} messages after the stamp");
+        assert!(env.calls()["map"] <= 12, "{:?}", env.calls());
+    }
 }
 
 #[test]
