@@ -93,9 +93,8 @@ impl IndexFile {
     /// [`Error::Io`].
     pub fn guess_geometry(&self) -> Result<GeometryGuess> {
         let mapped = self.mapped()?;
-        Ok(mapped
-            .bytes(0..mapped.len() as usize)
-            .map_or(GeometryGuess::None, detect_index_geometry))
+        let bytes = mapped.as_ref().and_then(|mapped| mapped.bytes(0..mapped.len() as usize));
+        Ok(bytes.map_or(GeometryGuess::None, detect_index_geometry))
     }
 
     /// Whether the file can have this geometry; looked at once.
@@ -107,9 +106,8 @@ impl IndexFile {
             return Ok(*admits);
         }
         let mapped = self.mapped()?;
-        let admits = mapped
-            .bytes(0..mapped.len() as usize)
-            .is_some_and(|file| index_admits(file, geometry));
+        let bytes = mapped.as_ref().and_then(|mapped| mapped.bytes(0..mapped.len() as usize));
+        let admits = bytes.is_some_and(|file| index_admits(file, geometry));
         Ok(*self.admits.get_or_init(|| admits))
     }
 
@@ -122,7 +120,7 @@ impl IndexFile {
         if let Some(fit) = self.ends.get() {
             return Ok(*fit);
         }
-        let mapped = self.mapped()?;
+        let Some(mapped) = self.mapped()? else { return Ok(false) };
         let header = self.header();
         let leads_to = |number: i32| item(&mapped, geometry, number).map(|item| item.physical_offset);
         let is_last = item(&mapped, geometry, header.index_count).is_none_or(|next| next == IndexItem::decode(&[0; ITEM_SIZE]));
@@ -138,8 +136,10 @@ impl IndexFile {
     /// # Errors
     /// [`Error::Io`].
     pub fn offsets(&self, geometry: IndexGeometry, key_hash: i32) -> Result<(Vec<i64>, bool)> {
-        let mapped = self.mapped()?;
         let mut found = Vec::new();
+        let Some(mapped) = self.mapped()? else {
+            return Ok((found, false));
+        };
         let header = self.header();
         let count = header.index_count;
         let covered = header.begin_physical_offset..=header.end_physical_offset;
@@ -183,7 +183,7 @@ impl IndexFile {
     /// (but for the first item of a file, whose time counts from the end of the file before); the header begins with the first item
     /// and ends with the last; each slot leads to its newest item.
     fn look_whole(&self, geometry: IndexGeometry) -> Result<bool> {
-        let mapped = self.mapped()?;
+        let Some(mapped) = self.mapped()? else { return Ok(false) };
         let header = self.header();
         let count = header.index_count;
         if geometry.file_len() > self.len || count as u32 > geometry.items {
@@ -217,7 +217,7 @@ impl IndexFile {
 
     /// The item with this number; `None` behind the last one that the file has room for.
     pub(super) fn item(&self, geometry: IndexGeometry, number: i32) -> Result<Option<IndexItem>> {
-        Ok(item(self.mapped()?.as_ref(), geometry, number))
+        Ok(item(self.map()?.as_ref(), geometry, number))
     }
 
     /// The number that the next item would have if only those of messages in front of `log_end` were there. Offsets never fall.
@@ -238,7 +238,7 @@ impl IndexFile {
 
     /// The number of the newest item of each slot, 0 for none, of the items in front of number `count`.
     pub(super) fn newest_items(&self, geometry: IndexGeometry, count: i32) -> Result<Vec<i32>> {
-        let mapped = self.mapped()?;
+        let mapped = self.map()?;
         let mut newest = vec![0_i32; geometry.slots as usize];
         for number in 1..count {
             let item = item(&mapped, geometry, number);
@@ -251,7 +251,7 @@ impl IndexFile {
 
     /// The bytes of a range, in pieces, with the position of each.
     pub(super) fn for_each_piece(&self, range: Range<u64>, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
-        let mapped = self.mapped()?;
+        let mapped = self.map()?;
         let mut bytes = vec![0; PIECE];
         let mut at = range.start;
         while at < range.end {
@@ -266,7 +266,15 @@ impl IndexFile {
         Ok(())
     }
 
-    fn mapped(&self) -> Result<Arc<MappedFile>> {
+    /// The file's bytes; `None` if another process has removed the file before they were first asked for.
+    fn mapped(&self) -> Result<Option<Arc<MappedFile>>> {
+        match self.map() {
+            Err(error) if error.is_missing_file() => Ok(None),
+            mapped => mapped.map(Some),
+        }
+    }
+
+    fn map(&self) -> Result<Arc<MappedFile>> {
         if let Some(mapped) = self.mapped.get() {
             return Ok(mapped.clone());
         }

@@ -19,6 +19,8 @@ pub(super) struct PooledFile {
     mapped: RwLock<Option<Arc<MappedFile>>>,
     /// Asked for since the pool last passed by.
     used: AtomicBool,
+    /// The file was not there any more when it was to be mapped.
+    removed: AtomicBool,
 }
 
 impl PooledFile {
@@ -29,7 +31,21 @@ impl PooledFile {
             len,
             mapped: RwLock::new(None),
             used: AtomicBool::new(false),
+            removed: AtomicBool::new(false),
         }
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+
+    /// Notes that the file is gone.
+    pub(super) fn set_removed(&self) {
+        self.removed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_mapped(&self) -> bool {
+        self.mapping().is_some()
     }
 
     pub(super) fn end(&self) -> u64 {
