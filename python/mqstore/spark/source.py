@@ -220,9 +220,14 @@ def mark(store: mqstore.Store, parts: Sequence[Sequence[QueueRange]]) -> list[li
     ends = [(queue.topic, queue.queue_id, offset) for queue in ranges for offset in (queue.start, queue.stop - 1)]
     offsets = _resolve(store, ends, "physical_offset")
     checksums = _checksums(store, [-1 if offset is None else offset for offset in offsets])
-    found = [None if checksum is None else (offset, checksum) for offset, checksum in zip(offsets, checksums, strict=True)]
-    marks = iter([tuple(mark for mark in found[n : n + 2] if mark is not None) for n in range(0, len(found), 2)])
+    found = list(zip(offsets, checksums, strict=True))
+    marks = iter([_landmarks_of(found[n : n + 2]) for n in range(0, len(found), 2)])
     return [[replace(queue, landmarks=next(marks)) for queue in part] for part in parts]
+
+
+def _landmarks_of(found: Sequence[tuple[int | None, int | None]]) -> tuple[Landmark, ...]:
+    """Those that can be read."""
+    return tuple((offset, checksum) for offset, checksum in found if offset is not None and checksum is not None)
 
 
 def _resolve(store: mqstore.Store, references: Sequence[tuple[str, int, int]], column: str) -> list[int | None]:
