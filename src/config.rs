@@ -26,6 +26,15 @@ pub enum Recovery {
     Salvage,
 }
 
+/// What a read of many messages does at one that was lost or is damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Errors {
+    /// It ends with an error.
+    Raise,
+    /// It passes over the message, and counts it.
+    Skip,
+}
+
 /// The sizes of a store's files, all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
@@ -93,6 +102,8 @@ pub struct StoreConfig {
     pub checkpoint_interval: u64,
     /// What opening does with damage inside the log.
     pub recovery: Recovery,
+    /// What a read of many messages does at one that was lost or is damaged, where the call does not say.
+    pub errors: Errors,
     /// Whether tags are indexed, too, as 5.4 and later do (under `T#` and the tag).
     pub index_tags: bool,
     /// Whether an I/O error under a mapping becomes an error instead of a SIGBUS signal.
@@ -119,6 +130,7 @@ impl Default for StoreConfig {
             flush_interval_commit_log: 500,
             checkpoint_interval: 64 << 20,
             recovery: Recovery::Heal,
+            errors: Errors::Raise,
             index_tags: false,
             sigbus_guard: true,
         }

@@ -159,7 +159,7 @@ impl Error {
         }
     }
 
-    /// The same, with what can be done about damaged bytes.
+    /// The same, with what can be done about damaged bytes, or a message that is gone.
     #[must_use]
     pub fn advising(self, advice: &str) -> Self {
         match self {
@@ -167,6 +167,9 @@ impl Error {
                 path,
                 offset,
                 reason: format!("{reason}; {advice}"),
+            },
+            Self::NotFound { what } => Self::NotFound {
+                what: format!("{what}; {advice}"),
             },
             other => other,
         }
@@ -185,6 +188,11 @@ impl Error {
             },
             other => other,
         }
+    }
+
+    /// Whether a file that was to be opened is not there.
+    pub fn is_missing_file(&self) -> bool {
+        matches!(self, Self::Io { action: "open", source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
     /// An operating-system error, apart from a full disk.

@@ -89,6 +89,7 @@ fn read_queue(reader: &Arc<MessageReader>, topic: &str, queue_id: i32) {
             max_messages: 8,
             tags: TagFilter::parse("a || b"),
             bounded: offset != bounds.start,
+            errors: mqstore::config::Errors::Raise,
         };
         let _ = reader.get::<Error>(&request, |_| Ok(true));
         let _ = reader.offset_at(topic, queue_id, offset, Side::Left);

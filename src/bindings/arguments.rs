@@ -8,6 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
+use crate::config::Errors;
 use crate::error::Error;
 
 /// The same kind of error, with the name in front.
@@ -81,6 +82,25 @@ pub(super) fn path(value: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
         .into());
     }
     Ok(path)
+}
+
+/// What to do at damage; None for what the store was opened with.
+pub(super) fn errors(value: &Bound<'_, PyAny>) -> PyResult<Option<Errors>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    let parsed = parse_errors(value).map_err(|error| named(value.py(), "errors", &error))?;
+    Ok(Some(parsed))
+}
+
+/// # Errors
+/// `TypeError`, `ValueError`, without the name.
+pub(super) fn parse_errors(value: &Bound<'_, PyAny>) -> PyResult<Errors> {
+    match value.extract::<&str>()? {
+        "raise" => Ok(Errors::Raise),
+        "skip" => Ok(Errors::Skip),
+        other => Err(PyValueError::new_err(format!("{other:?}: expected \"raise\" or \"skip\""))),
+    }
 }
 
 /// The topic of those rows that name none.

@@ -14,8 +14,9 @@ use super::capsule::{export_batch, export_schema, export_stream};
 use super::handle::Handle;
 use super::record_batch::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns};
 use super::resolve_batch::from_arrow;
+use crate::config::Errors;
 use crate::error::{Error, Result};
-use crate::read::{MessageReader, QueueScan, StoredMessage};
+use crate::read::{MessageReader, OnDamage, QueueScan, RecordScan, StoredMessage};
 
 /// Default of every `max_bytes`: 4 MiB.
 pub(super) const BATCH_BYTES: usize = 4 << 20;
@@ -113,17 +114,14 @@ pub(super) enum Source {
 type Messages = Box<dyn Iterator<Item = Result<StoredMessage>> + Send>;
 
 impl Source {
-    fn messages(&self, reader: Arc<MessageReader>) -> Result<Messages> {
+    fn messages(&self, reader: Arc<MessageReader>, on_damage: OnDamage) -> Result<Messages> {
         Ok(match self {
             Self::Queue {
                 topic,
                 queue_id,
                 offsets,
-            } => Box::new(QueueScan::new(reader, topic.clone(), *queue_id, offsets.clone())?),
-            Self::Records(offsets) => {
-                let offsets = offsets.clone();
-                Box::new((0..offsets.len()).filter_map(move |at| offsets.get(at).map(|offset| reader.message_at(*offset))))
-            }
+            } => Box::new(QueueScan::new(reader, topic.clone(), *queue_id, offsets.clone())?.on_damage(on_damage)),
+            Self::Records(offsets) => Box::new(RecordScan::new(reader, offsets.clone(), on_damage)),
         })
     }
 }
@@ -139,31 +137,45 @@ pub(super) struct Batches {
     source: Source,
     columns: MessageColumns,
     max_bytes: usize,
+    errors: Errors,
+    /// Of the latest pass.
+    latest: Mutex<OnDamage>,
 }
 
 impl Batches {
     /// # Errors
     /// `ValueError` for `columns` or `max_bytes`, and `ClosedError`.
-    pub(super) fn new(handle: Arc<Handle>, source: Source, columns: Option<&[String]>, max_bytes: usize) -> PyResult<Self> {
+    pub(super) fn new(
+        handle: Arc<Handle>,
+        source: Source,
+        columns: Option<&[String]>,
+        max_bytes: usize,
+        errors: Option<Errors>,
+    ) -> PyResult<Self> {
         handle.expect_open()?;
         if !(1..=MAX_BATCH_BYTES).contains(&max_bytes) {
             return Err(PyValueError::new_err(format!(
                 "max_bytes is {max_bytes}: expected 1 to {MAX_BATCH_BYTES} bytes"
             )));
         }
+        let errors = errors.unwrap_or(handle.errors());
         Ok(Self {
             handle,
             source,
             columns: MessageColumns::select(columns)?,
             max_bytes,
+            errors,
+            latest: Mutex::new(OnDamage::new(errors)),
         })
     }
 
     fn pass(&self, py: Python<'_>) -> PyResult<Pass> {
         let reader = self.handle.reader(py)?;
+        let on_damage = OnDamage::new(self.errors);
+        *self.latest.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) = on_damage.clone();
         Ok(Pass {
             handle: self.handle.clone(),
-            messages: Some(py.detach(|| self.source.messages(reader))?),
+            messages: Some(py.detach(|| self.source.messages(reader, on_damage))?),
             held_back: None,
             builder: BatchBuilder::new(&self.columns),
             max_bytes: self.max_bytes,
@@ -183,6 +195,14 @@ impl Batches {
 
 #[pymethods]
 impl Batches {
+    /// How many messages the latest pass has skipped so far, because they were lost or are damaged: always 0 with `errors="raise"`.
+    /// Messages that the log no longer holds, and that a queue still counts, are not among them.
+    #[getter]
+    fn skipped(&self, py: Python<'_>) -> u64 {
+        let latest = self.latest.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        latest.skipped()
+    }
+
     /// A pyarrow.Table of everything.
     ///
     /// Raises `ImportError` without pyarrow, and what reading the messages raises.

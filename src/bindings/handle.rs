@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::errors::{ClosedError, ReadOnlyError};
-use crate::config::StoreConfig;
+use crate::config::{Errors, StoreConfig};
 use crate::error::Result;
 use crate::read::MessageReader;
 use crate::storage::{Env, RealEnv};
@@ -97,6 +97,11 @@ impl Handle {
 
     pub(super) fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// What a read of many messages does at damage, where the call does not say.
+    pub(super) fn errors(&self) -> Errors {
+        self.config.errors
     }
 
     pub(super) fn is_closed(&self) -> bool {

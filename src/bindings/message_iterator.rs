@@ -9,12 +9,13 @@ use pyo3::sync::MutexExt;
 use super::handle::Handle;
 use super::message::Message;
 use crate::error::Result;
-use crate::read::StoredMessage;
+use crate::read::{OnDamage, StoredMessage};
 
 /// Messages one by one. They are read in blocks, without the interpreter, so that other threads run meanwhile.
 #[pyclass(frozen, module = "mqstore._native")]
 pub(super) struct MessageIterator {
     handle: Arc<Handle>,
+    on_damage: OnDamage,
     block: Mutex<Block>,
 }
 
@@ -41,13 +42,19 @@ impl Block {
 }
 
 impl MessageIterator {
-    pub(super) fn over(handle: Arc<Handle>, source: impl Iterator<Item = Result<StoredMessage>> + Send + 'static) -> Self {
+    /// The messages of `source`, which skips and counts by `on_damage`.
+    pub(super) fn over(
+        handle: Arc<Handle>,
+        source: impl Iterator<Item = Result<StoredMessage>> + Send + 'static,
+        on_damage: OnDamage,
+    ) -> Self {
         let block = Block {
             ready: VecDeque::new(),
             source: Box::new(source),
         };
         Self {
             handle,
+            on_damage,
             block: Mutex::new(block),
         }
     }
@@ -55,6 +62,13 @@ impl MessageIterator {
 
 #[pymethods]
 impl MessageIterator {
+    /// How many messages were skipped, because they were lost or are damaged, among those that were read so far; a few messages are
+    /// read ahead. Always 0 in a store that was opened with `errors="raise"`.
+    #[getter]
+    fn skipped(&self) -> u64 {
+        self.on_damage.skipped()
+    }
+
     fn __iter__(slf: Py<Self>) -> Py<Self> {
         slf
     }

@@ -43,6 +43,8 @@ mod rows;
 mod append;
 /// `Store`.
 mod store;
+/// What a Spark worker compares to tell whether a store is the one that was planned with.
+mod landmarks;
 /// `open`: the mode and the options.
 mod open;
 
@@ -63,7 +65,11 @@ mod _native {
     #[pymodule_export]
     use super::buffer::{Offsets, offsets};
     #[pymodule_export]
+    use super::landmarks::{checksums, landmarks};
+    #[pymodule_export]
     use super::message::{Message, unpickle_message};
+    #[pymodule_export]
+    use super::message_iterator::MessageIterator;
     #[pymodule_export]
     use super::open::{open, reopen};
     #[pymodule_export]

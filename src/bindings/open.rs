@@ -26,13 +26,16 @@ use crate::error::Error;
 /// `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
 /// `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
 /// `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes). Both: `check_crc_on_recover` (True),
-/// `message_delay_level` ("1s 5s 10s ..."), and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of killing
+/// `message_delay_level` ("1s 5s 10s ..."), `errors`, and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of killing
 /// the process.
 ///
 /// A store that its last writer did not close is recovered: in memory to read it, on disk to write to it; `Store.recovery` says what was
 /// found. With `recovery="heal"`, the default, a writer refuses damage in front of messages that the store's checkpoint says were on disk
 /// (`CorruptError`), and takes damage behind them for a torn end, which is cut with all that follows; with "salvage" what is whole is
 /// kept on both sides of any damage.
+///
+/// With `errors="raise"`, the default, a read of many messages (iteration, slices, `get`, `batches`, `fetch`) raises `CorruptError` at the
+/// first that was lost or is damaged; with "skip" it passes over such messages and counts them (`skipped`). A call may say otherwise.
 ///
 /// Raises `NotAStoreError` (a `FileNotFoundError`) if the directory holds no store, `StoreExistsError` (a `FileExistsError`) if it holds
 /// anything and the mode is "x", `CorruptError` if its files cannot belong together, `ValueError` for a mode or value that cannot be,
@@ -47,7 +50,7 @@ max_transfer_bytes_on_message_in_memory=262144, max_transfer_count_on_message_in
 max_transfer_bytes_on_message_in_disk=65536, max_transfer_count_on_message_in_disk=8, max_filter_message_size=16000, \
 check_crc_on_recover=True, message_delay_level='1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h', \
 max_message_size=4194304, flush_interval_commit_log=500, checkpoint_interval=67108864, \
-recovery='heal', index_tags=False, sigbus_guard=True)"
+recovery='heal', errors='raise', index_tags=False, sigbus_guard=True)"
 )]
 #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
 pub(super) fn open(
@@ -92,6 +95,7 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
         "flush_interval_commit_log" => assign(&mut config.flush_interval_commit_log, value),
         "checkpoint_interval" => assign(&mut config.checkpoint_interval, value),
         "recovery" => recovery(value).map(|recovery| config.recovery = recovery),
+        "errors" => arguments::parse_errors(value).map(|errors| config.errors = errors),
         "index_tags" => assign(&mut config.index_tags, value),
         "sigbus_guard" => assign(&mut config.sigbus_guard, value),
         "geometry" => geometry(value).map(|geometry| config.geometry = geometry),

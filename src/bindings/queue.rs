@@ -15,14 +15,17 @@ use super::handle::Handle;
 use super::message::Message;
 use super::message_iterator::MessageIterator;
 use super::time::{Round, to_ms};
+use crate::config::Errors;
 use crate::error::Error;
-use crate::read::{QueueScan, Side};
+use crate::read::{OnDamage, QueueScan, Side};
 
 /// One queue of a topic: a sequence of messages by queue offset.
 ///
 /// `queue[n]` is the message with queue offset n, a negative n counts from `max_offset`; `queue[a:b]` is a `QueueSlice`, clipped to
 /// the queue; `len(queue)` is `max_offset - min_offset`. Iteration starts at `min_offset` and passes over messages that the log no
-/// longer holds. The bounds are those of when the store was opened. Any use raises `ClosedError` once the store is closed, and
+/// longer holds; at one that was lost or is damaged it raises `CorruptError`, or, in a store opened with `errors="skip"`, passes over it and
+/// counts it (`iter(queue).skipped`). The bounds are those of when the store was opened, but `min_offset` rises when a read finds that
+/// a broker has removed the oldest files since. Any use raises `ClosedError` once the store is closed, and
 /// `UnsupportedFormatError` where the queues are not files of this format (RocksDB, batch consume queues).
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Queue {
@@ -59,21 +62,21 @@ impl Queue {
         }
     }
 
-    fn forward(&self, py: Python<'_>, offsets: Range<i64>) -> PyResult<MessageIterator> {
+    fn scan(&self, py: Python<'_>, offsets: Range<i64>) -> PyResult<(QueueScan, OnDamage)> {
         let (reader, topic) = (self.handle.reader(py)?, self.topic.clone());
+        let on_damage = OnDamage::new(self.handle.errors());
         let scan = py.detach(|| QueueScan::new(reader, topic, self.id, offsets))?;
-        Ok(MessageIterator::over(self.handle.clone(), scan))
+        Ok((scan.on_damage(on_damage.clone()), on_damage))
+    }
+
+    fn forward(&self, py: Python<'_>, offsets: Range<i64>) -> PyResult<MessageIterator> {
+        let (scan, on_damage) = self.scan(py, offsets)?;
+        Ok(MessageIterator::over(self.handle.clone(), scan, on_damage))
     }
 
     fn backward(&self, py: Python<'_>, offsets: Range<i64>) -> PyResult<MessageIterator> {
-        let (reader, topic, id) = (self.handle.reader(py)?, self.topic.clone(), self.id);
-        let messages = offsets
-            .rev()
-            .filter_map(move |offset| match reader.message_in_queue(&topic, id, offset) {
-                Err(Error::NotFound { .. }) => None,
-                message => Some(message),
-            });
-        Ok(MessageIterator::over(self.handle.clone(), messages))
+        let (scan, on_damage) = self.scan(py, offsets)?;
+        Ok(MessageIterator::over(self.handle.clone(), scan.rev(), on_damage))
     }
 
     /// The queue offset of `message`, if it is in this queue between `offsets`.
@@ -121,7 +124,7 @@ impl Queue {
     }
 
     /// Queue offset of the first message stored at or after `time` (side="left") or after it (side="right"); `max_offset` if there
-    /// is none.
+    /// is none. Messages that cannot be read are passed over.
     ///
     /// `time` is a datetime with a timezone, or an int of ms since 1970. Raises `ValueError` for a datetime without one and for
     /// another side.
@@ -254,21 +257,23 @@ impl QueueSlice {
 
     /// The messages as Arrow record batches, read when they are asked for.
     ///
-    /// `columns` names the columns wanted, in order, all by default; `max_bytes` is about the most that a batch holds. Raises
-    /// `ValueError` for a column that a message does not have.
-    #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
+    /// `columns` names the columns wanted, in order, all by default; `max_bytes` is about the most that a batch holds; `errors` says what
+    /// to do at a message that was lost or is damaged: "raise" or "skip", by default as the store was opened. Raises `ValueError` for
+    /// a column that a message does not have.
+    #[pyo3(signature = (columns=None, max_bytes=4_194_304, *, errors=None))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn batches(
         &self,
         #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
         #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Batches> {
         let source = Source::Queue {
             topic: self.queue.topic.clone(),
             queue_id: self.queue.id,
             offsets: self.offsets.clone(),
         };
-        Batches::new(self.queue.handle.clone(), source, columns.as_deref(), max_bytes)
+        Batches::new(self.queue.handle.clone(), source, columns.as_deref(), max_bytes, errors)
     }
 
     /// The Arrow PyCapsule interface: all columns of the messages, in batches of 4 MiB.
@@ -278,7 +283,8 @@ impl QueueSlice {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        self.batches(None, BATCH_BYTES)?.__arrow_c_stream__(py, requested_schema)
+        self.batches(None, BATCH_BYTES, None)?
+            .__arrow_c_stream__(py, requested_schema)
     }
 
     fn __len__(&self) -> usize {

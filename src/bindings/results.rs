@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple};
 
 use super::message::Message;
-use crate::read::{self, StoredMessage};
+use crate::read::{self, GetRequest, MessageReader, StoredMessage};
 
 /// The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on.
 #[pyclass(frozen, module = "mqstore", sequence)]
@@ -25,17 +25,37 @@ pub(super) struct GetResult {
     /// Whether what was read lies so far behind the log's end that memory is thought not to hold it.
     #[pyo3(get)]
     suggest_pulling_from_slave: bool,
+    /// How many messages were passed over because they were lost or are damaged: always 0 with `errors="raise"`.
+    #[pyo3(get)]
+    skipped: u64,
     messages: Py<PyTuple>,
 }
 
 impl GetResult {
-    pub(super) fn new(py: Python<'_>, result: read::GetResult) -> PyResult<Self> {
+    /// What the reader answers; `accepts`, if given, sees every message that passed the tag filter.
+    pub(super) fn of(
+        py: Python<'_>,
+        reader: &MessageReader,
+        request: &GetRequest,
+        accepts: Option<&Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let result = py.detach(|| {
+            reader.get(request, |message| {
+                let Some(accepts) = accepts else { return Ok(true) };
+                Python::attach(|py| accepts.bind(py).call1((Message::new(message.clone()),))?.is_truthy())
+            })
+        });
+        Self::new(py, result?)
+    }
+
+    fn new(py: Python<'_>, result: read::GetResult) -> PyResult<Self> {
         Ok(Self {
             status: result.status.name(),
             next_begin_offset: result.next_begin_offset,
             min_offset: result.min_offset,
             max_offset: result.max_offset,
             suggest_pulling_from_slave: result.suggest_pulling_from_slave,
+            skipped: result.skipped,
             messages: tuple(py, result.messages)?,
         })
     }

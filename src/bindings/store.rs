@@ -22,6 +22,7 @@ use super::results::{GetResult, QueryResult};
 use super::rows::{self, PropertyArguments};
 use super::time::{Round, to_deadline, to_ms};
 use super::topic::Topics;
+use crate::config::Errors;
 use crate::format;
 use crate::read::{GetRequest, QueryRequest, TagFilter};
 use crate::storage::{Env, RealEnv};
@@ -50,6 +51,10 @@ impl Store {
             handle: Arc::new(handle),
             options: options.unbind(),
         }
+    }
+
+    pub(super) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
     }
 }
 
@@ -261,11 +266,10 @@ impl Store {
     ///
     /// `tags` wants messages with one of some tags ("paid || refund"), `where` those for which a callable of one Message returns a
     /// true value. `bounded=False` lifts the broker's bounds on the entries examined, the bytes and the count (all but
-    /// `max_messages`).
+    /// `max_messages`). `errors`, "raise" or "skip", says what to do at a message that was lost or is damaged; by default as in `open`.
     ///
-    /// Raises `UnsupportedFormatError` where the queue is not a file of this format (RocksDB, batch consume queue), and what `where`
-    /// raises.
-    #[pyo3(signature = (topic, queue, offset, max_messages=32, *, tags=None, r#where=None, bounded=true))]
+    /// Raises `UnsupportedFormatError` where the queue is no file of this format (RocksDB, batch consume queue), and what `where` raises.
+    #[pyo3(signature = (topic, queue, offset, max_messages=32, *, tags=None, r#where=None, bounded=true, errors=None))]
     #[expect(
         clippy::too_many_arguments,
         clippy::needless_pass_by_value,
@@ -281,6 +285,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::tags)] tags: Option<String>,
         r#where: Option<Bound<'_, PyAny>>,
         bounded: bool,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<GetResult> {
         let request = GetRequest {
             topic,
@@ -289,16 +294,9 @@ impl Store {
             max_messages,
             tags: TagFilter::parse(tags.as_deref().unwrap_or("*")),
             bounded,
+            errors: errors.unwrap_or(self.handle.errors()),
         };
-        let reader = self.handle.reader(py)?;
-        let accepts = r#where.map(Bound::unbind);
-        let result = py.detach(|| {
-            reader.get(&request, |message| {
-                let Some(accepts) = &accepts else { return Ok(true) };
-                Python::attach(|py| accepts.bind(py).call1((Message::new(message.clone()),))?.is_truthy())
-            })
-        });
-        GetResult::new(py, result?)
+        GetResult::of(py, &*self.handle.reader(py)?, &request, r#where.map(Bound::unbind).as_ref())
     }
 
     /// Find the messages of a topic that carry a key (one of their keys, or their unique key), ascending by physical offset.
@@ -354,7 +352,8 @@ impl Store {
     }
 
     /// Where messages lie in the log: columns `topic` (utf8), `queue_id` and `queue_offset` (integers) in, a `RecordBatch` of
-    /// `physical_offset` (int64) and `store_size` (int32, bytes) out, a row for a row, null where there is no such message.
+    /// `physical_offset` (int64) and `store_size` (int32, bytes) out, a row for a row, null where there is no such message, where it was
+    /// lost, and where its queue entry is damaged; the message itself is not read.
     ///
     /// `batch` is anything that speaks Arrow: a table, frame or batch of pyarrow, polars, duckdb, pandas. Raises `TypeError` if it
     /// does not, `ValueError` if a column is missing or of another type, `UnsupportedFormatError` as `get`.
@@ -380,19 +379,20 @@ impl Store {
     ///
     /// `batch` is anything that speaks Arrow. `columns` names the columns wanted, in order, all by default; `max_bytes` is about
     /// the most that a batch holds. Raises `TypeError` and `ValueError` as `resolve_offsets`; reading raises `NotFoundError` at an offset
-    /// where no record starts.
-    #[pyo3(signature = (batch, *, columns=None, max_bytes=4_194_304))]
+    /// where no message starts, `CorruptError` at a damaged one, or skips both (`errors="skip"`).
+    #[pyo3(signature = (batch, *, columns=None, max_bytes=4_194_304, errors=None))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn fetch(
         &self,
         batch: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
         #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Batches> {
         self.handle.expect_open()?;
         let offsets = import_table(batch)?.integers("physical_offset")?;
         let source = Source::Records(offsets.into_iter().flatten().collect());
-        Batches::new(self.handle.clone(), source, columns.as_deref(), max_bytes)
+        Batches::new(self.handle.clone(), source, columns.as_deref(), max_bytes, errors)
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {

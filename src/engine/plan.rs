@@ -189,7 +189,7 @@ fn unit_of(filler: &MessageView<'_>) -> CqUnit {
     CqUnit {
         physical_offset: filler.physical_offset(),
         size: filler.size() as i32,
-        tags_code: 0,
+        tags_code: CqUnit::LOST,
     }
 }
 
@@ -198,7 +198,7 @@ fn filler(log: &LogFiles, lost: &Range<i64>) -> CqUnit {
     CqUnit {
         physical_offset: lost.start,
         size: log.first_filler_size(lost),
-        tags_code: 0,
+        tags_code: CqUnit::LOST,
     }
 }
 

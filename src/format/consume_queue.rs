@@ -29,6 +29,10 @@ impl CqUnit {
         tags_code: 0,
     };
 
+    /// The tags code of an entry whose message was lost, and which leads to the filler in its place. No hash of a tag is so large, and no
+    /// address of an extension unit is positive. Its low 32 bits, which a broker compares with the hash of a tag, are 0.
+    pub const LOST: i64 = 1 << 32;
+
     /// Any 20 bytes; see `is_valid`.
     pub fn decode(bytes: &[u8; CQ_UNIT_SIZE]) -> Self {
         Self {
@@ -55,6 +59,11 @@ impl CqUnit {
     /// Stands for no message.
     pub fn is_pre_blank(self) -> bool {
         self == Self::PRE_BLANK
+    }
+
+    /// Whether recovery has put a filler in the place of the message.
+    pub fn is_lost(self) -> bool {
+        self.tags_code == Self::LOST
     }
 
     /// Where the record ends in the commit log.

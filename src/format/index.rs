@@ -1,4 +1,5 @@
 use super::bytes::{i32_at, i64_at, put_i32, put_i64};
+use super::filler::is_filler;
 use super::java_hash::java_hash;
 use super::message_view::MessageView;
 use super::properties::property;
@@ -242,8 +243,12 @@ pub fn index_key_hash(topic: &str, key: &str) -> i32 {
 }
 
 /// The keys under which a record is indexed, in the order in which they are put: unique key, each of `KEYS`, and with
-/// `index_tags` (5.4.0 and later) `T#` and the tag. A rolled-back message has none.
+/// `index_tags` (5.4.0 and later) `T#` and the tag. A rolled-back message has none. The filler of a lost stretch has the empty key, in
+/// its topic, which is empty, too: so an index file tells that messages, and keys of them, were lost.
 pub fn index_keys(view: &MessageView<'_>, index_tags: bool) -> Vec<String> {
+    if is_filler(view) {
+        return vec![String::new()];
+    }
     if view.transaction() == Transaction::Rollback {
         return Vec::new();
     }

@@ -32,6 +32,8 @@ mod body;
 mod producer_batch;
 /// Entries of consume queues, batch queues and queue extensions.
 mod consume_queue;
+/// What stands in the place of records that were lost.
+mod filler;
 /// Header, slots and items of an index file.
 mod index;
 /// The numbers of slots and items, found from an index file's content.
@@ -42,8 +44,6 @@ mod checkpoint;
 mod lock_file;
 /// Days as dates.
 mod date;
-/// What stands in the place of records that were lost.
-mod filler;
 /// Names of segments and index files.
 mod file_name;
 /// Which topics may be written.
@@ -54,6 +54,7 @@ mod replication;
 pub use body::decode_body;
 pub use checkpoint::{CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE, Checkpoint};
 pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit, CqUnit, ext_address};
+pub use crc::crc32;
 pub use date::Date;
 pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
 pub use file_name::{index_name, locate, parse_index_name, parse_segment_name, segment_name};

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::error::{Error, Result};
@@ -23,6 +24,8 @@ pub struct ConsumeQueue {
     pub(super) dir: PathBuf,
     pub(super) files: MappedFileQueue,
     state: RwLock<State>,
+    /// The removed files, of the queue and of the log, that the smallest offset takes account of.
+    followed: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -84,6 +87,7 @@ impl ConsumeQueue {
             dir: dir.to_owned(),
             files,
             state: RwLock::new(state),
+            followed: AtomicU64::new(0),
         })
     }
 
@@ -101,6 +105,7 @@ impl ConsumeQueue {
             dir: dir.to_owned(),
             files,
             state: RwLock::new(state),
+            followed: AtomicU64::new(0),
         }
     }
 
@@ -134,7 +139,18 @@ impl ConsumeQueue {
         ends.unwrap_or_else(|| state.max_offset())
     }
 
-    /// The entry at a queue offset: `None` outside the queue, and for the filler in front of a queue that does not start at 0.
+    /// The first queue offset of the missing files that hold `offset`: where the file before them ends, or the entries in memory.
+    pub fn start_of_gap(&self, offset: i64) -> i64 {
+        let per_file = self.entries_per_file();
+        let ends = self.files.starts().into_iter().map(|start| start as i64 / UNIT + per_file);
+        let file_before = ends.take_while(|end| *end <= offset).last();
+        let state = self.state();
+        let in_memory = state.tail.end_before(offset);
+        file_before.max(in_memory).unwrap_or(state.min_offset)
+    }
+
+    /// The entry at a queue offset: `None` outside the queue, in a file that another process has removed, and for the filler before a
+    /// queue that does not start at 0.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for an entry inside the queue that is none, or whose file is missing.
@@ -151,8 +167,15 @@ impl ConsumeQueue {
         match on_file(&self.files, offset)? {
             Some(unit) if unit.is_pre_blank() => Ok(None),
             Some(unit) if unit.is_valid() => Ok(Some(unit)),
+            None if self.is_removed(offset) => Ok(None),
             found => Err(self.damaged(offset, found)),
         }
+    }
+
+    /// Whether the file that held this entry was removed by another process.
+    fn is_removed(&self, offset: i64) -> bool {
+        let at = offset.checked_mul(UNIT).and_then(|at| u64::try_from(at).ok());
+        at.is_some_and(|at| self.files.is_removed(at))
     }
 
     fn damaged(&self, offset: i64, found: Option<CqUnit>) -> Error {
@@ -258,26 +281,57 @@ impl ConsumeQueue {
         state.tail.extend(tail);
     }
 
+    /// Moves the smallest offset if files of the queue, or of the log, were found to be removed since the last call: of the log, so
+    /// often, and it starts at `first_physical` now.
+    pub(crate) fn follow_removals(&self, in_log: u64, first_physical: impl Fn() -> i64) -> Result<()> {
+        loop {
+            let removals = in_log + self.files.removals();
+            if self.followed.load(Ordering::Acquire) == removals {
+                return Ok(());
+            }
+            // This reads entries, and may find more files removed.
+            self.correct_min_offset(first_physical())?;
+            self.followed.store(removals, Ordering::Release);
+        }
+    }
+
     /// Moves the smallest offset to the first entry whose message starts at or after `first_physical`.
     pub(crate) fn correct_min_offset(&self, first_physical: i64) -> Result<()> {
         let mut entries = self.entries();
         let mut state = self.state_mut();
-        let all = state.on_disk.start..state.max_offset();
-        let mut unit_at = |offset: i64| match state.tail.get(offset) {
-            Some(unit) => Ok(Some(unit)),
-            None => entries.get(offset),
-        };
         let expired = |unit: CqUnit| unit.is_pre_blank() || unit.physical_offset < first_physical;
-        // In most queues no message has expired, and the first entry says so.
-        let is_live = |unit: CqUnit| unit.is_valid() && !expired(unit);
-        state.min_offset = if !all.is_empty() && unit_at(all.start)?.is_some_and(is_live) {
-            all.start
-        } else {
-            search(all, |offset| {
-                Ok(unit_at(offset)?.is_some_and(|unit| unit.is_valid() && expired(unit)))
-            })?
-        };
-        Ok(())
+        let mut all = state.on_disk.start..state.max_offset();
+        loop {
+            let mut unit_at = |offset: i64| match state.tail.get(offset) {
+                Some(unit) => Ok(Some(unit)),
+                None => entries.get(offset),
+            };
+            // In most queues no message has expired, and the first entry says so.
+            let is_live = |unit: CqUnit| unit.is_valid() && !expired(unit);
+            let first = if !all.is_empty() && unit_at(all.start)?.is_some_and(is_live) {
+                all.start
+            } else {
+                search(all.clone(), |offset| {
+                    Ok(unit_at(offset)?.is_some_and(|unit| unit.is_valid() && expired(unit)))
+                })?
+            };
+            all.start = self.after_removed(&state, first);
+            if all.start == first {
+                state.min_offset = first;
+                return Ok(());
+            }
+        }
+    }
+
+    /// The first queue offset from `offset` on whose entry was not in a file that another process has removed.
+    fn after_removed(&self, state: &State, offset: i64) -> i64 {
+        if !(state.on_disk.contains(&offset) && self.is_removed(offset)) {
+            return offset;
+        }
+        let starts = self.files.starts().into_iter().map(|start| start as i64 / UNIT);
+        let next_file = starts.into_iter().find(|start| *start > offset);
+        let ends = next_file.into_iter().chain(state.tail.next(offset..));
+        ends.min().unwrap_or(state.on_disk.end)
     }
 
     /// Adds the entry of a message that the log has gained. Tells how many entries now wait to be written out; `None` if it was

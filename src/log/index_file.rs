@@ -9,7 +9,7 @@
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
 use crate::format::{
@@ -120,7 +120,7 @@ impl IndexFile {
 
     /// Reads the header again, since another process may write to the file; tells whether it differs from the one known.
     pub(super) fn read_header_again(&self) -> Result<bool> {
-        let mapped = self.mapped()?;
+        let Some(mapped) = self.mapped()? else { return Ok(false) };
         let mut bytes = [0; INDEX_HEADER_SIZE];
         // The lock is held while the file is read. A writer of this process sets the header after it has written it, so that a torn
         // header that is read here is replaced.
@@ -139,12 +139,14 @@ impl IndexFile {
     pub fn guess_geometry(&self) -> Result<GeometryGuess> {
         let is_final = |guess| matches!(guess, GeometryGuess::One(_));
         self.guess.get(self.header(), is_final, || {
-            let mapped = self.mapped()?;
-            let written = self
-                .env
-                .open(&self.path, Access::Read)
-                .and_then(|file| file.written(0..self.len));
-            let written = written.map_err(|error| Error::io("look into", &self.path, error))?;
+            let Some(mapped) = self.mapped()? else {
+                return Ok(GeometryGuess::None);
+            };
+            let opened = self.env.open(self.path(), Access::Read);
+            let written = match opened.and_then(|file| file.written(0..self.len)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(GeometryGuess::None),
+                written => written.map_err(|error| Error::io("look into", self.path(), error))?,
+            };
             let written: Vec<_> = written
                 .into_iter()
                 .map(|part| part.start as usize..part.end as usize)
@@ -161,7 +163,7 @@ impl IndexFile {
     pub fn admits(&self, geometry: IndexGeometry) -> Result<bool> {
         self.admits.get(self.header(), is_so, || {
             let mapped = self.mapped()?;
-            let file = mapped.bytes(0..mapped.len() as usize);
+            let file = mapped.as_ref().and_then(|mapped| mapped.bytes(0..mapped.len() as usize));
             Ok(file.is_some_and(|file| index_admits(file, geometry)))
         })
     }
@@ -174,7 +176,7 @@ impl IndexFile {
     pub fn has_own_ends(&self, geometry: IndexGeometry, grows: bool) -> Result<bool> {
         let header = self.header();
         self.ends.get(header, is_so, || {
-            let mapped = self.mapped()?;
+            let Some(mapped) = self.mapped()? else { return Ok(false) };
             let leads_to = |number: i32| item(&mapped, geometry, number).map(|item| item.physical_offset);
             let is_last =
                 item(&mapped, geometry, header.index_count).is_none_or(|next| next == IndexItem::decode(&[0; ITEM_SIZE]));
@@ -190,8 +192,10 @@ impl IndexFile {
     /// # Errors
     /// [`Error::Io`].
     pub fn offsets(&self, geometry: IndexGeometry, key_hash: i32) -> Result<(Vec<i64>, bool)> {
-        let mapped = self.mapped()?;
         let mut found = Vec::new();
+        let Some(mapped) = self.mapped()? else {
+            return Ok((found, false));
+        };
         let header = self.header();
         let count = header.index_count;
         let covered = header.begin_physical_offset..=header.end_physical_offset;
@@ -232,7 +236,7 @@ impl IndexFile {
     /// (but for the first item of a file, whose time counts from the end of the file before); the header begins with the first item
     /// and ends with the last; each slot leads to its newest item.
     fn look_whole(&self, geometry: IndexGeometry, header: IndexHeader) -> Result<bool> {
-        let mapped = self.mapped()?;
+        let Some(mapped) = self.mapped()? else { return Ok(false) };
         let count = header.index_count;
         if geometry.file_len() > self.len || count as u32 > geometry.items {
             return Ok(false);
@@ -265,7 +269,7 @@ impl IndexFile {
 
     /// The item with this number; `None` behind the last one that the file has room for.
     pub(super) fn item(&self, geometry: IndexGeometry, number: i32) -> Result<Option<IndexItem>> {
-        Ok(item(self.mapped()?.as_ref(), geometry, number))
+        Ok(item(self.map()?.as_ref(), geometry, number))
     }
 
     /// The number that the next item would have if only those of messages in front of `log_end` were there. Offsets never fall.
@@ -286,7 +290,7 @@ impl IndexFile {
 
     /// The number of the newest item of each slot, 0 for none, of the items in front of number `count`.
     pub(super) fn newest_items(&self, geometry: IndexGeometry, count: i32) -> Result<Vec<i32>> {
-        let mapped = self.mapped()?;
+        let mapped = self.map()?;
         let mut newest = vec![0_i32; geometry.slots as usize];
         for number in 1..count {
             let item = item(&mapped, geometry, number);
@@ -299,7 +303,7 @@ impl IndexFile {
 
     /// The bytes of a range, in pieces, with the position of each.
     pub(super) fn for_each_piece(&self, range: Range<u64>, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
-        let mapped = self.mapped()?;
+        let mapped = self.map()?;
         let mut bytes = vec![0; PIECE];
         let mut at = range.start;
         while at < range.end {
@@ -319,7 +323,15 @@ impl IndexFile {
         self.file.open_for_writing(self.env.as_ref())
     }
 
-    fn mapped(&self) -> Result<Arc<MappedFile>> {
+    /// The file's bytes; `None` if another process has removed the file, and it is not mapped.
+    fn mapped(&self) -> Result<Option<Arc<MappedFile>>> {
+        match self.map() {
+            Err(error) if error.is_missing_file() => Ok(None),
+            mapped => mapped.map(Some),
+        }
+    }
+
+    fn map(&self) -> Result<Arc<MappedFile>> {
         self.pool.get(self.env.as_ref(), &self.file)
     }
 }

@@ -72,8 +72,12 @@ impl IndexService {
         let is_index = |entry: &DirEntry| entry.kind == EntryKind::File && entry.len <= IndexGeometry::MAX_FILE_LEN;
         names.retain(|entry| is_index(entry) && entry.name.to_str().and_then(parse_index_name).is_some());
         names.sort_by(|a, b| a.name.cmp(&b.name));
-        let open = |entry: &DirEntry| IndexFile::open(env.clone(), dir.join(&entry.name), entry.len).map(Arc::new);
-        let files: Result<Vec<_>> = names.iter().map(open).collect();
+        let open = |entry: &DirEntry| match IndexFile::open(env.clone(), dir.join(&entry.name), entry.len) {
+            // A broker's retention has removed it since it was listed.
+            Err(error) if error.is_missing_file() => None,
+            opened => Some(opened.map(Arc::new)),
+        };
+        let files: Result<Vec<_>> = names.iter().filter_map(open).collect();
         Ok(Self {
             env: env.clone(),
             dir: dir.to_owned(),

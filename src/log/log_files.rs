@@ -161,6 +161,24 @@ impl LogFiles {
         }
     }
 
+    /// How often segments were found to be removed by another process.
+    pub fn removals(&self) -> u64 {
+        self.files.removals()
+    }
+
+    /// Whether the segment that held `offset` was removed by another process: what it held expired.
+    pub fn is_removed(&self, offset: i64) -> bool {
+        u64::try_from(offset).is_ok_and(|offset| self.files.is_removed(offset))
+    }
+
+    /// Whether the segment that holds `offset` is there.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn holds(&self, offset: i64) -> Result<bool> {
+        Ok(self.locate(offset)?.is_some())
+    }
+
     /// Start of the first segment: the smallest physical offset. 0 for an empty log.
     pub fn first_offset(&self) -> i64 {
         self.files.first_offset().unwrap_or(0) as i64

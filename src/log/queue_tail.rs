@@ -47,6 +47,12 @@ impl QueueTail {
         self.get(from.start).map(|_| from.start).or_else(next)
     }
 
+    /// The offset after the last entry before `offset`, which has none.
+    pub fn end_before(&self, offset: i64) -> Option<i64> {
+        let before = self.stretches.range(..offset).next_back();
+        before.map(|(start, units)| end_of(*start, units))
+    }
+
     /// Puts an entry in; gives the one that it takes the place of.
     pub fn insert(&mut self, offset: i64, unit: CqUnit) -> Option<CqUnit> {
         if let Some((start, units)) = self.stretches.range_mut(..=offset).next_back() {

@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::error::Error;
-use crate::error::Result;
+use crate::config::Errors;
+use crate::error::{Error, Result};
 use crate::format::{CqUnit, SCHEDULE_TOPIC, java_hash};
 use crate::log::{ConsumeQueue, StoredMessage};
 use crate::read::message_reader::MessageReader;
+use crate::read::on_damage::OnDamage;
 
 /// What a `get` asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct GetRequest {
     pub tags: TagFilter,
     /// Whether the broker's bounds hold: one queue file, 16,000 bytes of entries, and its bytes and counts an answer.
     pub bounded: bool,
+    /// What to do at a message that was lost or is damaged.
+    pub errors: Errors,
 }
 
 /// Tags that a reader wants: all, or some by name.
@@ -47,9 +50,11 @@ impl TagFilter {
 
     /// By the queue entry alone: `false` only if the message cannot match.
     fn may_match(&self, topic: &str, unit: &CqUnit) -> bool {
-        // A delayed message's entry holds its delivery time, and an entry with an extension an address: neither is a hash.
+        // A delayed message's entry holds its delivery time, an entry with an extension an address, and that of a lost message nothing
+        // of it: none is a hash.
         self.wanted.is_empty()
             || topic == SCHEDULE_TOPIC
+            || unit.is_lost()
             || unit.ext_address().is_some()
             || self.wanted.iter().any(|(_, hash)| *hash == unit.tags_code as i32)
     }
@@ -112,6 +117,8 @@ pub struct GetResult {
     pub messages: Vec<StoredMessage>,
     /// Whether the last entry examined lies further behind the log's end than memory is thought to reach.
     pub suggest_pulling_from_slave: bool,
+    /// Messages that were lost or are damaged, and were passed over.
+    pub skipped: u64,
 }
 
 impl GetResult {
@@ -145,6 +152,7 @@ impl MessageReader {
             max_offset: max,
             messages: Vec::new(),
             suggest_pulling_from_slave: false,
+            skipped: 0,
         };
         let mut end = |status, next_begin_offset| {
             result.status = status;
@@ -169,7 +177,8 @@ impl MessageReader {
         result: &mut GetResult,
         accept: &mut impl FnMut(&StoredMessage) -> Result<bool, E>,
     ) -> Result<(), E> {
-        let range = self.examined(request, queue);
+        let mut range = self.examined(request, queue);
+        let on_damage = OnDamage::new(request.errors);
         let log_end = self.physical_bounds().end;
         let window = self.memory_window();
         let mut bytes = 0;
@@ -177,8 +186,16 @@ impl MessageReader {
         let mut furthest = 0;
         result.status = GetMessageStatus::NoMatchedMessage;
         result.next_begin_offset = range.end;
-        for offset in range {
-            let Some(unit) = queue.unit(offset)? else { continue }; // the filler in front of a late queue
+        while let Some(offset) = range.next() {
+            let unit = match queue.unit(offset) {
+                Ok(Some(unit)) => unit,
+                Ok(None) => continue, // the filler before a late queue
+                Err(damage) => {
+                    range.start = self.offset_after(&request.topic, request.queue_id, offset)?.min(range.end);
+                    on_damage.pass_over(damage, range.start - offset)?;
+                    continue;
+                }
+            };
             furthest = unit.physical_offset;
             if unit.physical_offset < removed_until {
                 continue;
@@ -192,10 +209,18 @@ impl MessageReader {
                 result.miss(GetMessageStatus::NoMatchedMessage);
                 continue;
             }
-            let Some(message) = self.message_of_entry(&request.topic, request.queue_id, offset, unit.physical_offset)? else {
-                result.miss(GetMessageStatus::MessageWasRemoving);
-                removed_until = self.log().next_start(unit.physical_offset).unwrap_or(i64::MIN);
-                continue;
+            let message = match self.message_of_entry(&request.topic, request.queue_id, offset, unit.physical_offset) {
+                Ok(Some(message)) => message,
+                Ok(None) => {
+                    result.miss(GetMessageStatus::MessageWasRemoving);
+                    removed_until = self.log().next_start(unit.physical_offset).unwrap_or(i64::MIN);
+                    continue;
+                }
+                Err(damage) => {
+                    on_damage.pass_over(damage, 1)?;
+                    result.miss(GetMessageStatus::NoMatchedMessage);
+                    continue;
+                }
             };
             if request.tags.matches(message.view().tags().as_ref()) && accept(&message)? {
                 bytes += u64::from(message.view().size());
@@ -207,6 +232,7 @@ impl MessageReader {
             }
         }
         result.suggest_pulling_from_slave = log_end.saturating_sub(furthest) > window;
+        result.skipped = on_damage.skipped();
         Ok(())
     }
 

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use crate::config::{Recovery, StoreConfig};
 use crate::engine::{RecoveryReport, cut_index, estimate_index_start, expect_recoverable, plan};
 use crate::error::{Error, Result};
-use crate::format::{Check, IndexGeometry, MessageId, is_filler};
+use crate::format::{Check, CqUnit, IndexGeometry, MessageId, is_filler};
 use crate::log::{
     ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, RecoveryNote, StoredMessage, fill_from_record,
 };
+use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
 use crate::read::store_files::{StoreFiles, WritePlan, expect_store};
 use crate::storage::Env;
 use crate::watermark::Watermark;
@@ -70,8 +71,15 @@ impl MessageReader {
         expect_store(env.as_ref(), path)?;
         fill_from_record(env.as_ref(), path, &mut config)?;
         let files = StoreFiles::load(env, path, &config)?;
-        let opened = files.opened(&config, None);
-        let report = plan(&opened)?.apply_in_memory(&files.log, &files.queues)?;
+        let plan = loop {
+            let removals = files.log.removals();
+            let plan = plan(&files.opened(&config, None))?;
+            // A segment that a broker has removed since it was listed is no hole in the log: it starts later now.
+            if files.log.removals() == removals {
+                break plan;
+            }
+        };
+        let report = plan.apply_in_memory(&files.log, &files.queues)?;
         Ok(Self::over(env, path, config, files, report))
     }
 
@@ -170,13 +178,16 @@ impl MessageReader {
             return Ok(self.queues.topics());
         }
         let mut topics = std::collections::BTreeSet::new();
-        let damage = self.walk(self.physical_bounds(), |message| {
+        let unread = self.walk(self.physical_bounds(), |message| {
             let topic = message.view().topic();
             if !topics.contains(topic.as_ref()) {
                 topics.insert(topic.into_owned());
             }
         })?;
-        damage.map_or_else(|| Ok(topics.into_iter().collect()), Err)
+        match unread {
+            None | Some(Error::NotFound { .. }) => Ok(topics.into_iter().collect()),
+            Some(damage) => Err(damage),
+        }
     }
 
     /// Whether [`MessageReader::topics`] holds this name.
@@ -203,26 +214,35 @@ impl MessageReader {
     /// # Errors
     /// As [`MessageReader::queue_ids`].
     pub fn queue_bounds(&self, topic: &str, queue_id: i32) -> Result<Range<i64>> {
-        let queue = self.queues.queue(topic, queue_id)?;
+        let queue = self.queue(topic, queue_id)?;
         Ok(queue.map_or(0..0, |queue| queue.min_offset()..queue.max_offset()))
     }
 
-    /// Where the message with this queue offset lies; `None` if there is none.
+    /// Where the message with this queue offset lies; `None` if there is none, if it has expired or was lost, and if its queue entry is
+    /// damaged. The record itself is not read.
     ///
     /// # Errors
     /// As [`MessageReader::queue_ids`], and [`Error::Io`].
     pub fn position(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<Position>> {
-        let Some(queue) = self.queues.queue(topic, queue_id)? else {
-            return Ok(None);
+        let unit = match self.entry(topic, queue_id, queue_offset) {
+            Err(Error::Corrupt { .. }) => None,
+            entry => entry?.filter(|unit| !unit.is_lost()),
         };
-        if !(queue.min_offset()..queue.max_offset()).contains(&queue_offset) {
-            return Ok(None);
+        match unit {
+            Some(unit) if self.log.holds(unit.physical_offset)? => Ok(Some(Position {
+                physical_offset: unit.physical_offset,
+                store_size: unit.size,
+            })),
+            _ => Ok(None),
         }
-        let unit = queue.unit(queue_offset)?;
-        Ok(unit.map(|unit| Position {
-            physical_offset: unit.physical_offset,
-            store_size: unit.size,
-        }))
+    }
+
+    /// The entry of the message with this queue offset; `None` if there is none.
+    fn entry(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<CqUnit>> {
+        match self.queue(topic, queue_id)? {
+            Some(queue) if (queue.min_offset()..queue.max_offset()).contains(&queue_offset) => queue.unit(queue_offset),
+            _ => Ok(None),
+        }
     }
 
     /// The message with this queue offset.
@@ -230,20 +250,28 @@ impl MessageReader {
     /// # Errors
     /// [`Error::NotFound`] outside the queue or when the log no longer holds it, [`Error::Corrupt`], [`Error::Io`].
     pub fn message_in_queue(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<StoredMessage> {
-        let Some(position) = self.position(topic, queue_id, queue_offset)? else {
-            let Range { start, end } = self.queue_bounds(topic, queue_id)?;
-            return Err(Error::NotFound {
-                what: format!(
-                    "{topic}/{queue_id} holds no message at queue offset {queue_offset}: it spans {start} to {end} (exclusive)"
-                ),
-            });
+        let Some(unit) = self.entry(topic, queue_id, queue_offset)? else {
+            return Err(self.not_in_queue(topic, queue_id, queue_offset)?);
         };
-        let at = position.physical_offset;
-        self.message_of_entry(topic, queue_id, queue_offset, at)?.ok_or_else(|| {
-            let why = format!(
-                "{topic}/{queue_id} at queue offset {queue_offset} points here, and the segment is missing; copy it again"
-            );
-            self.log.corrupt(at, why)
+        let at = unit.physical_offset;
+        match self.message_of_entry(topic, queue_id, queue_offset, at)? {
+            Some(message) => Ok(message),
+            None if self.log.is_removed(at) => Err(self.not_in_queue(topic, queue_id, queue_offset)?),
+            None => {
+                let why = format!(
+                    "{topic}/{queue_id} at queue offset {queue_offset} points here, and the segment is missing; copy it again"
+                );
+                Err(self.log.corrupt(at, why))
+            }
+        }
+    }
+
+    fn not_in_queue(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Error> {
+        let Range { start, end } = self.queue_bounds(topic, queue_id)?;
+        Ok(Error::NotFound {
+            what: format!(
+                "{topic}/{queue_id} holds no message at queue offset {queue_offset}: it spans {start} to {end} (exclusive)"
+            ),
         })
     }
 
@@ -292,19 +320,16 @@ impl MessageReader {
     /// [`Error::NotFound`] where no record starts, [`Error::Corrupt`] for a damaged one, [`Error::Io`].
     pub fn message_at(&self, physical_offset: i64) -> Result<StoredMessage> {
         let Range { start, end } = self.physical_bounds();
-        let nothing = |why: String| Error::NotFound {
-            what: format!("no message starts at physical offset {physical_offset}: {why}"),
-        };
+        let nothing = |why: String| nothing_at(physical_offset, &why);
         if !(start..end).contains(&physical_offset) {
             return Err(nothing(format!("the log spans {start} to {end} (exclusive)")));
         }
         match self.log.read(physical_offset, Check::Body)? {
-            LogRecord::Message(message) if is_filler(&message.view()) => Err(nothing(
-                "what stood here was lost, and recovery has filled its place".to_owned(),
-            )),
+            LogRecord::Message(message) if is_filler(&message.view()) => Err(nothing_at(physical_offset, WAS_LOST)),
             LogRecord::Message(message) => Ok(message),
             LogRecord::Corrupt(error) => Err(error.advising(WHAT_IS_WHOLE)),
             LogRecord::NoRecord(error) => Err(nothing(error.to_string())),
+            LogRecord::Missing if self.log.is_removed(physical_offset) => Err(nothing_at(physical_offset, EXPIRED)),
             LogRecord::Missing => Err(nothing("its segment is missing".to_owned())),
             LogRecord::Blank { .. } | LogRecord::End => Err(nothing("it lies in the filler at a segment's end".to_owned())),
         }
@@ -328,57 +353,52 @@ impl MessageReader {
     }
 
     /// Queue offset of the first message stored at or after (`Side::Left`) or after (`Side::Right`) a time in ms; the queue's max
-    /// offset if there is none. Source: docs/FORMAT.md, "Lookup by time".
+    /// offset if there is none. Messages that cannot be read are passed over. Source: docs/FORMAT.md, "Lookup by time".
     ///
     /// # Errors
-    /// As [`MessageReader::queue_ids`], and [`Error::Corrupt`], [`Error::Io`].
+    /// As [`MessageReader::queue_ids`], and [`Error::Io`].
     pub fn offset_at(&self, topic: &str, queue_id: i32, time_ms: i64, side: Side) -> Result<i64> {
         let Range {
             start: mut low,
             end: mut high,
         } = self.queue_bounds(topic, queue_id)?;
+        let is_earlier = |stored: i64| match side {
+            Side::Left => stored < time_ms,
+            Side::Right => stored <= time_ms,
+        };
+        let mut found = high;
         while low < high {
             let middle = low + (high - low) / 2;
-            let earlier = match self.message_in_queue(topic, queue_id, middle) {
-                Ok(message) if side == Side::Left => message.view().store_time() < time_ms,
-                Ok(message) => message.view().store_time() <= time_ms,
-                Err(Error::NotFound { .. }) => true,
+            match self.next_readable(topic, queue_id, middle..high)? {
+                Some((offset, stored)) if is_earlier(stored) => low = offset + 1,
+                Some((offset, _)) => (high, found) = (middle, offset),
+                None => high = middle,
+            }
+        }
+        Ok(found)
+    }
+
+    /// Queue offset and store time of the first message of a stretch that can be read.
+    fn next_readable(&self, topic: &str, queue_id: i32, mut offsets: Range<i64>) -> Result<Option<(i64, i64)>> {
+        while let Some(offset) = offsets.next() {
+            match self.message_in_queue(topic, queue_id, offset) {
+                Ok(message) => return Ok(Some((offset, message.view().store_time()))),
+                Err(Error::NotFound { .. } | Error::Corrupt { .. }) => {
+                    offsets.start = self.offset_after(topic, queue_id, offset)?.min(offsets.end);
+                }
                 Err(error) => return Err(error),
-            };
-            if earlier { low = middle + 1 } else { high = middle }
-        }
-        Ok(low)
-    }
-
-    /// Hands every whole message of a stretch of the log to `visit`. Returns the first thing that could not be read, if any: after
-    /// damage or a missing segment the walk goes on at the next segment.
-    pub(super) fn walk(&self, range: Range<i64>, mut visit: impl FnMut(&StoredMessage)) -> Result<Option<Error>> {
-        let mut damage = None;
-        let mut from = range.start;
-        loop {
-            let mut scan = self.log.scan(from, range.end, Check::Structure);
-            for message in scan.by_ref() {
-                visit(&message?);
-            }
-            let at = scan.position();
-            let error = match scan.stopped_by() {
-                None => return Ok(damage),
-                Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.clone(),
-                Some(_) => self.log.corrupt(
-                    at,
-                    "no record starts here: a segment is missing, or its end is; copy it again".to_owned(),
-                ),
-            };
-            damage.get_or_insert(error);
-            match self.log.next_start(at) {
-                Some(next) if next < range.end => from = next,
-                _ => return Ok(damage),
             }
         }
+        Ok(None)
     }
 
+    /// The queue, whose smallest offset takes account of every file that was found to be removed.
     pub(super) fn queue(&self, topic: &str, queue_id: i32) -> Result<Option<Arc<ConsumeQueue>>> {
-        self.queues.queue(topic, queue_id)
+        let queue = self.queues.queue(topic, queue_id)?;
+        if let Some(queue) = &queue {
+            queue.follow_removals(self.log.removals(), || self.log.first_offset())?;
+        }
+        Ok(queue)
     }
 
     /// What a writer of this process shares with its reader.

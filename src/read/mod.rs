@@ -2,18 +2,25 @@
 
 /// What is there, before anything is made of it.
 mod store_files;
+/// What a read of many messages does at one that was lost or is damaged.
+mod on_damage;
+/// Why no message starts at a place, where that is no damage.
+mod nothing;
 mod message_reader;
 
+mod walk;
+mod scan;
 mod get_message;
 mod query;
 mod resolve;
-mod scan;
+mod landmarks;
 
 pub use crate::log::StoredMessage;
 pub use get_message::{GetMessageStatus, GetRequest, GetResult, TagFilter};
 pub(crate) use message_reader::Shared;
 pub use message_reader::{MessageReader, Position, Side};
+pub use on_damage::OnDamage;
 pub use query::{QueryRequest, QueryResult};
 pub use resolve::KeyHit;
-pub use scan::QueueScan;
+pub use scan::{QueueScan, RecordScan};
 pub(crate) use store_files::{WritePlan, expect_store, measure};

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::format::{Check, MessageView, index_key_hash, index_keys};
-use crate::log::{LogRecord, Source, StoredMessage};
+use crate::format::{Check, IndexGeometry, MessageView, index_key_hash, index_keys, is_filler};
+use crate::log::{IndexFile, LogRecord, Source, StoredMessage};
 use crate::read::message_reader::MessageReader;
+use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
 
 /// What a query asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +71,8 @@ impl MessageReader {
             let hash = index_key_hash(&request.topic, &request.key);
             result.complete &= self.collect_from(source, hash, limit, wanted, &mut found)?.is_none();
         }
+        // What was removed meanwhile is not covered any more.
+        result.covers.start = result.covers.start.max(self.physical_bounds().start).min(result.covers.end);
         result.messages = found.into_values().collect();
         Ok(result)
     }
@@ -115,10 +118,23 @@ impl MessageReader {
             let candidates = newest_first.into_iter().filter(|offset| range.contains(offset));
             let leads_here = |view: &MessageView<'_>| has_hash(view, key_hash);
             if whole && let Some(damage) = self.collect_at(candidates, limit, &wanted, leads_here, found)? {
-                return Ok(damage);
+                return Ok(damage.or(self.lost_of(file, *geometry, range)?));
             }
         }
         self.collect_walking(source.range(), limit, wanted, found)
+    }
+
+    /// A filler in the stretch that an index file speaks for: the keys of the messages that were lost there are in no index.
+    fn lost_of(&self, file: &IndexFile, geometry: IndexGeometry, range: &Range<i64>) -> Result<Option<Error>> {
+        let (fillers, _) = file.offsets(geometry, index_key_hash("", ""))?;
+        for offset in fillers.into_iter().filter(|offset| range.contains(offset)) {
+            if let LogRecord::Message(message) = self.log().read(offset, Check::Structure)?
+                && is_filler(&message.view())
+            {
+                return Ok(Some(nothing_at(offset, WAS_LOST)));
+            }
+        }
+        Ok(None)
     }
 
     fn collect_walking(
@@ -168,6 +184,12 @@ impl MessageReader {
                     found.insert(offset, message);
                 }
                 LogRecord::Message(message) if is_candidate(&message.view()) => {}
+                LogRecord::Message(message) if is_filler(&message.view()) => {
+                    damage.get_or_insert(nothing_at(offset, WAS_LOST));
+                }
+                LogRecord::Missing if self.log().is_removed(offset) => {
+                    damage.get_or_insert(nothing_at(offset, EXPIRED));
+                }
                 LogRecord::Corrupt(error) => {
                     damage.get_or_insert(error);
                 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::error::Result;
-use crate::format::{Check, IndexGeometry, MessageView, index_key_hash, index_keys};
+use crate::error::{Error, Result};
+use crate::format::{Check, IndexGeometry, MessageView, index_key_hash, index_keys, is_filler};
 use crate::log::{IndexFile, LogRecord, Source};
 use crate::read::message_reader::MessageReader;
 use crate::read::query::has_hash;
@@ -73,7 +73,7 @@ impl MessageReader {
             return Ok(());
         }
         match self.walk(source.range(), |message| add(&message.view()))? {
-            None => Ok(()),
+            None | Some(Error::NotFound { .. }) => Ok(()),
             Some(damage) => Err(damage),
         }
     }
@@ -84,6 +84,8 @@ impl MessageReader {
         for (offset, hash) in items {
             match self.log().read(offset, Check::Body)? {
                 LogRecord::Message(message) if has_hash(&message.view(), hash) => add(&message.view()),
+                LogRecord::Message(message) if is_filler(&message.view()) => {}
+                LogRecord::Missing if self.log().is_removed(offset) => {}
                 LogRecord::Corrupt(error) => return Err(error),
                 LogRecord::Message(_)
                 | LogRecord::NoRecord(_)

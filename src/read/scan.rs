@@ -1,4 +1,4 @@
-//! Reading a queue from one offset to another, message by message.
+//! Reading many messages, one by one: of a queue from one offset to another, and at given places of the log.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,32 +6,67 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::log::StoredMessage;
 use crate::read::message_reader::MessageReader;
+use crate::read::on_damage::OnDamage;
 
-/// An iterator over the messages of a stretch of a queue, ascending. The filler in front of a late queue is passed over; a damaged
-/// entry or record, each message of a missing segment, and a missing queue file as a whole, is an error, after which the iteration
-/// can go on.
+/// An iterator over the messages of a stretch of a queue, from either end. Messages that the log no longer holds are passed over, and so
+/// is the filler before a late queue. A lost message, a damaged entry or record, each message of a missing segment, and a missing
+/// queue file as a whole, is an error, after which the iteration can go on, or is skipped.
 #[derive(Debug)]
 pub struct QueueScan {
     reader: Arc<MessageReader>,
     topic: String,
     queue_id: i32,
     offsets: Range<i64>,
+    on_damage: OnDamage,
 }
 
 impl QueueScan {
-    /// The messages at the queue offsets `offsets`, clipped to what the queue holds.
+    /// The messages at the queue offsets `offsets`, clipped to what the queue holds. What is damaged is skipped if the store was opened
+    /// so.
     ///
     /// # Errors
     /// As [`MessageReader::queue_ids`].
     pub fn new(reader: Arc<MessageReader>, topic: String, queue_id: i32, offsets: Range<i64>) -> Result<Self> {
         let bounds = reader.queue_bounds(&topic, queue_id)?;
         let offsets = offsets.start.max(bounds.start)..offsets.end.min(bounds.end);
+        let on_damage = OnDamage::new(reader.config().errors);
         Ok(Self {
             reader,
             topic,
             queue_id,
             offsets,
+            on_damage,
         })
+    }
+
+    /// The same, with this to do at damage.
+    #[must_use]
+    pub fn on_damage(self, on_damage: OnDamage) -> Self {
+        Self { on_damage, ..self }
+    }
+
+    fn read(&self, offset: i64) -> Result<StoredMessage> {
+        self.reader.message_in_queue(&self.topic, self.queue_id, offset)
+    }
+
+    /// Passes over `offset`, where nothing was read, and all that is missing with it.
+    fn pass_over(&mut self, offset: i64, error: Error) -> Result<()> {
+        let next = self.reader.offset_after(&self.topic, self.queue_id, offset)?;
+        self.offsets.start = next.min(self.offsets.end).max(self.offsets.start);
+        match error {
+            Error::NotFound { .. } => Ok(()),
+            error => self.on_damage.pass_over(error, self.offsets.start - offset),
+        }
+    }
+
+    /// The same, from the other end.
+    fn pass_over_backward(&mut self, offset: i64, error: Error) -> Result<()> {
+        let start = self.reader.start_of_gap(&self.topic, self.queue_id, offset)?;
+        self.offsets.end = start.max(self.offsets.start).min(self.offsets.end);
+        match error {
+            Error::NotFound { .. } => Ok(()),
+            error => self.on_damage.pass_over(error, offset + 1 - self.offsets.end),
+        }
     }
 }
 
@@ -40,29 +75,96 @@ impl Iterator for QueueScan {
 
     fn next(&mut self) -> Option<Self::Item> {
         while let Some(offset) = self.offsets.next() {
-            match self.reader.message_in_queue(&self.topic, self.queue_id, offset) {
-                Err(Error::NotFound { .. }) => {}
+            match self.read(offset) {
+                Ok(message) => return Some(Ok(message)),
                 Err(error) => {
-                    if let Err(again) = self.pass_over_gap(offset) {
-                        return Some(Err(again));
+                    if let Err(error) = self.pass_over(offset, error) {
+                        return Some(Err(error));
                     }
-                    return Some(Err(error));
                 }
-                message => return Some(message),
             }
         }
         None
     }
 }
 
-impl QueueScan {
-    /// Goes on behind the files that are missing at `offset`, if any are: one name that is wrong can make a gap without end.
-    fn pass_over_gap(&mut self, offset: i64) -> Result<()> {
-        if let Some(queue) = self.reader.queue(&self.topic, self.queue_id)?
-            && !queue.is_readable(offset)?
-        {
-            self.offsets.start = queue.end_of_gap(offset).max(self.offsets.start);
+impl DoubleEndedIterator for QueueScan {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        while let Some(offset) = self.offsets.next_back() {
+            match self.read(offset) {
+                Ok(message) => return Some(Ok(message)),
+                Err(error) => {
+                    if let Err(error) = self.pass_over_backward(offset, error) {
+                        return Some(Err(error));
+                    }
+                }
+            }
         }
-        Ok(())
+        None
+    }
+}
+
+/// An iterator over the messages at some physical offsets, in their order. An offset at which no message starts, or a damaged one, is an
+/// error, after which the iteration can go on, or is skipped.
+#[derive(Debug)]
+pub struct RecordScan {
+    reader: Arc<MessageReader>,
+    offsets: Arc<[i64]>,
+    at: usize,
+    on_damage: OnDamage,
+}
+
+impl RecordScan {
+    /// The messages at these offsets.
+    pub fn new(reader: Arc<MessageReader>, offsets: Arc<[i64]>, on_damage: OnDamage) -> Self {
+        Self {
+            reader,
+            offsets,
+            at: 0,
+            on_damage,
+        }
+    }
+}
+
+impl Iterator for RecordScan {
+    type Item = Result<StoredMessage>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while let Some(offset) = self.offsets.get(self.at) {
+            self.at += 1;
+            match self.reader.message_at(*offset) {
+                Ok(message) => return Some(Ok(message)),
+                Err(error) => {
+                    if let Err(error) = self.on_damage.pass_over(error, 1) {
+                        return Some(Err(error));
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+impl MessageReader {
+    /// The queue offset to go on with after nothing was read at `offset`: past the files that are missing there, if any are (one name that
+    /// is wrong can make a gap without end), and past what has expired.
+    pub(super) fn offset_after(&self, topic: &str, queue_id: i32, offset: i64) -> Result<i64> {
+        let next = offset.saturating_add(1);
+        let Some(queue) = self.queue(topic, queue_id)? else {
+            return Ok(next);
+        };
+        let next = next.max(queue.min_offset());
+        if queue.is_readable(offset)? {
+            return Ok(next);
+        }
+        Ok(next.max(queue.end_of_gap(offset)))
+    }
+
+    /// The first queue offset of what is missing at `offset`: that itself, or the start of the missing files.
+    fn start_of_gap(&self, topic: &str, queue_id: i32, offset: i64) -> Result<i64> {
+        match self.queue(topic, queue_id)? {
+            Some(queue) if !queue.is_readable(offset)? => Ok(queue.start_of_gap(offset).min(offset)),
+            _ => Ok(offset),
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! A directory of equally long files, each named by the offset of its first byte: `commitlog/`, `consumequeue/TOPIC/ID/`.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::append_file::AppendFile;
@@ -14,8 +16,9 @@ use super::open_file::OpenFile;
 use crate::error::{Error, Result};
 use crate::format::{parse_segment_name, segment_name};
 
-/// The files of one queue, for reading, while a writer may add files at its end. Each is mapped when one of its bytes is first
-/// asked for, and then stays mapped as long as the [`MappingPool`] lets it.
+/// The files of one queue, for reading, while a writer may add files at its end and remove files at its start. Each file is mapped
+/// when one of its bytes is first asked for, and then stays mapped as long as the [`MappingPool`] lets it. A file that another
+/// process has removed before it was mapped is left out from then on.
 #[derive(Debug)]
 pub struct MappedFileQueue {
     env: Arc<dyn Env>,
@@ -26,6 +29,8 @@ pub struct MappedFileQueue {
     /// Files without a byte behind the others.
     empty: Vec<PathBuf>,
     pool: Arc<MappingPool>,
+    /// How often files were found to be removed.
+    removals: AtomicU64,
 }
 
 impl MappedFileQueue {
@@ -63,6 +68,7 @@ impl MappedFileQueue {
             ignored,
             empty,
             pool,
+            removals: AtomicU64::new(0),
         })
     }
 
@@ -81,6 +87,7 @@ impl MappedFileQueue {
             ignored: Vec::new(),
             empty: Vec::new(),
             pool,
+            removals: AtomicU64::new(0),
         }
     }
 
@@ -89,29 +96,42 @@ impl MappedFileQueue {
         self.file_size
     }
 
-    /// The offset of the first byte, `None` if there are no files.
+    /// The offset of the first byte that was not removed, `None` if there were no files.
     pub fn first_offset(&self) -> Option<u64> {
-        self.files().first().map(|f| f.start)
+        let files = self.files();
+        let first = files.iter().find(|f| !f.is_removed()).map(|f| f.start);
+        first.or_else(|| files.last().map(|f| f.end()))
     }
 
-    /// The offset behind the last byte of the last file, by its real length.
+    /// The offset after the last byte of the last file, by its real length. It stays where it is when that file is removed.
     pub fn end_offset(&self) -> Option<u64> {
         self.files().last().map(|f| f.end())
     }
 
     /// Number of files.
     pub fn len(&self) -> usize {
-        self.files().len()
+        self.starts().len()
     }
 
     /// Whether there are no files.
     pub fn is_empty(&self) -> bool {
-        self.files().is_empty()
+        self.len() == 0
     }
 
     /// The offset of each file's first byte, ascending.
     pub fn starts(&self) -> Vec<u64> {
-        self.files().iter().map(|f| f.start).collect()
+        self.files().iter().filter(|f| !f.is_removed()).map(|f| f.start).collect()
+    }
+
+    /// How often files were found to be removed by another process: what depends on the first offset is out of date once this
+    /// number has risen.
+    pub fn removals(&self) -> u64 {
+        self.removals.load(Ordering::Acquire)
+    }
+
+    /// Whether the file that held the byte at `offset` was removed by another process.
+    pub fn is_removed(&self, offset: u64) -> bool {
+        self.holder(offset).is_some_and(|file| file.is_removed())
     }
 
     /// Adds a file that a writer has just made: almost always behind every other.
@@ -214,15 +234,21 @@ impl MappedFileQueue {
         &self.ignored
     }
 
-    /// The file that holds the byte at `offset`, mapped; `None` before the first file, behind the last byte, and where a
-    /// file is missing.
+    /// The file that holds the byte at `offset`, mapped; `None` before the first file, past the last byte, where a file is missing,
+    /// and where one was removed.
     ///
     /// # Errors
-    /// As [`MappedFile::open`].
+    /// As [`MappedFile::open`]. A file that was there when the queue was loaded, and is not found now, is no error.
     pub fn find(&self, offset: u64) -> Result<Option<Arc<MappedFile>>> {
-        match self.holder(offset) {
-            Some(file) => self.pool.get(self.env.as_ref(), &file).map(Some),
-            None => Ok(None),
+        let Some(file) = self.holder(offset).filter(|file| !file.is_removed()) else {
+            return Ok(None);
+        };
+        match self.pool.get(self.env.as_ref(), &file) {
+            Err(error) if error.is_missing_file() => {
+                self.note_removed(&file)?;
+                Ok(None)
+            }
+            mapped => mapped.map(Some),
         }
     }
 
@@ -232,18 +258,48 @@ impl MappedFileQueue {
     /// # Errors
     /// As [`OpenFile::open`].
     pub fn open(&self, offset: u64) -> Result<Option<OpenFile>> {
-        let Some(file) = self.holder(offset) else {
+        let Some(file) = self.holder(offset).filter(|file| !file.is_removed()) else {
             return Ok(None);
         };
         let path = self.dir.join(segment_name(file.start));
-        OpenFile::open(self.env.as_ref(), path, file.start, file.len).map(Some)
+        match OpenFile::open(self.env.as_ref(), path, file.start, file.len) {
+            Err(error) if error.is_missing_file() => {
+                self.note_removed(&file)?;
+                Ok(None)
+            }
+            opened => opened.map(Some),
+        }
     }
 
+    /// The file whose bytes, as they were when it was listed or added, hold `offset`.
     fn holder(&self, offset: u64) -> Option<Arc<PooledFile>> {
         let files = self.files();
         let after = files.partition_point(|f| f.start <= offset);
         let holder = after.checked_sub(1).and_then(|n| files.get(n)).cloned();
         holder.filter(|f| offset < f.end())
+    }
+
+    /// Notes that `gone` was removed, and every other file that is not listed any more: retention removes several at a time, the oldest
+    /// first. A file after `gone` that is mapped stays in use.
+    fn note_removed(&self, gone: &Arc<PooledFile>) -> Result<()> {
+        // Before the listing: a file that a writer of this process adds meanwhile is not in it.
+        let known = self.files().clone();
+        let listed = match self.env.list(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            listed => listed.map_err(|error| Error::io("list", &self.dir, error))?,
+        };
+        let listed = listed
+            .iter()
+            .filter_map(|entry| entry.name.to_str().and_then(parse_segment_name));
+        let listed: BTreeSet<u64> = listed.collect();
+        for file in &known {
+            let is_unlisted = !listed.contains(&file.start);
+            if Arc::ptr_eq(file, gone) || (is_unlisted && (file.start < gone.start || !file.is_mapped())) {
+                file.set_removed();
+            }
+        }
+        self.removals.fetch_add(1, Ordering::AcqRel);
+        Ok(())
     }
 
     fn files(&self) -> RwLockReadGuard<'_, Vec<Arc<PooledFile>>> {

@@ -20,6 +20,8 @@ pub struct PooledFile {
     state: RwLock<State>,
     /// Asked for since the pool last passed by.
     used: AtomicBool,
+    /// The file was not there any more when it was to be mapped.
+    removed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -38,12 +40,26 @@ impl PooledFile {
             len,
             state: RwLock::default(),
             used: AtomicBool::new(false),
+            removed: AtomicBool::new(false),
         }
     }
 
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+
+    /// Notes that the file is gone.
+    pub(super) fn set_removed(&self) {
+        self.removed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_mapped(&self) -> bool {
+        self.state().mapped.is_some()
     }
 
     pub(super) fn end(&self) -> u64 {

@@ -117,6 +117,7 @@ fn get_request(offset: i64, tags: &str) -> GetRequest {
         max_messages: 32,
         tags: TagFilter::parse(tags),
         bounded: true,
+        errors: mqstore::config::Errors::Raise,
     }
 }
 

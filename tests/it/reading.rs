@@ -32,6 +32,7 @@ fn request(offset: i64, max_messages: usize) -> GetRequest {
         max_messages,
         tags: TagFilter::default(),
         bounded: true,
+        errors: mqstore::config::Errors::Raise,
     }
 }
 
@@ -243,6 +244,7 @@ fn the_statuses_and_next_offsets_of_get_are_the_brokers() {
     assert_eq!(
         status(&GetRequest {
             bounded: false,
+            errors: mqstore::config::Errors::Raise,
             ..request(0, 1000)
         }),
         ("FOUND", 120, 120)

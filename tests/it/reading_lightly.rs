@@ -65,6 +65,7 @@ fn read_all(reader: &Arc<MessageReader>) -> usize {
                 max_messages: 32,
                 tags: TagFilter::default(),
                 bounded: true,
+                errors: mqstore::config::Errors::Raise,
             };
             reader.get::<Error>(&request, |_| Ok(true)).unwrap();
             reader.offset_at(&topic, queue_id, 0, Side::Left).unwrap();

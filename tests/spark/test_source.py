@@ -109,11 +109,12 @@ def test_a_queue_whose_first_segment_expired_is_scanned_from_its_first_message(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"topic": "docs"}, "unknown option topic; accepted are path, topics, columns, targetPartitionBytes"),
+        ({"topic": "docs"}, "unknown option topic; accepted are path, topics, columns, targetPartitionBytes, errors"),
         ({"topics": "docs,no such,neither"}, "has no topic neither, no such; it has 53 topics: "),
         ({"topics": ""}, "option topics holds an empty name: ''; leave the option out for all topics"),
         ({"topics": "docs,"}, "option topics holds an empty name"),
         ({"columns": "body,bodies"}, "a message has no column 'bodies'; its columns are topic, queue_id,"),
+        ({"errors": "ignore"}, 'errors is "raise" or "skip", not \'ignore\''),
         ({"targetPartitionBytes": "128m"}, "targetPartitionBytes is a positive number of bytes, not '128m'"),
         ({"targetPartitionBytes": "0"}, "targetPartitionBytes is a positive number of bytes"),
     ],

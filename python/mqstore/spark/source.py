@@ -4,7 +4,11 @@
 
 Options: path (or `load(path)`); topics (comma list; all by default); columns (comma list), or a schema of the wanted columns
 by `.schema("queue_id int, body binary")`, because Spark does not tell a Python source which columns a query uses;
-targetPartitionBytes (128 MiB).
+targetPartitionBytes (128 MiB); errors ("raise" fails at a message that was lost or is damaged, "skip" passes over it).
+
+A job reads what the store held when the job was planned, or fails: when messages of that have expired since, and when another
+store took its place. How many messages `errors=skip` passed over is what the queues span (`len(queue)`) less the rows; each
+worker logs its own count.
 """
 
 from __future__ import annotations
@@ -12,17 +16,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 import mqstore
+from mqstore._native import _checksums
 from mqstore.spark._schema import check_message_schema, message_schema
-from mqstore.spark._store import StoreRef
-from mqstore.spark.resolve import BATCH_BYTES
+from mqstore.spark._store import Landmark, StoreRef, expect_landmarks
+from mqstore.spark.resolve import BATCH_BYTES, log_skipped
 
-_ACCEPTED = ("path", "topics", "columns", "targetPartitionBytes")
+_ACCEPTED = ("path", "topics", "columns", "targetPartitionBytes", "errors")
 
 # Unless targetPartitionBytes is given, a partition holds TARGET bytes, less where cores would idle (not below LEAST), and
 # more where a store is so large that the driver would plan more than PARTITIONS_PER_CORE (a task costs some 30 ms).
@@ -41,6 +47,7 @@ class ScanOptions:
     topics: tuple[str, ...] | None
     columns: tuple[str, ...] | None
     target_partition_bytes: int | None
+    errors: Literal["raise", "skip"]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ScanOptions:
@@ -53,7 +60,7 @@ class ScanOptions:
             raise ValueError(f"unknown option {', '.join(sorted(unknown))}; accepted are {', '.join(_ACCEPTED)}")
         if not given.get("path"):
             raise ValueError('path is missing: name the store directory by load("/path/of/the/store")')
-        return cls(given["path"], _names(given, "topics"), _names(given, "columns"), _target(given))
+        return cls(given["path"], _names(given, "topics"), _names(given, "columns"), _target(given), _errors(given))
 
 
 def _names(given: Mapping[str, str], option: str) -> tuple[str, ...] | None:
@@ -72,6 +79,16 @@ def _target(given: Mapping[str, str]) -> int | None:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ValueError(f"targetPartitionBytes is a positive number of bytes, not {text!r}")
     return int(text)
+
+
+def _errors(given: Mapping[str, str]) -> Literal["raise", "skip"]:
+    match given.get("errors", "raise").lower():
+        case "raise":
+            return "raise"
+        case "skip":
+            return "skip"
+        case other:
+            raise ValueError(f'errors is "raise" or "skip", not {other!r}')
 
 
 class MessageDataSource(DataSource):
@@ -100,13 +117,14 @@ class MessageDataSource(DataSource):
 
 @dataclass(frozen=True)
 class QueueRange:
-    """Queue offsets start..stop of one queue, and about how many bytes their records have in the log."""
+    """Queue offsets start..stop of one queue, about how many bytes their records have, and the first and the last record."""
 
     topic: str
     queue_id: int
     start: int
     stop: int
     size_bytes: int
+    landmarks: tuple[Landmark, ...] = ()
 
 
 class QueueRanges(InputPartition):
@@ -131,15 +149,31 @@ class MessageReader(DataSourceReader):
         total = sum(queue.size_bytes for queue in ranges)
         parts = pack(ranges, partition_count(total, self._scan.target_partition_bytes, len(os.sched_getaffinity(0))))
         # Spark makes a partition of its own, one that names no ranges, of an empty list.
-        return [QueueRanges(part) for part in parts] or [QueueRanges(())]
+        return [QueueRanges(part) for part in mark(store, parts)] or [QueueRanges(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, QueueRanges)
-        topics = self._ref.open().topics
         for part in partition.ranges:
-            messages = topics[part.topic].queues[part.queue_id][part.start : part.stop]
-            for batch in messages.batches(columns=self._columns, max_bytes=BATCH_BYTES):
-                yield pa.record_batch(batch)
+            yield from self._messages(part)
+
+    def _messages(self, part: QueueRange) -> Iterator[pa.RecordBatch]:
+        """What was planned of one queue; StoreError if the store does not hold all of it any more."""
+        store = self._ref.open()
+        expect_landmarks(store, part.landmarks)
+        messages = store.topics[part.topic].queues[part.queue_id][part.start : part.stop]
+        batches = messages.batches(columns=self._columns, max_bytes=BATCH_BYTES, errors=self._scan.errors)
+        rows = 0
+        for batch in map(pa.record_batch, batches):
+            self._ref.open()
+            rows += batch.num_rows
+            yield batch
+        gone = part.stop - part.start - rows - batches.skipped
+        if gone:
+            raise mqstore.StoreError(
+                f"{store.path}: {gone} of the {part.stop - part.start} messages that were planned to be read of "
+                f"{part.topic}/{part.queue_id} from queue offset {part.start} on have expired since; start the job again"
+            )
+        log_skipped(batches, store.path)
 
 
 def scanned_queues(store: mqstore.Store, wanted: Sequence[str] | None) -> list[mqstore.Queue]:
@@ -168,20 +202,42 @@ def scanned_queues(store: mqstore.Store, wanted: Sequence[str] | None) -> list[m
 def measure(store: mqstore.Store, queues: Sequence[mqstore.Queue]) -> list[QueueRange]:
     """All of these queues, their sizes estimated from a few of their entries."""
     ranges = [QueueRange(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, 0) for queue in queues]
-    if not ranges:
-        return []
     samples = [
         (queue.topic, queue.queue_id, queue.start + (queue.stop - queue.start) * n // _SIZE_SAMPLES)
         for queue in ranges
         for n in range(_SIZE_SAMPLES)
     ]
-    columns = [list(column) for column in zip(*samples, strict=True)]
-    wanted = pa.RecordBatch.from_arrays(list(map(pa.array, columns)), names=["topic", "queue_id", "queue_offset"])
-    sizes = pa.record_batch(store.resolve_offsets(wanted)).column("store_size").to_pylist()
+    sizes = _resolve(store, samples, "store_size")
     return [
         replace(queue, size_bytes=_estimate(queue, sizes[n * _SIZE_SAMPLES : (n + 1) * _SIZE_SAMPLES]))
         for n, queue in enumerate(ranges)
     ]
+
+
+def mark(store: mqstore.Store, parts: Sequence[Sequence[QueueRange]]) -> list[list[QueueRange]]:
+    """The same, each range with its first and last record."""
+    ranges = [queue for part in parts for queue in part]
+    ends = [(queue.topic, queue.queue_id, offset) for queue in ranges for offset in (queue.start, queue.stop - 1)]
+    offsets = _resolve(store, ends, "physical_offset")
+    checksums = _checksums(store, [-1 if offset is None else offset for offset in offsets])
+    found = list(zip(offsets, checksums, strict=True))
+    marks = iter([_landmarks_of(found[n : n + 2]) for n in range(0, len(found), 2)])
+    return [[replace(queue, landmarks=next(marks)) for queue in part] for part in parts]
+
+
+def _landmarks_of(found: Sequence[tuple[int | None, int | None]]) -> tuple[Landmark, ...]:
+    """Those that can be read."""
+    return tuple((offset, checksum) for offset, checksum in found if offset is not None and checksum is not None)
+
+
+def _resolve(store: mqstore.Store, references: Sequence[tuple[str, int, int]], column: str) -> list[int | None]:
+    """One column of the positions of (topic, queue id, queue offset)."""
+    if not references:
+        return []
+    columns = [list(values) for values in zip(*references, strict=True)]
+    wanted = pa.RecordBatch.from_arrays(list(map(pa.array, columns)), names=["topic", "queue_id", "queue_offset"])
+    found: list[int | None] = pa.record_batch(store.resolve_offsets(wanted)).column(column).to_pylist()
+    return found
 
 
 def _estimate(queue: QueueRange, sizes: Sequence[int | None]) -> int:

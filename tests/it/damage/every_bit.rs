@@ -85,6 +85,7 @@ impl Question {
                     max_messages: 1000,
                     tags: TagFilter::parse(tags),
                     bounded: false,
+                    errors: mqstore::config::Errors::Raise,
                 };
                 let result = reader.get::<Error>(&request, |_| Ok(true))?;
                 let offsets = result.messages.iter().map(|message| message.view().physical_offset());

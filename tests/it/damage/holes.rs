@@ -162,6 +162,7 @@ fn a_get_that_meets_a_damaged_entry_is_an_error_and_not_a_shorter_answer() {
     let all = GetRequest {
         max_messages: 1000,
         bounded: false,
+        errors: mqstore::config::Errors::Raise,
         ..get_request(10, "*")
     };
     corrupt_place(reader.get::<Error>(&all, |_| Ok(true)).unwrap_err());
@@ -346,6 +347,7 @@ fn a_removed_message_followed_by_unwanted_ones_is_no_matched_message() {
     let reader = open(dir.path());
     let request = GetRequest {
         bounded: false,
+        errors: mqstore::config::Errors::Raise,
         ..get_request(first_kept - 5, "a")
     };
     let result = reader.get::<Error>(&request, |_| Ok(true)).unwrap();

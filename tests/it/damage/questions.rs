@@ -197,6 +197,7 @@ fn ask_queue(
                 max_messages: 8,
                 tags: TagFilter::default(),
                 bounded,
+                errors: mqstore::config::Errors::Raise,
             };
             let result = answers.value(reader.get::<Error>(&request, |_| Ok(true)));
             for message in result.iter().flat_map(|result| &result.messages) {

@@ -181,6 +181,7 @@ fn ask_everything(reader: &Arc<MessageReader>, topic: &str, queue_id: i32) {
                 topic: topic.to_owned(),
                 queue_id,
                 bounded,
+                errors: mqstore::config::Errors::Raise,
                 ..get_request(offset, "*")
             };
             let _ = reader.get::<Error>(&request, |_| Ok(true));

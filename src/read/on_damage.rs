@@ -1,0 +1,43 @@
+//! What a read of many messages does at one that was lost or is damaged: it ends there, or passes over it and counts it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::config::Errors;
+use crate::error::{Error, Result};
+
+const OPTION: &str = "errors=\"skip\" passes over such messages and counts them";
+
+/// What to do, and how many messages were passed over so far. A clone shares the count.
+#[derive(Debug, Clone)]
+pub struct OnDamage {
+    errors: Errors,
+    skipped: Arc<AtomicU64>,
+}
+
+impl OnDamage {
+    /// Nothing is passed over yet.
+    pub fn new(errors: Errors) -> Self {
+        Self {
+            errors,
+            skipped: Arc::default(),
+        }
+    }
+
+    /// Messages that were passed over.
+    pub fn skipped(&self) -> u64 {
+        self.skipped.load(Ordering::Relaxed)
+    }
+
+    /// Counts so many messages that cannot be read, or gives the error back and names the option. What is no fault of the messages
+    /// is always given back.
+    pub(super) fn pass_over(&self, error: Error, messages: i64) -> Result<()> {
+        match (error, self.errors) {
+            (Error::Corrupt { .. } | Error::NotFound { .. }, Errors::Skip) => {
+                self.skipped.fetch_add(messages.unsigned_abs(), Ordering::Relaxed);
+                Ok(())
+            }
+            (error, _) => Err(error.advising(OPTION)),
+        }
+    }
+}

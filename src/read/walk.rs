@@ -1,0 +1,52 @@
+//! Walking the log where no queue or index serves.
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::format::{Check, is_filler};
+use crate::log::{LogRecord, StoredMessage};
+use crate::read::message_reader::MessageReader;
+use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
+
+impl MessageReader {
+    /// Hands every whole message of a stretch of the log to `visit`. Returns the first thing that could not be read, if any: after
+    /// damage or a missing segment the walk goes on at the next segment. What has expired or was lost, so that nobody can bring it back,
+    /// is [`Error::NotFound`], and is told if nothing is damaged.
+    pub(super) fn walk(&self, range: Range<i64>, mut visit: impl FnMut(&StoredMessage)) -> Result<Option<Error>> {
+        let (mut damage, mut gone) = (None, None);
+        let mut from = range.start;
+        loop {
+            let mut scan = self.log().scan(from, range.end, Check::Structure);
+            for message in scan.by_ref() {
+                let message = message?;
+                if is_filler(&message.view()) {
+                    gone.get_or_insert_with(|| nothing_at(message.view().physical_offset(), WAS_LOST));
+                } else {
+                    visit(&message);
+                }
+            }
+            let at = scan.position();
+            let error = match scan.stopped_by() {
+                None => return Ok(damage.or(gone)),
+                Some(LogRecord::Missing) if self.log().is_removed(at) => {
+                    gone.get_or_insert_with(|| nothing_at(at, EXPIRED));
+                    match self.log().next_start(at) {
+                        Some(next) if next < range.end => from = next,
+                        _ => return Ok(damage.or(gone)),
+                    }
+                    continue;
+                }
+                Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.clone(),
+                Some(_) => self.log().corrupt(
+                    at,
+                    "no record starts here: a segment is missing, or its end is; copy it again".to_owned(),
+                ),
+            };
+            damage.get_or_insert(error);
+            match self.log().next_start(at) {
+                Some(next) if next < range.end => from = next,
+                _ => return Ok(damage.or(gone)),
+            }
+        }
+    }
+}

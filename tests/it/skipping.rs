@@ -1,0 +1,265 @@
+//! Reading many messages of a store in which some were lost or are damaged: raise at the first, or skip and count.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use mqstore::config::{Errors, Recovery, StoreConfig};
+use mqstore::error::Error;
+use mqstore::format::segment_name;
+use mqstore::read::{GetRequest, MessageReader, OnDamage, QueryRequest, QueueScan, RecordScan, Side, TagFilter};
+use mqstore::storage::{Env, RealEnv};
+use mqstore::store::{MessageStore, OpenMode};
+use tempfile::{TempDir, tempdir};
+
+use crate::reading::{open, open_with};
+use crate::store_writer::StoreWriter;
+
+const SEGMENT: i64 = 16384;
+const MESSAGES: i64 = 700;
+
+/// A store of 700 messages in orders/0, keys k0, k1 ..., all tagged; bits of the bodies of `damaged` are flipped.
+struct Damaged {
+    dir: TempDir,
+    offsets: Vec<i64>,
+    damaged: Vec<i64>,
+}
+
+impl Damaged {
+    fn new(damaged: &[i64]) -> Self {
+        let dir = tempdir().unwrap();
+        let mut writer = StoreWriter::small(dir.path());
+        let put = |n: i64| {
+            let (body, key) = (format!("body {n}"), format!("k{n}"));
+            writer.put("orders", 0, body.as_bytes(), &[("KEYS", &key), ("TAGS", "tag")])
+        };
+        let offsets: Vec<i64> = (0..MESSAGES).map(put).collect();
+        writer.finish(true);
+        for n in damaged {
+            let (start, at) = (offsets[*n as usize] / SEGMENT * SEGMENT, offsets[*n as usize] % SEGMENT);
+            let path = dir.path().join("commitlog").join(segment_name(start as u64));
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[at as usize + 90] ^= 1;
+            fs::write(path, bytes).unwrap();
+        }
+        Self {
+            dir,
+            offsets,
+            damaged: damaged.to_vec(),
+        }
+    }
+
+    /// The same after a salvage: what was damaged is lost. All derived files are made anew.
+    fn salvaged(damaged: &[i64]) -> Self {
+        let store = Self::new(damaged);
+        fs::write(store.path().join("abort"), "").unwrap();
+        fs::remove_dir_all(store.path().join("index")).unwrap();
+        let config = StoreConfig {
+            recovery: Recovery::Salvage,
+            max_hash_slot_num: Some(100),
+            max_index_num: Some(400),
+            ..StoreConfig::default()
+        };
+        let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+        let writer = MessageStore::open(&env, store.path(), config, OpenMode::Existing).unwrap();
+        assert!(!writer.reader().recovery().lost.is_empty());
+        writer.close().unwrap();
+        store
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn left(&self) -> Vec<i64> {
+        (0..MESSAGES).filter(|n| !self.damaged.contains(n)).collect()
+    }
+}
+
+const DAMAGED: [i64; 6] = [0, 120, 121, 122, 349, 698];
+
+fn both() -> [Damaged; 2] {
+    [Damaged::new(&DAMAGED), Damaged::salvaged(&DAMAGED)]
+}
+
+fn scan(reader: &Arc<MessageReader>) -> QueueScan {
+    QueueScan::new(reader.clone(), "orders".to_owned(), 0, 0..i64::MAX).unwrap()
+}
+
+fn request(offset: i64, errors: Errors) -> GetRequest {
+    GetRequest {
+        topic: "orders".to_owned(),
+        queue_id: 0,
+        offset,
+        max_messages: 1000,
+        tags: TagFilter::default(),
+        bounded: false,
+        errors,
+    }
+}
+
+fn query(reader: &MessageReader, key: &str) -> mqstore::read::QueryResult {
+    let request = QueryRequest {
+        topic: "orders".to_owned(),
+        key: key.to_owned(),
+        begin: i64::MIN,
+        end: i64::MAX,
+        limit: None,
+    };
+    reader.query(&request).unwrap()
+}
+
+#[test]
+fn a_scan_skips_and_counts_what_was_lost_or_is_damaged_from_either_end() {
+    for store in both() {
+        let reader = open(store.path());
+        let on_damage = OnDamage::new(Errors::Skip);
+        let forward = scan(&reader).on_damage(on_damage.clone());
+        let found: Vec<i64> = forward.map(|message| message.unwrap().view().queue_offset()).collect();
+        assert_eq!(found, store.left());
+        assert_eq!(on_damage.skipped(), 6);
+        let on_damage = OnDamage::new(Errors::Skip);
+        let backward = scan(&reader).on_damage(on_damage.clone()).rev();
+        let mut found: Vec<i64> = backward.map(|message| message.unwrap().view().queue_offset()).collect();
+        found.reverse();
+        assert_eq!(found, store.left());
+        assert_eq!(on_damage.skipped(), 6);
+    }
+}
+
+#[test]
+fn a_scan_raises_at_the_first_and_names_the_option_unless_the_store_is_opened_to_skip() {
+    for store in both() {
+        let error = scan(&open(store.path())).next().unwrap().unwrap_err();
+        assert!(error.to_string().contains("errors=\"skip\""), "{error}");
+        let config = StoreConfig {
+            errors: Errors::Skip,
+            ..StoreConfig::default()
+        };
+        let reader = open_with(store.path(), config).unwrap();
+        assert_eq!(scan(&reader).filter(Result::is_ok).count(), 694);
+        assert_eq!(scan(&reader).filter(Result::is_err).count(), 0);
+    }
+}
+
+#[test]
+fn a_get_skips_and_counts_or_raises_and_names_the_option() {
+    for store in both() {
+        let reader = open(store.path());
+        let result = reader.get::<Error>(&request(0, Errors::Skip), |_| Ok(true)).unwrap();
+        let found: Vec<i64> = result.messages.iter().map(|message| message.view().queue_offset()).collect();
+        assert_eq!(found, store.left());
+        assert_eq!((result.skipped, result.next_begin_offset), (6, MESSAGES));
+        let tagged = GetRequest {
+            tags: TagFilter::parse("tag"),
+            ..request(0, Errors::Skip)
+        };
+        let result = reader.get::<Error>(&tagged, |_| Ok(true)).unwrap();
+        assert_eq!(
+            (result.skipped, result.messages.len()),
+            (6, 694),
+            "what was lost may have had the tag"
+        );
+        let error = reader.get::<Error>(&request(100, Errors::Raise), |_| Ok(true)).unwrap_err();
+        assert!(error.to_string().contains("errors=\"skip\""), "{error}");
+        let one = GetRequest {
+            max_messages: 1,
+            bounded: true,
+            ..request(120, Errors::Skip)
+        };
+        let result = reader.get::<Error>(&one, |_| Ok(true)).unwrap();
+        assert_eq!((result.messages.len(), result.skipped, result.next_begin_offset), (1, 3, 124));
+    }
+}
+
+#[test]
+fn records_at_given_places_are_skipped_and_counted_where_no_message_can_be_read() {
+    for store in both() {
+        let reader = open(store.path());
+        let offsets: Arc<[i64]> = store.offsets.iter().copied().chain([-1, 7, i64::MAX]).collect();
+        let on_damage = OnDamage::new(Errors::Skip);
+        let found = RecordScan::new(reader.clone(), offsets.clone(), on_damage.clone());
+        let found: Vec<i64> = found.map(|message| message.unwrap().view().queue_offset()).collect();
+        assert_eq!(found, store.left());
+        assert_eq!(on_damage.skipped(), 9);
+        let mut raising = RecordScan::new(reader, offsets, OnDamage::new(Errors::Raise));
+        let error = raising.next().unwrap().unwrap_err();
+        assert!(error.to_string().contains("errors=\"skip\""), "{error}");
+        assert_eq!(raising.next().unwrap().unwrap().view().queue_offset(), 1);
+    }
+}
+
+#[test]
+fn what_was_lost_has_no_position_and_neither_has_what_a_damaged_entry_names() {
+    let store = Damaged::salvaged(&DAMAGED);
+    let first = store.path().join("consumequeue/orders/0").join(segment_name(0));
+    let mut bytes = fs::read(&first).unwrap();
+    bytes[20 * 7..20 * 8].fill(0xFF);
+    fs::write(first, bytes).unwrap();
+    let reader = open(store.path());
+    for n in 0..MESSAGES {
+        let position = reader.position("orders", 0, n).unwrap();
+        assert_eq!(position.is_none(), n == 7 || DAMAGED.contains(&n), "{n}: {position:?}");
+    }
+}
+
+#[test]
+fn a_lookup_by_time_passes_over_what_cannot_be_read() {
+    let wide: Vec<i64> = (300..420).collect();
+    for store in [Damaged::new(&wide), Damaged::salvaged(&wide)].into_iter().chain(both()) {
+        let reader = open(store.path());
+        let left = store.left();
+        for n in -1..=MESSAGES {
+            for side in [Side::Left, Side::Right] {
+                let wanted = n + i64::from(side == Side::Right);
+                let expected = left.iter().find(|offset| **offset >= wanted).unwrap_or(&MESSAGES);
+                let time = 1_700_000_000_010 + 10 * n;
+                assert_eq!(reader.offset_at("orders", 0, time, side).unwrap(), *expected, "{n} {side:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_query_over_what_was_lost_is_incomplete_with_and_without_an_index() {
+    let store = Damaged::salvaged(&[120]);
+    for with_index in [true, false] {
+        if !with_index {
+            fs::remove_dir_all(store.path().join("index")).unwrap();
+        }
+        let reader = open(store.path());
+        for n in [0, 119, 120, 121, 699] {
+            let result = query(&reader, &format!("k{n}"));
+            assert_eq!(result.messages.len(), usize::from(n != 120), "k{n}, index: {with_index}");
+            assert!(!result.complete, "k{n}, index: {with_index}");
+        }
+        let hits = reader.resolve_keys(&[("orders", "k120"), ("orders", "k121")]).unwrap();
+        assert_eq!((hits[0].len(), hits[1].len()), (0, 1));
+        assert!(reader.message("k120").is_err());
+    }
+    let whole = Damaged::new(&[]);
+    assert!(query(&open(whole.path()), "k120").complete);
+}
+
+#[test]
+fn a_missing_queue_file_and_a_missing_segment_are_skipped_as_a_whole_and_counted() {
+    let store = Damaged::new(&[]);
+    fs::remove_file(store.path().join("consumequeue/orders/0").join(segment_name(2000))).unwrap();
+    fs::remove_file(store.path().join("commitlog").join(segment_name(2 * SEGMENT as u64))).unwrap();
+    let reader = open(store.path());
+    let is_left = |n: &i64| !(100..150).contains(n) && store.offsets[*n as usize] / SEGMENT != 2;
+    let expected: Vec<i64> = (0..MESSAGES).filter(is_left).collect();
+    for backward in [false, true] {
+        let on_damage = OnDamage::new(Errors::Skip);
+        let skipping = scan(&reader).on_damage(on_damage.clone());
+        let number = |message: mqstore::error::Result<mqstore::read::StoredMessage>| message.unwrap().view().queue_offset();
+        let mut found: Vec<i64> = if backward {
+            skipping.rev().map(number).collect()
+        } else {
+            skipping.map(number).collect()
+        };
+        found.sort_unstable();
+        assert_eq!(found, expected);
+        assert_eq!(on_damage.skipped(), MESSAGES as u64 - expected.len() as u64);
+    }
+}

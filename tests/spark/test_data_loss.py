@@ -1,0 +1,180 @@
+"""A job reads what the store held when it was planned, or fails."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
+
+import mqstore
+from mqstore.spark import _store, fetch, resolve_keys, resolve_offsets
+from mqstore.spark._store import StoreRef
+from mqstore.spark.source import MessageDataSource, MessageReader, QueueRanges
+
+SEGMENT = 8192
+MESSAGES = 400
+
+
+@pytest.fixture(autouse=True)
+def _nothing_open() -> None:
+    _store._opened.clear()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """400 messages in two queues and in several segments."""
+    return make(tmp_path / "store", b"planned")
+
+
+def make(path: Path, body: bytes) -> Path:
+    with mqstore.open(path, mode="x", mapped_file_size_commit_log=SEGMENT) as store:
+        for number in range(MESSAGES):
+            store.append("orders", b"%s %d" % (body, number), queue=number % 2, keys=[f"k{number}"])
+    return path
+
+
+def expire_half(path: Path) -> None:
+    """What a broker's retention does: the oldest segments go."""
+    segments = sorted((path / "commitlog").iterdir())
+    for segment in segments[: len(segments) // 2]:
+        segment.unlink()
+
+
+def replace(path: Path) -> None:
+    shutil.rmtree(path)
+    make(path, b"another")
+
+
+def plan(path: Path, **options: str) -> tuple[MessageReader, list[QueueRanges]]:
+    source = MessageDataSource({"path": str(path), "targetPartitionBytes": "4096", **options})
+    reader = source.reader(source.schema())
+    parts = reader.partitions()
+    assert len(parts) > 2
+    return pickle.loads(pickle.dumps((reader, parts)))  # type: ignore[no-any-return]
+
+
+def rows(reader: MessageReader, parts: list[QueueRanges]) -> list[bytes]:
+    return [body.as_py() for part in parts for batch in reader.read(part) for body in batch.column("body")]
+
+
+def test_a_plan_reads_all_that_it_planned(store: Path) -> None:
+    reader, parts = plan(store)
+    assert sorted(rows(reader, parts)) == sorted(b"planned %d" % number for number in range(MESSAGES))
+
+
+@pytest.mark.parametrize("opened_before", [True, False])
+@pytest.mark.parametrize("errors", ["raise", "skip"])
+def test_a_scan_fails_when_planned_messages_expire(store: Path, opened_before: bool, errors: str) -> None:
+    reader, parts = plan(store, errors=errors)
+    if not opened_before:
+        _store._opened.clear()
+    expire_half(store)
+    with pytest.raises(mqstore.StoreError, match="planned"):
+        rows(reader, parts)
+    # What is left of the plan is read: the last part of each queue.
+    assert len(rows(reader, parts[-1:])) > 0
+
+
+def test_a_scan_fails_when_planned_messages_expire_while_a_task_reads(store: Path) -> None:
+    reader, parts = plan(store)
+    whole = QueueRanges([queue for part in parts for queue in part.ranges])
+    _store._opened.clear()
+    task = reader.read(whole)
+    next(task)
+    expire_half(store)
+    with pytest.raises(mqstore.StoreError, match="expired since|planned"):
+        list(task)
+
+
+@pytest.mark.parametrize("opened_before", [True, False])
+def test_a_scan_fails_when_another_store_takes_the_place(store: Path, opened_before: bool) -> None:
+    reader, parts = plan(store)
+    if not opened_before:
+        _store._opened.clear()
+    replace(store)
+    for part in parts:
+        with pytest.raises(mqstore.StoreError, match="not the store that the job was planned with"):
+            rows(reader, [part])
+
+
+def test_a_scan_fails_when_another_store_takes_the_place_while_a_task_reads(store: Path) -> None:
+    reader, parts = plan(store)
+    task: Iterator[pa.RecordBatch] = reader.read(QueueRanges([queue for part in parts for queue in part.ranges]))
+    next(task)
+    replace(store)
+    with pytest.raises(mqstore.StoreError, match="not the store that the job was planned with"):
+        list(task)
+
+
+def test_a_store_that_grew_since_is_read_as_planned(store: Path) -> None:
+    reader, parts = plan(store)
+    with mqstore.open(store, mode="a") as writer:
+        for number in range(200):
+            writer.append("orders", b"later %d" % number, queue=number % 2)
+    assert sorted(rows(reader, parts)) == sorted(b"planned %d" % number for number in range(MESSAGES))
+
+
+@pytest.mark.parametrize("change", [expire_half, replace])
+def test_a_reference_refuses_a_store_that_lost_something_or_is_another(store: Path, change: Callable[[Path], None]) -> None:
+    ref = StoreRef.plan(store)
+    ref.open(whole=True)
+    change(store)
+    with pytest.raises(mqstore.StoreError, match="planned"):
+        ref.open(whole=True)
+    _store._opened.clear()
+    with pytest.raises(mqstore.StoreError, match="planned"):
+        ref.open(whole=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"), [(expire_half, "expired|NotFoundError"), (replace, "not the store that the job was planned with")]
+)
+def test_resolving_and_fetching_fail_when_the_store_changed_since(
+    spark: SparkSession, store: Path, change: Callable[[Path], None], complaint: str
+) -> None:
+    references = spark.createDataFrame([("orders", 0, 3)], "topic string, queue_id int, queue_offset long")
+    keys = spark.createDataFrame([("orders", "k3")], "topic string, key string")
+    places = spark.createDataFrame([(0,)], "physical_offset long")
+    frames = [
+        resolve_offsets(references, store),
+        resolve_keys(keys, store),
+        fetch(places, store),
+        fetch(places, store, errors="skip"),
+        spark.read.format("mqstore").load(str(store)),
+    ]
+    change(store)
+    for frame in frames[:4]:
+        with pytest.raises(PythonException, match=complaint):
+            frame.collect()
+    # A load plans anew.
+    assert frames[4].count() > 0
+
+
+def damage(path: Path) -> None:
+    """Flips a bit in the body of message 7."""
+    first = min((path / "commitlog").iterdir())
+    content = bytearray(first.read_bytes())
+    content[content.index(b"planned 7")] ^= 1
+    first.write_bytes(content)
+
+
+def test_a_scan_and_a_fetch_pass_over_damage_if_told_so(spark: SparkSession, store: Path) -> None:
+    with mqstore.open(store) as reader:
+        place = reader.query("orders", "k7")[0].physical_offset
+    damage(store)
+    load = spark.read.format("mqstore")
+    with pytest.raises(PythonException, match="errors="):
+        load.load(str(store)).collect()
+    assert load.option("errors", "skip").load(str(store)).count() == MESSAGES - 1
+    places = spark.createDataFrame([(0,), (place,)], "physical_offset long")
+    with pytest.raises(PythonException, match="errors="):
+        fetch(places, store).collect()
+    assert fetch(places, store, errors="skip").count() == 1
+    with pytest.raises(ValueError, match="errors"):
+        fetch(places, store, errors="ignore")  # type: ignore[arg-type]
