@@ -15,6 +15,7 @@ use super::buffer::Offsets;
 use super::capsule::import_table;
 use super::handle::{Handle, Mode};
 use super::incoming::{Defaults, host};
+use super::interpreter_exit::hanging_at_exit;
 use super::message::{Message, html_table};
 use super::recovery::RecoveryReport;
 use super::resolve_batch;
@@ -23,13 +24,13 @@ use super::rows::{self, PropertyArguments};
 use super::time::{Round, to_deadline, to_ms};
 use super::topic::Topics;
 use crate::format;
-use crate::read::{GetRequest, QueryRequest, TagFilter};
+use crate::read::{GetRequest, QueryRequest, StoredMessage, TagFilter};
 use crate::storage::{Env, RealEnv};
 
 /// An open message store; `mqstore.open` makes one. A context manager.
 ///
 /// With mode "r" it reads the store as it was when it was opened; open again to see more. It pickles as path and options, and opens
-/// again where it is unpickled; after a fork it opens again by itself.
+/// again where it is unpickled; after a fork it opens again by itself, and an iteration that the parent began raises `ClosedError`.
 ///
 /// With the other modes it writes as well, and reads what it wrote: a message by its physical offset at once, through its queue and
 /// its keys when it is dispatched, a moment later. It neither pickles nor survives a fork: the child opens the store for itself, with
@@ -160,8 +161,8 @@ impl Store {
     /// topic: a DELAY among its properties delays it no more.
     ///
     /// Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its position, and
-    /// nothing was stored; `ValueError` for columns of other names or types. Where it fails midway, `stored` says how many rows were
-    /// stored.
+    /// nothing was stored; `ValueError` for columns of other names or types, and for text that is no UTF-8. Where it fails midway,
+    /// `stored` says how many rows were stored.
     #[pyo3(signature = (rows, topic=None, queue=0))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn append_batch(
@@ -292,12 +293,11 @@ impl Store {
         };
         let reader = self.handle.reader(py)?;
         let accepts = r#where.map(Bound::unbind);
-        let result = py.detach(|| {
-            reader.get(&request, |message| {
-                let Some(accepts) = &accepts else { return Ok(true) };
-                Python::attach(|py| accepts.bind(py).call1((Message::new(message.clone()),))?.is_truthy())
-            })
-        });
+        let wanted = |message: &StoredMessage| {
+            let Some(accepts) = &accepts else { return Ok(true) };
+            Python::attach(|py| accepts.bind(py).call1((Message::new(message.clone()),))?.is_truthy())
+        };
+        let result = hanging_at_exit(|| py.detach(|| reader.get(&request, wanted)));
         GetResult::new(py, result?)
     }
 
@@ -357,10 +357,10 @@ impl Store {
     /// `physical_offset` (int64) and `store_size` (int32, bytes) out, a row for a row, null where there is no such message.
     ///
     /// `batch` is anything that speaks Arrow: a table, frame or batch of pyarrow, polars, duckdb, pandas. Raises `TypeError` if it
-    /// does not, `ValueError` if a column is missing or of another type, `UnsupportedFormatError` as `get`.
+    /// does not, `ValueError` if a column is missing, of another type or malformed, `UnsupportedFormatError` as `get`.
     fn resolve_offsets(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
-        let reader = self.handle.reader(py)?;
         let wanted = import_table(batch)?;
+        let reader = self.handle.reader(py)?;
         Ok(RecordBatch(py.detach(|| resolve_batch::resolve_offsets(&reader, &wanted))?))
     }
 
@@ -370,8 +370,8 @@ impl Store {
     ///
     /// `batch` is anything that speaks Arrow. Raises `TypeError` if it does not, `ValueError` if a column is missing or of another type.
     fn resolve_keys(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
-        let reader = self.handle.reader(py)?;
         let wanted = import_table(batch)?;
+        let reader = self.handle.reader(py)?;
         Ok(RecordBatch(py.detach(|| resolve_batch::resolve_keys(&reader, &wanted))?))
     }
 
