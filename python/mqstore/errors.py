@@ -72,7 +72,7 @@ class NotFoundError(StoreError, LookupError):
 
 
 class ClosedError(StoreError, ValueError):
-    """The store was closed before, or opened for writing by the process that this one was forked from."""
+    """The store was closed before, or the process that this one was forked from opened it for writing or began this pass."""
 
     status = "SERVICE_NOT_AVAILABLE"
 

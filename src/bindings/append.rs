@@ -11,6 +11,7 @@ use super::arguments::type_of;
 use super::buffer::Offsets;
 use super::capsule::{import_table, speaks_arrow};
 use super::incoming::{self, Defaults};
+use super::interpreter_exit::hanging_at_exit;
 use super::rows;
 use crate::error::{Error, Result};
 use crate::format::Message;
@@ -40,7 +41,7 @@ pub(super) fn batch(py: Python<'_>, store: &MessageStore, rows: &Bound<'_, PyAny
         let table = import_table(rows)?;
         py.detach(|| append(incoming::messages(&table, defaults)?))
     } else {
-        let rows = each(rows)?.collect::<PyResult<Vec<_>>>()?;
+        let rows = hanging_at_exit(|| each(rows)?.collect::<PyResult<Vec<_>>>())?;
         let messages = rows::messages(&rows, defaults)?;
         py.detach(|| append(messages))
     };

@@ -12,11 +12,13 @@ use pyo3::types::PyCapsule;
 
 use super::capsule::{export_batch, export_schema, export_stream};
 use super::handle::Handle;
+use super::interpreter_exit::hanging_at_exit;
 use super::record_batch::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns};
 use super::resolve_batch::from_arrow;
 use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::read::{MessageReader, OnDamage, QueueScan, RecordScan, StoredMessage};
+use crate::storage::Generation;
 
 /// Default of every `max_bytes`: 4 MiB.
 pub(super) const BATCH_BYTES: usize = 4 << 20;
@@ -175,6 +177,7 @@ impl Batches {
         *self.latest.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) = on_damage.clone();
         Ok(Pass {
             handle: self.handle.clone(),
+            begun_in: Generation::current(),
             messages: Some(py.detach(|| self.source.messages(reader, on_damage))?),
             held_back: None,
             builder: BatchBuilder::new(&self.columns),
@@ -244,7 +247,11 @@ impl Batches {
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<BatchIterator> {
-        Ok(BatchIterator(Mutex::new(self.pass(py)?)))
+        Ok(BatchIterator {
+            handle: self.handle.clone(),
+            begun_in: Generation::current(),
+            pass: Mutex::new(self.pass(py)?),
+        })
     }
 
     fn __repr__(&self) -> String {
@@ -264,6 +271,7 @@ impl Batches {
 /// One pass over a source: knows no Python, so that it runs on any thread.
 struct Pass {
     handle: Arc<Handle>,
+    begun_in: Generation,
     /// `None` after the end or an error.
     messages: Option<Messages>,
     /// What ended the batch before: the message that did not fit into it, or what failed after it.
@@ -287,10 +295,7 @@ impl Iterator for Pass {
 
 impl Pass {
     fn fill(&mut self, messages: &mut Messages) -> Result<Option<arrow::RecordBatch>> {
-        if self.handle.is_closed() {
-            let what = format!("{} was closed while its messages were read", self.handle.path().display());
-            return Err(Error::Invalid { what });
-        }
+        self.handle.expect_own_stream(self.begun_in)?;
         while let Some(message) = self.held_back.take().or_else(|| messages.next()) {
             let fits = match &message {
                 Ok(message) => self.builder.append(&message.view(), self.max_bytes).map_err(from_arrow)?,
@@ -311,7 +316,11 @@ impl Pass {
 
 /// What iterating `Batches` gives.
 #[pyclass(frozen, module = "mqstore._native")]
-struct BatchIterator(Mutex<Pass>);
+struct BatchIterator {
+    handle: Arc<Handle>,
+    begun_in: Generation,
+    pass: Mutex<Pass>,
+}
 
 #[pymethods]
 impl BatchIterator {
@@ -320,8 +329,9 @@ impl BatchIterator {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
-        let mut pass = self.0.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        pass.handle.expect_open()?;
+        // Before the lock, which another thread may have held at the fork.
+        self.handle.expect_own_pass(self.begun_in)?;
+        let mut pass = self.pass.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
         let pass = &mut *pass;
         let batch = py.detach(|| pass.next()).transpose()?;
         Ok(batch.map(RecordBatch))
@@ -349,16 +359,18 @@ impl Collected {
 }
 
 fn to_arrow<'py>(batches: &Bound<'py, PyAny>, function: &str) -> PyResult<Bound<'py, PyAny>> {
-    import(batches.py(), "pyarrow")?.call_method1(function, (batches,))
+    hanging_at_exit(|| import(batches.py(), "pyarrow")?.call_method1(function, (batches,)))
 }
 
 fn to_polars<'py>(batches: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    import(batches.py(), "polars")?.call_method1("DataFrame", (batches,))
+    hanging_at_exit(|| import(batches.py(), "polars")?.call_method1("DataFrame", (batches,)))
 }
 
 fn to_pandas<'py>(batches: &Bound<'py, PyAny>, function: &str) -> PyResult<Bound<'py, PyAny>> {
-    import(batches.py(), "pandas")?;
-    to_arrow(batches, function)?.call_method0("to_pandas")
+    hanging_at_exit(|| {
+        import(batches.py(), "pandas")?;
+        to_arrow(batches, function)?.call_method0("to_pandas")
+    })
 }
 
 /// A package that mqstore itself does without.

@@ -4,15 +4,16 @@
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use arrow_array::cast::AsArray;
-use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
-use arrow_array::ffi_stream::{ArrayStreamReader, FFI_ArrowArrayStream};
-use arrow_array::{Array, RecordBatch, RecordBatchReader, StructArray, make_array};
-use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef};
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, to_ffi};
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{Array, RecordBatch, RecordBatchReader, StructArray};
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
+use super::arrow_input::{table_of_array, table_of_stream};
+use super::interpreter_exit::hanging_at_exit;
 use super::table::Table;
 
 const SCHEMA: &CStr = c"arrow_schema";
@@ -99,6 +100,10 @@ pub(super) fn speaks_arrow(value: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// # Errors
 /// `TypeError` if `value` does not, or holds no table; `ValueError` with what its producer said.
 pub(super) fn import_table(value: &Bound<'_, PyAny>) -> PyResult<Table> {
+    hanging_at_exit(|| import(value))
+}
+
+fn import(value: &Bound<'_, PyAny>) -> PyResult<Table> {
     if let Some(method) = value.getattr_opt("__arrow_c_stream__")? {
         return import_stream(value.py(), &method.call0()?);
     }
@@ -118,14 +123,7 @@ fn import_stream(py: Python<'_>, capsule: &Bound<'_, PyAny>) -> PyResult<Table> 
     // SAFETY: a capsule of this name holds a stream by the interface's contract; `capsule` keeps it alive, and the stream is moved
     // out of it, so that nobody can use it twice.
     let stream = unsafe { FFI_ArrowArrayStream::from_raw(stream.as_ptr()) };
-    // Without the interpreter, because a producer written in Python takes it itself.
-    py.detach(move || {
-        let reader = ArrayStreamReader::try_new(stream).map_err(refused)?;
-        let fields = table_fields(arrow_array::ArrayReader::field(&reader).data_type())?;
-        let chunks = reader.map(|chunk| chunk.map(|chunk| chunk.as_struct().clone()));
-        let chunks = chunks.collect::<Result<_, _>>().map_err(refused)?;
-        Ok(Table { fields, chunks })
-    })
+    py.detach(move || table_of_stream(stream))
 }
 
 fn import_array(schema: &Bound<'_, PyCapsule>, array: &Bound<'_, PyCapsule>) -> PyResult<Table> {
@@ -133,23 +131,9 @@ fn import_array(schema: &Bound<'_, PyCapsule>, array: &Bound<'_, PyCapsule>) -> 
     let array = array.pointer_checked(Some(ARRAY))?.cast::<FFI_ArrowArray>();
     // SAFETY: a capsule of this name holds a schema by the interface's contract and outlives this borrow.
     let schema = unsafe { schema.as_ref() };
-    let fields = table_fields(Field::try_from(schema).map_err(refused)?.data_type())?;
-    // SAFETY: a capsule of this name holds an array by the interface's contract; it is moved out of the capsule, and the schema that
-    // came with it describes it.
-    let data = unsafe { from_ffi(FFI_ArrowArray::from_raw(array.as_ptr()), schema) }.map_err(refused)?;
-    Ok(Table {
-        fields,
-        chunks: vec![make_array(data).as_struct().clone()],
-    })
-}
-
-fn table_fields(data_type: &DataType) -> PyResult<Fields> {
-    match data_type {
-        DataType::Struct(fields) => Ok(fields.clone()),
-        other => Err(PyTypeError::new_err(format!(
-            "expected a table with named columns, got one column of {other}"
-        ))),
-    }
+    // SAFETY: a capsule of this name holds an array by the interface's contract; it is moved out of the capsule.
+    let array = unsafe { FFI_ArrowArray::from_raw(array.as_ptr()) };
+    table_of_array(schema, array)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]

@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 
 use super::errors::{ClosedError, ReadOnlyError};
 use crate::config::{Errors, StoreConfig};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::read::MessageReader;
-use crate::storage::{Env, RealEnv};
+use crate::storage::{Env, Generation, RealEnv};
 use crate::store::{MessageStore, OpenMode};
 
 /// What a store is opened for.
@@ -60,7 +60,7 @@ pub(super) struct Handle {
 
 struct Opened {
     /// The process that opened it.
-    pid: u32,
+    opened_in: Generation,
     /// `None` once closed.
     reader: Option<Arc<MessageReader>>,
     /// `None` once closed, and where the mode is "r".
@@ -70,6 +70,7 @@ struct Opened {
 impl Handle {
     /// Opens the store; call it detached.
     pub(super) fn open(path: PathBuf, config: StoreConfig, mode: Mode) -> Result<Self> {
+        let opened_in = Generation::current();
         let (reader, writer) = match mode {
             Mode::Read => (open_reader(&path, &config)?, None),
             Mode::Write(how) => {
@@ -84,7 +85,7 @@ impl Handle {
             mode,
             closed: AtomicBool::new(false),
             opened: Mutex::new(Opened {
-                pid: std::process::id(),
+                opened_in,
                 reader: Some(reader),
                 writer,
             }),
@@ -114,6 +115,41 @@ impl Handle {
         if self.is_closed() { Err(self.closed_error()) } else { Ok(()) }
     }
 
+    /// Whether what was begun in the process `begun_in` may go on: the store is open, and this is no fork of that process. A fork has
+    /// the locks of its parent's reader as other threads held them, and nobody there to release them.
+    ///
+    /// # Errors
+    /// `ClosedError`.
+    pub(super) fn expect_own_pass(&self, begun_in: Generation) -> PyResult<()> {
+        self.expect_open()?;
+        if begun_in == Generation::current() {
+            return Ok(());
+        }
+        Err(ClosedError::new_err(self.foreign_pass()))
+    }
+
+    /// As [`expect_own_pass`](Self::expect_own_pass), where no interpreter is.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`].
+    pub(super) fn expect_own_stream(&self, begun_in: Generation) -> Result<()> {
+        let what = if self.is_closed() {
+            format!("{} was closed while its messages were read", self.path.display())
+        } else if begun_in != Generation::current() {
+            self.foreign_pass()
+        } else {
+            return Ok(());
+        };
+        Err(Error::Invalid { what })
+    }
+
+    fn foreign_pass(&self) -> String {
+        format!(
+            "this pass over {} was begun in the process that this one was forked from: begin a new one here",
+            self.path.display()
+        )
+    }
+
     fn closed_error(&self) -> PyErr {
         ClosedError::new_err(format!("{} is closed: open it again with mqstore.open", self.path.display()))
     }
@@ -124,10 +160,10 @@ impl Handle {
     /// `ClosedError`, and in a fork those of opening.
     pub(super) fn reader(&self, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
         self.expect_open()?;
-        let pid = std::process::id();
+        let here = Generation::current();
         {
             let opened = self.opened();
-            if let (Some(reader), true) = (&opened.reader, opened.pid == pid) {
+            if let (Some(reader), true) = (&opened.reader, opened.opened_in == here) {
                 return Ok(reader.clone());
             }
             self.expect_own(&opened)?;
@@ -135,8 +171,8 @@ impl Handle {
         let fresh = py.detach(|| open_reader(&self.path, &self.config))?;
         self.expect_open()?;
         let mut opened = self.opened();
-        if opened.pid != pid {
-            opened.pid = pid;
+        if opened.opened_in != here {
+            opened.opened_in = here;
             opened.reader = Some(fresh.clone());
         }
         Ok(fresh)
@@ -165,7 +201,7 @@ impl Handle {
 
     /// Whether a writer is used by the process that opened it.
     fn expect_own(&self, opened: &Opened) -> PyResult<()> {
-        if self.mode == Mode::Read || opened.pid == std::process::id() {
+        if self.mode == Mode::Read || opened.opened_in == Generation::current() {
             return Ok(());
         }
         Err(ClosedError::new_err(format!(
@@ -194,7 +230,7 @@ impl Handle {
     fn take(&self) -> (Option<Arc<MessageReader>>, Option<Arc<MessageStore>>) {
         let mut opened = self.opened();
         let writer = opened.writer.take();
-        if opened.pid == std::process::id() {
+        if opened.opened_in == Generation::current() {
             return (opened.reader.take(), writer);
         }
         // The parent's threads and lock are not this process's: closing the store here would tell the next writer that it is whole.

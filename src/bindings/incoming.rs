@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::table::{At, Chunk, Table};
+use super::table::{At, Chunk, Table, room_for};
 use crate::error::{Error, Result};
 use crate::format::{Host, MAX_PROPERTIES_SIZE, Malformed, Message, encode_properties, property};
 use crate::store::Incoming;
@@ -132,7 +132,7 @@ pub(super) fn messages<'a>(table: &'a Table, defaults: &Defaults<'_>) -> Result<
             names.join(", ")
         ));
     }
-    let mut messages = Vec::with_capacity(table.rows());
+    let mut messages = room_for(table.rows())?;
     for chunk in table.chunks() {
         let message = message_of_row(&chunk, defaults)?;
         for row in 0..chunk.len() {

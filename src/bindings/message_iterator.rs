@@ -10,12 +10,14 @@ use super::handle::Handle;
 use super::message::Message;
 use crate::error::Result;
 use crate::read::{OnDamage, StoredMessage};
+use crate::storage::Generation;
 
 /// Messages one by one. They are read in blocks, without the interpreter, so that other threads run meanwhile.
 #[pyclass(frozen, module = "mqstore._native")]
 pub(super) struct MessageIterator {
     handle: Arc<Handle>,
     on_damage: OnDamage,
+    begun_in: Generation,
     block: Mutex<Block>,
 }
 
@@ -55,6 +57,7 @@ impl MessageIterator {
         Self {
             handle,
             on_damage,
+            begun_in: Generation::current(),
             block: Mutex::new(block),
         }
     }
@@ -74,7 +77,8 @@ impl MessageIterator {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        self.handle.expect_open()?;
+        // Before the lock, which another thread may have held at the fork.
+        self.handle.expect_own_pass(self.begun_in)?;
         let mut block = self.block.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
         if block.ready.is_empty() {
             let block = &mut *block;

@@ -9,6 +9,10 @@ mod table;
 mod resolve_batch;
 /// What a message on its way in is made of. Knows no Python.
 mod incoming;
+/// A thread inside Python code under a call of ours when the interpreter ends.
+mod interpreter_exit;
+/// Tables that come in through Arrow's C structs, checked before they are used.
+mod arrow_input;
 /// Arrow batches and streams across the language border, as `PyCapsule`s.
 mod capsule;
 /// What is read as a buffer, without a copy: a message's body; `Offsets`.

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple};
 
+use super::interpreter_exit::hanging_at_exit;
 use super::message::Message;
 use crate::read::{self, GetRequest, MessageReader, StoredMessage};
 
@@ -39,12 +40,11 @@ impl GetResult {
         request: &GetRequest,
         accepts: Option<&Py<PyAny>>,
     ) -> PyResult<Self> {
-        let result = py.detach(|| {
-            reader.get(request, |message| {
-                let Some(accepts) = accepts else { return Ok(true) };
-                Python::attach(|py| accepts.bind(py).call1((Message::new(message.clone()),))?.is_truthy())
-            })
-        });
+        let wanted = |message: &StoredMessage| {
+            let Some(accepts) = accepts else { return Ok(true) };
+            Python::attach(|py| accepts.bind(py).call1((Message::new(message.clone()),))?.is_truthy())
+        };
+        let result = hanging_at_exit(|| py.detach(|| reader.get(request, wanted)));
         Self::new(py, result?)
     }
 

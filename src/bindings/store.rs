@@ -30,7 +30,7 @@ use crate::storage::{Env, RealEnv};
 /// An open message store; `mqstore.open` makes one. A context manager.
 ///
 /// With mode "r" it reads the store as it was when it was opened; open again to see more. It pickles as path and options, and opens
-/// again where it is unpickled; after a fork it opens again by itself.
+/// again where it is unpickled; after a fork it opens again by itself, and an iteration that the parent began raises `ClosedError`.
 ///
 /// With the other modes it writes as well, and reads what it wrote: a message by its physical offset at once, through its queue and
 /// its keys when it is dispatched, a moment later. It neither pickles nor survives a fork: the child opens the store for itself, with
@@ -165,8 +165,8 @@ impl Store {
     /// topic: a DELAY among its properties delays it no more.
     ///
     /// Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its position, and
-    /// nothing was stored; `ValueError` for columns of other names or types. Where it fails midway, `stored` says how many rows were
-    /// stored.
+    /// nothing was stored; `ValueError` for columns of other names or types, and for text that is no UTF-8. Where it fails midway,
+    /// `stored` says how many rows were stored.
     #[pyo3(signature = (rows, topic=None, queue=0))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn append_batch(
@@ -356,10 +356,10 @@ impl Store {
     /// lost, and where its queue entry is damaged; the message itself is not read.
     ///
     /// `batch` is anything that speaks Arrow: a table, frame or batch of pyarrow, polars, duckdb, pandas. Raises `TypeError` if it
-    /// does not, `ValueError` if a column is missing or of another type, `UnsupportedFormatError` as `get`.
+    /// does not, `ValueError` if a column is missing, of another type or malformed, `UnsupportedFormatError` as `get`.
     fn resolve_offsets(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
-        let reader = self.handle.reader(py)?;
         let wanted = import_table(batch)?;
+        let reader = self.handle.reader(py)?;
         Ok(RecordBatch(py.detach(|| resolve_batch::resolve_offsets(&reader, &wanted))?))
     }
 
@@ -369,8 +369,8 @@ impl Store {
     ///
     /// `batch` is anything that speaks Arrow. Raises `TypeError` if it does not, `ValueError` if a column is missing or of another type.
     fn resolve_keys(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
-        let reader = self.handle.reader(py)?;
         let wanted = import_table(batch)?;
+        let reader = self.handle.reader(py)?;
         Ok(RecordBatch(py.detach(|| resolve_batch::resolve_keys(&reader, &wanted))?))
     }
 

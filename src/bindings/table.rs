@@ -63,7 +63,7 @@ impl Table {
                 names.join(", ")
             ));
         }
-        let mut values = Vec::with_capacity(self.rows());
+        let mut values = room_for(self.rows())?;
         for chunk in self.chunks() {
             let value = of(&chunk, name)?;
             for row in 0..chunk.len() {
@@ -227,6 +227,18 @@ impl<'a> Chunk<'a> {
         let at = self.fields.iter().position(|field| field.name() == name)?;
         let column = self.rows.columns().get(at)?;
         (*column.data_type() != DataType::Null).then_some(column)
+    }
+}
+
+/// An empty vector with room for so many rows: a column of nulls has as many as it says, and takes no memory itself.
+///
+/// # Errors
+/// [`Error::Invalid`] if there is not so much memory.
+pub(super) fn room_for<T>(rows: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    match values.try_reserve_exact(rows) {
+        Ok(()) => Ok(values),
+        Err(_) => invalid(format!("there is no memory for the table's {rows} rows: give it in parts")),
     }
 }
 

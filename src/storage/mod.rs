@@ -8,6 +8,9 @@ mod guard;
 mod region;
 /// The seam: what the operating system is asked for, and what each answer promises.
 mod env;
+/// What a child of fork must not keep of its parent, and how it knows that it is one.
+#[expect(unsafe_code, reason = "the system's fork handlers and the mutex that they share")]
+mod fork;
 /// The operating system itself.
 #[expect(
     unsafe_code,
@@ -29,6 +32,7 @@ mod mapped_file_queue;
 
 pub use append_file::AppendFile;
 pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
+pub use fork::Generation;
 pub use guard::install as install_guard;
 pub use making::{create_dir, put_file, remove_file, replace_file};
 pub use mapped_file::{MappedFile, SelectedBuffer};

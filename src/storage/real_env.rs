@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use crate::error::is_short;
 
 use super::env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
+use super::fork::PrivateFile;
 use super::guard;
 use super::region::Region;
 
@@ -91,8 +92,10 @@ impl Env for RealEnv {
     fn lock(&self, path: &Path) -> io::Result<Lock> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let file = open_regular(&options, path)?;
-        set_lock(&file, libc::F_WRLCK as libc::c_short)?;
+        let file = PrivateFile::open(|| open_regular(&options, path))?;
+        if let Some(file) = file.file() {
+            set_lock(file, libc::F_WRLCK as libc::c_short)?;
+        }
         Ok(Lock::new(Locked(file)))
     }
 
@@ -302,13 +305,15 @@ fn leads_nowhere(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
 }
 
-/// A lock file that is locked. Closing it does not release it while a forked process still has it open.
-struct Locked(fs::File);
+/// A lock file that is locked. Closing it does not release it while a child that is about to exec still has it open.
+struct Locked(PrivateFile);
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // What cannot be released is released when the last process that has it open ends.
-        let _ = set_lock(&self.0, libc::F_UNLCK as libc::c_short);
+        if let Some(file) = self.0.file() {
+            // What cannot be released is released when the last process that has it open ends.
+            let _ = set_lock(file, libc::F_UNLCK as libc::c_short);
+        }
     }
 }
 

@@ -1,0 +1,249 @@
+"""What a fork does: it takes no lock, waits for none of its parent's, and goes on with nothing that its parent began."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import mqstore
+
+READS = 2000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x") as store:
+        store.append_batch([b"%d" % number for number in range(READS)], "orders")
+    return path
+
+
+@pytest.fixture
+def reader(path: Path) -> Iterator[mqstore.Store]:
+    with mqstore.open(path) as reader:
+        yield reader
+
+
+def in_child(work: Callable[[], object]) -> None:
+    """Runs `work` in a fork; it must end well within ten seconds."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        try:
+            work()
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+WRITER = """
+import ctypes, os, sys, time, mqstore
+store = mqstore.open(sys.argv[1], "a")
+store.append("orders", b"more")
+store.flush()
+child = ctypes.CDLL(None).fork() if sys.argv[2] == "c" else os.fork()
+if child == 0:
+    time.sleep(60)
+    os._exit(0)
+print(child, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("by", ["python", "c"])
+def test_a_fork_that_outlives_a_killed_writer_does_not_keep_the_lock(path: Path, by: str) -> None:
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, path, by], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    child = int(writer.stdout.readline())
+    try:
+        with pytest.raises(mqstore.LockedError):
+            mqstore.open(path, "r+")
+        writer.kill()
+        writer.wait()
+        os.kill(child, 0)
+        with mqstore.open(path, "r+") as store:
+            assert store.topics["orders"].queues[0][-1].body == b"more"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        writer.kill()
+        writer.wait()
+        writer.stdout.close()
+
+
+def test_the_parent_keeps_its_lock_whatever_its_forks_do(path: Path) -> None:
+    with mqstore.open(path, "a") as store:
+
+        def close() -> None:
+            store.close()
+            with pytest.raises(mqstore.LockedError):
+                mqstore.open(path, "a")
+
+        in_child(close)
+        with pytest.raises(mqstore.LockedError):
+            mqstore.open(path, "a")
+        store.append("orders", b"more")
+
+
+OPENER = """
+import os, sys, threading, time, mqstore
+stores = []
+
+def opens():
+    for number in range(40):
+        stores.append(mqstore.open(f"{sys.argv[1]}/{number}", "a", mapped_file_size_commit_log=4096))
+
+thread = threading.Thread(target=opens)
+thread.start()
+while thread.is_alive():
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    print(child, flush=True)
+    time.sleep(0.002)
+print(len(stores), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_fork_while_another_thread_opens_a_store_does_not_keep_its_lock(tmp_path: Path) -> None:
+    """It may come between the opening of the lock file and the lock."""
+    opener = subprocess.Popen([sys.executable, "-c", OPENER, tmp_path], stdout=subprocess.PIPE, text=True)
+    assert opener.stdout is not None
+    children: list[int] = []
+    try:
+        while (number := int(opener.stdout.readline())) != 40:
+            children.append(number)
+        opener.kill()
+        opener.wait()
+        for number in range(40):
+            mqstore.open(tmp_path / str(number), "r+").close()
+        assert children
+    finally:
+        opener.kill()
+        opener.wait()
+        opener.stdout.close()
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+
+
+def passes(reader: mqstore.Store) -> dict[str, Callable[[], Callable[[], object]]]:
+    """Ways to go through messages, each begun and ready to go on."""
+    queue = reader.topics["orders"].queues[0]
+    everything = queue[:]
+
+    def nexts(iterator: Iterator[Any]) -> Callable[[], object]:
+        return lambda: next(iterator)
+
+    def streams() -> Callable[[], object]:
+        stream = pa.RecordBatchReader.from_stream(everything.batches(max_bytes=1000))
+        return stream.read_next_batch
+
+    return {
+        "queue": lambda: nexts(iter(queue)),
+        "backward": lambda: nexts(reversed(queue)),
+        "slice": lambda: nexts(iter(everything)),
+        "batches": lambda: nexts(iter(everything.batches(max_bytes=1000))),
+        "stream": streams,
+    }
+
+
+@pytest.mark.parametrize("kind", ["queue", "backward", "slice", "batches", "stream"])
+def test_a_pass_that_the_parent_began_does_not_go_on_in_a_fork(reader: mqstore.Store, kind: str) -> None:
+    begin = passes(reader)[kind]
+    goes_on = begin()
+    first = goes_on()
+    assert first is not None
+
+    def in_fork() -> None:
+        # A stream's consumer raises an error of its own.
+        refusal: Any = (pa.ArrowException, OSError) if kind == "stream" else mqstore.ClosedError
+        with pytest.raises(refusal, match="process that this one was forked from"):
+            goes_on()
+        assert begin()() is not None
+
+    in_child(in_fork)
+    assert goes_on() is not None
+
+
+@pytest.mark.parametrize("kind", ["queue", "batches"])
+def test_a_fork_waits_for_no_thread_of_its_parent_inside_a_pass(reader: mqstore.Store, kind: str) -> None:
+    begin = passes(reader)[kind]
+    goes_on, over = [begin()], threading.Event()
+
+    def reads() -> None:
+        while not over.is_set():
+            try:
+                goes_on[0]()
+            except StopIteration:
+                goes_on[0] = begin()
+
+    thread = threading.Thread(target=reads)
+    thread.start()
+
+    def refused() -> None:
+        with pytest.raises(mqstore.ClosedError):
+            goes_on[0]()
+        assert reader.topics["orders"].queues[0][-1].body == b"%d" % (READS - 1)
+
+    try:
+        for _ in range(20):
+            in_child(refused)
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_fork_reads_whatever_thread_of_its_parent_appends(path: Path) -> None:
+    with mqstore.open(path.parent / "busy", "x") as busy:
+        over = threading.Event()
+
+        def appends() -> None:
+            while not over.is_set():
+                busy.append_batch([b"x"] * 50, "orders")
+                over.wait(0.001)  # so that the disk keeps up
+
+        threads = [threading.Thread(target=appends) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+
+        def reads() -> None:
+            with pytest.raises(mqstore.ClosedError):
+                busy.append("orders", b"x")
+            busy.close()
+            with mqstore.open(path) as own:
+                assert own.topics["orders"].queues[0][-1].body == b"%d" % (READS - 1)
+
+        try:
+            for _ in range(20):
+                in_child(reads)
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+
+
+SHARED: list[mqstore.Store] = []
+
+
+def body_at(offset: int) -> bytes:
+    return SHARED[0].topics["orders"].queues[0][offset].body
+
+
+def test_forked_workers_share_a_reader_of_their_parent(reader: mqstore.Store) -> None:
+    SHARED[:] = [reader]
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        assert pool.map(body_at, range(100)) == [b"%d" % number for number in range(100)]
+    SHARED.clear()
