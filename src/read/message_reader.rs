@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::{Recovery, StoreConfig};
-use crate::engine::{RecoveryReport, cut_index, estimate_index_start, expect_recoverable, plan};
+use crate::engine::{RecoveryReport, cut_index, estimate_index_start, expect_recoverable, find_missing, plan};
 use crate::error::{Error, Result};
 use crate::format::{Check, IndexGeometry, MessageId, is_filler};
 use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record};
@@ -69,7 +69,8 @@ impl MessageReader {
         fill_from_record(env.as_ref(), path, &mut config)?;
         let files = StoreFiles::load(env, path, &config)?;
         let opened = files.opened(&config, None);
-        let report = plan(&opened)?.apply_in_memory(&files.log, &files.queues)?;
+        let mut report = plan(&opened)?.apply_in_memory(&files.log, &files.queues)?;
+        report.missing = find_missing(&opened, &report)?;
         Ok(Self::over(env, path, config, files, report))
     }
 
@@ -101,6 +102,7 @@ impl MessageReader {
         let unsynced_from = plan.unsynced_from;
         let mut report = plan.apply_in_memory(log, &files.queues)?;
         expect_recoverable(&files.opened(&config, Some(index_from)), &report)?;
+        report.missing = find_missing(&files.opened(&config, None), &report)?;
         let written_until = log.written_until(report.log_end)?;
         report.bytes_cut = (written_until - report.log_end) as u64;
         let is_trusted = files.opened(&config, None).is_trusted();
