@@ -148,6 +148,7 @@ class Store:
         where: Callable[[Message], object] | None = None,
         bounded: bool = True,
     ) -> GetResult: ...
+    @overload
     def query(
         self,
         topic: str,
@@ -155,6 +156,19 @@ class Store:
         begin: _Time | None = None,
         end: _Time | None = None,
         limit: int | None = 64,
+        *,
+        tag: None = None,
+    ) -> QueryResult: ...
+    @overload
+    def query(
+        self,
+        topic: str,
+        key: None = None,
+        begin: _Time | None = None,
+        end: _Time | None = None,
+        limit: int | None = 64,
+        *,
+        tag: str,
     ) -> QueryResult: ...
     def message(self, id: str) -> Message: ...
     def message_at(self, physical_offset: int) -> Message: ...

@@ -34,15 +34,6 @@ pub(crate) struct Shared {
     pub(crate) appended: Arc<Watermark>,
 }
 
-/// Which end of the messages with one store time is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// The first message stored at or after the time (`RocketMQ`'s LOWER).
-    Left,
-    /// The first message stored after the time.
-    Right,
-}
-
 /// A store opened read-only: a snapshot of what its directory held, whoever writes to it. Changes no byte and takes no lock.
 #[derive(Debug)]
 pub struct MessageReader {
@@ -319,29 +310,6 @@ impl MessageReader {
         self.message_by_unique_key(id)?.ok_or_else(|| Error::NotFound {
             what: format!("no record starts where {id:?} points, and no message of any topic has it as its unique key"),
         })
-    }
-
-    /// Queue offset of the first message stored at or after (`Side::Left`) or after (`Side::Right`) a time in ms; the queue's max
-    /// offset if there is none. Source: docs/FORMAT.md, "Lookup by time".
-    ///
-    /// # Errors
-    /// As [`MessageReader::queue_ids`], and [`Error::Corrupt`], [`Error::Io`].
-    pub fn offset_at(&self, topic: &str, queue_id: i32, time_ms: i64, side: Side) -> Result<i64> {
-        let Range {
-            start: mut low,
-            end: mut high,
-        } = self.queue_bounds(topic, queue_id)?;
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let earlier = match self.message_in_queue(topic, queue_id, middle) {
-                Ok(message) if side == Side::Left => message.view().store_time() < time_ms,
-                Ok(message) => message.view().store_time() <= time_ms,
-                Err(Error::NotFound { .. }) => true,
-                Err(error) => return Err(error),
-            };
-            if earlier { low = middle + 1 } else { high = middle }
-        }
-        Ok(low)
     }
 
     /// Hands every whole message of a stretch of the log to `visit`. Returns the first thing that could not be read, if any: after

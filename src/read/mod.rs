@@ -5,15 +5,17 @@ mod store_files;
 mod message_reader;
 
 mod get_message;
+mod lookup_by_time;
 mod query;
 mod resolve;
 mod scan;
 
 pub use crate::log::StoredMessage;
 pub use get_message::{GetMessageStatus, GetRequest, GetResult, TagFilter};
+pub use lookup_by_time::Side;
 pub(crate) use message_reader::Shared;
-pub use message_reader::{MessageReader, Position, Side};
-pub use query::{QueryRequest, QueryResult};
+pub use message_reader::{MessageReader, Position};
+pub use query::{QueryBy, QueryRequest, QueryResult};
 pub use resolve::KeyHit;
 pub use scan::QueueScan;
 pub(crate) use store_files::{WritePlan, expect_store, measure};
