@@ -103,11 +103,4 @@ fn read_queue(reader: &Arc<MessageReader>, topic: &str, queue_id: i32) {
             limit: Some(4),
         });
     }
-    let _ = reader.query(&QueryRequest {
-        topic: topic.to_owned(),
-        by: QueryBy::Tag("a".to_owned()),
-        begin: 0,
-        end: 1 << 41,
-        limit: Some(4),
-    });
 }

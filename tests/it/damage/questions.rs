@@ -125,20 +125,6 @@ fn ask_key(reader: &MessageReader, topic: &str, key: &str, number: usize, answer
             }
         }
     }
-    let by_tag = QueryRequest {
-        by: QueryBy::Tag("red".to_owned()),
-        ..request
-    };
-    if let Some(result) = answers.value(reader.query(&by_tag)) {
-        for message in &result.messages {
-            answers.message(message);
-            if message.view().tags().as_deref() != Some("red") {
-                answers
-                    .wrong
-                    .push(format!("the tag red found {}", message.view().physical_offset()));
-            }
-        }
-    }
     if number < 2 {
         answers.message_or_error(reader.message(key));
     }
