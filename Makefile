@@ -17,7 +17,7 @@ PY := $(VENV)/bin/python
 NATIVE := python/mqstore/_native.abi3.so
 # Directories count too: a file added or removed changes them.
 SOURCES := $(shell find src) Cargo.toml Cargo.lock pyproject.toml
-HAVE := $(wildcard python tests/python tests/spark tests/interop tests/mutants tests/torture spark_examples benches)
+HAVE := $(wildcard python tests/data tests/python tests/spark tests/interop tests/mutants tests/torture spark_examples benches)
 
 export VIRTUAL_ENV := $(VENV)
 export PATH := $(VENV)/bin:$(PATH)

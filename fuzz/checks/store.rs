@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::format::segment_name;
-use mqstore::read::{GetRequest, MessageReader, QueryRequest, QueueScan, Side, TagFilter};
+use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
 
 use super::image::Image;
 
@@ -98,7 +98,7 @@ fn read_queue(reader: &Arc<MessageReader>, topic: &str, queue_id: i32) {
     for key in keys {
         let _ = reader.query(&QueryRequest {
             topic: topic.to_owned(),
-            key,
+            by: QueryBy::Key(key),
             begin: i64::MIN,
             end: i64::MAX,
             limit: Some(4),

@@ -154,6 +154,7 @@ class Store:
         bounded: bool = True,
         errors: _Errors | None = None,
     ) -> GetResult: ...
+    @overload
     def query(
         self,
         topic: str,
@@ -161,6 +162,19 @@ class Store:
         begin: _Time | None = None,
         end: _Time | None = None,
         limit: int | None = 64,
+        *,
+        tag: None = None,
+    ) -> QueryResult: ...
+    @overload
+    def query(
+        self,
+        topic: str,
+        key: None = None,
+        begin: _Time | None = None,
+        end: _Time | None = None,
+        limit: int | None = 64,
+        *,
+        tag: str,
     ) -> QueryResult: ...
     def message(self, id: str) -> Message: ...
     def message_at(self, physical_offset: int) -> Message: ...
@@ -400,6 +414,10 @@ class RecoveryReport:
     def bytes_cut(self) -> int: ...
     @property
     def lost(self) -> list[tuple[int, int]]: ...
+    @property
+    def complete(self) -> bool: ...
+    @property
+    def missing(self) -> str | None: ...
 
 def _append_result(
     physical_offset: int, queue_offset: int, wrote_bytes: int, store_time: int, message_id: str

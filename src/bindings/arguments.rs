@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyString};
 
 use crate::config::Errors;
 use crate::error::Error;
+use crate::read::QueryBy;
 
 /// The same kind of error, with the name in front.
 pub(super) fn named(py: Python<'_>, name: &str, error: &PyErr) -> PyErr {
@@ -103,6 +104,21 @@ pub(super) fn parse_errors(value: &Bound<'_, PyAny>) -> PyResult<Errors> {
     }
 }
 
+/// What the messages of a query are found by.
+///
+/// # Errors
+/// `TypeError` for a key and a tag, and for neither.
+pub(super) fn query_by(key: Option<String>, tag: Option<String>) -> PyResult<QueryBy> {
+    match (key, tag) {
+        (Some(key), None) => Ok(QueryBy::Key(key)),
+        (None, Some(tag)) => Ok(QueryBy::Tag(tag)),
+        (Some(_), Some(_)) => Err(PyTypeError::new_err(
+            "query() finds by a key or by a tag: leave one of them out",
+        )),
+        (None, None) => Err(PyTypeError::new_err("query() finds by a key or by a tag: give one of them")),
+    }
+}
+
 /// The topic of those rows that name none.
 pub(super) fn default_topic(value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     optional_text(value, "topic")
@@ -123,7 +139,8 @@ arguments! {
     unique_key: Option<String>, optional_text;
     born_host: Option<String>, optional_text;
     store_host: Option<String>, optional_text;
-    key: String, text;
+    key: Option<String>, optional_text;
+    tag: Option<String>, optional_text;
     id: String, text;
     queue: i32, extract;
     offset: i64, extract;

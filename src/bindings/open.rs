@@ -1,8 +1,9 @@
 //! `open`: the mode and the options of a store.
 
+use std::ffi::CString;
 use std::path::PathBuf;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeWarning, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -22,12 +23,16 @@ use crate::error::Error;
 /// (bytes), `max_hash_slot_num`, `max_index_num`; a new store has segments of 64 MiB and an index file of 125,000 slots and 500,000
 /// items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with `geometry="broker"`, which a store of other sizes refuses.
 /// Writing: `max_message_size` (4,194,304 bytes of body), `flush_interval_commit_log` (500 ms), `checkpoint_interval` (64 MiB: how much
-/// recovery reads, about), `index_tags` (False: whether tags are indexed, as 5.4 does). Reading:
+/// recovery reads, about), `index_tags` (False: whether tags are indexed, as 5.4 does; for a reader, whether the index holds the tag of every message, so that
+/// `query(topic, tag=...)` need not walk the log). Reading:
 /// `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
 /// `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
 /// `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes). Both: `check_crc_on_recover` (True),
 /// `message_delay_level` ("1s 5s 10s ..."), `errors`, and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of killing
 /// the process.
+///
+/// A reader warns (`RuntimeWarning`) of a store whose files tell of messages that are not in its log: of an incomplete copy, for one.
+/// `Store.recovery` says what is missing.
 ///
 /// A store that its last writer did not close is recovered: in memory to read it, on disk to write to it; `Store.recovery` says what was
 /// found. With `recovery="heal"`, the default, a writer refuses damage in front of messages that the store's checkpoint says were on disk
@@ -68,7 +73,21 @@ pub(super) fn open(
     // Absolute, because a reader that is pickled or reopened may find itself in another working directory.
     let path = std::path::absolute(&path).map_err(|error| Error::io("find", path, error))?;
     let handle = py.detach(|| Handle::open(path, config, mode))?;
+    if mode == Mode::Read {
+        warn_of_missing(py, &handle)?;
+    }
     Ok(Store::new(handle, options))
+}
+
+/// Whoever reads a store that lacks messages is told at once: most programs never look at `Store.recovery`.
+fn warn_of_missing(py: Python<'_>, handle: &Handle) -> PyResult<()> {
+    let reader = handle.reader(py)?;
+    let Some(missing) = &reader.recovery().missing else {
+        return Ok(());
+    };
+    // No text of ours holds a NUL, and a path cannot.
+    let text = CString::new(format!("{} is INCOMPLETE: {missing}", handle.path().display()))?;
+    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)
 }
 
 /// A store from its path and options: what pickle calls.

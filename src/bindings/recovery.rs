@@ -69,8 +69,25 @@ impl RecoveryReport {
         self.report.lost.iter().map(|lost| (lost.start, lost.end)).collect()
     }
 
+    /// False if the store's own files tell of messages that are not in its log: a part of it is missing or damaged. It is not known of a
+    /// store with an `abort` file, which may have a live writer: only a missing segment makes it False there.
+    #[getter]
+    fn complete(&self) -> bool {
+        self.report.missing.is_none()
+    }
+
+    /// What is missing and what tells of it, in words; None if `complete`.
+    #[getter]
+    fn missing(&self) -> Option<&str> {
+        self.report.missing.as_deref()
+    }
+
     fn __repr__(&self) -> String {
         let report = &self.report;
+        let incomplete = report
+            .missing
+            .as_ref()
+            .map_or_else(String::new, |missing| format!("INCOMPLETE ({missing}) "));
         let found = match (report.clean_exit, self.is_writer) {
             (true, _) => "after a clean exit",
             (false, true) => "after a crash",
@@ -78,7 +95,7 @@ impl RecoveryReport {
         };
         let lost: i64 = report.lost.iter().map(|lost| lost.end - lost.start).sum();
         format!(
-            "<mqstore.RecoveryReport {found}; log read from {} to its end at {} ({}); undispatched={}, queue_entries_ahead={}, \
+            "<mqstore.RecoveryReport {incomplete}{found}; log read from {} to its end at {} ({}); undispatched={}, queue_entries_ahead={}, \
              bytes_cut={}, bytes_lost={lost}>",
             report.scan_start,
             report.log_end,

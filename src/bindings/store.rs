@@ -299,28 +299,28 @@ impl Store {
         GetResult::of(py, &*self.handle.reader(py)?, &request, r#where.map(Bound::unbind).as_ref())
     }
 
-    /// Find the messages of a topic that carry a key (one of their keys, or their unique key), ascending by physical offset.
+    /// Find the messages of a topic that carry a key (one of their keys, or their unique key), or else a tag, ascending by physical offset.
     ///
-    /// `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None for
-    /// open. `limit` is the most messages to return, the newest ones; None for all. Topic and key are compared themselves, not
-    /// only by hash. Where no index serves, the log is walked.
-    ///
-    /// Raises `ValueError` for a datetime without a timezone.
-    #[pyo3(signature = (topic, key, begin=None, end=None, limit=64))]
+    /// `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None for open.
+    /// `limit` is the most messages to return, the newest ones; None for all. A hash only finds candidates: topic, key, tag and time are
+    /// compared. Where no index serves, the log is walked; the index serves for tags only if the store is open with `index_tags=True`.
+    /// Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone.
+    #[pyo3(signature = (topic, key=None, begin=None, end=None, limit=64, *, tag=None))]
+    #[expect(clippy::too_many_arguments, reason = "the keywords of a Python call")]
     fn query(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = arguments::topic)] topic: String,
-        #[pyo3(from_py_with = arguments::key)] key: String,
+        #[pyo3(from_py_with = arguments::key)] key: Option<String>,
         begin: Option<Bound<'_, PyAny>>,
         end: Option<Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::limit)] limit: Option<usize>,
+        #[pyo3(from_py_with = arguments::tag)] tag: Option<String>,
     ) -> PyResult<QueryResult> {
-        let bound =
-            |name, time: Option<Bound<'_, PyAny>>, open: i64, round| time.map_or(Ok(open), |time| to_ms(&time, name, round));
+        let bound = |name, time: Option<_>, open, round| time.map_or(Ok(open), |time| to_ms(&time, name, round));
         let request = QueryRequest {
             topic,
-            key,
+            by: arguments::query_by(key, tag)?,
             begin: bound("begin", begin, i64::MIN, Round::Up)?,
             end: bound("end", end, i64::MAX, Round::Down)?,
             limit,

@@ -13,7 +13,8 @@
 //! | crash | queues behind or ahead | they get what they lack, and lose what is ahead | the same |
 
 use crate::engine::opened::{Opened, RecoveryReport};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::log::LogFiles;
 
 /// Refuses what the table in this file refuses.
 ///
@@ -25,11 +26,7 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
     for end in report.lost.iter().map(|lost| lost.start).chain([report.log_end]) {
         log.expect_readable(end)?;
     }
-    if let Some(hole) = log.first_hole() {
-        let reason =
-            "this segment is missing, and others stand behind it: put it back; with mode \"r\" what is on both sides can be read";
-        return Err(log.corrupt(hole, reason.to_owned()));
-    }
+    expect_no_hole(log)?;
     if opened.is_salvage() {
         return Ok(());
     }
@@ -56,6 +53,39 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
     };
     let advice = "; open it with recovery=\"salvage\" to keep what is whole, or with mode \"r\" to look";
     Err(log.corrupt(report.log_end, refused + advice))
+}
+
+/// Why messages are missing that the store's own files tell of; `None` if no file tells of more. A store with an `abort` file may have a
+/// live writer, so its queues and its checkpoint are not asked.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<String>> {
+    let lost: i64 = report.lost.iter().map(|lost| lost.end - lost.start).sum();
+    if lost > 0 {
+        return Ok(Some(format!("{lost} bytes inside the log are damaged and passed over")));
+    }
+    let agreed = expect_no_hole(opened.log).and_then(|()| {
+        if opened.clean {
+            opened.log.expect_whole()?;
+            expect_agreement(opened, report)
+        } else {
+            Ok(())
+        }
+    });
+    match agreed {
+        Ok(()) => Ok(None),
+        Err(error @ Error::Corrupt { .. }) => Ok(Some(error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+fn expect_no_hole(log: &LogFiles) -> Result<()> {
+    log.first_hole().map_or(Ok(()), |hole| {
+        let reason =
+            "this segment is missing, and others stand behind it: put it back; with mode \"r\" what is on both sides can be read";
+        Err(log.corrupt(hole, reason.to_owned()))
+    })
 }
 
 /// Whole records behind the end.

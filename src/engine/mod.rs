@@ -22,7 +22,7 @@ mod dispatch;
 mod flush_real_time;
 
 pub use checkpointer::{Checkpointer, LastDispatched};
-pub use decision::expect_recoverable;
+pub use decision::{expect_recoverable, find_missing};
 pub use dispatch::Dispatcher;
 pub use flush_real_time::FlushRealTime;
 pub use index_end::{IndexStart, cut_index, estimate_index_start};

@@ -69,4 +69,6 @@ pub struct RecoveryReport {
     pub bytes_cut: u64,
     /// Damaged stretches inside the log that were passed over, by physical offset: only with [`Recovery::Salvage`].
     pub lost: Vec<Range<i64>>,
+    /// Why messages are missing that the store's own files tell of; `None` if no file tells of more.
+    pub missing: Option<String>,
 }

@@ -1,3 +1,5 @@
+use std::ops::RangeInclusive;
+
 use super::bytes::{i32_at, i64_at, put_i32, put_i64};
 use super::filler::is_filler;
 use super::java_hash::java_hash;
@@ -191,6 +193,22 @@ impl IndexHeader {
         })
     }
 
+    /// The store times that the record of item `number` can have, in ms. The clock of a broker may have been set back between two items,
+    /// so the times of other items say nothing. Seconds that were clipped leave one end open.
+    pub fn times(&self, number: i32, item: &IndexItem) -> RangeInclusive<i64> {
+        if number == 1 {
+            return self.begin_time..=self.begin_time;
+        }
+        let from = self.begin_time.saturating_add(i64::from(item.time_diff) * 1000);
+        let to = from.saturating_add(999);
+        match item.time_diff {
+            _ if self.begin_time <= 0 => i64::MIN..=i64::MAX,
+            i32::MAX => from..=i64::MAX,
+            1.. => from..=to,
+            _ => i64::MIN..=self.begin_time.saturating_add(999),
+        }
+    }
+
     /// Whole seconds from the begin time of this very moment, 0 if there is none yet or the clock went back.
     fn time_diff(&self, store_time: i64) -> i32 {
         if self.begin_time <= 0 {
@@ -256,7 +274,12 @@ pub fn index_keys(view: &MessageView<'_>, index_tags: bool) -> Vec<String> {
     let mut keys: Vec<String> = properties.get(property::UNIQ_KEY).map(Into::into).into_iter().collect();
     keys.extend(properties.keys());
     if index_tags {
-        keys.extend(properties.get(property::TAGS).map(|tags| [TAG_KEY_PREFIX, &tags].concat()));
+        keys.extend(properties.get(property::TAGS).map(|tag| index_key_of_tag(&tag)));
     }
     keys
+}
+
+/// The key under which a tag is indexed: the whole `TAGS` of a message.
+pub fn index_key_of_tag(tag: &str) -> String {
+    [TAG_KEY_PREFIX, tag].concat()
 }

@@ -60,7 +60,9 @@ pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
 pub use file_name::{index_name, locate, parse_index_name, parse_segment_name, segment_name};
 pub use filler::{encode_filler, filler_size, is_filler};
 pub use host::Host;
-pub use index::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, index_key_hash, index_keys};
+pub use index::{
+    INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, index_key_hash, index_key_of_tag, index_keys,
+};
 pub use index_geometry::{GeometryGuess, detect_index_geometry, detect_sparse_index_geometry, index_admits};
 pub use java_hash::{java_hash, java_hash_map_order};
 pub use lock_file::{LOCK_FILE_SIZE, encode_lock_file, own_from};

@@ -7,7 +7,7 @@
 //! | 40 + 4 slots | items of 20 bytes, numbered from 0; item 0 is never used |
 
 use std::io;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -186,12 +186,12 @@ impl IndexFile {
         })
     }
 
-    /// Physical offsets of the items whose key has this hash, newest first; stops at the first link that cannot be right.
-    /// The second value tells whether the chain was whole.
+    /// Physical offsets of the items whose key has this hash and whose record can be of one of these store times, newest first; stops
+    /// at the first link that cannot be right. The second value tells whether the chain was whole.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn offsets(&self, geometry: IndexGeometry, key_hash: i32) -> Result<(Vec<i64>, bool)> {
+    pub fn offsets(&self, geometry: IndexGeometry, key_hash: i32, times: &RangeInclusive<i64>) -> Result<(Vec<i64>, bool)> {
         let mut found = Vec::new();
         let Some(mapped) = self.mapped()? else {
             return Ok((found, false));
@@ -215,7 +215,10 @@ impl IndexFile {
                 if !covered.contains(&item.physical_offset) {
                     return Ok((found, false));
                 }
-                found.push(item.physical_offset);
+                let of_item = header.times(number, &item);
+                if of_item.start() <= times.end() && times.start() <= of_item.end() {
+                    found.push(item.physical_offset);
+                }
             }
             bound = number;
             number = item.previous;

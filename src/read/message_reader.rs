@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::{Recovery, StoreConfig};
-use crate::engine::{RecoveryReport, cut_index, estimate_index_start, expect_recoverable, plan};
+use crate::engine::{RecoveryReport, cut_index, estimate_index_start, expect_recoverable, find_missing, plan};
 use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, IndexGeometry, MessageId, is_filler};
 use crate::log::{
@@ -35,15 +35,6 @@ pub(crate) struct Shared {
     pub(crate) queues: Arc<ConsumeQueueStore>,
     pub(crate) index: Arc<IndexService>,
     pub(crate) appended: Arc<Watermark>,
-}
-
-/// Which end of the messages with one store time is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// The first message stored at or after the time (`RocketMQ`'s LOWER).
-    Left,
-    /// The first message stored after the time.
-    Right,
 }
 
 /// A store opened read-only: a snapshot of what its directory held, whoever writes to it. Changes no byte and takes no lock.
@@ -79,7 +70,8 @@ impl MessageReader {
                 break plan;
             }
         };
-        let report = plan.apply_in_memory(&files.log, &files.queues)?;
+        let mut report = plan.apply_in_memory(&files.log, &files.queues)?;
+        report.missing = find_missing(&files.opened(&config, None), &report)?;
         Ok(Self::over(env, path, config, files, report))
     }
 
@@ -111,6 +103,7 @@ impl MessageReader {
         let unsynced_from = plan.unsynced_from;
         let mut report = plan.apply_in_memory(log, &files.queues)?;
         expect_recoverable(&files.opened(&config, Some(index_from)), &report)?;
+        report.missing = find_missing(&files.opened(&config, None), &report)?;
         let written_until = log.written_until(report.log_end)?;
         report.bytes_cut = (written_until - report.log_end) as u64;
         let is_trusted = files.opened(&config, None).is_trusted();
@@ -350,46 +343,6 @@ impl MessageReader {
         self.message_by_unique_key(id)?.ok_or_else(|| Error::NotFound {
             what: format!("no record starts where {id:?} points, and no message of any topic has it as its unique key"),
         })
-    }
-
-    /// Queue offset of the first message stored at or after (`Side::Left`) or after (`Side::Right`) a time in ms; the queue's max
-    /// offset if there is none. Messages that cannot be read are passed over. Source: docs/FORMAT.md, "Lookup by time".
-    ///
-    /// # Errors
-    /// As [`MessageReader::queue_ids`], and [`Error::Io`].
-    pub fn offset_at(&self, topic: &str, queue_id: i32, time_ms: i64, side: Side) -> Result<i64> {
-        let Range {
-            start: mut low,
-            end: mut high,
-        } = self.queue_bounds(topic, queue_id)?;
-        let is_earlier = |stored: i64| match side {
-            Side::Left => stored < time_ms,
-            Side::Right => stored <= time_ms,
-        };
-        let mut found = high;
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.next_readable(topic, queue_id, middle..high)? {
-                Some((offset, stored)) if is_earlier(stored) => low = offset + 1,
-                Some((offset, _)) => (high, found) = (middle, offset),
-                None => high = middle,
-            }
-        }
-        Ok(found)
-    }
-
-    /// Queue offset and store time of the first message of a stretch that can be read.
-    fn next_readable(&self, topic: &str, queue_id: i32, mut offsets: Range<i64>) -> Result<Option<(i64, i64)>> {
-        while let Some(offset) = offsets.next() {
-            match self.message_in_queue(topic, queue_id, offset) {
-                Ok(message) => return Ok(Some((offset, message.view().store_time()))),
-                Err(Error::NotFound { .. } | Error::Corrupt { .. }) => {
-                    offsets.start = self.offset_after(topic, queue_id, offset)?.min(offsets.end);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(None)
     }
 
     /// The queue, whose smallest offset takes account of every file that was found to be removed.

@@ -1,11 +1,14 @@
-//! Finding messages by key: by the index where it speaks, by walking the log where it does not. Topic and key are compared
-//! themselves, so that two keys with one hash never mix.
+//! Finding messages by key or tag: by the index where it speaks, by walking the log where it does not. Topic, key, tag and store time
+//! are compared themselves, so that two keys with one hash never mix, and a clock that was set back hides no message.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use crate::error::{Error, Result};
-use crate::format::{Check, IndexGeometry, MessageView, index_key_hash, index_keys, is_filler};
+use crate::format::{
+    Check, IndexGeometry, MessageView, Transaction, index_key_hash, index_key_of_tag, index_keys, is_filler,
+};
 use crate::log::{IndexFile, LogRecord, Source, StoredMessage};
 use crate::read::message_reader::MessageReader;
 use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
@@ -15,14 +18,42 @@ use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
 pub struct QueryRequest {
     /// The topic.
     pub topic: String,
-    /// The key: a unique key, or one of the keys of a message.
-    pub key: String,
+    /// What its messages are found by.
+    pub by: QueryBy,
     /// Store time in ms from which messages are wanted, inclusive.
     pub begin: i64,
     /// Store time in ms to which messages are wanted, inclusive.
     pub end: i64,
     /// Most messages to return, the newest; `None` for all.
     pub limit: Option<usize>,
+}
+
+/// What the messages of a query have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QueryBy {
+    /// The key: a unique key, or one of the keys of a message.
+    Key(String),
+    /// The whole `TAGS` of a message. The index serves only where
+    /// [`StoreConfig::index_tags`](crate::config::StoreConfig::index_tags) says that it holds tags.
+    Tag(String),
+}
+
+impl QueryBy {
+    /// The key under which the index holds what is wanted.
+    fn index_key(&self) -> Cow<'_, str> {
+        match self {
+            Self::Key(key) => key.into(),
+            Self::Tag(tag) => index_key_of_tag(tag).into(),
+        }
+    }
+
+    /// Whether the message would stand in the index under this key or tag.
+    fn is_of(&self, view: &MessageView<'_>) -> bool {
+        match self {
+            Self::Key(key) => index_keys(view, false).iter().any(|own| own == key),
+            Self::Tag(tag) => indexed_tag(view).is_some_and(|own| own == *tag),
+        }
+    }
 }
 
 /// The answer to a query.
@@ -36,40 +67,48 @@ pub struct QueryResult {
     pub covers: Range<i64>,
 }
 
+/// What is collected of each stretch of the log.
+struct Search<W> {
+    key_hash: i32,
+    /// Store times outside of which nothing is wanted.
+    times: RangeInclusive<i64>,
+    limit: usize,
+    wanted: W,
+}
+
 impl MessageReader {
-    /// Finds the newest messages with a key, within a time.
+    /// Finds the newest messages with a key or tag, within a time.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
     pub fn query(&self, request: &QueryRequest) -> Result<QueryResult> {
         let bounds = self.physical_bounds();
-        let limit = request.limit.unwrap_or(usize::MAX);
+        let times = request.begin..=request.end;
+        let search = Search {
+            key_hash: index_key_hash(&request.topic, &request.by.index_key()),
+            times: times.clone(),
+            limit: request.limit.unwrap_or(usize::MAX),
+            wanted: |view: &MessageView<'_>| {
+                times.contains(&view.store_time()) && view.topic() == request.topic && request.by.is_of(view)
+            },
+        };
         let mut found = BTreeMap::new();
         let mut result = QueryResult {
             messages: Vec::new(),
             complete: true,
             covers: bounds.end..bounds.end,
         };
-        for source in self.index().sources(bounds)?.iter().rev() {
-            if found.len() >= limit {
+        for mut source in self.index().sources(bounds)?.into_iter().rev() {
+            if found.len() >= search.limit {
                 break;
             }
             result.covers.start = source.range().start;
-            let times = match source {
-                Source::Index(file, ..) => file.header().begin_time..=file.header().end_time,
-                Source::Log(_) => i64::MIN..=i64::MAX,
-            };
-            if *times.end() < request.begin {
-                break; // everything in front of it is older still
+            if let (Source::Index(file, geometry, range), QueryBy::Tag(_)) = (&source, &request.by)
+                && !self.holds_tags(file, *geometry)?
+            {
+                source = Source::Log(range.clone());
             }
-            if *times.start() > request.end {
-                continue;
-            }
-            let wanted = |view: &MessageView<'_>| {
-                (request.begin..=request.end).contains(&view.store_time()) && has_key(view, &request.topic, &request.key)
-            };
-            let hash = index_key_hash(&request.topic, &request.key);
-            result.complete &= self.collect_from(source, hash, limit, wanted, &mut found)?.is_none();
+            result.complete &= self.collect_from(&source, &search, &mut found)?.is_none();
         }
         // What was removed meanwhile is not covered any more.
         result.covers.start = result.covers.start.max(self.physical_bounds().start).min(result.covers.end);
@@ -84,12 +123,17 @@ impl MessageReader {
     /// [`Error::Corrupt`] if it was not found and a part of the log could not be read.
     pub(super) fn message_by_unique_key(&self, unique_key: &str) -> Result<Option<StoredMessage>> {
         let topics = self.topics()?;
-        let wanted = |view: &MessageView<'_>| view.unique_key().is_some_and(|key| key == unique_key);
+        let search_in = |topic: &str| Search {
+            key_hash: index_key_hash(topic, unique_key),
+            times: i64::MIN..=i64::MAX,
+            limit: usize::MAX,
+            wanted: |view: &MessageView<'_>| view.unique_key().is_some_and(|key| key == unique_key),
+        };
         for source in self.index().sources(self.physical_bounds())? {
             let mut found = BTreeMap::new();
             if let Source::Index(..) = source {
                 for topic in &topics {
-                    self.collect_from(&source, index_key_hash(topic, unique_key), usize::MAX, wanted, &mut found)?;
+                    self.collect_from(&source, &search_in(topic), &mut found)?;
                 }
             }
             if let Some((_, message)) = found.pop_first() {
@@ -97,36 +141,58 @@ impl MessageReader {
             }
         }
         let mut found = BTreeMap::new();
-        let damage = self.collect_walking(self.physical_bounds(), usize::MAX, wanted, &mut found)?;
+        let damage = self.collect_walking(self.physical_bounds(), &search_in(""), &mut found)?;
         match found.pop_first() {
             Some((_, message)) => Ok(Some(message)),
             None => damage.map_or(Ok(None), Err),
         }
     }
 
+    /// Whether the tags of the messages that the file speaks for are in it, too. The option says so, and the records at both ends do not
+    /// contradict it.
+    fn holds_tags(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
+        if !self.config().index_tags {
+            return Ok(false);
+        }
+        let header = file.header();
+        // The tag is the last key of a record: of the last record of a full file it may stand in the next one.
+        let last = Some(header.end_physical_offset).filter(|_| !header.is_full(geometry));
+        for offset in [Some(header.begin_physical_offset), last].into_iter().flatten() {
+            let LogRecord::Message(message) = self.log().read(offset, Check::Structure)? else {
+                continue;
+            };
+            let view = message.view();
+            let Some(tag) = indexed_tag(&view) else { continue };
+            let key_hash = index_key_hash(&view.topic(), &index_key_of_tag(&tag));
+            let (offsets, _) = file.offsets(geometry, key_hash, &(i64::MIN..=i64::MAX))?;
+            if !offsets.contains(&offset) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Adds the newest wanted messages of one stretch until `found` holds `limit`. Gives the first thing that could not be read.
     fn collect_from(
         &self,
         source: &Source,
-        key_hash: i32,
-        limit: usize,
-        wanted: impl Fn(&MessageView<'_>) -> bool,
+        search: &Search<impl Fn(&MessageView<'_>) -> bool>,
         found: &mut BTreeMap<i64, StoredMessage>,
     ) -> Result<Option<Error>> {
         if let Source::Index(file, geometry, range) = source {
-            let (newest_first, whole) = file.offsets(*geometry, key_hash)?;
+            let (newest_first, whole) = file.offsets(*geometry, search.key_hash, &search.times)?;
             let candidates = newest_first.into_iter().filter(|offset| range.contains(offset));
-            let leads_here = |view: &MessageView<'_>| has_hash(view, key_hash);
-            if whole && let Some(damage) = self.collect_at(candidates, limit, &wanted, leads_here, found)? {
+            let leads_here = |view: &MessageView<'_>| has_hash(view, search.key_hash);
+            if whole && let Some(damage) = self.collect_at(candidates, search, leads_here, found)? {
                 return Ok(damage.or(self.lost_of(file, *geometry, range)?));
             }
         }
-        self.collect_walking(source.range(), limit, wanted, found)
+        self.collect_walking(source.range(), search, found)
     }
 
     /// A filler in the stretch that an index file speaks for: the keys of the messages that were lost there are in no index.
     fn lost_of(&self, file: &IndexFile, geometry: IndexGeometry, range: &Range<i64>) -> Result<Option<Error>> {
-        let (fillers, _) = file.offsets(geometry, index_key_hash("", ""))?;
+        let (fillers, _) = file.offsets(geometry, index_key_hash("", ""), &(i64::MIN..=i64::MAX))?;
         for offset in fillers.into_iter().filter(|offset| range.contains(offset)) {
             if let LogRecord::Message(message) = self.log().read(offset, Check::Structure)?
                 && is_filler(&message.view())
@@ -140,21 +206,18 @@ impl MessageReader {
     fn collect_walking(
         &self,
         range: Range<i64>,
-        limit: usize,
-        wanted: impl Fn(&MessageView<'_>) -> bool,
+        search: &Search<impl Fn(&MessageView<'_>) -> bool>,
         found: &mut BTreeMap<i64, StoredMessage>,
     ) -> Result<Option<Error>> {
         let mut offsets = Vec::new();
         let mut damage = self.walk(range, |message| {
             let view = message.view();
-            if wanted(&view) {
+            if (search.wanted)(&view) {
                 offsets.push(view.physical_offset());
             }
         })?;
-        if let Some(unread) = self
-            .collect_at(offsets.into_iter().rev(), limit, &wanted, |_| true, found)?
-            .flatten()
-        {
+        let newest_first = offsets.into_iter().rev();
+        if let Some(unread) = self.collect_at(newest_first, search, |_| true, found)?.flatten() {
             damage.get_or_insert(unread);
         }
         Ok(damage)
@@ -169,18 +232,17 @@ impl MessageReader {
     fn collect_at(
         &self,
         candidates: impl Iterator<Item = i64>,
-        limit: usize,
-        wanted: impl Fn(&MessageView<'_>) -> bool,
+        search: &Search<impl Fn(&MessageView<'_>) -> bool>,
         is_candidate: impl Fn(&MessageView<'_>) -> bool,
         found: &mut BTreeMap<i64, StoredMessage>,
     ) -> Result<Option<Option<Error>>> {
         let mut damage = None;
         for offset in candidates {
-            if found.len() >= limit {
+            if found.len() >= search.limit {
                 break;
             }
             match self.log().read(offset, Check::Body)? {
-                LogRecord::Message(message) if wanted(&message.view()) => {
+                LogRecord::Message(message) if (search.wanted)(&message.view()) => {
                     found.insert(offset, message);
                 }
                 LogRecord::Message(message) if is_candidate(&message.view()) => {}
@@ -212,7 +274,7 @@ pub(super) fn has_hash(view: &MessageView<'_>, key_hash: i32) -> bool {
         .any(|key| index_key_hash(&topic, key) == key_hash)
 }
 
-/// Whether the message would stand in the index under this topic and key.
-fn has_key(view: &MessageView<'_>, topic: &str, key: &str) -> bool {
-    view.topic() == topic && index_keys(view, false).iter().any(|own| own == key)
+/// The tag under which an index of tags holds the message.
+fn indexed_tag<'a>(view: &MessageView<'a>) -> Option<Cow<'a, str>> {
+    view.tags().filter(|_| view.transaction() != Transaction::Rollback)
 }

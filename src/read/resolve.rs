@@ -108,7 +108,7 @@ fn indexed(
     for (topic, keys) in by_name {
         for key in keys.keys() {
             let hash = index_key_hash(topic, key);
-            let (found, whole) = file.offsets(geometry, hash)?;
+            let (found, whole) = file.offsets(geometry, hash, &(i64::MIN..=i64::MAX))?;
             if !whole {
                 return Ok(None);
             }

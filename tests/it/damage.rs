@@ -24,7 +24,7 @@ use std::sync::Arc;
 use mqstore::error::{Error, Result};
 use mqstore::format::{Checkpoint, segment_name};
 use mqstore::log::StoredMessage;
-use mqstore::read::{GetRequest, MessageReader, QueryRequest, QueryResult, QueueScan, TagFilter};
+use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, QueryResult, QueueScan, TagFilter};
 
 use crate::store_writer::StoreWriter;
 
@@ -124,7 +124,7 @@ fn get_request(offset: i64, tags: &str) -> GetRequest {
 fn query_all(reader: &MessageReader, topic: &str, key: &str, limit: Option<usize>) -> Result<QueryResult> {
     reader.query(&QueryRequest {
         topic: topic.to_owned(),
-        key: key.to_owned(),
+        by: QueryBy::Key(key.to_owned()),
         begin: i64::MIN,
         end: i64::MAX,
         limit,

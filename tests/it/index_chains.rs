@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mqstore::config::StoreConfig;
 use mqstore::format::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, index_key_hash};
-use mqstore::read::{MessageReader, QueryRequest};
+use mqstore::read::{MessageReader, QueryBy, QueryRequest};
 use tempfile::tempdir;
 
 use crate::reading::{open, open_with};
@@ -26,7 +26,7 @@ fn colliding_keys() -> Vec<String> {
 fn query(reader: &MessageReader, key: &str, limit: Option<usize>) -> Vec<i64> {
     let request = QueryRequest {
         topic: "orders".to_owned(),
-        key: key.to_owned(),
+        by: QueryBy::Key(key.to_owned()),
         begin: i64::MIN,
         end: i64::MAX,
         limit,

@@ -14,6 +14,8 @@ mod child;
 mod counting_env;
 mod crashes;
 mod damage;
+mod falling_times;
+mod finding_tags;
 mod format_properties;
 mod format_rules;
 mod geometry;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use mqstore::config::StoreConfig;
 use mqstore::error::{Error, Result};
-use mqstore::format::{Message, encode_lock_file, encode_properties};
-use mqstore::read::{GetMessageStatus, GetRequest, GetResult, MessageReader, QueryRequest, QueueScan, Side, TagFilter};
+use mqstore::format::{Checkpoint, Message, encode_lock_file, encode_properties};
+use mqstore::read::{GetMessageStatus, GetRequest, GetResult, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
 use mqstore::storage::{Env, RealEnv};
 use proptest::prelude::*;
 use tempfile::tempdir;
@@ -48,7 +48,7 @@ fn bodies(reader: &Arc<MessageReader>, topic: &str, queue_id: i32, range: Range<
 fn query(reader: &MessageReader, key: &str, limit: Option<usize>) -> Vec<i64> {
     let request = QueryRequest {
         topic: "orders".to_owned(),
-        key: key.to_owned(),
+        by: QueryBy::Key(key.to_owned()),
         begin: i64::MIN,
         end: i64::MAX,
         limit,
@@ -120,7 +120,7 @@ fn a_query_is_bounded_by_exact_store_times() {
     let time = |n: usize| reader.message_at(offsets[n]).unwrap().view().store_time();
     let request = |begin, end| QueryRequest {
         topic: "orders".to_owned(),
-        key: "ten".to_owned(),
+        by: QueryBy::Key("ten".to_owned()),
         begin,
         end,
         limit: None,
@@ -324,7 +324,7 @@ fn a_message_whose_segment_is_gone_is_being_removed_and_min_offset_moves_past_it
     let result = reader
         .query(&QueryRequest {
             topic: "orders".to_owned(),
-            key: "ten".to_owned(),
+            by: QueryBy::Key("ten".to_owned()),
             begin: 0,
             end: i64::MAX,
             limit: None,
@@ -461,6 +461,40 @@ fn entries_ahead_of_the_log_are_left_out() {
     assert_eq!(reader.queue_bounds("orders", 0).unwrap(), 0..kept);
     assert_eq!(reader.recovery().queue_entries_ahead, 700 - kept as u64);
     assert_eq!(reader.recovery().log_end, start);
+}
+
+#[test]
+fn a_reader_says_what_a_closed_store_lacks_of_its_log() {
+    let dir = tempdir().unwrap();
+    let (writer, offsets) = plain(dir.path(), 700);
+    writer.finish(true);
+    assert_eq!(open(dir.path()).recovery().missing, None);
+    let log = dir.path().join("commitlog");
+    let last = fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+    let start: i64 = last.file_name().unwrap().to_str().unwrap().parse().unwrap();
+    let lost = offsets.iter().filter(|offset| **offset >= start).count();
+    let whole = fs::read(&last).unwrap();
+    let missing = || open(dir.path()).recovery().missing.clone().unwrap();
+
+    fs::write(&last, vec![0; 16384]).unwrap();
+    assert!(missing().contains(&format!("{lost} queue entries")), "{}", missing());
+    fs::remove_file(&last).unwrap();
+    assert!(missing().contains(&format!("{lost} queue entries")), "{}", missing());
+    // Without queues the checkpoint tells of it.
+    fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
+    let stamps = Checkpoint {
+        physic_msg_timestamp: writer.last_store_time,
+        ..Checkpoint::default()
+    };
+    fs::write(dir.path().join("checkpoint"), stamps.encode()).unwrap();
+    assert!(missing().contains("the checkpoint says"), "{}", missing());
+    // A live writer may stand behind an abort file.
+    fs::write(dir.path().join("abort"), "").unwrap();
+    assert_eq!(open(dir.path()).recovery().missing, None);
+
+    fs::write(&last, whole).unwrap();
+    fs::remove_file(log.join("00000000000000016384")).unwrap();
+    assert!(missing().contains("this segment is missing"), "{}", missing());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
-use mqstore::read::{GetRequest, MessageReader, QueryRequest, QueueScan, Side, TagFilter};
+use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
 use mqstore::storage::Env;
 use tempfile::{tempdir, tempdir_in};
 
@@ -49,7 +49,7 @@ fn read_all(reader: &Arc<MessageReader>) -> usize {
                 for key in view.keys() {
                     let request = QueryRequest {
                         topic: topic.clone(),
-                        key,
+                        by: QueryBy::Key(key),
                         begin: i64::MIN,
                         end: i64::MAX,
                         limit: Some(64),
@@ -200,7 +200,7 @@ fn rocksdb_and_batch_queues_are_refused_by_queue_and_read_every_other_way() {
         assert_eq!(reader.message("u").unwrap().view().physical_offset(), at);
         let request = QueryRequest {
             topic: "orders".to_owned(),
-            key: "k".to_owned(),
+            by: QueryBy::Key("k".to_owned()),
             begin: i64::MIN,
             end: i64::MAX,
             limit: None,

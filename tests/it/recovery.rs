@@ -18,7 +18,7 @@ use mqstore::config::{Recovery, StoreConfig};
 use mqstore::engine::RecoveryReport;
 use mqstore::error::{Error, Result};
 use mqstore::format::Checkpoint;
-use mqstore::read::{MessageReader, QueryRequest, QueueScan};
+use mqstore::read::{MessageReader, QueryBy, QueryRequest, QueueScan};
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::TempDir;
@@ -188,7 +188,7 @@ fn bodies(reader: &Arc<MessageReader>, queue: i32) -> Vec<String> {
 fn hits(reader: &MessageReader, key: &str) -> Vec<i64> {
     let request = QueryRequest {
         topic: "orders".to_owned(),
-        key: key.to_owned(),
+        by: QueryBy::Key(key.to_owned()),
         begin: i64::MIN,
         end: i64::MAX,
         limit: None,

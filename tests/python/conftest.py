@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sys
-import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from unpack import unpack
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
@@ -49,8 +49,7 @@ def copied(tmp_path: Path) -> Callable[[str], Path]:
 def events(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The store of 7,865 real events, unpacked; nothing in it may change."""
     folder = tmp_path_factory.mktemp("events")
-    with tarfile.open(GOLDEN / "533_events.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+    unpack(GOLDEN / "533_events.tar.xz", folder)
     store = folder / "533_events"
     before = contents(store)
     yield store

@@ -113,8 +113,8 @@ class Encoder:
         if self.index_geometry and self.indexed:
             (self.path / "index").mkdir()
             (self.path / "index" / "20260101003000000").write_bytes(self._index(*self.index_geometry))
-        newest = max((time for _, _, time in self.indexed), default=EPOCH_MS)
-        (self.path / "checkpoint").write_bytes(struct.pack(">qqq", newest, newest, 0).ljust(4096, b"\0"))
+        last = self.indexed[-1][2] if self.indexed else EPOCH_MS
+        (self.path / "checkpoint").write_bytes(struct.pack(">qqq", last, last, 0).ljust(4096, b"\0"))
         if not clean:
             (self.path / "abort").touch()
         return self.path

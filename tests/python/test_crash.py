@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,3 +99,25 @@ def test_the_report_says_where_and_why_the_log_ends(golden: Path) -> None:
         # A reader cannot know which.
         assert "a live writer, or a crash" in repr(report)
         assert "\n" not in repr(report)
+
+
+def test_a_reader_warns_of_a_closed_store_that_lacks_the_end_of_its_log(tmp_path: Path) -> None:
+    encoder = Encoder(tmp_path / "store", segment_size=4096)
+    offsets = [encoder.append("orders", b"x" * 100, keys=["all"]) for _ in range(100)]
+    path = encoder.write()
+    with warnings.catch_warnings(action="error"), mqstore.open(path) as store:
+        assert (store.recovery.complete, store.recovery.missing) == (True, None)
+        assert "INCOMPLETE" not in repr(store.recovery)
+    last = max((path / "commitlog").iterdir())
+    last.unlink()
+    lost = sum(offset >= int(last.name) for offset in offsets)
+    with pytest.warns(RuntimeWarning, match=f"store is INCOMPLETE: .*{lost} queue entries"):
+        store = mqstore.open(path)
+    assert not store.recovery.complete
+    assert f"{lost} queue entries" in (store.recovery.missing or "")
+    assert repr(store.recovery).startswith("<mqstore.RecoveryReport INCOMPLETE (")
+    assert len(store.topics["orders"].queues[0]) == 100 - lost
+    store.close()
+    (path / "abort").touch()  # now a live writer may have the store
+    with warnings.catch_warnings(action="error"), mqstore.open(path) as store:
+        assert store.recovery.complete

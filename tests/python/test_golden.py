@@ -82,6 +82,7 @@ def by_queue(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_every_field_of_every_message_and_all_bounds_are_rocketmqs(golden: Path, name: str) -> None:
     with mqstore.open(golden / name) as store:
         assert by_queue(listed(store)) == by_queue(with_our_hosts(expected(name)))
+        assert (store.recovery.complete, store.recovery.missing) == (True, None)
 
 
 @pytest.mark.parametrize("name", READ_BY_ROCKETMQ)

@@ -91,6 +91,44 @@ def test_keys_of_one_hash_do_not_mix(encoder: Encoder) -> None:
         assert [message.body for message in store.query("Aa#x", "y")] == [b"y"]
 
 
+@pytest.mark.parametrize("index_tags", [False, True])
+def test_a_tag_finds_what_a_key_of_its_name_does_not(tmp_path: Path, index_tags: bool) -> None:
+    odd = ["paid", "Aa", "BB", "a || b", " ", "\x01", "\x00", "T#paid", "标签", "x" * 30_000]
+    with mqstore.open(tmp_path / "store", mode="x", index_tags=True) as store:
+        for number, tag in enumerate(odd):
+            store.append("orders", b"%d" % number, tags=tag)
+            store.append("orders", b"key", keys=["paid", "T#Aa", "T#paid"])
+        store.append("refunds", b"other topic", tags="paid")
+    with mqstore.open(tmp_path / "store", index_tags=index_tags) as store:
+        for number, tag in enumerate(odd):
+            result = store.query("orders", tag=tag)
+            assert ([message.body for message in result], result.complete) == ([b"%d" % number], True)
+        assert len(store.query("orders", "paid")) == len(odd)
+        assert len(store.query("orders", tag="nobody's")) == len(store.query("orders", tag="")) == 0
+        times = [message.store_time for message in store.topics["orders"].queues[0]]
+        assert len(store.query("orders", tag="paid", begin=times[0], end=times[-1])) == 1
+
+
+def test_a_query_is_by_a_key_or_by_a_tag(hundred: mqstore.Store) -> None:
+    with pytest.raises(TypeError, match="give one of them"):
+        hundred.query("orders")  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="leave one of them out"):
+        hundred.query("orders", "all", tag="paid")  # type: ignore[call-overload]
+
+
+def test_a_clock_that_was_set_back_hides_no_message(encoder: Encoder) -> None:
+    times = [EPOCH_MS + 1000 * number - (60_000 if number >= 70 else 0) for number in range(100)]
+    for number, time in enumerate(times):
+        encoder.append("orders", b"%d" % number, keys=["all"], store_time=time)
+    store = mqstore.open(encoder.write())
+    assert store.recovery.complete
+    queue = store.topics["orders"].queues[0]
+    for time in range(EPOCH_MS - 500, EPOCH_MS + 80_000, 500):
+        result = store.query("orders", "all", begin=time, limit=None)
+        assert (numbers(result), result.complete) == ([n for n, stored in enumerate(times) if stored >= time], True)
+        assert queue.offset_at(time) == next((n for n, stored in enumerate(times) if stored >= time), 100)
+
+
 def test_the_answer_is_a_sequence(hundred: mqstore.Store) -> None:
     result = hundred.query("orders", "k3")
     assert len(result) == 10

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import struct
 import sys
-import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from unpack import unpack
 
 # Spark's workers would otherwise be the python3 of the PATH.
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -70,8 +70,7 @@ def golden() -> Path:
 def events_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """7,865 events in 53 topics."""
     folder = tmp_path_factory.mktemp("events")
-    with tarfile.open(GOLDEN / "533_events.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+    unpack(GOLDEN / "533_events.tar.xz", folder)
     return folder / "533_events"
 
 

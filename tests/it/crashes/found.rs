@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mqstore::format::{Checkpoint, IndexHeader, Message, encode_properties};
-use mqstore::read::{MessageReader, QueryRequest};
+use mqstore::read::{MessageReader, QueryBy, QueryRequest};
 use mqstore::store::MessageStore;
 
 use super::examine::{Care, Counts, Examiner, dispatch_all, root};
@@ -65,7 +65,7 @@ fn zero(env: &SimulatedEnv, file: &Path, range: std::ops::Range<usize>) {
 fn found(reader: &MessageReader, key: &str) -> usize {
     let request = QueryRequest {
         topic: "t".to_owned(),
-        key: key.to_owned(),
+        by: QueryBy::Key(key.to_owned()),
         begin: i64::MIN,
         end: i64::MAX,
         limit: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mqstore::error::Error;
-use mqstore::read::{MessageReader, QueryRequest};
+use mqstore::read::{MessageReader, QueryBy, QueryRequest};
 
 use super::model::{Checked, Entry, Expect, Found, Violation, ensure, keys, queues, works};
 use super::torn::Garbled;
@@ -100,7 +100,7 @@ fn check_keys(reader: &MessageReader, entries: &[Arc<Entry>], garbled: &Garbled,
     for ((topic, key), offsets) in expected.iter().cycle().skip(first).take(expected.len().min(KEYS)) {
         let request = QueryRequest {
             topic: (*topic).to_owned(),
-            key: (*key).to_owned(),
+            by: QueryBy::Key((*key).to_owned()),
             begin: i64::MIN,
             end: i64::MAX,
             limit: None,

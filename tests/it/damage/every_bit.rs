@@ -12,7 +12,7 @@ use std::thread;
 
 use mqstore::config::StoreConfig;
 use mqstore::error::{Error, Result};
-use mqstore::read::{GetRequest, MessageReader, QueryRequest, Side, TagFilter};
+use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, Side, TagFilter};
 use mqstore::store::OpenMode;
 use tempfile::tempdir;
 
@@ -95,7 +95,7 @@ impl Question {
             Self::Key(topic, key) => {
                 let result = reader.query(&QueryRequest {
                     topic: topic.clone(),
-                    key: key.clone(),
+                    by: QueryBy::Key(key.clone()),
                     begin: i64::MIN,
                     end: i64::MAX,
                     limit: None,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mqstore::error::{Error, Result};
 use mqstore::format::is_filler;
 use mqstore::log::StoredMessage;
-use mqstore::read::{GetRequest, MessageReader, QueryRequest, QueueScan, Side, TagFilter};
+use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
 
 use super::truth::Truth;
 
@@ -108,7 +108,7 @@ fn ask_key(reader: &MessageReader, topic: &str, key: &str, number: usize, answer
     let (begin, end) = [(i64::MIN, i64::MAX), (1_700_000_000_000, 1_800_000_000_000), (5, 4)][number % 3];
     let request = QueryRequest {
         topic: topic.to_owned(),
-        key: key.to_owned(),
+        by: QueryBy::Key(key.to_owned()),
         begin,
         end,
         limit,

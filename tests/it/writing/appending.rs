@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::format::Message;
-use mqstore::read::QueryRequest;
+use mqstore::read::{QueryBy, QueryRequest};
 use mqstore::storage::{Access, Region};
 use mqstore::store::{Attempt, Incoming, MessageStore, OpenMode};
 
@@ -34,7 +34,7 @@ fn what_is_appended_is_read_at_once_and_after_every_reopening() {
         assert_eq!(bodies(store.reader(), "orders", 0), expected);
         let request = QueryRequest {
             topic: "orders".to_owned(),
-            key: format!("k{round}-77"),
+            by: QueryBy::Key(format!("k{round}-77")),
             begin: i64::MIN,
             end: i64::MAX,
             limit: None,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use mqstore::config::StoreConfig;
 use mqstore::format::{CqUnit, DelayLevels, Host, Message, MessageView, SCHEDULE_TOPIC, Transaction, index_key_hash, property};
-use mqstore::read::{MessageReader, QueryRequest};
+use mqstore::read::{MessageReader, QueryBy, QueryRequest};
 use mqstore::store::OpenMode;
 
 use super::{Place, bodies, message, open, record_of, small, soon, with};
@@ -19,7 +19,7 @@ const ROLLBACK: i32 = 0xC;
 fn query(reader: &MessageReader, topic: &str, key: &str) -> Vec<i64> {
     let request = QueryRequest {
         topic: topic.to_owned(),
-        key: key.to_owned(),
+        by: QueryBy::Key(key.to_owned()),
         begin: i64::MIN,
         end: i64::MAX,
         limit: None,

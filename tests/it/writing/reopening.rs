@@ -8,7 +8,7 @@ use std::sync::Arc;
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::format::{Message, encode_blank};
-use mqstore::read::{MessageReader, QueryRequest};
+use mqstore::read::{MessageReader, QueryBy, QueryRequest};
 use mqstore::store::{MessageStore, OpenMode};
 
 use super::{Place, SEGMENT, bodies, contents, message, names, open, put, record_of, walk, with};
@@ -240,7 +240,7 @@ fn messages(reader: &Arc<MessageReader>, segment: u64) -> BTreeMap<i64, Vec<u8>>
 fn hits(reader: &MessageReader, topic: &str, key: &str) -> usize {
     let request = QueryRequest {
         topic: topic.to_owned(),
-        key: key.to_owned(),
+        by: QueryBy::Key(key.to_owned()),
         begin: i64::MIN,
         end: i64::MAX,
         limit: None,

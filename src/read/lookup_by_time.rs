@@ -1,0 +1,122 @@
+//! Where the messages of a time begin in a queue.
+//!
+//! The store times of a queue rise, and a binary search finds the place, unless a broker's clock was set back: then several places have a
+//! message of the time after an earlier one, and RocketMQ finds any of them. The first one is wanted, since a consumer that starts there
+//! misses nothing. So the search looks back from the place that it has found, at points whose distance grows by an eighth, and where a point
+//! was stored later than the next one, at every message between the two.
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::read::message_reader::MessageReader;
+
+/// Which end of the messages with one store time is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The first message stored at or after the time (`RocketMQ`'s LOWER).
+    Left,
+    /// The first message stored after the time.
+    Right,
+}
+
+impl MessageReader {
+    /// Queue offset of the first message stored at or after (`Side::Left`) or after (`Side::Right`) a time in ms; the queue's max
+    /// offset if there is none. Messages that cannot be read are passed over. Source: docs/FORMAT.md, "Lookup by time".
+    ///
+    /// # Errors
+    /// As [`MessageReader::queue_ids`], and [`Error::Io`].
+    pub fn offset_at(&self, topic: &str, queue_id: i32, time_ms: i64, side: Side) -> Result<i64> {
+        let Range { start, end } = self.queue_bounds(topic, queue_id)?;
+        let lookup = Lookup {
+            reader: self,
+            topic,
+            queue_id,
+            start,
+            time_ms,
+            side,
+        };
+        let mut found = lookup.search(end)?;
+        while let Some(earlier) = lookup.look_back(found)? {
+            found = earlier;
+        }
+        Ok(found)
+    }
+}
+
+/// A search in one queue.
+struct Lookup<'a> {
+    reader: &'a MessageReader,
+    topic: &'a str,
+    queue_id: i32,
+    /// The queue's min offset.
+    start: i64,
+    time_ms: i64,
+    side: Side,
+}
+
+impl Lookup<'_> {
+    /// A message of the time or later, of which the one before is earlier; `end` if there is none before it.
+    fn search(&self, end: i64) -> Result<i64> {
+        let (mut low, mut high, mut found) = (self.start, end, end);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.next_readable(middle..high)? {
+                Some((offset, stored)) if self.is_wanted(stored) => (high, found) = (middle, offset),
+                Some((offset, _)) => low = offset + 1,
+                None => high = middle,
+            }
+        }
+        Ok(found)
+    }
+
+    /// Queue offset and store time of the first message of a stretch that can be read.
+    fn next_readable(&self, mut offsets: Range<i64>) -> Result<Option<(i64, i64)>> {
+        while let Some(offset) = offsets.next() {
+            if let Some(stored) = self.store_time(offset)? {
+                return Ok(Some((offset, stored)));
+            }
+            offsets.start = self.reader.offset_after(self.topic, self.queue_id, offset)?.min(offsets.end);
+        }
+        Ok(None)
+    }
+
+    /// Such a message before `found`, if one is seen.
+    fn look_back(&self, found: i64) -> Result<Option<i64>> {
+        let (mut newer, mut newer_time) = (found, i64::MAX);
+        let mut point = found;
+        while point > self.start {
+            point = (point - 1 - (found - point) / 8).max(self.start);
+            let Some(older_time) = self.store_time(point)? else {
+                continue;
+            };
+            if self.is_wanted(older_time) {
+                return self.search(point).map(Some);
+            }
+            if older_time > newer_time {
+                for between in point + 1..newer {
+                    if self.store_time(between)?.is_some_and(|stored| self.is_wanted(stored)) {
+                        return Ok(Some(between));
+                    }
+                }
+            }
+            (newer, newer_time) = (point, older_time);
+        }
+        Ok(None)
+    }
+
+    fn is_wanted(&self, stored: i64) -> bool {
+        match self.side {
+            Side::Left => stored >= self.time_ms,
+            Side::Right => stored > self.time_ms,
+        }
+    }
+
+    /// `None` for a message that expired, was lost or is damaged.
+    fn store_time(&self, queue_offset: i64) -> Result<Option<i64>> {
+        match self.reader.message_in_queue(self.topic, self.queue_id, queue_offset) {
+            Ok(message) => Ok(Some(message.view().store_time())),
+            Err(Error::NotFound { .. } | Error::Corrupt { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Store times that fall, as those of a broker do whose clock was set back: a query between two times and a lookup by time stay exact.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use mqstore::format::{Message, encode_properties};
+use mqstore::read::{MessageReader, QueryBy, QueryRequest, Side};
+use proptest::prelude::*;
+use tempfile::{TempDir, tempdir};
+
+use crate::reading::open;
+use crate::store_writer::StoreWriter;
+
+const START: i64 = 1_700_000_000_000;
+
+/// A store with a message at each of these times, all with the key "hot" and in one queue.
+fn store(times: &[i64]) -> (TempDir, Arc<MessageReader>) {
+    let dir = tempdir().unwrap();
+    let reader = write(dir.path(), times);
+    (dir, reader)
+}
+
+fn write(path: &Path, times: &[i64]) -> Arc<MessageReader> {
+    // Eight keys fill an index file.
+    let mut writer = StoreWriter::new(path, 16384, 50, 4, 9);
+    for time in times {
+        writer.append(Message {
+            topic: "orders".to_owned(),
+            store_time: *time,
+            body: b"x".into(),
+            properties: encode_properties([("KEYS", "hot")], true).unwrap(),
+            ..Message::default()
+        });
+    }
+    writer.finish(true);
+    open(path)
+}
+
+/// Queue offsets of the answer.
+fn query(reader: &MessageReader, begin: i64, end: i64, limit: Option<usize>) -> Vec<i64> {
+    let request = QueryRequest {
+        topic: "orders".to_owned(),
+        by: QueryBy::Key("hot".to_owned()),
+        begin,
+        end,
+        limit,
+    };
+    let result = reader.query(&request).unwrap();
+    assert!(result.complete);
+    result.messages.iter().map(|message| message.view().queue_offset()).collect()
+}
+
+/// Queue offsets of the messages stored between two times.
+fn between(times: &[i64], begin: i64, end: i64) -> Vec<i64> {
+    let numbered = (0..).zip(times);
+    numbered
+        .filter(|(_, time)| (begin..=end).contains(*time))
+        .map(|(n, _)| n)
+        .collect()
+}
+
+/// Where the first message stands that was stored at or after a time.
+fn first_at(times: &[i64], time: i64) -> i64 {
+    times.iter().position(|stored| *stored >= time).unwrap_or(times.len()) as i64
+}
+
+/// A second between two messages, and the clock set back by a minute before each message with a number in `falls`.
+fn with_falls(count: usize, falls: &[usize]) -> Vec<i64> {
+    let back = |n: usize| falls.iter().filter(|fall| **fall <= n).count() as i64 * 60_000;
+    (0..count).map(|n| START + n as i64 * 1000 - back(n)).collect()
+}
+
+#[test]
+fn a_query_from_a_time_on_finds_what_was_stored_before_the_clock_was_set_back() {
+    let times = with_falls(100, &[70]);
+    let (_dir, reader) = store(&times);
+    for begin in (START..START + 100_000).step_by(500) {
+        assert_eq!(
+            query(&reader, begin, i64::MAX, None),
+            between(&times, begin, i64::MAX),
+            "from {begin}"
+        );
+        assert_eq!(
+            query(&reader, i64::MIN, begin, None),
+            between(&times, i64::MIN, begin),
+            "to {begin}"
+        );
+    }
+}
+
+#[test]
+fn a_lookup_by_time_finds_the_first_message_before_a_fall_and_after_it() {
+    for falls in [&[70][..], &[10], &[130], &[70, 75], &[70, 100], &[61, 62, 63]] {
+        let times = with_falls(200, falls);
+        let (_dir, reader) = store(&times);
+        for time in (START - 200_000..START + 250_000).step_by(500) {
+            let found = reader.offset_at("orders", 0, time, Side::Left).unwrap();
+            assert_eq!(found, first_at(&times, time), "{falls:?}, {}", time - START);
+            let found = reader.offset_at("orders", 0, time, Side::Right).unwrap();
+            assert_eq!(found, first_at(&times, time + 1), "{falls:?}, after {}", time - START);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn whatever_the_clock_does_a_query_between_two_times_finds_what_a_full_pass_finds(
+        steps in prop::collection::vec(prop_oneof![4 => 0..3_000_i64, 1 => -100_000..100_000_i64, 1 => -4_000..0_i64], 1..60),
+        picks in prop::collection::vec((0..60_usize, 0..60_usize, -1..=1_i64, prop::option::of(0..20_usize)), 8),
+    ) {
+        let times: Vec<i64> = steps.iter().scan(START, |now, step| { *now += step; Some(*now) }).collect();
+        let (_dir, reader) = store(&times);
+        for (begin, end, margin, limit) in picks {
+            let (begin, end) = (times[begin % times.len()] + margin, times[end % times.len()] - margin);
+            let all = between(&times, begin, end);
+            let newest = all.len() - limit.unwrap_or(usize::MAX).min(all.len());
+            prop_assert_eq!(query(&reader, begin, end, limit), &all[newest..]);
+        }
+    }
+
+    #[test]
+    fn whatever_the_clock_does_the_message_before_the_one_of_a_time_was_stored_before_it(
+        steps in prop::collection::vec(prop_oneof![4 => 0..3_000_i64, 1 => -100_000..100_000_i64], 1..60),
+        picks in prop::collection::vec((0..60_usize, -1..=1_i64), 8),
+    ) {
+        let times: Vec<i64> = steps.iter().scan(START, |now, step| { *now += step; Some(*now) }).collect();
+        let (_dir, reader) = store(&times);
+        for (pick, margin) in picks {
+            let time = times[pick % times.len()] + margin;
+            let found = reader.offset_at("orders", 0, time, Side::Left).unwrap() as usize;
+            prop_assert!(times.get(found).is_none_or(|stored| *stored >= time));
+            prop_assert!(found == 0 || times[found - 1] < time);
+        }
+    }
+}
