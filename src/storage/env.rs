@@ -189,7 +189,7 @@ pub trait Env: Send + Sync + Debug {
     /// On `Ok`, every name made, changed or removed in `dir` before the call is durable (not the files' bytes).
     ///
     /// # Errors
-    /// Any error means that nothing is known to be durable.
+    /// Any error means that nothing is known to be durable. A later call that succeeds covers these names, too.
     fn sync_dir(&self, dir: &Path, step: Step) -> io::Result<()>;
 
     /// Opens the file system that holds the directory `dir`, to sync all of it.
