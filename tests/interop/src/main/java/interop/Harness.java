@@ -11,6 +11,7 @@ import java.io.OutputStream;
 import java.io.OutputStreamWriter;
 import java.io.PrintStream;
 import java.io.Writer;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -18,6 +19,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.store.DefaultMessageStore;
@@ -28,8 +30,8 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  *
  * <p>Arguments: {@code DIR option=value... command[=argument]...}. Options set the size of what is in the store: {@code segment}
  * (bytes of a commit-log file), {@code queue} (bytes of a consume-queue file), {@code slots} and {@code items} (of an index file),
- * {@code levels} (the delay levels), {@code recover_files} (how many segments recovery goes back at most, where there is a limit).
- * Commands: {@code write=PLAN}, {@code dump}, {@code survey}, {@code query=FILE}, {@code load_time},
+ * {@code levels} (the delay levels), {@code batch} (most messages of a query), {@code recover_files} (how many segments recovery goes back at most, where there is a limit).
+ * Commands: {@code write=PLAN}, {@code dump}, {@code survey}, {@code query=FILE}, {@code defaults}, {@code load_time},
  * {@code bench=BYTES,MESSAGES,ROUNDS}, {@code hold} (keep the store open until the standard input ends) and {@code halt} (do not close it).
  */
 public final class Harness {
@@ -116,6 +118,9 @@ public final class Harness {
             case "levels":
                 config.setMessageDelayLevel(option[1]);
                 return true;
+            case "batch":
+                config.setMaxMsgsNumBatch(Integer.parseInt(option[1]));
+                return true;
             case "recover_files":
                 Generation.setRecoverFiles(config, Integer.parseInt(option[1]));
                 return true;
@@ -150,6 +155,9 @@ public final class Harness {
                     print(queries.answer(line));
                 }
                 break;
+            case "defaults":
+                print(defaults());
+                break;
             case "load_time":
                 print(Harness.line("ns", loadTime));
                 break;
@@ -169,6 +177,17 @@ public final class Harness {
             default:
                 throw new IllegalArgumentException("unknown command " + command);
         }
+    }
+
+    /** Every option of the store, as a broker has it that was told nothing. */
+    private static Map<String, String> defaults() throws IllegalAccessException {
+        Map<String, String> values = new TreeMap<>();
+        MessageStoreConfig untouched = new MessageStoreConfig();
+        for (Field field : MessageStoreConfig.class.getDeclaredFields()) {
+            field.setAccessible(true);
+            values.put(field.getName(), String.valueOf(field.get(untouched)));
+        }
+        return values;
     }
 
     private static List<String> lines(String file) throws IOException {
