@@ -325,11 +325,10 @@ impl ConsumeQueueStore {
     }
 }
 
-/// Whether a RocksDB database lies there: the file `CURRENT` beside a manifest. Directories of these names are topics.
+/// Whether a RocksDB database lies there: it keeps a file `CURRENT`. A directory of this name is a topic's.
 fn is_rocksdb(entries: &[DirEntry]) -> bool {
     let mut files = entries.iter().filter(|entry| entry.kind == EntryKind::File);
-    files.clone().any(|file| file.name == "CURRENT")
-        && files.any(|file| file.name.to_str().is_some_and(|name| name.starts_with("MANIFEST-")))
+    files.any(|file| file.name == "CURRENT")
 }
 
 fn staged_files(dir: &Path, entries: &[DirEntry]) -> Vec<PathBuf> {

@@ -184,7 +184,6 @@ fn rocksdb_and_batch_queues_are_refused_by_queue_and_read_every_other_way() {
     fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
     fs::create_dir(dir.path().join("consumequeue")).unwrap();
     fs::write(dir.path().join("consumequeue/CURRENT"), "MANIFEST-000005\n").unwrap();
-    fs::write(dir.path().join("consumequeue/MANIFEST-000005"), [0; 100]).unwrap();
     for index in [true, false] {
         if !index {
             fs::remove_dir_all(dir.path().join("index")).unwrap();
