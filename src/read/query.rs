@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 
 use crate::error::{Error, Result};
-use crate::format::{
-    Check, IndexGeometry, MessageView, Transaction, index_key_hash, index_key_of_tag, index_keys, is_filler,
-};
+use crate::format::{Check, IndexGeometry, MessageView, Transaction, index_key_hash, index_key_of_tag, index_keys, is_filler};
 use crate::log::{IndexFile, LogRecord, Source, StoredMessage};
 use crate::read::message_reader::MessageReader;
 use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use mqstore::config::StoreConfig;
 use mqstore::format::INDEX_HEADER_SIZE;
-use mqstore::read::{MessageReader, QueryRequest};
+use mqstore::read::{MessageReader, QueryBy, QueryRequest};
 use mqstore::storage::Env;
 use tempfile::tempdir;
 
@@ -38,7 +38,7 @@ fn bytes_for(env: &CountingEnv, reader: &MessageReader, root: &Path, key: usize)
     let before = env.bytes_read_below(&log);
     let request = QueryRequest {
         topic: "orders".to_owned(),
-        key: format!("k{key}"),
+        by: QueryBy::Key(format!("k{key}")),
         begin: i64::MIN,
         end: i64::MAX,
         limit: None,

@@ -262,7 +262,7 @@ fn a_sparse_index_file_is_read_only_where_something_was_written() {
         let reader = open(&CountingEnv::new(), dir.path());
         let request = QueryRequest {
             topic: "orders".to_owned(),
-            key: "k".to_owned(),
+            by: QueryBy::Key("k".to_owned()),
             begin: i64::MIN,
             end: i64::MAX,
             limit: None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mqstore::error::Error;
 use mqstore::format::segment_name;
-use mqstore::read::{GetMessageStatus, GetRequest, MessageReader, QueryRequest, QueueScan, Side, TagFilter};
+use mqstore::read::{GetMessageStatus, GetRequest, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
 use tempfile::tempdir;
 
 use crate::reading::open;
@@ -51,7 +51,7 @@ fn get(reader: &MessageReader, offset: i64) -> mqstore::read::GetResult {
 fn query(reader: &MessageReader, key: &str) -> mqstore::read::QueryResult {
     let request = QueryRequest {
         topic: "orders".to_owned(),
-        key: key.to_owned(),
+        by: QueryBy::Key(key.to_owned()),
         begin: i64::MIN,
         end: i64::MAX,
         limit: None,

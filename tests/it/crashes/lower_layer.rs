@@ -2,7 +2,7 @@
 //! made before shows.
 
 use mqstore::format::{Message, encode_properties};
-use mqstore::read::{QueryRequest, QueueScan};
+use mqstore::read::{QueryBy, QueryRequest, QueueScan};
 use mqstore::store::{MessageStore, OpenMode};
 
 use super::examine::{dispatch_all, root};
@@ -44,7 +44,7 @@ fn expect_to_read(store: &MessageStore, bodies: &[&'static [u8]], case: &str) {
         let key = str::from_utf8(body).unwrap();
         let request = QueryRequest {
             topic: TOPIC.to_owned(),
-            key: key.to_owned(),
+            by: QueryBy::Key(key.to_owned()),
             begin: 0,
             end: i64::MAX,
             limit: None,
