@@ -31,8 +31,9 @@ use crate::error::Error;
 ///
 /// A store that its last writer did not close is recovered: in memory to read it, on disk to write to it; `Store.recovery` says what was
 /// found. With `recovery="heal"`, the default, a writer refuses damage in front of messages that the store's checkpoint says were on disk
-/// (`CorruptError`), and takes damage behind them for a torn end, which is cut with all that follows; with "salvage" what is whole is
-/// kept on both sides of any damage.
+/// (`CorruptError`), and takes damage after them for a torn end, which is cut with all that follows, acknowledged or not: nothing on disk
+/// says yet what was flushed. Damage before the last checkpoint of mqstore itself is found when it is read. With "salvage" what is whole
+/// is kept on both sides of any damage. Copy a crashed store whose disk is in doubt before you open it with "heal".
 ///
 /// Raises `NotAStoreError` (a `FileNotFoundError`) if the directory holds no store, `StoreExistsError` (a `FileExistsError`) if it holds
 /// anything and the mode is "x", `CorruptError` if its files cannot belong together, `ValueError` for a mode or value that cannot be,
