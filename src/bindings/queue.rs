@@ -124,7 +124,7 @@ impl Queue {
     }
 
     /// Queue offset of the first message stored at or after `time` (side="left") or after it (side="right"); `max_offset` if there
-    /// is none. Messages that cannot be read are passed over.
+    /// is none. Messages that expired or were lost are passed over, and with `open(errors="skip")` damaged ones, too.
     ///
     /// `time` is a datetime with a timezone, or an int of ms since 1970. Raises `ValueError` for a datetime without one and for
     /// another side.

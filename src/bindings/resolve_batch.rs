@@ -14,7 +14,7 @@ use crate::read::{KeyHit, MessageReader};
 /// `topic`, `queue_id`, `queue_offset` -> `physical_offset` and `store_size`, a row for a row; null where there is no message.
 ///
 /// # Errors
-/// [`Error::Invalid`] for the columns, and those of [`MessageReader::position`].
+/// [`Error::Invalid`] for the columns, and those of [`MessageReader::resolve_offset`].
 pub(super) fn resolve_offsets(reader: &MessageReader, wanted: &Table) -> Result<RecordBatch> {
     let topics = wanted.texts("topic")?;
     let queue_ids = wanted.integers("queue_id")?;
@@ -24,7 +24,7 @@ pub(super) fn resolve_offsets(reader: &MessageReader, wanted: &Table) -> Result<
     for ((topic, queue_id), queue_offset) in topics.into_iter().zip(queue_ids).zip(queue_offsets) {
         let queue_id = queue_id.and_then(|id| i32::try_from(id).ok());
         let position = match (topic, queue_id, queue_offset) {
-            (Some(topic), Some(queue_id), Some(queue_offset)) => reader.position(topic, queue_id, queue_offset)?,
+            (Some(topic), Some(queue_id), Some(queue_offset)) => reader.resolve_offset(topic, queue_id, queue_offset)?,
             _ => None,
         };
         physical_offsets.append_option(position.map(|position| position.physical_offset));

@@ -8,7 +8,9 @@
 //! | clean | queues ahead of the log, a segment behind its end, or its end before its checkpoint | refused | as after a crash |
 //! | crash | no log, but queues that point into it | refused | the queues go |
 //! | crash | nothing whole at the log's start, but behind it | refused | what is whole stays |
-//! | crash | damage in front of a message that the checkpoint vouches for, or in the last one that ours does | refused | what is whole stays |
+//! | crash | damage in front of a message that a broker's checkpoint vouches for | refused | what is whole stays |
+//! | crash | damage in the last message of our own stamp | refused | what is whole stays |
+//! | crash | damage in front of the last message of our own stamp | not looked at | what is whole stays |
 //! | crash | a torn end | queues, index, log are cut there | what is whole behind it stays, too |
 //! | crash | queues behind or ahead | they get what they lack, and lose what is ahead | the same |
 

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::read::message_reader::MessageReader;
 
@@ -21,10 +22,11 @@ pub enum Side {
 
 impl MessageReader {
     /// Queue offset of the first message stored at or after (`Side::Left`) or after (`Side::Right`) a time in ms; the queue's max
-    /// offset if there is none. Messages that cannot be read are passed over. Source: docs/FORMAT.md, "Lookup by time".
+    /// offset if there is none. Messages that expired or were lost are passed over, and in a store that is opened to skip damaged
+    /// ones, these, too. Source: docs/FORMAT.md, "Lookup by time".
     ///
     /// # Errors
-    /// As [`MessageReader::queue_ids`], and [`Error::Io`].
+    /// As [`MessageReader::queue_ids`], and [`Error::Corrupt`], [`Error::Io`].
     pub fn offset_at(&self, topic: &str, queue_id: i32, time_ms: i64, side: Side) -> Result<i64> {
         let Range { start, end } = self.queue_bounds(topic, queue_id)?;
         let lookup = Lookup {
@@ -80,13 +82,13 @@ impl Lookup<'_> {
         Ok(None)
     }
 
-    /// Such a message before `found`, if one is seen.
+    /// Such a message before `found`, if one is seen. A damaged message is passed over.
     fn look_back(&self, found: i64) -> Result<Option<i64>> {
         let (mut newer, mut newer_time) = (found, i64::MAX);
         let mut point = found;
         while point > self.start {
             point = (point - 1 - (found - point) / 8).max(self.start);
-            let Some(older_time) = self.store_time(point)? else {
+            let Some(older_time) = self.whole_store_time(point)? else {
                 continue;
             };
             if self.is_wanted(older_time) {
@@ -94,7 +96,7 @@ impl Lookup<'_> {
             }
             if older_time > newer_time {
                 for between in point + 1..newer {
-                    if self.store_time(between)?.is_some_and(|stored| self.is_wanted(stored)) {
+                    if self.whole_store_time(between)?.is_some_and(|stored| self.is_wanted(stored)) {
                         return Ok(Some(between));
                     }
                 }
@@ -104,6 +106,14 @@ impl Lookup<'_> {
         Ok(None)
     }
 
+    /// `None` for a message that is damaged, too.
+    fn whole_store_time(&self, queue_offset: i64) -> Result<Option<i64>> {
+        match self.store_time(queue_offset) {
+            Err(Error::Corrupt { .. }) => Ok(None),
+            read => read,
+        }
+    }
+
     fn is_wanted(&self, stored: i64) -> bool {
         match self.side {
             Side::Left => stored >= self.time_ms,
@@ -111,11 +121,16 @@ impl Lookup<'_> {
         }
     }
 
-    /// `None` for a message that expired, was lost or is damaged.
+    /// `None` for a message that expired or was lost.
     fn store_time(&self, queue_offset: i64) -> Result<Option<i64>> {
-        match self.reader.message_in_queue(self.topic, self.queue_id, queue_offset) {
+        let Self {
+            reader, topic, queue_id, ..
+        } = *self;
+        match reader.message_in_queue(topic, queue_id, queue_offset) {
             Ok(message) => Ok(Some(message.view().store_time())),
-            Err(Error::NotFound { .. } | Error::Corrupt { .. }) => Ok(None),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(Error::Corrupt { .. }) if reader.config().errors == Errors::Skip => Ok(None),
+            Err(Error::Corrupt { .. }) if reader.position(topic, queue_id, queue_offset)?.is_none() => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::{Recovery, StoreConfig};
+use crate::config::{Errors, Recovery, StoreConfig};
 use crate::engine::{RecoveryReport, cut_index, estimate_index_start, expect_recoverable, find_missing, plan};
 use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, IndexGeometry, MessageId, is_filler};
@@ -211,23 +211,26 @@ impl MessageReader {
         Ok(queue.map_or(0..0, |queue| queue.min_offset()..queue.max_offset()))
     }
 
-    /// Where the message with this queue offset lies; `None` if there is none, if it has expired or was lost, and if its queue entry is
-    /// damaged. The record itself is not read.
+    /// Where the message with this queue offset lies; `None` if there is none, and if it has expired or was lost. The record itself is not
+    /// read.
     ///
     /// # Errors
-    /// As [`MessageReader::queue_ids`], and [`Error::Io`].
+    /// As [`MessageReader::queue_ids`], and [`Error::Corrupt`], [`Error::Io`].
     pub fn position(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<Position>> {
-        let unit = match self.entry(topic, queue_id, queue_offset) {
-            Err(Error::Corrupt { .. }) => None,
-            entry => entry?.filter(|unit| !unit.is_lost()),
+        let Some(unit) = self.entry(topic, queue_id, queue_offset)? else {
+            return Ok(None);
         };
-        match unit {
-            Some(unit) if self.log.holds(unit.physical_offset)? => Ok(Some(Position {
-                physical_offset: unit.physical_offset,
-                store_size: unit.size,
-            })),
-            _ => Ok(None),
+        if unit.is_lost()
+            && let LogRecord::Message(message) = self.log.read(unit.physical_offset, Check::Structure)?
+            && is_filler(&message.view())
+        {
+            return Ok(None);
         }
+        let has_expired = !self.log.holds(unit.physical_offset)? && self.log.is_removed(unit.physical_offset);
+        Ok((!has_expired).then_some(Position {
+            physical_offset: unit.physical_offset,
+            store_size: unit.size,
+        }))
     }
 
     /// The entry of the message with this queue offset; `None` if there is none.

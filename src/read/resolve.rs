@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::error::{Error, Result};
 use crate::format::{Check, IndexGeometry, MessageView, index_key_hash, index_keys, is_filler};
 use crate::log::{IndexFile, LogRecord, Source};
-use crate::read::message_reader::MessageReader;
+use crate::read::message_reader::{MessageReader, Position};
 use crate::read::query::has_hash;
 
 /// Where one message with a key lies.
@@ -36,6 +36,19 @@ impl KeyHit {
 type Hits = Vec<BTreeMap<i64, KeyHit>>;
 
 impl MessageReader {
+    /// As [`MessageReader::position`], and `None` where the entry is damaged or its segment is missing, too: one of many rows does not end
+    /// the others.
+    ///
+    /// # Errors
+    /// As [`MessageReader::queue_ids`], and [`Error::Io`].
+    pub fn resolve_offset(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<Position>> {
+        match self.position(topic, queue_id, queue_offset) {
+            Ok(Some(position)) if self.log().holds(position.physical_offset)? => Ok(Some(position)),
+            Ok(_) | Err(Error::Corrupt { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// For each `(topic, key)`: every message with it, ascending by physical offset.
     ///
     /// # Errors

@@ -64,6 +64,49 @@ pub(super) struct Draft {
     /// 0: none.
     delay_level: i32,
     sys_flag: i32,
+    guise: Guise,
+}
+
+/// How a whole message looks like what it is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Guise {
+    None,
+    /// Its record ends where so many bytes do.
+    Aligned(usize),
+    /// Its body is a record for the very place at which it stands.
+    HoldsRecord,
+    /// A property has so many NUL as its value.
+    NulValue(usize),
+    /// A property has so many NUL as its name.
+    NulName(usize),
+    /// Its properties end without a separator, in so many NUL.
+    NulAtEnd(usize),
+}
+
+impl Guise {
+    fn draw(random: &mut Random) -> Self {
+        let nul = random.pick(&[1, 400, 509, 510]);
+        match random.below(10) {
+            0 => Self::Aligned(random.pick(&[512, 512, 4096])),
+            1 => Self::HoldsRecord,
+            2 => Self::NulValue(nul),
+            3 => Self::NulName(nul),
+            4 => Self::NulAtEnd(nul),
+            _ => Self::None,
+        }
+    }
+
+    /// Property bytes in this guise.
+    fn properties(self, mut properties: Vec<u8>) -> Vec<u8> {
+        let (name, value) = match self {
+            Self::NulValue(count) | Self::NulAtEnd(count) => ("nul".to_owned(), "\0".repeat(count)),
+            Self::NulName(count) => ("\0".repeat(count), "nul".to_owned()),
+            Self::None | Self::Aligned(_) | Self::HoldsRecord => return properties,
+        };
+        let is_ended = !matches!(self, Self::NulAtEnd(_));
+        properties.extend(encode_properties([(name.as_str(), value.as_str())], is_ended).unwrap());
+        properties
+    }
 }
 
 impl Draft {
@@ -82,7 +125,30 @@ impl Draft {
             is_tagged: random.one_in(2),
             delay_level: if random.one_in(10) { 1 + random.below(18) as i32 } else { 0 },
             sys_flag: random.pick(&[0, 0, 0, 0, 0, 0x4, 0x8, 0xc]),
+            guise: Guise::draw(random),
         }
+    }
+
+    /// The message when the log ends at this offset.
+    pub(super) fn message_at(&self, end: i64) -> Message<'static> {
+        let mut message = self.message();
+        match self.guise {
+            Guise::Aligned(to) => {
+                let more = (to - (end as usize + message.encoded_len()) % to) % to;
+                message.body.to_mut().resize(self.body + more, b'a');
+            }
+            Guise::HoldsRecord => {
+                let held = Message {
+                    // In front of the body of a record with two IPv4 hosts.
+                    physical_offset: end + 88,
+                    store_time: 1 << 42,
+                    ..self.message()
+                };
+                message.body = held.encode().unwrap().into();
+            }
+            _ => {}
+        }
+        message
     }
 
     /// The message as its producer makes it.
@@ -113,7 +179,7 @@ impl Draft {
             sys_flag: self.sys_flag,
             flag: self.number as i32,
             body: (0..self.body).map(|_| random.next() as u8).collect::<Vec<_>>().into(),
-            properties: encode_properties(pairs, true).unwrap(),
+            properties: self.guise.properties(encode_properties(pairs, true).unwrap()),
             ..Message::default()
         }
     }
@@ -125,6 +191,7 @@ impl Draft {
             sys_flag: 0,
             filler: self.filler / 4,
             body: self.body / 4,
+            guise: Guise::None,
             ..self
         }
     }
@@ -220,6 +287,7 @@ impl History {
             is_tagged: true,
             delay_level: 0,
             sys_flag: 0,
+            guise: Guise::None,
         };
         let operation = |place: u64, choice: usize| match choice {
             0 => Operation::Append(draft(10 * place, 100)),

@@ -138,7 +138,13 @@ impl<'a> Run<'a> {
         drafts: &[Draft],
         append: impl FnOnce(&MessageStore, Vec<Message<'static>>, &mut Vec<AppendResult>) -> Result<(), Error>,
     ) -> Checked {
-        let messages: Vec<Message<'static>> = drafts.iter().map(Draft::message).collect();
+        let mut end = self.store().reader().physical_bounds().end;
+        let message = |draft: &Draft| {
+            let message = draft.message_at(end);
+            end += message.encoded_len() as i64;
+            message
+        };
+        let messages: Vec<Message<'static>> = drafts.iter().map(message).collect();
         let mut done = Vec::new();
         let before = self.model.expect();
         let outcome = append(self.store(), messages.clone(), &mut done);

@@ -79,6 +79,63 @@ fn the_log_is_read_from_the_file_that_the_stamps_vouch_for_or_from_what_is_lacki
 }
 
 #[test]
+fn of_two_stamps_the_earlier_one_counts_and_one_in_the_future_counts_as_none() {
+    let probe = Crashed::new(600, false);
+    let (last, now) = (probe.last_store_time, real().now_ms());
+    let (first, future) = (last - 5990, now + 1_000_000);
+    let layouts = [
+        (first, last),
+        (last, first),
+        (last, last + 3000),
+        (last + 3000, last),
+        (last + 3000, last + 9000),
+        (last + 9000, last + 3000),
+        (first + 2999, last + 3000),
+        (first + 3000, last + 3000),
+        (last + 3000, first + 4500),
+        (first + 4500, last + 3000),
+        (first + 5500, first + 4000),
+        (0, last + 3000),
+        (last + 3000, 0),
+        (-1, last + 3000),
+        (i64::MIN, i64::MIN),
+        (future, last + 3000),
+        (last + 3000, future),
+        (future, future + 1),
+        (i64::MAX, first + 4000),
+        (2999, 3000),
+    ];
+    for (physic, logics) in layouts {
+        for lacking in [600, 350, 20] {
+            let store = Crashed::new(600, false);
+            for queue in 0..2 {
+                store.lose_entries(queue, lacking / 2);
+            }
+            let stamps = Checkpoint {
+                physic_msg_timestamp: physic,
+                logics_msg_timestamp: logics,
+                ..Checkpoint::default()
+            };
+            fs::write(store.at("checkpoint"), stamps.encode()).unwrap();
+            // Of the file that 4.9.1 and 5.3.3 pick the first record was stored 3 s before both stamps.
+            let counted = |stamp: i64| if stamp > now { 0 } else { stamp };
+            let until = counted(physic).min(counted(logics)).saturating_sub(3000);
+            let time_of = |number: usize| first + 10 * number as i64;
+            let starts_segment = |number: &usize| probe.offsets[*number] % SEGMENT == 0;
+            let by_time = (0..600).rev().filter(starts_segment).find(|number| time_of(*number) <= until);
+            // The index goes on with its last message.
+            let expected = probe.offsets[by_time.unwrap_or(0).min(lacking).min(599)];
+            let found = store.recover().scan_start;
+            assert_eq!(
+                found, expected,
+                "stamps {physic} and {logics}, {lacking} messages in the queues"
+            );
+            store.expect_messages(600);
+        }
+    }
+}
+
+#[test]
 fn only_what_the_checkpoint_does_not_vouch_for_is_written_again() {
     let rewritten = |stamped: Option<i64>| {
         let store = Crashed::new(600, false);
@@ -108,8 +165,8 @@ fn only_what_the_checkpoint_does_not_vouch_for_is_written_again() {
 #[test]
 fn six_hundred_segments_cost_six_hundred_heads_and_what_lies_past_the_checkpoint() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
-    let mut writer = StoreWriter::new(dir.path(), 4096, 100_000, 100, 40_000);
-    while writer.put("orders", 0, &[b'x'; 800], &[]) < 600 * 4096 {}
+    let mut writer = StoreWriter::new(dir.path(), 4096, 100_000, 100, 2402);
+    while writer.put("orders", 0, &[b'x'; 800], &[("KEYS", "k")]) < 600 * 4096 {}
     writer.finish(false);
     let read = |env: &CountingEnv, start: i64| env.bytes_read(&dir.path().join("commitlog").join(format!("{start:020}")));
     // What a broker stamps: a reader goes by that alone, it puts nothing into the index.
@@ -130,14 +187,32 @@ fn six_hundred_segments_cost_six_hundred_heads_and_what_lies_past_the_checkpoint
     for start in (0..scan_start).step_by(4096) {
         assert!(read(&env, start) <= 100, "{} bytes of {start}", read(&env, start));
     }
+    // A writer, which goes by the index, too, reads no more if that is stamped: of a younger file it holds each item against its record.
+    let copied = TempDir::new_in("/dev/shm").unwrap();
+    super::copy(dir.path(), copied.path());
+    let indexed = Checkpoint {
+        index_msg_timestamp: writer.last_store_time,
+        ..stamps
+    };
+    fs::write(copied.path().join("checkpoint"), indexed.encode()).unwrap();
+    let env = CountingEnv::new();
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let store = MessageStore::open(&seam, copied.path(), StoreConfig::default(), OpenMode::Existing).unwrap();
+    assert_eq!(store.reader().recovery().scan_start, scan_start);
+    for start in (0..scan_start).step_by(4096) {
+        let read = env.bytes_read(&copied.path().join("commitlog").join(format!("{start:020}")));
+        assert!(read <= 100, "{read} bytes of {start}");
+    }
+    store.close().unwrap();
     // What we stamp: the last message, and nothing in front of it.
     let last = reader.recovery().last_offset;
     let ours = Checkpoint {
         keys_stamp: writer.last_store_time,
         keys_dispatched: reader.recovery().log_end,
+        index_items: reader.queue_bounds("orders", 0).unwrap().end,
         logics_physical_offset: last,
         queue_entries: reader.queue_bounds("orders", 0).unwrap().end,
-        ..stamps
+        ..indexed
     };
     fs::write(dir.path().join("checkpoint"), ours.encode()).unwrap();
     let env = CountingEnv::new();

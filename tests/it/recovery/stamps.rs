@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use mqstore::config::{Recovery, StoreConfig};
-use mqstore::error::Result;
+use mqstore::error::{Error, Result};
 use mqstore::format::{Checkpoint, CqUnit, Message};
 use mqstore::log::save_checkpoint;
 use mqstore::read::MessageReader;
@@ -81,6 +81,20 @@ fn a_store_that_was_salvaged_and_killed_opens_again() {
     let left = killed(dir.path());
     store.close().unwrap();
     open(left.path(), Recovery::Heal).unwrap().close().unwrap();
+}
+
+#[test]
+fn damage_in_front_of_our_own_stamp_is_not_looked_for_and_reading_it_says_so() {
+    let dir = TempDir::new_in("/dev/shm").unwrap();
+    let offsets = ours(dir.path(), 10);
+    damage(dir.path(), offsets[4]);
+    let store = open(dir.path(), Recovery::Heal).unwrap();
+    assert_eq!(store.reader().queue_bounds("orders", 0).unwrap(), 0..10);
+    for (n, offset) in offsets.iter().enumerate() {
+        let read = store.reader().message_at(*offset);
+        assert_eq!(matches!(read, Err(Error::Corrupt { .. })), n == 4, "message {n}");
+    }
+    store.close().unwrap();
 }
 
 #[test]
