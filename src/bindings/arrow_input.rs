@@ -326,16 +326,16 @@ fn bad_row(column: &ArrayData) -> Option<usize> {
     let child = column.child_data().iter().find(|child| child.validate_full().is_err())?;
     let item = bad_row(child)?;
     match column.data_type() {
-        DataType::List(_) | DataType::Map(_, _) => row_with(column.buffer::<i32>(0), item as i32),
-        DataType::LargeList(_) => row_with(column.buffer::<i64>(0), item as i64),
+        DataType::List(_) | DataType::Map(_, _) => row_with(column.buffer::<i32>(0), &(item as i32)),
+        DataType::LargeList(_) => row_with(column.buffer::<i64>(0), &(item as i64)),
         DataType::Struct(_) => item.checked_sub(column.offset()),
         _ => None,
     }
 }
 
 /// The row whose range of items holds one.
-fn row_with<T: PartialOrd>(offsets: &[T], item: T) -> Option<usize> {
-    offsets.partition_point(|start| *start <= item).checked_sub(1)
+fn row_with<T: PartialOrd>(offsets: &[T], item: &T) -> Option<usize> {
+    offsets.partition_point(|start| start <= item).checked_sub(1)
 }
 
 fn text_of(error: ArrowError) -> String {

@@ -16,7 +16,7 @@ use super::interpreter_exit::hanging_at_exit;
 use super::record_batch::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns};
 use super::resolve_batch::from_arrow;
 use crate::config::Errors;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::read::{MessageReader, OnDamage, QueueScan, RecordScan, StoredMessage};
 use crate::storage::Generation;
 

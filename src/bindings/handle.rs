@@ -60,7 +60,7 @@ pub(super) struct Handle {
 
 struct Opened {
     /// The process that opened it.
-    opened_in: Generation,
+    process: Generation,
     /// `None` once closed.
     reader: Option<Arc<MessageReader>>,
     /// `None` once closed, and where the mode is "r".
@@ -70,7 +70,7 @@ struct Opened {
 impl Handle {
     /// Opens the store; call it detached.
     pub(super) fn open(path: PathBuf, config: StoreConfig, mode: Mode) -> Result<Self> {
-        let opened_in = Generation::current();
+        let process = Generation::current();
         let (reader, writer) = match mode {
             Mode::Read => (open_reader(&path, &config)?, None),
             Mode::Write(how) => {
@@ -85,7 +85,7 @@ impl Handle {
             mode,
             closed: AtomicBool::new(false),
             opened: Mutex::new(Opened {
-                opened_in,
+                process,
                 reader: Some(reader),
                 writer,
             }),
@@ -163,7 +163,7 @@ impl Handle {
         let here = Generation::current();
         {
             let opened = self.opened();
-            if let (Some(reader), true) = (&opened.reader, opened.opened_in == here) {
+            if let (Some(reader), true) = (&opened.reader, opened.process == here) {
                 return Ok(reader.clone());
             }
             self.expect_own(&opened)?;
@@ -171,8 +171,8 @@ impl Handle {
         let fresh = py.detach(|| open_reader(&self.path, &self.config))?;
         self.expect_open()?;
         let mut opened = self.opened();
-        if opened.opened_in != here {
-            opened.opened_in = here;
+        if opened.process != here {
+            opened.process = here;
             opened.reader = Some(fresh.clone());
         }
         Ok(fresh)
@@ -201,7 +201,7 @@ impl Handle {
 
     /// Whether a writer is used by the process that opened it.
     fn expect_own(&self, opened: &Opened) -> PyResult<()> {
-        if self.mode == Mode::Read || opened.opened_in == Generation::current() {
+        if self.mode == Mode::Read || opened.process == Generation::current() {
             return Ok(());
         }
         Err(ClosedError::new_err(format!(
@@ -230,7 +230,7 @@ impl Handle {
     fn take(&self) -> (Option<Arc<MessageReader>>, Option<Arc<MessageStore>>) {
         let mut opened = self.opened();
         let writer = opened.writer.take();
-        if opened.opened_in == Generation::current() {
+        if opened.process == Generation::current() {
             return (opened.reader.take(), writer);
         }
         // The parent's threads and lock are not this process's: closing the store here would tell the next writer that it is whole.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::{Errors, Recovery, StoreConfig};
+use crate::config::{Recovery, StoreConfig};
 use crate::engine::{RecoveryReport, cut_index, estimate_index_start, expect_recoverable, find_missing, plan};
 use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, IndexGeometry, MessageId, is_filler};
