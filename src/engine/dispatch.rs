@@ -219,17 +219,13 @@ impl Stepped for Dispatcher {
         if self.dispatched.get() < self.log.appended.get() {
             return Ok(Next::Again);
         }
-        match stopped {
-            Some(cause) => {
-                self.dispatched.poison(cause);
-                Ok(Next::Done)
-            }
-            None => {
-                let write_out_at = self.waiting_since.map(|since| since + WRITE_OUT_AFTER);
-                let until = write_out_at.into_iter().chain(self.stamp_at).min();
-                Ok(Next::Idle { until })
-            }
+        if let Some(cause) = stopped {
+            self.dispatched.poison(cause);
+            return Ok(Next::Done);
         }
+        let write_out_at = self.waiting_since.map(|since| since + WRITE_OUT_AFTER);
+        let until = write_out_at.into_iter().chain(self.stamp_at).min();
+        Ok(Next::Idle { until })
     }
 
     fn awaited(&self) -> (Arc<Watermark>, i64) {

@@ -157,12 +157,12 @@ fn a_stamp_that_finds_the_disk_full_is_tried_ever_more_rarely_and_holds_up_no_me
         ..small()
     };
     let store = MessageStore::open_stepped(&seam, &place.store, config, OpenMode::New).unwrap();
-    env.before_changes(
-        |change| match change.starts_with("create ") && change.contains("checkpoint") {
-            true => Err(io::Error::from_raw_os_error(28)),
-            false => Ok(()),
-        },
-    );
+    env.before_changes(|change| {
+        if change.starts_with("create ") && change.contains("checkpoint") {
+            return Err(io::Error::from_raw_os_error(28));
+        }
+        Ok(())
+    });
     let syncs = || {
         let changes = env.changes();
         changes.iter().filter(|change| change.starts_with("sync everything")).count()
