@@ -20,6 +20,9 @@ const WRITE_OUT_AFTER: Duration = Duration::from_millis(10);
 /// How long the dispatcher waits for room on a full disk, for descriptors or for memory before it tries again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
+/// How long a stamp waits for them at most: it waits twice as long each time, since each try syncs the whole file system.
+const STAMP_RETRY_AFTER: Duration = Duration::from_secs(10);
+
 /// Follows the log's end.
 #[derive(Debug)]
 pub struct Dispatcher {
@@ -44,6 +47,9 @@ pub struct Dispatcher {
     is_full: bool,
     /// When to try again after a shortage.
     retry_at: Option<Instant>,
+    /// When to stamp again after a shortage, and how long the wait after the next one is.
+    stamp_at: Option<Instant>,
+    stamp_pause: Duration,
 }
 
 impl Dispatcher {
@@ -78,6 +84,8 @@ impl Dispatcher {
             waiting_since: None,
             is_full: false,
             retry_at: None,
+            stamp_at: None,
+            stamp_pause: RETRY_AFTER,
         })
     }
 
@@ -103,10 +111,27 @@ impl Dispatcher {
         if is_due || self.is_full || is_stopped {
             self.write_out()?;
         }
-        if !is_stopped && self.covered() - self.stamped >= self.checkpoint_interval {
-            self.stamp()?;
+        let is_wanted = !is_stopped && self.covered() - self.stamped >= self.checkpoint_interval;
+        if is_wanted && self.stamp_at.is_none_or(|at| now >= at) {
+            self.try_stamp(now)?;
         }
         Ok(())
+    }
+
+    /// Stamps the checkpoint, or a while later after a shortage: the old stamp does no harm, and messages are dispatched meanwhile.
+    fn try_stamp(&mut self, now: Instant) -> Result<()> {
+        match self.stamp() {
+            Err(error) if error.is_shortage() => {
+                self.stamp_at = Some(now + self.stamp_pause);
+                self.stamp_pause = STAMP_RETRY_AFTER.min(self.stamp_pause * 2);
+                Ok(())
+            }
+            stamped => {
+                self.stamp_at = None;
+                self.stamp_pause = RETRY_AFTER;
+                stamped
+            }
+        }
     }
 
     fn write_out(&mut self) -> Result<()> {
@@ -194,15 +219,13 @@ impl Stepped for Dispatcher {
         if self.dispatched.get() < self.log.appended.get() {
             return Ok(Next::Again);
         }
-        match stopped {
-            Some(cause) => {
-                self.dispatched.poison(cause);
-                Ok(Next::Done)
-            }
-            None => Ok(Next::Idle {
-                until: self.waiting_since.map(|since| since + WRITE_OUT_AFTER),
-            }),
+        if let Some(cause) = stopped {
+            self.dispatched.poison(cause);
+            return Ok(Next::Done);
         }
+        let write_out_at = self.waiting_since.map(|since| since + WRITE_OUT_AFTER);
+        let until = write_out_at.into_iter().chain(self.stamp_at).min();
+        Ok(Next::Idle { until })
     }
 
     fn awaited(&self) -> (Arc<Watermark>, i64) {

@@ -167,10 +167,13 @@ fn every_call_answers_when_the_oldest_segments_go_under_a_reader() {
     }
 }
 
+/// A call of a reader, and what it must answer; the number is the first message that is left.
+type Call = fn(&Arc<MessageReader>, i64);
+
 #[test]
 fn each_call_answers_as_the_first_one_after_a_segment_has_gone() {
     let first = |offsets: &[i64]| offsets.partition_point(|offset| *offset < 2 * SEGMENT) as i64;
-    let calls: [(&str, fn(&Arc<MessageReader>, i64)); 8] = [
+    let calls: [(&str, Call); 8] = [
         ("get", |reader, first| {
             let result = get(reader, 0);
             assert_eq!(result.status, GetMessageStatus::MessageWasRemoving);
@@ -180,13 +183,13 @@ fn each_call_answers_as_the_first_one_after_a_segment_has_gone() {
             assert_eq!((result.next_begin_offset, result.min_offset), (first, first));
         }),
         ("scan", |reader, first| {
-            assert_eq!(scanned(reader), (first..MESSAGES).collect::<Vec<_>>())
+            assert_eq!(scanned(reader), (first..MESSAGES).collect::<Vec<_>>());
         }),
         ("consumer", |reader, first| {
-            assert_eq!(consumed(reader, 3), (first..MESSAGES).collect::<Vec<_>>())
+            assert_eq!(consumed(reader, 3), (first..MESSAGES).collect::<Vec<_>>());
         }),
         ("position", |reader, _| {
-            assert!(reader.position("orders", 0, 0).unwrap().is_none())
+            assert!(reader.position("orders", 0, 0).unwrap().is_none());
         }),
         ("message in queue", |reader, _| {
             assert!(matches!(reader.message_in_queue("orders", 0, 0), Err(Error::NotFound { .. })));

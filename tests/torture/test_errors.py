@@ -44,7 +44,9 @@ def judged(journal: Journal, verdict: Verdict, error: str, sticky: bool) -> Verd
         verdict.errors += [f"raised {raised} without a fault" for raised in journal.raised]
         return verdict
     # What is derived is written again when there is room, and taken from the log where it cannot be read.
-    healed = is_derived(fault) and not sticky and (error in FULL + SHORT_OF or fault.name == "mmap")
+    is_waited_out = is_derived(fault) and (error in FULL + SHORT_OF or fault.name == "mmap")
+    # The dispatcher maps the log for reading.
+    healed = not sticky and (is_waited_out or (error in SHORT_OF and fault.name == "mmap"))
     if error in SHORT_OF and fault.name in OPENS and not sticky and any(kind == "PoisonedError" for _, kind, *_ in journal.raised):
         verdict.errors.append(f"poisoned by a shortage: {journal.raised}")
     if not journal.raised and not is_best_effort(fault) and not healed:

@@ -1,13 +1,18 @@
 //! No room, no descriptor, no memory: what cannot be made now is told or waited for, and nothing is poisoned.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mqstore::config::StoreConfig;
 use mqstore::engine::Next;
 use mqstore::error::Error;
-use mqstore::store::Service;
+use mqstore::storage::Env;
+use mqstore::store::{MessageStore, OpenMode, Service};
 
 use super::services::stepped;
+use crate::counting_env::CountingEnv;
+
 use super::{Place, SEGMENT, bodies, contents, message, put, small, with};
 
 /// `EMFILE`, `ENFILE`, `ENOMEM`.
@@ -140,4 +145,48 @@ fn a_close_that_found_no_descriptor_at_any_call_can_be_called_again() {
         place.reopen().close().unwrap();
     }
     assert!(refused > 10, "{refused}");
+}
+
+#[test]
+fn a_stamp_that_finds_the_disk_full_is_tried_ever_more_rarely_and_holds_up_no_message() {
+    let place = Place::new();
+    let env = CountingEnv::new();
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let config = StoreConfig {
+        checkpoint_interval: 4096,
+        ..small()
+    };
+    let store = MessageStore::open_stepped(&seam, &place.store, config, OpenMode::New).unwrap();
+    env.before_changes(|change| {
+        if change.starts_with("create ") && change.contains("checkpoint") {
+            return Err(io::Error::from_raw_os_error(28));
+        }
+        Ok(())
+    });
+    let syncs = || {
+        let changes = env.changes();
+        changes.iter().filter(|change| change.starts_with("sync everything")).count()
+    };
+    let start = Instant::now();
+    let mut now = start;
+    let before = syncs();
+    put(&store, "t", &[0; 5000]);
+    // A minute, in steps as a thread would make them.
+    while now < start + Duration::from_secs(60) {
+        let appended = store.append(message("t", 0, b"x")).unwrap().appended;
+        let next = store.step(Service::Dispatch, now).unwrap();
+        assert!(store.dispatched_offset() > appended.physical_offset);
+        let Next::Idle { until: Some(until) } = next else {
+            panic!("{next:?}")
+        };
+        assert!(until > now && until <= now + Duration::from_secs(10));
+        now = until.min(now + Duration::from_millis(100));
+    }
+    let tries = syncs() - before;
+    assert!((5..=15).contains(&tries), "{tries} times the whole file system was synced");
+    assert!(!place.at("checkpoint").exists());
+    env.heal();
+    store.step(Service::Dispatch, now + Duration::from_secs(10)).unwrap();
+    assert!(place.at("checkpoint").exists());
+    store.close().unwrap();
 }
