@@ -11,12 +11,9 @@ use crate::error::{Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
 use crate::log::queue_entries::{EntryReader, QueueEnds, entries_per_file, find_end, first_at, next_file_start, on_file, search};
 use crate::log::queue_tail::QueueTail;
-use crate::storage::{Access, Env, MappedFileQueue, MappingPool, Step, create_dir};
+use crate::storage::{Env, MappedFileQueue, MappingPool};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
-/// How the names of files begin that are being made.
-pub(super) const STAGED: &str = "mqstore-new-";
-
 /// One queue of one topic.
 #[derive(Debug)]
 pub struct ConsumeQueue {
@@ -33,32 +30,9 @@ pub(super) struct State {
     /// Queue offsets that the files hold, after the entries ahead of the log were left out.
     pub(super) on_disk: Range<i64>,
     /// Entries that the files held when they were opened, as long as nothing was written to them.
-    ends: QueueEnds,
-    tail: QueueTail,
+    pub(super) ends: QueueEnds,
+    pub(super) tail: QueueTail,
     min_offset: i64,
-}
-
-/// A queue file under another name, with its first entries in it.
-#[derive(Debug)]
-pub(super) struct StagedFile {
-    new: PathBuf,
-    start: u64,
-    entries: Range<i64>,
-}
-
-impl StagedFile {
-    /// Makes it durable, so that no power cut leaves a file of zeros in its place.
-    pub(super) fn sync(&self, env: &dyn Env) -> Result<()> {
-        let synced = env
-            .open(&self.new, Access::ReadWrite)
-            .and_then(|file| file.sync(Step::QueueFiles));
-        synced.map_err(|error| Error::io("sync", &self.new, error))
-    }
-
-    /// Removes it, if it did not get its place.
-    pub(super) fn discard(&self, env: &dyn Env) {
-        let _ = env.unlink(&self.new);
-    }
 }
 
 impl State {
@@ -360,99 +334,6 @@ impl ConsumeQueue {
     /// [`Error::Corrupt`].
     pub(super) fn expect_whole(&self) -> Result<()> {
         self.files.expect_whole()
-    }
-
-    /// Writes the tail out as far as there are files for it; visible, not durable. What comes next then stands in a new file that is
-    /// not in its place yet.
-    ///
-    /// # Errors
-    /// [`Error::DiskFull`], [`Error::Io`].
-    pub(super) fn write_out(&self) -> Result<Option<StagedFile>> {
-        while let Some((first, bytes)) = self.next_stretch() {
-            let file_start = self.next_file_start(first) - self.entries_per_file();
-            let (start, at) = ((file_start * UNIT) as u64, ((first - file_start) * UNIT) as u64);
-            let stretch = first..first + bytes.len() as i64 / UNIT;
-            if !self.files.has(start) {
-                return self.stage(start, stretch, at, &bytes).map(Some);
-            }
-            let path = self.dir.join(segment_name(start));
-            let written = self
-                .files
-                .open_for_writing(start)
-                .and_then(|file| file.write_all_at(&bytes, at));
-            written.map_err(|error| Error::full_or_io("write", &path, error))?;
-            self.wrote(stretch);
-        }
-        Ok(None)
-    }
-
-    /// The first entries of the tail that stand without a gap and in one file: the first one's number and the bytes of all.
-    fn next_stretch(&self) -> Option<(i64, Vec<u8>)> {
-        let state = self.state();
-        let first = state.tail.first()?;
-        let mut bytes = Vec::new();
-        for (next, (offset, unit)) in (first..self.next_file_start(first)).zip(state.tail.iter()) {
-            if offset != next {
-                break;
-            }
-            bytes.extend(unit.encode());
-        }
-        Some((first, bytes))
-    }
-
-    /// Makes a queue file beside the queue's directory, where a broker passes over names that are no number. It gets its entries
-    /// there: a broker takes a file full of zeros for an entry.
-    fn stage(&self, start: u64, entries: Range<i64>, at: u64, bytes: &[u8]) -> Result<StagedFile> {
-        let size = (self.entries_per_file() * UNIT) as u64;
-        let queue = self.dir.file_name().unwrap_or_default();
-        let topic = self.dir.parent().unwrap_or(&self.dir);
-        let new = topic.join(format!("{STAGED}{}-{}", queue.display(), segment_name(start)));
-        for dir in [topic, &self.dir] {
-            create_dir(self.env.as_ref(), dir)?;
-        }
-        // What an earlier process left there when it died.
-        let _ = self.env.unlink(&new);
-        let filled = || {
-            let file = self.env.create(&new)?;
-            file.write_all_at(&CqUnit::PRE_BLANK.encode().repeat(at as usize / CQ_UNIT_SIZE), 0)?;
-            file.write_all_at(bytes, at)?;
-            if at + (bytes.len() as u64) < size {
-                file.write_all_at(&[0], size - 1)?;
-            }
-            Ok(())
-        };
-        filled().map_err(|error| {
-            // What was made so far must not hold the space.
-            let _ = self.env.unlink(&new);
-            Error::full_or_io("make", &new, error)
-        })?;
-        Ok(StagedFile { new, start, entries })
-    }
-
-    /// Puts a file that was staged, and synced since, in its place.
-    ///
-    /// # Errors
-    /// [`Error::DiskFull`], [`Error::Io`].
-    pub(super) fn publish(&self, staged: &StagedFile) -> Result<()> {
-        let path = self.dir.join(segment_name(staged.start));
-        self.env
-            .rename(&staged.new, &path)
-            .map_err(|error| Error::full_or_io("rename", &path, error))?;
-        self.files.add(staged.start);
-        self.wrote(staged.entries.clone());
-        Ok(())
-    }
-
-    /// These entries, the first ones of the tail, are in the files now.
-    fn wrote(&self, entries: Range<i64>) {
-        let mut state = self.state_mut();
-        state.ends = QueueEnds::default();
-        state.tail.forget_before(entries.end);
-        state.on_disk = if state.on_disk.is_empty() {
-            entries
-        } else {
-            state.on_disk.start.min(entries.start)..state.on_disk.end.max(entries.end)
-        };
     }
 
     pub(super) fn entries_per_file(&self) -> i64 {

@@ -8,6 +8,7 @@ mod lost;
 mod queue_tail;
 mod queue_entries;
 mod consume_queue;
+mod queue_write_out;
 mod queue_cut;
 mod consume_queue_store;
 mod index_file;
