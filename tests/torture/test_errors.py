@@ -47,7 +47,12 @@ def judged(journal: Journal, verdict: Verdict, error: str, sticky: bool) -> Verd
     is_waited_out = is_derived(fault) and (error in FULL + SHORT_OF or fault.name == "mmap")
     # The dispatcher maps the log for reading.
     healed = not sticky and (is_waited_out or (error in SHORT_OF and fault.name == "mmap"))
-    if error in SHORT_OF and fault.name in OPENS and not sticky and any(kind == "PoisonedError" for _, kind, *_ in journal.raised):
+    if (
+        error in SHORT_OF
+        and fault.name in OPENS
+        and not sticky
+        and any(kind == "PoisonedError" for _, kind, *_ in journal.raised)
+    ):
         verdict.errors.append(f"poisoned by a shortage: {journal.raised}")
     if not journal.raised and not is_best_effort(fault) and not healed:
         verdict.errors.append("nobody was told")
@@ -176,4 +181,17 @@ def test_the_shim_sees_every_kind_of_call_that_a_store_makes(shimmed: Nursery, p
     case = Case(shimmed, place)
     case.run("roll")
     seen = {call.name for call in case.journal().calls}
-    assert seen == {"create", "open", "pwrite", "fallocate", "fsync", "fdatasync", "syncfs", "rename", "unlink", "mkdir", "mmap", "opendir"}
+    assert seen == {
+        "create",
+        "open",
+        "pwrite",
+        "fallocate",
+        "fsync",
+        "fdatasync",
+        "syncfs",
+        "rename",
+        "unlink",
+        "mkdir",
+        "mmap",
+        "opendir",
+    }

@@ -70,6 +70,28 @@ pub(super) fn closed_while_it_rolls(without: Option<Step>, seed: u64) -> Checked
     Ok(())
 }
 
+/// Recovery removes several segments past the end of the log, and the power goes meanwhile: what is left has no hole.
+pub(super) fn cut_by_segments(without: Option<Step>, seed: u64) -> Checked {
+    let check = "a store whose segments are being cut opens";
+    let env = machine();
+    let store = works(check, open(&env, GEOMETRY.config()))?;
+    for _ in 0..5 {
+        works(check, store.append(message(3000)))?;
+    }
+    let env = env.kill();
+    env.put(
+        &root().join("commitlog/00000000000000004096"),
+        &[0; GEOMETRY.segment as usize],
+    );
+    env.leave_out(without);
+    env.take_images(seed, 1);
+    works(check, open(&env, GEOMETRY.recorded()))?;
+    for image in env.taken() {
+        works(check, open(&image.env, GEOMETRY.recorded()))?;
+    }
+    Ok(())
+}
+
 /// The power goes when `abort` is gone and its end not durable yet: a store that looks closed has the stamp of its close.
 pub(super) fn cut_before_the_goodbye(without: Option<Step>, seed: u64) -> Checked {
     let check = "a closed store has its stamp";
@@ -129,6 +151,13 @@ pub(super) fn salvaged_twice(without: Option<Step>, seed: u64) -> Checked {
 fn a_store_that_is_closed_while_it_rolls_opens_after_a_power_cut() {
     for seed in 0..50 {
         closed_while_it_rolls(None, seed).unwrap();
+    }
+}
+
+#[test]
+fn a_store_whose_segments_are_being_cut_opens_after_a_power_cut() {
+    for seed in 0..50 {
+        cut_by_segments(None, seed).unwrap();
     }
 }
 
