@@ -17,6 +17,7 @@ struct CleanupBuffer {
     previous: *mut CleanupBuffer,
 }
 
+// SAFETY: these are the declarations of glibc's pthread.h; musl exports the same symbols.
 unsafe extern "C" {
     fn _pthread_cleanup_push(buffer: *mut CleanupBuffer, routine: extern "C" fn(*mut c_void), argument: *mut c_void);
     fn _pthread_cleanup_pop(buffer: *mut CleanupBuffer, execute: c_int);

@@ -69,25 +69,15 @@ def latin(words: list[bytes], kind: pa.DataType | None = None) -> pa.Array:
 
 # Bytes of values. Memory is always as long as the lengths and the last offset ask for: no consumer can see otherwise.
 VALUES = 512
+# Types without children.
+LEAVES = ["string", "large_string", "binary", "large_binary", "string_view", "binary_view", "int32", "uint64", "fixed", "null"]
 
 
 @st.composite
 def arrays(draw: st.DrawFn, depth: int = 0) -> Any:
     """Arrays of any type that a message's column can have, their buffers filled with anything."""
-    leaves = [
-        "string",
-        "large_string",
-        "binary",
-        "large_binary",
-        "string_view",
-        "binary_view",
-        "int32",
-        "uint64",
-        "fixed",
-        "null",
-    ]
     nested = ["list", "large_list", "struct", "map", "dictionary"] if depth < 2 else []
-    kind = draw(st.sampled_from(leaves + nested))
+    kind = draw(st.sampled_from(LEAVES + nested))
     length, offset = draw(st.integers(0, 6)), draw(st.integers(0, 3))
     noise = random.Random(draw(st.integers(0, 2**32)))
     tame = draw(st.booleans())
@@ -107,24 +97,8 @@ def arrays(draw: st.DrawFn, depth: int = 0) -> Any:
     if kind in ("large_string", "large_binary"):
         return kind, length, null_count, [validity, offsets("q", VALUES), text], offset, []
     if kind.endswith("_view"):
-        views = b"".join(
-            struct.pack(
-                "=i4sii",
-                noise.choice([0, 3, 12, 13, 40, -1, 2**31 - 1]),
-                noise.randbytes(4),
-                noise.choice([0, 0, 1, 5, -1]),
-                noise.choice([0, 9, 500, -3]),
-            )
-            for _ in range(slots)
-        )
-        return (
-            kind,
-            length,
-            null_count,
-            [validity, views, text, noise.randbytes(20)][: draw(st.sampled_from([2, 3, 4]))],
-            offset,
-            [],
-        )
+        buffers = [validity, views_of(noise, slots), text, noise.randbytes(20)][: draw(st.sampled_from([2, 3, 4]))]
+        return kind, length, null_count, buffers, offset, []
     if kind == "null":
         return kind, length, length, [None], 0, []
     if kind in ("int32", "uint64", "fixed"):
@@ -149,6 +123,20 @@ def arrays(draw: st.DrawFn, depth: int = 0) -> Any:
         [validity, offsets("q" if kind == "large_list" else "i", child_length(children[0]))],
         offset,
         children,
+    )
+
+
+def views_of(noise: random.Random, slots: int) -> bytes:
+    """Views: a length, a prefix, the number of a buffer and an offset in it."""
+    return b"".join(
+        struct.pack(
+            "=i4sii",
+            noise.choice([0, 3, 12, 13, 40, -1, 2**31 - 1]),
+            noise.randbytes(4),
+            noise.choice([0, 0, 1, 5, -1]),
+            noise.choice([0, 9, 500, -3]),
+        )
+        for _ in range(slots)
     )
 
 
