@@ -358,8 +358,8 @@ impl Store {
     /// `batch` is anything that speaks Arrow: a table, frame or batch of pyarrow, polars, duckdb, pandas. Raises `TypeError` if it
     /// does not, `ValueError` if a column is missing, of another type or malformed, `UnsupportedFormatError` as `get`.
     fn resolve_offsets(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
-        let wanted = import_table(batch)?;
         let reader = self.handle.reader(py)?;
+        let wanted = import_table(batch)?;
         Ok(RecordBatch(py.detach(|| resolve_batch::resolve_offsets(&reader, &wanted))?))
     }
 
@@ -369,8 +369,8 @@ impl Store {
     ///
     /// `batch` is anything that speaks Arrow. Raises `TypeError` if it does not, `ValueError` if a column is missing or of another type.
     fn resolve_keys(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
-        let wanted = import_table(batch)?;
         let reader = self.handle.reader(py)?;
+        let wanted = import_table(batch)?;
         Ok(RecordBatch(py.detach(|| resolve_batch::resolve_keys(&reader, &wanted))?))
     }
 
