@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import disks
 import pytest
@@ -128,7 +129,7 @@ def fill_up(writers: Nursery, place: Path, store: Path, ballast: Path, harm: Cal
 
     Each message is flushed, so that the page in which it ends is written to the disk, and then again.
     """
-    options = SMALL | {"mapped_file_size_commit_log": 32 << 20, "max_index_num": 6000}
+    options: dict[str, Any] = SMALL | {"mapped_file_size_commit_log": 32 << 20, "max_index_num": 6000}
     with mqstore.open(store, "x", **options) as writer:
         topic, body, tags, keys, _, queue = message(0, 60, 2)
         writer.append(topic, body, tags=tags, keys=keys, queue=queue)
