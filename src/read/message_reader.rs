@@ -221,8 +221,10 @@ impl MessageReader {
             return Ok(None);
         };
         if unit.is_lost()
-            && let LogRecord::Message(message) = self.log.read(unit.physical_offset, Check::Structure)?
-            && is_filler(&message.view())
+            && match self.log.read(unit.physical_offset, Check::Structure)? {
+                LogRecord::Message(message) => is_filler(&message.view()),
+                _ => true,
+            }
         {
             return Ok(None);
         }
