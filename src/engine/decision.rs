@@ -43,7 +43,7 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
         "the log is gone, and queues point into it: put its segments back".to_owned()
     } else if let Some(first) = behind.first.filter(|_| report.log_end == log.first_offset()) {
         format!("no message starts here ({}), but one does at {first}", report.stop_reason)
-    } else if let Some(last) = behind.vouched_for {
+    } else if let Some(last) = behind.vouched_for.filter(|_| !is_stale(opened, report)) {
         format!(
             "{}; the message at {last}, behind it, was on disk before the crash",
             report.stop_reason
@@ -55,6 +55,12 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
     };
     let advice = "; open it with recovery=\"salvage\" to keep what is whole, or with mode \"r\" to look";
     Err(log.corrupt(report.log_end, refused + advice))
+}
+
+/// Whether what stands after the end was there when the store was closed, and no message has come since: old records of the very
+/// millisecond of the last message.
+fn is_stale(opened: &Opened<'_>, report: &RecoveryReport) -> bool {
+    opened.closed_at == Some(report.log_end) && opened.checkpoint.physic_msg_timestamp <= report.last_store_time
 }
 
 /// Why messages are missing that the store's own files tell of; `None` if no file tells of more. A store with an `abort` file may have a

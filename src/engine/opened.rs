@@ -19,6 +19,8 @@ pub struct Opened<'a> {
     pub clean: bool,
     /// The physical offset from which on every record is ours.
     pub own_from: Option<i64>,
+    /// Where the log ended when the store was closed, if only an open that failed has come since.
+    pub closed_at: Option<i64>,
     /// How much of a record is verified.
     pub check: Check,
     /// Where a writer goes on putting keys into the index; a reader does not.

@@ -33,16 +33,16 @@ impl RecoveryPlan {
     pub fn apply_in_memory(self, log: &LogFiles, queues: &ConsumeQueueStore) -> Result<RecoveryReport> {
         let mut report = self.report;
         for (topic, queue_id, queue) in queues.file_queues() {
-            // Every record behind the scan's start was read: an entry that leads to none of its queue there is stale, or torn. In front
-            // of it that addresses rise is enough: to read a record for each of thousands of queues takes long.
-            let leads = |queue_offset: i64, unit: CqUnit, rises: bool| {
-                let is_in_front = rises && unit.physical_offset < report.scan_start;
-                Ok(report.clean_exit || is_in_front || leads(log, &topic, queue_id, queue_offset, unit)?)
+            let leads = |queue_offset: i64, unit: CqUnit, before: Option<CqUnit>| {
+                Ok(report.clean_exit
+                    || is_believed(log, &report, unit, before)?
+                    || leads(log, &topic, queue_id, queue_offset, unit)?
+                    || leads_to_filler(log, unit)?)
             };
-            report.queue_entries_ahead += queue.cut(report.log_end, leads)?;
+            report.queue_entries_ahead += queue.cut(log.first_offset()..report.log_end, leads)?;
         }
         for lost in &report.lost {
-            let filler = filler(log, lost);
+            let Some(filler) = filler(log, lost) else { continue };
             for (_, _, queue) in queues.file_queues() {
                 report.queue_entries_ahead += queue.lead_to(filler, lost)?;
             }
@@ -107,7 +107,7 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
             note(&mut report, &message);
             if is_filler(&message.view()) {
                 // An earlier recovery has put it where messages were lost.
-                undispatched.pass_over(unit_of(&message.view()), i64::from(message.view().size()));
+                undispatched.pass_over(Some(unit_of(&message.view())), i64::from(message.view().size()));
             }
             undispatched.add(&message.view());
         }
@@ -116,15 +116,17 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
             report.log_end = torn;
             report.stop_reason = format!("the record at {torn} lost bytes that never reached the disk");
         }
-        match next_whole(opened, &report)? {
-            None => break,
-            Some(next) => {
-                let lost = report.log_end..next;
-                undispatched.pass_over(filler(log, &lost), lost.end - lost.start);
-                report.lost.push(lost);
-                at = next;
-            }
-        }
+        at = if let Some(next) = end_of_hole(log, report.log_end)? {
+            undispatched.pass_over(Some(missing(report.log_end)), next - report.log_end);
+            next
+        } else if let Some(next) = next_whole(opened, &report)? {
+            let lost = report.log_end..next;
+            undispatched.pass_over(filler(log, &lost), lost.end - lost.start);
+            report.lost.push(lost);
+            next
+        } else {
+            break;
+        };
     }
     if report.last_store_time == 0
         && let Some(message) = last_before(scan_start, opened)?
@@ -170,6 +172,40 @@ fn next_whole(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64
     opened.log.next_whole(end, from, report.last_store_time)
 }
 
+/// Where the log goes on after missing segments. Only a reader gets that far: a writer refuses them.
+fn end_of_hole(log: &LogFiles, at: i64) -> Result<Option<i64>> {
+    if log.holds(at)? {
+        return Ok(None);
+    }
+    for start in log.starts().skip_while(|start| *start <= at) {
+        if matches!(log.read(start, Check::Structure)?, LogRecord::Message(_)) {
+            return Ok(Some(start));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether an entry is right although no message was read where it leads. Every record after the scan's start was read: an entry that
+/// leads to none of its queue there is stale, or torn. Before it, rising addresses are enough: to read a record for each of
+/// thousands of queues takes long. Nothing can be read of what has expired, is missing, or was lost.
+fn is_believed(log: &LogFiles, report: &RecoveryReport, unit: CqUnit, before: Option<CqUnit>) -> Result<bool> {
+    let at = unit.physical_offset;
+    Ok(match before {
+        Some(before) if before.physical_offset > at => false,
+        Some(_) if at < report.scan_start => true,
+        _ => report.lost.iter().any(|lost| lost.contains(&at)) || !log.holds(at)?,
+    })
+}
+
+/// Whether the entry is that of a message that an earlier recovery found lost.
+fn leads_to_filler(log: &LogFiles, unit: CqUnit) -> Result<bool> {
+    Ok(unit.is_lost()
+        && match log.read(unit.physical_offset, Check::Structure)? {
+            LogRecord::Message(message) => is_filler(&message.view()) && message.view().size() as i32 == unit.size,
+            _ => false,
+        })
+}
+
 /// Where a scan has stopped, and why.
 fn stop(scan: &LogScan<'_>, log: &LogFiles) -> (i64, String) {
     let at = scan.position();
@@ -193,11 +229,21 @@ fn unit_of(filler: &MessageView<'_>) -> CqUnit {
     }
 }
 
-/// Where entries lead whose messages were lost in this stretch.
-fn filler(log: &LogFiles, lost: &Range<i64>) -> CqUnit {
+/// Where entries lead whose messages were lost in this stretch; `None` if no message fits into what is there of it.
+fn filler(log: &LogFiles, lost: &Range<i64>) -> Option<CqUnit> {
+    let (physical_offset, size) = log.first_filler(lost)?;
+    Some(CqUnit {
+        physical_offset,
+        size,
+        tags_code: CqUnit::LOST,
+    })
+}
+
+/// Where entries lead, in memory alone, whose messages stood in a missing segment.
+fn missing(hole: i64) -> CqUnit {
     CqUnit {
-        physical_offset: lost.start,
-        size: log.first_filler_size(lost),
+        physical_offset: hole,
+        size: MIN_RECORD_SIZE as i32,
         tags_code: CqUnit::LOST,
     }
 }

@@ -57,8 +57,8 @@ impl<'a> Undispatched<'a> {
     }
 
     /// Messages are lost in so many bytes: numbers that a queue then lacks lead to what fills their place.
-    pub(super) fn pass_over(&mut self, filler: CqUnit, bytes: i64) {
-        self.filler = Some(filler).filter(|filler| filler.size > 0);
+    pub(super) fn pass_over(&mut self, filler: Option<CqUnit>, bytes: i64) {
+        self.filler = filler.or(self.filler);
         self.lost += bytes / MIN_RECORD_SIZE as i64;
     }
 
@@ -93,7 +93,7 @@ impl<'a> Undispatched<'a> {
         };
         if !is_possible || known.is_some_and(is_taken) {
             self.refused += 1;
-            self.pass_over(unit, MIN_RECORD_SIZE as i64);
+            self.pass_over(Some(unit), MIN_RECORD_SIZE as i64);
             return;
         }
         let gap = lacking.is_behind_a_gap(queue_offset);
@@ -105,7 +105,7 @@ impl<'a> Undispatched<'a> {
         if refused > 0 || (gap && filled == 0) {
             // Its number, queue or topic is damaged, maybe: no checksum covers them. Then some queue lacks it, and the messages behind it
             // there are right; the number that is missing leads here.
-            self.pass_over(unit, MIN_RECORD_SIZE as i64);
+            self.pass_over(Some(unit), MIN_RECORD_SIZE as i64);
         }
     }
 

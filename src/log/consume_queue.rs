@@ -213,9 +213,10 @@ impl ConsumeQueue {
         Ok(self.files.starts().into_iter().map(in_file).sum())
     }
 
-    /// Leaves out the entries at the end of the files that point at or past `log_end`, or lead to none of the queue's messages,
-    /// by the offset, the entry, and whether its address is behind that of the entry before; returns how many.
-    pub(crate) fn cut(&self, log_end: i64, leads: impl Fn(i64, CqUnit, bool) -> Result<bool>) -> Result<u64> {
+    /// Leaves out the entries at the end of the files that point at or past the end of the `log`, or lead to none of the queue's messages,
+    /// by the offset, the entry, and the entry of a message before it; returns how many. If no entry is left and nothing of the log
+    /// has expired, the queue starts at 0 again: its first file is one that a power cut took.
+    pub(crate) fn cut(&self, log: Range<i64>, leads: impl Fn(i64, CqUnit, Option<CqUnit>) -> Result<bool>) -> Result<u64> {
         let mut entries = self.entries();
         let mut state = self.state_mut();
         let end = state.on_disk.end;
@@ -224,13 +225,19 @@ impl ConsumeQueue {
             let last = state.on_disk.end - 1;
             let mut valid = |offset: i64| Ok(entries.get(offset)?.filter(|unit| unit.is_valid()));
             if let Some(unit) = valid(last)?
-                && (unit.is_pre_blank() || (unit.physical_offset < log_end && leads(last, unit, rises(valid(last - 1)?, unit))?))
+                && (unit.is_pre_blank()
+                    || (unit.physical_offset < log.end
+                        && leads(last, unit, valid(last - 1)?.filter(|unit| !unit.is_pre_blank()))?))
             {
                 break;
             }
             state.on_disk.end -= 1;
         }
-        Ok((end - state.on_disk.end) as u64)
+        let cut = (end - state.on_disk.end) as u64;
+        if state.on_disk.is_empty() && log.start == 0 {
+            state.on_disk = 0..0;
+        }
+        Ok(cut)
     }
 
     /// Lets the entries of messages that stood in the stretch `lost` lead to `filler`; returns how many.
@@ -351,9 +358,4 @@ impl ConsumeQueue {
 
 fn names_message(unit: CqUnit) -> bool {
     unit.is_valid() && !unit.is_pre_blank()
-}
-
-/// Whether a message stands behind that of the entry before.
-fn rises(before: Option<CqUnit>, unit: CqUnit) -> bool {
-    before.is_some_and(|before| !before.is_pre_blank() && before.physical_offset <= unit.physical_offset)
 }

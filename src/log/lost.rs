@@ -32,12 +32,12 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Bytes of the first record with which a lost stretch is filled.
-    pub fn first_filler_size(&self, lost: &Range<i64>) -> i32 {
-        let first = self.parts(lost).next();
-        first.map_or(0, |(_, part, at_end)| {
-            filler_size((part.end - part.start) as usize, at_end) as i32
-        })
+    /// Where the first record stands with which a lost stretch is filled, and its bytes. A segment's end may have room for none.
+    pub fn first_filler(&self, lost: &Range<i64>) -> Option<(i64, i32)> {
+        let mut fillers = self
+            .parts(lost)
+            .map(|(_, part, at_end)| (part.start, filler_size((part.end - part.start) as usize, at_end) as i32));
+        fillers.find(|(_, size)| *size > 0)
     }
 
     /// A stretch cut at the ends of segments: the segment's start, the part in it, and whether that reaches its end.

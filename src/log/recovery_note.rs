@@ -5,9 +5,11 @@
 //! nothing that it reads after an end: it writes every zero and every recovered byte again, and syncs them.
 //!
 //! The note is written before the first change and removed after the last sync of recovery. It is not synced itself: a power cut
-//! empties the memory, and what is read after it comes from the disk. The note names no end and no history. Where log, queues and
-//! index end is planned anew at each open, and only bytes after these ends are zeroed: a note that is out of date costs time, and no
-//! message.
+//! empties the memory, and what is read after it comes from the disk. The note decides no end. Where log, queues and index end is
+//! planned anew at each open, and only bytes after these ends are zeroed: a note that is out of date costs time, and no message.
+//!
+//! The note also says where the log of a store ended that was closed before. A broker leaves old records after such an end. Once the
+//! `abort` file is there, they would look like messages after damage.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,6 +21,7 @@ use crate::storage::{Access, Env, put_file, remove_file};
 
 const FILE: &str = "mqstore-recovery.json";
 const REWRITE_FROM: &str = "rewrite_from";
+const CLOSED_AT: &str = "closed_at";
 /// Larger than any note.
 const MAX_LEN: usize = 4096;
 
@@ -27,6 +30,8 @@ const MAX_LEN: usize = 4096;
 pub struct RecoveryNote {
     /// The physical offset from which it wrote the log again.
     pub rewrite_from: i64,
+    /// The physical offset at which the log ended when the store was closed; `None` if this recovery followed a crash.
+    pub closed_at: Option<i64>,
 }
 
 impl RecoveryNote {
@@ -47,8 +52,11 @@ impl RecoveryNote {
             .map_err(|error| Error::io("read", &path, error))?;
         bytes.truncate(read);
         let fields: Option<Map<String, Value>> = serde_json::from_slice(&bytes).ok();
-        let rewrite_from = fields.and_then(|fields| fields.get(REWRITE_FROM)?.as_i64());
-        Ok(rewrite_from.map(|rewrite_from| Self { rewrite_from }))
+        let number = |name| fields.as_ref()?.get(name)?.as_i64();
+        Ok(number(REWRITE_FROM).map(|rewrite_from| Self {
+            rewrite_from,
+            closed_at: number(CLOSED_AT),
+        }))
     }
 
     /// Puts the note into the store at `root`, in one step. The directory `config` is there.
@@ -56,7 +64,9 @@ impl RecoveryNote {
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
     pub fn save(self, env: &dyn Env, root: &Path) -> Result<()> {
-        let fields = Map::from_iter([(REWRITE_FROM.to_owned(), Value::from(self.rewrite_from))]);
+        let closed_at = self.closed_at.map(|closed_at| (CLOSED_AT, closed_at));
+        let numbers = [(REWRITE_FROM, self.rewrite_from)].into_iter().chain(closed_at);
+        let fields: Map<_, _> = numbers.map(|(name, number)| (name.to_owned(), Value::from(number))).collect();
         put_file(env, &path(root), format!("{}\n", Value::Object(fields)).as_bytes())
     }
 

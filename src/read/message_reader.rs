@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::{Recovery, StoreConfig};
-use crate::engine::{RecoveryReport, cut_index, estimate_index_start, expect_recoverable, find_missing, plan};
+use crate::engine::{Opened, RecoveryReport, cut_index, estimate_index_start, expect_recoverable, find_missing, plan};
 use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, IndexGeometry, MessageId, is_filler};
 use crate::log::{
@@ -102,15 +102,26 @@ impl MessageReader {
         };
         let unsynced_from = plan.unsynced_from;
         let mut report = plan.apply_in_memory(log, &files.queues)?;
-        expect_recoverable(&files.opened(&config, Some(index_from)), &report)?;
+        let note = RecoveryNote::load(env.as_ref(), path)?;
+        // Whoever has closed the store since has recovered it.
+        let unfinished = note.filter(|_| !report.clean_exit);
+        let closed_at = if report.clean_exit {
+            Some(report.log_end)
+        } else {
+            unfinished.and_then(|note| note.closed_at)
+        };
+        let opened = Opened {
+            closed_at,
+            ..files.opened(&config, Some(index_from))
+        };
+        expect_recoverable(&opened, &report)?;
         report.missing = find_missing(&files.opened(&config, None), &report)?;
         let written_until = log.written_until(report.log_end)?;
         report.bytes_cut = (written_until - report.log_end) as u64;
         let is_trusted = files.opened(&config, None).is_trusted();
-        let note = RecoveryNote::load(env.as_ref(), path)?;
-        // Whoever has closed the store since has recovered it.
-        let unfinished = note.filter(|_| !report.clean_exit);
         let rewrite_from = unfinished.map_or(unsynced_from, |note| note.rewrite_from.min(unsynced_from));
+        let rewrite_from = (!is_trusted).then_some(rewrite_from);
+        let is_changed = rewrite_from.is_some() || written_until > report.log_end || index.is_changed_by(index_start.cut);
         // A clock that went back leaves stamps in the future that are right.
         let mut stamps = files.found.ignoring_future(env.now_ms().max(report.last_store_time));
         if config.recovery == Recovery::Salvage {
@@ -119,7 +130,11 @@ impl MessageReader {
         let plan = WritePlan {
             index_cut: index_start.cut,
             index_from: index_start.from,
-            rewrite_from: (!is_trusted).then_some(rewrite_from),
+            rewrite_from,
+            note: is_changed.then_some(RecoveryNote {
+                rewrite_from: rewrite_from.unwrap_or(report.log_end),
+                closed_at,
+            }),
             written_until: unfinished.map_or(written_until, |_| log.files_end()),
             is_noted: note.is_some(),
             is_redone: unfinished.is_some(),
@@ -221,8 +236,10 @@ impl MessageReader {
             return Ok(None);
         };
         if unit.is_lost()
-            && let LogRecord::Message(message) = self.log.read(unit.physical_offset, Check::Structure)?
-            && is_filler(&message.view())
+            && match self.log.read(unit.physical_offset, Check::Structure)? {
+                LogRecord::Message(message) => is_filler(&message.view()),
+                _ => true,
+            }
         {
             return Ok(None);
         }

@@ -8,7 +8,7 @@ use crate::config::StoreConfig;
 use crate::engine::Opened;
 use crate::error::{Error, Result};
 use crate::format::{Check, Checkpoint, parse_segment_name};
-use crate::log::{ConsumeQueueStore, IndexCut, IndexService, LogFiles, load_checkpoint, load_own_from};
+use crate::log::{ConsumeQueueStore, IndexCut, IndexService, LogFiles, RecoveryNote, load_checkpoint, load_own_from};
 use crate::storage::{DirEntry, EntryKind, Env, install_guard};
 
 /// How a writer goes on with what was found.
@@ -19,6 +19,8 @@ pub(crate) struct WritePlan {
     pub(crate) index_from: i64,
     /// After a crash: from here on nothing is known to be on disk.
     pub(crate) rewrite_from: Option<i64>,
+    /// What is written down before anything is changed; `None` if nothing is.
+    pub(crate) note: Option<RecoveryNote>,
     /// Behind it every byte of the log is zero.
     pub(crate) written_until: i64,
     /// There is a note of a recovery, whether it counts or not.
@@ -73,6 +75,7 @@ impl StoreFiles {
             checkpoint: &self.checkpoint,
             clean: self.clean,
             own_from: self.own_from,
+            closed_at: None,
             check: if config.check_crc_on_recover {
                 Check::Body
             } else {

@@ -29,11 +29,6 @@ pub(super) fn apply(
         index,
         appended,
     } = reader.shared();
-    let is_changed = plan.rewrite_from.is_some() || plan.written_until > report.log_end || index.is_changed_by(plan.index_cut);
-    if is_changed {
-        let rewrite_from = plan.rewrite_from.unwrap_or(report.log_end);
-        RecoveryNote { rewrite_from }.save(env.as_ref(), path)?;
-    }
     queues.settle(plan.rewrite_from, plan.is_redone)?;
     index.settle(sizes.index, plan.index_cut, plan.rewrite_from.is_none(), plan.is_redone)?;
     let mut queue_offsets = QueueOffsets::new();
@@ -63,7 +58,7 @@ pub(super) fn apply(
         // Entries that lead to fillers now lie before what the next recovery writes again.
         queues.sync()?;
     }
-    if is_changed || plan.is_noted {
+    if plan.note.is_some() || plan.is_noted {
         RecoveryNote::remove(env.as_ref(), path)?;
     }
     Ok(log)

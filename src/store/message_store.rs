@@ -87,6 +87,9 @@ impl MessageStore {
         // Until there is a segment, nobody may have come to the end of making the store.
         let is_unfinished = !is_new && reader.physical_bounds().is_empty();
         make_directories(env.as_ref(), path, is_new || is_unfinished)?;
+        if let Some(note) = &plan.note {
+            note.save(env.as_ref(), path)?;
+        }
         mark_open(env.as_ref(), path)?;
         record_geometry(env.as_ref(), path, reader.config())?;
         if is_unfinished || plan.rewrite_from.is_some() {

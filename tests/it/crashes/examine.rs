@@ -2,7 +2,6 @@
 //! closed, and held against the model each time.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use mqstore::store::{MessageStore, OpenMode, Service};
 
 use super::files::{Files, State};
 use super::history::Geometry;
-use super::model::{Checked, Entries, Entry, Expect, Found, Model, ensure, when, works};
+use super::model::{Checked, Entries, Expect, Found, Model, ensure, when, works};
 use super::reading;
 use super::torn::Torn;
 use crate::simulated_env::{Image, Random, SimulatedEnv};
@@ -198,10 +197,7 @@ impl Examiner<'_> {
         })?;
         let env = image.copy();
         let store = works("a store can be made where one was begun", self.open(&env, false))?;
-        works(
-            "a store can be made where one was begun",
-            store.append(one_more("orders", 0)).map(drop),
-        )
+        works("a store can be made where one was begun", store.append(one_more(0)).map(drop))
     }
 
     /// What must hold when a crashed store has been opened for writing.
@@ -259,16 +255,9 @@ impl Examiner<'_> {
         Files::of(env, root()).check(&model.entries, model.torn.garbled(), self.geometry, State::Open)?;
         // As long as the message that was lost: a stale one behind that would look like the next.
         let lost = expect.entries.get(expect.acked).map(|lost| lost.bytes.len());
-        let shortest = one_more("orders", 0).encoded_len();
+        let shortest = one_more(0).encoded_len();
         let len = lost.and_then(|lost| lost.checked_sub(shortest)).unwrap_or(random.index(900));
-        // A queue that lost all its messages goes on at the number of the first file that it has, which need not be 0.
-        let is_orders = |entry: &Arc<Entry>| entry.topic == "orders" && entry.queue.is_some_and(|(id, _)| id == 0);
-        let topic = if model.entries.iter().any(is_orders) {
-            "orders"
-        } else {
-            "others"
-        };
-        let messages = [one_more(topic, len)];
+        let messages = [one_more(len)];
         for message in &messages {
             let done = works(check, store.append(message.clone()))?;
             model.add(store.reader(), std::slice::from_ref(message), &[done])?;
@@ -338,9 +327,9 @@ pub(super) fn lost_its_start(env: &SimulatedEnv, entries: &Entries) -> bool {
 }
 
 /// A message beyond those of the history.
-fn one_more(topic: &str, len: usize) -> Message<'static> {
+fn one_more(len: usize) -> Message<'static> {
     Message {
-        topic: topic.to_owned(),
+        topic: "orders".to_owned(),
         body: vec![b'+'; len].into(),
         properties: mqstore::format::encode_properties([("KEYS", "more")], true).unwrap(),
         ..Message::default()

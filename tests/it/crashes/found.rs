@@ -162,6 +162,23 @@ fn a_queue_whose_first_file_was_lost_is_whole() {
 }
 
 #[test]
+fn a_queue_that_lost_its_messages_and_its_first_file_starts_at_0_again() {
+    let env = killed(|store| {
+        for _ in 0..5 {
+            store.append(with(&[])).unwrap();
+        }
+    });
+    env.remove(&files(&env, "consumequeue")[0]);
+    let log = files(&env, "commitlog").remove(0);
+    let len = env.files(&log).remove(0).1.len();
+    zero(&env, &log, 0..len);
+    assert_eq!(reader(&env).queue_bounds("t", 0).unwrap(), 0..0);
+    let store = open(&env);
+    assert_eq!(store.reader().queue_bounds("t", 0).unwrap(), 0..0);
+    assert_eq!(store.append(with(&[])).unwrap().appended.queue_offset, 0);
+}
+
+#[test]
 fn a_last_record_without_a_sector_in_its_middle_is_not_served() {
     let long = "x".repeat(1500);
     let env = killed(|store| {

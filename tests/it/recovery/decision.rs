@@ -411,6 +411,7 @@ fn a_log_that_ends_at_a_page_that_cannot_be_read_is_refused() {
             checkpoint: &Checkpoint::default(),
             clean: false,
             own_from: None,
+            closed_at: None,
             check: Check::Body,
             index_from: Some(0),
             config: &StoreConfig {

@@ -3,10 +3,11 @@
 use std::fs;
 
 use mqstore::config::StoreConfig;
+use mqstore::error::Error;
 use mqstore::format::Message;
 use mqstore::store::{MessageStore, OpenMode};
 
-use super::{Crashed, contents, copy, names, real};
+use super::{Crashed, SEGMENT, contents, copy, names, real};
 use crate::store_writer::StoreWriter;
 use tempfile::TempDir;
 
@@ -211,5 +212,73 @@ fn one_damaged_queue_offset_queue_id_or_topic_costs_no_later_message_its_place()
             });
             assert_eq!(appended.unwrap().appended.queue_offset, 150, "{what}");
         }
+    }
+}
+
+#[test]
+fn a_queue_whose_only_message_has_expired_keeps_its_number_over_a_crash() {
+    for clean in [true, false] {
+        let dir = TempDir::new_in("/dev/shm").unwrap();
+        let mut writer = StoreWriter::small(dir.path());
+        writer.put("once", 0, b"long ago", &[]);
+        for n in 0..300 {
+            writer.put("orders", n % 2, b"body", &[]);
+        }
+        writer.finish(clean);
+        let store = Crashed {
+            dir,
+            offsets: Vec::new(),
+            last_store_time: writer.last_store_time,
+        };
+        // The segment of the message in "once" has expired.
+        fs::remove_file(store.segment(0).0).unwrap();
+        assert_eq!(store.reader().queue_bounds("once", 0).unwrap(), 1..1, "clean {clean}");
+        let opened = store.open().unwrap();
+        assert_eq!(opened.reader().queue_bounds("once", 0).unwrap(), 1..1, "clean {clean}");
+        let message = Message {
+            topic: "once".to_owned(),
+            body: b"again".into(),
+            ..Message::default()
+        };
+        let done = opened.append(message).unwrap().appended;
+        assert_eq!(done.queue_offset, 1, "clean {clean}");
+        opened.close().unwrap();
+    }
+}
+
+#[test]
+fn a_reader_goes_on_behind_a_missing_segment_whatever_queue_files_are_missing_too() {
+    for (clean, gone) in [
+        (true, "consumequeue"),
+        (false, "consumequeue"),
+        (false, "consumequeue/orders/0"),
+        (false, "consumequeue/orders/0/00000000000000001000"),
+    ] {
+        let store = written(clean);
+        let lost = 8 * SEGMENT..10 * SEGMENT;
+        for start in lost.clone().step_by(SEGMENT as usize) {
+            fs::remove_file(store.segment(start).0).unwrap();
+        }
+        let path = store.at(gone);
+        let removed = if path.is_dir() {
+            fs::remove_dir_all(path)
+        } else {
+            fs::remove_file(path)
+        };
+        removed.unwrap();
+        let reader = store.reader();
+        assert!(reader.recovery().missing.is_some(), "{gone}, clean {clean}");
+        let bounds = [0, 1].map(|queue| reader.queue_bounds("orders", queue).unwrap());
+        assert_eq!(bounds, [0..200, 0..200], "{gone}, clean {clean}");
+        for (n, offset) in store.offsets.iter().enumerate() {
+            let (queue, number) = (n as i32 % 2, n as i64 / 2);
+            let found = reader.message_in_queue("orders", queue, number);
+            if lost.contains(offset) {
+                assert!(matches!(found, Err(Error::Corrupt { .. })), "{gone}, clean {clean}: {n}");
+            } else {
+                assert_eq!(found.unwrap().view().body(), format!("body {n}").as_bytes());
+            }
+        }
+        assert!(store.open().is_err(), "{gone}, clean {clean}");
     }
 }

@@ -238,3 +238,72 @@ fn a_record_forged_in_the_body_of_a_damaged_one_is_none_and_the_next_real_one_is
         assert_eq!(reader.physical_bounds().end, offsets[9] + offsets[1]);
     }
 }
+
+/// Messages of which nothing is left, in a stretch of the log.
+fn wipe(store: &Crashed, from: i64, to: i64) {
+    for start in (0..=to).step_by(SEGMENT as usize).filter(|start| from < start + SEGMENT) {
+        edit(&store.segment(start).0, |bytes| {
+            let part = (from - start).clamp(0, SEGMENT) as usize..(to - start).clamp(0, SEGMENT) as usize;
+            bytes[part].fill(0xAA);
+        });
+    }
+}
+
+#[test]
+fn a_queue_whose_last_messages_are_lost_keeps_their_numbers_through_the_salvage_and_the_next_crash() {
+    let store = Crashed::new(300, false);
+    wipe(&store, store.offsets[290], store.offsets[299]);
+    let expected = [0, 1].map(|queue| {
+        let body = |n| (n < 290 || n == 299).then(|| format!("body {n}"));
+        (queue..300).step_by(2).map(body).collect::<Vec<_>>()
+    });
+    let in_memory = store.reader_with(Recovery::Salvage);
+    let bounds = |reader: &MessageReader| [0, 1].map(|queue| reader.queue_bounds("orders", queue).unwrap());
+    assert_eq!(bounds(&in_memory), [0..150, 0..150]);
+    store.open_with(Recovery::Salvage).unwrap().close().unwrap();
+    assert_eq!([0, 1].map(|queue| left(&store, queue)), expected);
+    // The next writer dies.
+    fs::write(store.at("abort"), "").unwrap();
+    assert_eq!([0, 1].map(|queue| left(&store, queue)), expected);
+    let opened = store.open().unwrap();
+    assert_eq!(bounds(opened.reader()), [0..150, 0..150]);
+    opened.close().unwrap();
+    assert_eq!([0, 1].map(|queue| left(&store, queue)), expected);
+}
+
+#[test]
+fn messages_lost_after_a_damaged_end_of_segment_lead_to_a_filler_of_the_next_segment() {
+    let dir = TempDir::new_in("/dev/shm").unwrap();
+    let mut writer = StoreWriter::small(dir.path());
+    let mut offsets = vec![writer.put("orders", 0, b"", &[])];
+    let shortest = writer.end();
+    while writer.end() < 2 * SEGMENT {
+        // The last record of the first segment leaves 40 bytes: no filler is so short.
+        let left = SEGMENT - 40 - writer.end();
+        let body = if (shortest..3 * shortest).contains(&left) {
+            left - shortest
+        } else {
+            0
+        };
+        offsets.push(writer.put("orders", 0, &vec![b'x'; body as usize], &[]));
+    }
+    writer.finish(false);
+    let store = Crashed {
+        dir,
+        last_store_time: writer.last_store_time,
+        offsets,
+    };
+    let first = store.offsets.partition_point(|offset| *offset < SEGMENT);
+    wipe(&store, SEGMENT - 40, store.offsets[first + 10]);
+    store.open_with(Recovery::Salvage).unwrap().close().unwrap();
+    expect_one_chain(&store);
+    let found = left(&store, 0);
+    assert_eq!(found.len(), store.offsets.len());
+    let lost: Vec<usize> = (0..found.len()).filter(|n| found[*n].is_none()).collect();
+    assert_eq!(lost, (first..first + 10).collect::<Vec<_>>());
+    for (_, queue) in contents(&store.at("consumequeue")) {
+        // A broker cuts a queue at an entry of size 0.
+        let ends = queue.chunks(20).rposition(|entry| entry[8..12] != [0; 4]).unwrap();
+        assert!(queue.chunks(20).take(ends).all(|entry| entry[8..12] != [0; 4]));
+    }
+}
