@@ -221,11 +221,21 @@ impl IndexService {
         )
     }
 
-    /// Whether the store was closed, or the checkpoint says that the file is on disk: stamps are those of full files.
+    /// Whether the store was closed, or the checkpoint says that the file is on disk: stamps are those of full files. A file that ends
+    /// earlier than an older one was written after the clock was set back, perhaps after the stamp.
     pub(super) fn is_vouched_for(&self, file: &IndexFile, geometry: IndexGeometry) -> bool {
+        let Some(until) = self.safe_until() else { return true };
         let header = file.header();
-        self.safe_until()
-            .is_none_or(|until| header.end_time <= until && header.is_full(geometry))
+        let is_stamped = header.end_time <= until && header.is_full(geometry);
+        is_stamped
+            && self
+                .files_before(file)
+                .all(|older| older.header().end_time <= header.end_time)
+    }
+
+    /// The files that are older than this one.
+    fn files_before(&self, file: &IndexFile) -> impl Iterator<Item = Arc<IndexFile>> {
+        self.files().into_iter().take_while(move |older| older.path() != file.path())
     }
 
     /// Whether something may be lost of the files that the checkpoint does not vouch for.

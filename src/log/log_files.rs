@@ -247,6 +247,12 @@ impl LogFiles {
         starts.get(next).map(|start| *start as i64)
     }
 
+    /// End of the segment that holds `offset`, there or missing.
+    pub fn end_of_segment(&self, offset: i64) -> i64 {
+        let (start, _) = locate(offset.max(0) as u64, self.segment_size());
+        start.saturating_add(self.segment_size()) as i64
+    }
+
     /// An error about what stands at `offset`, or should: with the segment, there or missing, and the position in it.
     pub fn corrupt(&self, offset: i64, reason: String) -> Error {
         let (start, position) = locate(offset.max(0) as u64, self.segment_size());

@@ -213,7 +213,8 @@ impl MessageReader {
                 Ok(Some(message)) => message,
                 Ok(None) => {
                     result.miss(GetMessageStatus::MessageWasRemoving);
-                    removed_until = self.log().next_start(unit.physical_offset).unwrap_or(i64::MIN);
+                    // Not the next segment that is there: RocketMQ looks at the entries of each missing one.
+                    removed_until = self.log().end_of_segment(unit.physical_offset);
                     continue;
                 }
                 Err(damage) => {

@@ -53,9 +53,10 @@ impl PooledFile {
         self.removed.load(Ordering::Acquire)
     }
 
-    /// Notes that the file is gone.
+    /// Notes that the file is gone, and lets go of its mapping: its bytes stay on the disk as long as they are mapped.
     pub(super) fn set_removed(&self) {
         self.removed.store(true, Ordering::Release);
+        self.state_mut().mapped = None;
     }
 
     pub(super) fn is_mapped(&self) -> bool {

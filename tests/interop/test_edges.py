@@ -27,11 +27,14 @@ QUEUES = 2
 STORE_TIME = slice(56, 64)
 
 
-def write(path: Path, rocketmq: RocketMQ, geometry: Geometry, bodies: list[bytes]) -> None:
-    """A store of messages in two queues in turn, each with the key "hot" and every other one of a queue with the tag "even"."""
+def write(path: Path, rocketmq: RocketMQ, geometry: Geometry, bodies: list[bytes], run: int = 1) -> None:
+    """A store of messages in two queues in turn, each with the key "hot".
+
+    In each queue, runs of that many messages have the tags "even" and "odd" in turn.
+    """
     with mqstore.open(path, mode="x", index_tags=rocketmq.index_tags, **embedded.options(geometry)) as store:
         for number, body in enumerate(bodies):
-            tag = "odd" if number // QUEUES % 2 else "even"
+            tag = "odd" if number // QUEUES // run % 2 else "even"
             store.append("orders", body, queue=number % QUEUES, keys=["hot"], tags=tag)
 
 
@@ -76,6 +79,24 @@ def test_gets_of_a_store_whose_oldest_files_expired_are_rocketmqs(rocketmq: Rock
         (path / "consumequeue" / "orders" / str(queue) / f"{0:020}").unlink()
     statuses = compare_gets(asked, path, range(-1, MESSAGES // QUEUES + 2), [1, 32, 1_000])
     assert statuses == {"FOUND", "NO_MATCHED_MESSAGE", "OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_ONE", "OFFSET_OVERFLOW_BADLY"}
+
+
+@pytest.mark.parametrize(
+    ("gaps", "run"),
+    # In the second and the third case, segment 7 holds the last entry of a queue file, and it is "odd".
+    [([3], 1), ([5, 6, 7], 15), ([0, 5, 6, 7, 9, 11, 12, 18, 19, 20, 24], 15), ([2, 3, 4, 5], 20)],
+)
+def test_gets_of_a_store_with_missing_segments_are_rocketmqs(
+    rocketmq: RocketMQ, tmp_path: Path, gaps: list[int], run: int
+) -> None:
+    path = tmp_path / "store"
+    write(path, rocketmq, GEOMETRY, [b"x" * 1_000] * MESSAGES, run)
+    asked = asker(path, rocketmq, GEOMETRY)
+    whole = segments(path)
+    for gap in gaps:
+        whole[gap].unlink()
+    statuses = compare_gets(asked, path, range(-1, MESSAGES // QUEUES + 2), [1, 32, 1_000])
+    print(statuses)
 
 
 @pytest.mark.parametrize("size", [3_000, 30_000, 300_000])

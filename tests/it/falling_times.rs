@@ -1,9 +1,10 @@
 //! Store times that fall, as those of a broker do whose clock was set back: a query between two times and a lookup by time stay exact.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use mqstore::format::{Message, encode_properties};
+use mqstore::format::{Checkpoint, INDEX_HEADER_SIZE, Message, encode_properties};
 use mqstore::read::{MessageReader, QueryBy, QueryRequest, Side};
 use proptest::prelude::*;
 use tempfile::{TempDir, tempdir};
@@ -100,6 +101,32 @@ fn a_lookup_by_time_finds_the_first_message_before_a_fall_and_after_it() {
             assert_eq!(found, first_at(&times, time + 1), "{falls:?}, after {}", time - START);
         }
     }
+}
+
+#[test]
+fn a_stamp_does_not_vouch_for_an_index_file_that_was_written_after_the_clock_was_set_back() {
+    let times: Vec<i64> = (100..108).chain(50..58).map(|time| START + time).collect();
+    let (dir, reader) = store(&times);
+    drop(reader);
+    // The first file was stamped. Of the second, the sector with its slots is lost, so that no chain of it is broken.
+    let stamps = Checkpoint {
+        physic_msg_timestamp: START + 107,
+        logics_msg_timestamp: START + 107,
+        index_msg_timestamp: START + 107,
+        ..Checkpoint::default()
+    };
+    fs::write(dir.path().join("checkpoint"), stamps.encode()).unwrap();
+    fs::write(dir.path().join("abort"), "").unwrap();
+    let mut files: Vec<_> = fs::read_dir(dir.path().join("index"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    let mut bytes = fs::read(&files[1]).unwrap();
+    bytes[INDEX_HEADER_SIZE..INDEX_HEADER_SIZE + 4 * 4].fill(0);
+    fs::write(&files[1], bytes).unwrap();
+    let reader = open(dir.path());
+    assert_eq!(query(&reader, i64::MIN, i64::MAX, None), (0..16).collect::<Vec<_>>());
 }
 
 proptest! {

@@ -291,6 +291,31 @@ fn a_message_that_was_read_stays_readable_when_its_segment_goes() {
     message.intact().unwrap();
 }
 
+/// Files below `path` that are removed and still mapped by this process: their bytes stay on the disk.
+fn pinned(path: &Path) -> usize {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let name = path.to_str().unwrap();
+    let is_pinned = |line: &&str| line.contains(name) && line.ends_with(" (deleted)");
+    maps.lines().filter(is_pinned).count()
+}
+
+#[test]
+fn a_reader_that_finds_segments_removed_keeps_none_of_them_on_the_disk_but_those_whose_messages_are_held() {
+    let dir = tempdir().unwrap();
+    let offsets = store(dir.path(), true);
+    let reader = open(dir.path());
+    let read = |segment: i64| reader.message_at(*offsets.iter().find(|at| **at >= segment * SEGMENT).unwrap());
+    let held = read(0).unwrap();
+    read(1).unwrap();
+    remove_segments(dir.path(), 3);
+    assert_eq!(pinned(dir.path()), 2);
+    assert!(read(2).is_err());
+    assert_eq!(pinned(dir.path()), 1);
+    assert_eq!(held.view().body(), b"body 0");
+    drop(held);
+    assert_eq!(pinned(dir.path()), 0);
+}
+
 #[test]
 fn a_file_that_cannot_be_opened_for_another_reason_stays_an_error() {
     let dir = tempdir().unwrap();

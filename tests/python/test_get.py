@@ -165,3 +165,19 @@ def test_the_result_is_a_sequence(ten: Path) -> None:
         with pytest.raises(IndexError):
             result[10]
         assert repr(result) == "<mqstore.GetResult FOUND, 10 messages, next_begin_offset=10, queue 0..10>"
+
+
+def test_a_get_looks_at_the_entries_of_each_missing_segment(tmp_path: Path) -> None:
+    encoder = Encoder(tmp_path / "store")
+    starts = [encoder.append("orders", b"x" * 1_000, tags="even" if n < 42 else "odd") for n in range(70)]
+    encoder.write()
+    segments = [start // encoder.segment_size for start in starts]
+    assert (segments[27], segments[28], segments[41], segments[42], segments[50]) == (1, 2, 2, 3, 3)
+    for segment in (2, 3):
+        (encoder.path / "commitlog" / f"{segment * encoder.segment_size:020}").unlink()
+    with pytest.warns(RuntimeWarning, match="INCOMPLETE"):
+        store = mqstore.open(encoder.path)
+    with store:
+        for tags, status in ((None, "MESSAGE_WAS_REMOVING"), ("even", "NO_MATCHED_MESSAGE"), ("odd", "MESSAGE_WAS_REMOVING")):
+            result = store.get("orders", 0, 28, tags=tags)
+            assert (result.status, result.next_begin_offset, len(result)) == (status, 50, 0)
