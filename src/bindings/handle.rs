@@ -199,6 +199,14 @@ impl Handle {
         }
     }
 
+    /// Whether this is the process that opened the store, if it is open for writing.
+    ///
+    /// # Errors
+    /// `ClosedError`.
+    pub(super) fn expect_own_process(&self) -> PyResult<()> {
+        self.expect_own(&self.opened())
+    }
+
     /// Whether a writer is used by the process that opened it.
     fn expect_own(&self, opened: &Opened) -> PyResult<()> {
         if self.mode == Mode::Read || opened.process == Generation::current() {
