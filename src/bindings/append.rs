@@ -12,7 +12,6 @@ use super::buffer::Offsets;
 use super::capsule::{import_table, speaks_arrow};
 use super::handle::Handle;
 use super::incoming::{self, Defaults};
-use super::interpreter_exit::hanging_at_exit;
 use super::rows;
 use crate::error::{Error, Result};
 use crate::format::Message;
@@ -44,7 +43,7 @@ pub(super) fn batch(py: Python<'_>, handle: &Handle, rows: &Bound<'_, PyAny>, de
         let (table, store) = (import_table(rows)?, handle.writer()?);
         py.detach(|| store.append_all(incoming::messages(&table, defaults)?, &mut done))
     } else {
-        let rows = hanging_at_exit(|| each(rows)?.collect::<PyResult<Vec<_>>>())?;
+        let rows = each(rows)?.collect::<PyResult<Vec<_>>>()?;
         let (messages, store) = (rows::messages(&rows, defaults)?, handle.writer()?);
         py.detach(|| store.append_all(messages, &mut done))
     };

@@ -4,7 +4,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple};
 
 use super::handle::Handle;
-use super::interpreter_exit::hanging_at_exit;
 use super::message::Message;
 use crate::read::{self, GetRequest, StoredMessage};
 use crate::storage::Generation;
@@ -44,7 +43,7 @@ impl GetResult {
             handle.expect_own_pass(begun_in)?;
             Ok(is_wanted)
         };
-        let result = hanging_at_exit(|| py.detach(|| reader.get(request, wanted)));
+        let result = py.detach(|| reader.get(request, wanted));
         Self::new(py, result?)
     }
 
