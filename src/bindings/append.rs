@@ -10,19 +10,22 @@ use super::append_result::AppendResult;
 use super::arguments::type_of;
 use super::buffer::Offsets;
 use super::capsule::{import_table, speaks_arrow};
+use super::handle::Handle;
 use super::incoming::{self, Defaults};
-use super::interpreter_exit::hanging_at_exit;
 use super::rows;
 use crate::error::{Error, Result};
 use crate::format::Message;
-use crate::store::{Attempt, Incoming, MessageStore};
+use crate::store::{Attempt, MessageStore};
 
 /// How long a wait goes on before it looks whether the user interrupts it.
 const INTERRUPTIBLE: Duration = Duration::from_millis(100);
 
 /// Appends one message. It keeps the interpreter, because letting go of it takes longer than the append, unless a segment has to be
 /// made first.
-pub(super) fn one(py: Python<'_>, store: &MessageStore, message: Message<'_>) -> PyResult<AppendResult> {
+///
+/// The writer is asked for here, after the message was made: code of the caller's made it, which may have forked or closed the store.
+pub(super) fn one(py: Python<'_>, handle: &Handle, message: Message<'_>) -> PyResult<AppendResult> {
+    let store = handle.writer()?;
     let appended = store.try_append(message).and_then(|attempt| match attempt {
         Attempt::Stored(result) => Ok(result),
         Attempt::WouldBlock(message) => py.detach(|| store.append(message)),
@@ -33,17 +36,16 @@ pub(super) fn one(py: Python<'_>, store: &MessageStore, message: Message<'_>) ->
     }
 }
 
-/// Appends rows, or the rows of a table.
-pub(super) fn batch(py: Python<'_>, store: &MessageStore, rows: &Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<Offsets> {
+/// Appends rows, or the rows of a table. The writer is asked for as in [`one`].
+pub(super) fn batch(py: Python<'_>, handle: &Handle, rows: &Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<Offsets> {
     let mut done = Vec::new();
-    let mut append = |messages: Vec<Incoming<'_>>| store.append_all(messages, &mut done);
     let outcome = if speaks_arrow(rows)? {
-        let table = import_table(rows)?;
-        py.detach(|| append(incoming::messages(&table, defaults)?))
+        let (table, store) = (import_table(rows)?, handle.writer()?);
+        py.detach(|| store.append_all(incoming::messages(&table, defaults)?, &mut done))
     } else {
-        let rows = hanging_at_exit(|| each(rows)?.collect::<PyResult<Vec<_>>>())?;
-        let messages = rows::messages(&rows, defaults)?;
-        py.detach(|| append(messages))
+        let rows = each(rows)?.collect::<PyResult<Vec<_>>>()?;
+        let (messages, store) = (rows::messages(&rows, defaults)?, handle.writer()?);
+        py.detach(|| store.append_all(messages, &mut done))
     };
     match outcome {
         Ok(()) => Ok(Offsets::new(&done)),
@@ -81,17 +83,23 @@ fn not_stored(py: Python<'_>, error: Error) -> PyResult<PyErr> {
     Ok(error)
 }
 
-/// Waits in steps, each until the time that `wait` is given, so that Ctrl-C ends it.
+/// Waits in steps, each until the time that `wait` is given, so that Ctrl-C ends it. A handler of a signal may fork: the child has no
+/// thread that makes anything durable.
 pub(super) fn wait(
     py: Python<'_>,
+    handle: &Handle,
     deadline: Option<Instant>,
-    wait: impl Fn(Option<Instant>) -> Result<()> + Sync,
+    wait: impl Fn(&MessageStore, Option<Instant>) -> Result<()> + Sync,
 ) -> PyResult<()> {
+    let store = handle.writer()?;
     loop {
         let step = Instant::now() + INTERRUPTIBLE;
         let is_last = deadline.is_some_and(|deadline| deadline <= step);
-        match py.detach(|| wait(if is_last { deadline } else { Some(step) })) {
-            Err(Error::TimedOut { .. }) if !is_last => py.check_signals()?,
+        match py.detach(|| wait(&store, if is_last { deadline } else { Some(step) })) {
+            Err(Error::TimedOut { .. }) if !is_last => {
+                py.check_signals()?;
+                handle.expect_own_process()?;
+            }
             done => return Ok(done?),
         }
     }

@@ -8,6 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
+use super::interpreter_exit::hang_at_exit;
 use crate::config::Errors;
 use crate::error::Error;
 use crate::read::QueryBy;
@@ -69,6 +70,7 @@ fn optional_text(value: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<String
 /// # Errors
 /// `TypeError`; `NotAStoreError`, a `FileNotFoundError`.
 pub(super) fn path(value: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    hang_at_exit();
     let of_system = value.py().import("os")?.call_method1("fspath", (value,));
     let of_system = of_system.map_err(|error| named(value.py(), "path", &error))?;
     let path = match of_system.cast::<PyBytes>() {
@@ -127,6 +129,7 @@ pub(super) fn default_topic(value: &Bound<'_, PyAny>) -> PyResult<Option<String>
 macro_rules! arguments {
     ($($name:ident: $type:ty, $convert:ident;)*) => {
         $(pub(super) fn $name(value: &Bound<'_, PyAny>) -> PyResult<$type> {
+            hang_at_exit();
             $convert(value, stringify!($name))
         })*
     };

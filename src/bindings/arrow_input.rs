@@ -1,7 +1,7 @@
 //! Tables that come in through the structs of Arrow's C data interface, checked before they are used: a producer may hand over bytes
 //! that it never looked at itself (text that is no UTF-8, a dictionary's index past its words), and Arrow's arrays trust them.
 //!
-//! Checked are numbers and pointers for what they cannot be, then every value of every column. Left to the producer, because no
+//! Checked are numbers and pointers for what they cannot be, then every value of every column that is not null. Left to the producer, because no
 //! consumer can see it: that a pointer leads to memory of the size that the lengths ask for, that nobody changes that memory
 //! meanwhile, and that its functions can be called.
 #![expect(unsafe_code, reason = "Arrow crosses the border as C structs behind pointers")]
@@ -18,6 +18,7 @@ use arrow_schema::{ArrowError, DataType, Field, Fields};
 use pyo3::PyResult;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 
+use super::null_slots::emptied;
 use super::table::Table;
 use crate::error::{Error, Result};
 
@@ -203,18 +204,24 @@ fn checked(array: FFI_ArrowArray, fields: &Fields, before: usize) -> Result<Stru
     expect_array(unsafe { &*ptr::from_ref(&array).cast::<CArray>() }, &rows)?;
     // SAFETY: its numbers and pointers were checked for what can be seen of them; the rest is the producer's, by the interface.
     let data = unsafe { from_ffi_and_data_type(array, rows) }.map_err(refused)?;
+    let mut columns = Vec::with_capacity(fields.len());
     for (field, column) in fields.iter().zip(data.child_data()) {
         if column.len() < data.offset() + data.len() {
             return invalid(format!("column {:?} has fewer rows than its table", field.name()));
         }
-        let column = column.slice(data.offset(), data.len());
+        let mut column = column.slice(data.offset(), data.len());
+        if column.validate_full().is_err() {
+            column = emptied(&column);
+        }
         if let Err(error) = column.validate_full() {
             let row = bad_row(&column).map_or_else(String::new, |row| format!(", row {}", before + row));
             return invalid(format!("column {:?}{row}: {}", field.name(), text_of(error)));
         }
+        columns.push(column);
     }
-    data.validate_data().map_err(refused)?;
-    Ok(StructArray::from(data))
+    let rows = ArrayData::builder(data.data_type().clone()).len(data.len());
+    let rows = rows.nulls(data.nulls().cloned()).child_data(columns).build();
+    Ok(StructArray::from(rows.map_err(refused)?))
 }
 
 /// Checks the numbers and pointers of an array, and of those inside it.

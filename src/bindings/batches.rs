@@ -12,7 +12,7 @@ use pyo3::types::PyCapsule;
 
 use super::capsule::{export_batch, export_schema, export_stream};
 use super::handle::Handle;
-use super::interpreter_exit::hanging_at_exit;
+use super::interpreter_exit::hang_at_exit;
 use super::record_batch::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns};
 use super::resolve_batch::from_arrow;
 use crate::config::Errors;
@@ -359,18 +359,19 @@ impl Collected {
 }
 
 fn to_arrow<'py>(batches: &Bound<'py, PyAny>, function: &str) -> PyResult<Bound<'py, PyAny>> {
-    hanging_at_exit(|| import(batches.py(), "pyarrow")?.call_method1(function, (batches,)))
+    hang_at_exit();
+    import(batches.py(), "pyarrow")?.call_method1(function, (batches,))
 }
 
 fn to_polars<'py>(batches: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    hanging_at_exit(|| import(batches.py(), "polars")?.call_method1("DataFrame", (batches,)))
+    hang_at_exit();
+    import(batches.py(), "polars")?.call_method1("DataFrame", (batches,))
 }
 
 fn to_pandas<'py>(batches: &Bound<'py, PyAny>, function: &str) -> PyResult<Bound<'py, PyAny>> {
-    hanging_at_exit(|| {
-        import(batches.py(), "pandas")?;
-        to_arrow(batches, function)?.call_method0("to_pandas")
-    })
+    hang_at_exit();
+    import(batches.py(), "pandas")?;
+    to_arrow(batches, function)?.call_method0("to_pandas")
 }
 
 /// A package that mqstore itself does without.

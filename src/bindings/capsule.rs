@@ -13,7 +13,6 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use super::arrow_input::{table_of_array, table_of_stream};
-use super::interpreter_exit::hanging_at_exit;
 use super::table::Table;
 
 const SCHEMA: &CStr = c"arrow_schema";
@@ -100,10 +99,6 @@ pub(super) fn speaks_arrow(value: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// # Errors
 /// `TypeError` if `value` does not, or holds no table; `ValueError` with what its producer said.
 pub(super) fn import_table(value: &Bound<'_, PyAny>) -> PyResult<Table> {
-    hanging_at_exit(|| import(value))
-}
-
-fn import(value: &Bound<'_, PyAny>) -> PyResult<Table> {
     if let Some(method) = value.getattr_opt("__arrow_c_stream__")? {
         return import_stream(value.py(), &method.call0()?);
     }

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::errors::{ClosedError, ReadOnlyError};
+use super::interpreter_exit::hang_at_exit;
 use crate::config::{Errors, StoreConfig};
 use crate::error::{Error, Result};
 use crate::read::MessageReader;
@@ -109,9 +110,12 @@ impl Handle {
         self.closed.load(Ordering::Acquire)
     }
 
+    /// Called first by nearly every call.
+    ///
     /// # Errors
     /// `ClosedError`.
     pub(super) fn expect_open(&self) -> PyResult<()> {
+        hang_at_exit();
         if self.is_closed() { Err(self.closed_error()) } else { Ok(()) }
     }
 
@@ -183,6 +187,7 @@ impl Handle {
     /// # Errors
     /// `ReadOnlyError`, `ClosedError`.
     pub(super) fn writer(&self) -> PyResult<Arc<MessageStore>> {
+        hang_at_exit();
         if self.mode == Mode::Read {
             return Err(ReadOnlyError::new_err(format!(
                 "{} is open for reading: open it with mode=\"a\" to write",
@@ -197,6 +202,14 @@ impl Handle {
             Some(writer) => Ok(writer),
             None => Err(self.closed_error()),
         }
+    }
+
+    /// Whether this is the process that opened the store, if it is open for writing.
+    ///
+    /// # Errors
+    /// `ClosedError`.
+    pub(super) fn expect_own_process(&self) -> PyResult<()> {
+        self.expect_own(&self.opened())
     }
 
     /// Whether a writer is used by the process that opened it.

@@ -11,6 +11,8 @@ mod resolve_batch;
 mod incoming;
 /// A thread inside Python code under a call of ours when the interpreter ends.
 mod interpreter_exit;
+/// What stands under the nulls of text that came in.
+mod null_slots;
 /// Tables that come in through Arrow's C structs, checked before they are used.
 mod arrow_input;
 /// Arrow batches and streams across the language border, as `PyCapsule`s.

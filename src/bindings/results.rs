@@ -3,9 +3,10 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple};
 
-use super::interpreter_exit::hanging_at_exit;
+use super::handle::Handle;
 use super::message::Message;
-use crate::read::{self, GetRequest, MessageReader, StoredMessage};
+use crate::read::{self, GetRequest, StoredMessage};
+use crate::storage::Generation;
 
 /// The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on.
 #[pyclass(frozen, module = "mqstore", sequence)]
@@ -33,18 +34,16 @@ pub(super) struct GetResult {
 }
 
 impl GetResult {
-    /// What the reader answers; `accepts`, if given, sees every message that passed the tag filter.
-    pub(super) fn of(
-        py: Python<'_>,
-        reader: &MessageReader,
-        request: &GetRequest,
-        accepts: Option<&Py<PyAny>>,
-    ) -> PyResult<Self> {
+    /// What the reader answers; `accepts`, if given, sees every message that passed the tag filter. It may fork or close the store.
+    pub(super) fn of(py: Python<'_>, handle: &Handle, request: &GetRequest, accepts: Option<&Py<PyAny>>) -> PyResult<Self> {
+        let (reader, begun_in) = (handle.reader(py)?, Generation::current());
         let wanted = |message: &StoredMessage| {
-            let Some(accepts) = accepts else { return Ok(true) };
-            Python::attach(|py| accepts.bind(py).call1((Message::new(message.clone()),))?.is_truthy())
+            let Some(accepts) = accepts else { return Ok::<_, PyErr>(true) };
+            let is_wanted = Python::attach(|py| accepts.bind(py).call1((Message::new(message.clone()),))?.is_truthy())?;
+            handle.expect_own_pass(begun_in)?;
+            Ok(is_wanted)
         };
-        let result = hanging_at_exit(|| py.detach(|| reader.get(request, wanted)));
+        let result = py.detach(|| reader.get(request, wanted));
         Self::new(py, result?)
     }
 

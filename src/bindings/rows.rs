@@ -10,7 +10,6 @@ use pyo3::types::{PyBytes, PyMapping, PyString, PyTuple};
 
 use super::arguments::{extract, text, type_of};
 use super::incoming::{Defaults, PropertyList};
-use super::interpreter_exit::hanging_at_exit;
 use super::message::Message;
 use crate::error::Error;
 use crate::format::{self, property};
@@ -33,14 +32,6 @@ impl PropertyArguments<'_, '_> {
     /// # Errors
     /// `IllegalMessageError`, `TypeError`.
     pub(super) fn encode(&self) -> PyResult<Vec<u8>> {
-        if self.keys.is_none() && self.properties.is_none() {
-            return self.list_and_encode();
-        }
-        // A mapping or an iterable may be written in Python.
-        hanging_at_exit(|| self.list_and_encode())
-    }
-
-    fn list_and_encode(&self) -> PyResult<Vec<u8>> {
         let mut list = PropertyList::default();
         if let Some(properties) = self.properties {
             let Ok(pairs) = properties.cast::<PyMapping>() else {

@@ -126,7 +126,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::reconsume_times)] reconsume_times: i32,
         #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
     ) -> PyResult<AppendResult> {
-        let writer = self.handle.writer()?;
+        self.handle.writer()?; // before the input is looked at: it is asked again after it
         let born_time = born_time.map(|time| to_ms(time, "born_time", Round::Down));
         let properties = PropertyArguments {
             unique_key: unique_key.as_deref(),
@@ -149,7 +149,7 @@ impl Store {
             prepared_transaction_offset,
             ..format::Message::default()
         };
-        append::one(py, &writer, message)
+        append::one(py, &self.handle, message)
     }
 
     /// Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`.
@@ -176,13 +176,13 @@ impl Store {
         #[pyo3(from_py_with = arguments::default_topic)] topic: Option<String>,
         #[pyo3(from_py_with = arguments::queue)] queue: i32,
     ) -> PyResult<Offsets> {
-        let writer = self.handle.writer()?;
+        self.handle.writer()?;
         let defaults = Defaults {
             topic: topic.as_deref(),
             queue_id: queue,
             born_time: now_ms(),
         };
-        append::batch(py, &writer, rows, &defaults)
+        append::batch(py, &self.handle, rows, &defaults)
     }
 
     /// Make everything appended so far durable; gives the physical offset up to which the log then is.
@@ -217,8 +217,10 @@ impl Store {
         #[pyo3(from_py_with = arguments::offset)] offset: i64,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let writer = self.handle.writer()?;
-        wait(py, to_deadline(timeout)?, |until| writer.wait_durable(offset, until))
+        self.handle.writer()?;
+        wait(py, &self.handle, to_deadline(timeout)?, |store, until| {
+            store.wait_durable(offset, until)
+        })
     }
 
     /// Wait until the message at this physical offset is in its queue and in the index; one that is not appended yet is waited
@@ -232,8 +234,10 @@ impl Store {
         #[pyo3(from_py_with = arguments::offset)] offset: i64,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let writer = self.handle.writer()?;
-        wait(py, to_deadline(timeout)?, |until| writer.wait_dispatched(offset, until))
+        self.handle.writer()?;
+        wait(py, &self.handle, to_deadline(timeout)?, |store, until| {
+            store.wait_dispatched(offset, until)
+        })
     }
 
     /// The topics by name: a mapping of str to Topic.
@@ -296,7 +300,7 @@ impl Store {
             bounded,
             errors: errors.unwrap_or(self.handle.errors()),
         };
-        GetResult::of(py, &*self.handle.reader(py)?, &request, r#where.map(Bound::unbind).as_ref())
+        GetResult::of(py, &self.handle, &request, r#where.map(Bound::unbind).as_ref())
     }
 
     /// Find the messages of a topic that carry a key (one of their keys, or their unique key), or else a tag, ascending by physical offset.
@@ -358,8 +362,8 @@ impl Store {
     /// `batch` is anything that speaks Arrow: a table, frame or batch of pyarrow, polars, duckdb, pandas. Raises `TypeError` if it
     /// does not, `ValueError` if a column is missing, of another type or malformed, `UnsupportedFormatError` as `get`.
     fn resolve_offsets(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
-        let reader = self.handle.reader(py)?;
-        let wanted = import_table(batch)?;
+        self.handle.expect_open()?;
+        let (wanted, reader) = (import_table(batch)?, self.handle.reader(py)?);
         Ok(RecordBatch(py.detach(|| resolve_batch::resolve_offsets(&reader, &wanted))?))
     }
 
@@ -369,8 +373,8 @@ impl Store {
     ///
     /// `batch` is anything that speaks Arrow. Raises `TypeError` if it does not, `ValueError` if a column is missing or of another type.
     fn resolve_keys(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
-        let reader = self.handle.reader(py)?;
-        let wanted = import_table(batch)?;
+        self.handle.expect_open()?;
+        let (wanted, reader) = (import_table(batch)?, self.handle.reader(py)?);
         Ok(RecordBatch(py.detach(|| resolve_batch::resolve_keys(&reader, &wanted))?))
     }
 

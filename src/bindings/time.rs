@@ -8,6 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDateTime, PyDelta, PyDeltaAccess, PyTzInfo};
 
 use super::arguments::named;
+use super::interpreter_exit::hang_at_exit;
 use crate::format::Date;
 
 /// Which whole ms stands for a time between two.
@@ -89,6 +90,7 @@ pub(super) fn to_text(ms: i64) -> String {
 /// # Errors
 /// `ValueError` for a `datetime` without a timezone, `TypeError` for anything else, `OverflowError` for an `int` beyond 64 bits.
 pub(super) fn to_ms(time: &Bound<'_, PyAny>, name: &str, round: Round) -> PyResult<i64> {
+    hang_at_exit();
     convert(time, round).map_err(|error| named(time.py(), name, &error))
 }
 

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +248,145 @@ def test_forked_workers_share_a_reader_of_their_parent(reader: mqstore.Store) ->
     with multiprocessing.get_context("fork").Pool(3) as pool:
         assert pool.map(body_at, range(100)) == [b"%d" % number for number in range(100)]
     SHARED.clear()
+
+
+class Forks:
+    """Forks at its first call; the child goes on with what the call is part of."""
+
+    def __init__(self) -> None:
+        self.child: int | None = None
+
+    def __call__(self, *_: object) -> bool:
+        if self.child is None:
+            self.child = os.fork()
+            if self.child == 0:
+                signal.alarm(10)
+        return True
+
+    def rows(self) -> Iterator[bytes]:
+        yield b"one"
+        self()
+        yield b"two"
+
+    def properties(self) -> Mapping[str, str]:
+        class Properties(dict[str, str]):
+            items = self.items  # type: ignore[assignment]
+
+        return Properties()
+
+    def items(self) -> list[tuple[str, str]]:
+        self()
+        return [("a", "b")]
+
+    def time(self) -> datetime:
+        class Zone(tzinfo):
+            def utcoffset(_, __: datetime | None) -> timedelta:
+                self()
+                return timedelta(0)
+
+        return datetime(2026, 1, 1, tzinfo=Zone())
+
+    def table(self, columns: dict[str, list[Any]]) -> pa.RecordBatchReader:
+        whole = pa.record_batch(columns)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            self()
+            yield whole
+
+        return pa.RecordBatchReader.from_batches(whole.schema, batches())
+
+    def refused_in_child(self, call: Callable[[], object]) -> object:
+        """Runs `call`, which forks. The child must be told that the store is its parent's; gives what the parent gets."""
+        done: object = None
+        try:
+            done = call()
+        except mqstore.ClosedError as error:
+            if self.child == 0:
+                os._exit(0 if "process that this one was forked from" in str(error) else 2)
+            raise
+        finally:
+            if self.child == 0:
+                os._exit(1)
+        assert self.child is not None
+        assert os.waitpid(self.child, 0)[1] == 0
+        return done
+
+
+@pytest.mark.parametrize("by", ["rows", "table", "properties", "born_time"])
+def test_an_append_whose_input_forks_stores_once(tmp_path: Path, by: str) -> None:
+    """In the child the log is the parent's: what it wrote there, the parent's next message would replace."""
+    forks = Forks()
+    with mqstore.open(tmp_path / "new", "x") as store:
+        calls: dict[str, Callable[[], object]] = {
+            "rows": lambda: store.append_batch(forks.rows(), "t"),
+            "table": lambda: store.append_batch(forks.table({"body": [b"one", b"two"]}), "t"),
+            "properties": lambda: store.append("t", b"one", properties=forks.properties()),
+            "born_time": lambda: store.append("t", b"one", born_time=forks.time()),
+        }
+        forks.refused_in_child(calls[by])
+        store.append("t", b"more")
+    with mqstore.open(tmp_path / "new") as reader:
+        stored = [message.body for message in reader.topics["t"].queues[0]]
+        assert stored == ([b"one", b"two", b"more"] if by in ("rows", "table") else [b"one", b"more"])
+
+
+def test_a_get_whose_callable_forks_does_not_go_on_in_the_child(reader: mqstore.Store) -> None:
+    forks = Forks()
+    got = forks.refused_in_child(lambda: reader.get("orders", 0, 0, where=forks))
+    assert isinstance(got, mqstore.GetResult)
+    assert got.status == "FOUND"
+
+
+@pytest.mark.parametrize("call", ["resolve_offsets", "resolve_keys"])
+def test_a_table_that_forks_is_resolved_in_both_processes(reader: mqstore.Store, call: str) -> None:
+    """The child opens the store for itself."""
+    forks = Forks()
+    columns: dict[str, list[Any]] = {"topic": ["orders"], "key": ["none"], "queue_id": [0], "queue_offset": [1]}
+    table = forks.table(columns)
+    over = threading.Event()
+
+    def reads() -> None:
+        while not over.is_set():
+            reader.topics["orders"].queues[0][0]
+
+    thread = threading.Thread(target=reads)
+    thread.start()
+    try:
+        resolved = getattr(reader, call)(table)
+        if forks.child == 0:
+            os._exit(0 if len(resolved) == 1 else 1)
+        assert forks.child is not None
+        assert os.waitpid(forks.child, 0)[1] == 0
+        assert len(resolved) == 1
+    finally:
+        if forks.child == 0:
+            os._exit(2)
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("by", ["timeout", "signal"])
+@pytest.mark.parametrize("call", ["wait_durable", "wait_dispatched"])
+def test_a_wait_that_forks_does_not_go_on_in_the_child(path: Path, call: str, by: str) -> None:
+    forks = Forks()
+
+    class Timeout:
+        def __float__(self) -> float:
+            forks()
+            return 0.5
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: forks() and None)
+    try:
+        with mqstore.open(path, "a") as store:
+            end = store.max_physical_offset
+
+            def waits() -> None:
+                if by == "signal":
+                    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+                timeout: Any = Timeout() if by == "timeout" else 0.5
+                with pytest.raises(mqstore.WaitTimeoutError):
+                    getattr(store, call)(end, timeout)
+
+            forks.refused_in_child(waits)
+    finally:
+        signal.signal(signal.SIGUSR1, before)

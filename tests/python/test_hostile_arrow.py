@@ -282,3 +282,32 @@ def test_more_rows_than_memory_holds_are_refused(store: mqstore.Store) -> None:
         store.resolve_offsets(pa.RecordBatch.from_arrays([nulls] * 3, ["topic", "queue_id", "queue_offset"]))
     with pytest.raises(ValueError, match="no memory for the table's 35184372088832 rows"):
         store.append_batch(pa.RecordBatch.from_arrays([nulls], ["body"]), "orders")
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "dictionary", "list"])
+def test_under_a_null_there_may_be_any_text(store: mqstore.Store, kind: str) -> None:
+    """Arrow leaves to the producer what stands there: it reads as a null, and what is no UTF-8 elsewhere is refused as ever."""
+    validity = pa.py_buffer(b"\x05")  # the second of three is null
+    long = kind == "large_string"
+    offsets = pa.py_buffer(struct.pack("4q" if long else "4i", 0, 1, 3, 4))
+
+    def made(words: bytes) -> pa.Array:
+        if kind == "string_view":
+            views = [struct.pack("i12s", size, text) for size, text in ((1, words[:1]), (2, words[1:3]), (1, words[3:]))]
+            return pa.Array.from_buffers(pa.string_view(), 3, [validity, pa.py_buffer(b"".join(views))])
+        texts = pa.Array.from_buffers(pa.large_string() if long else pa.string(), 3, [validity, offsets, pa.py_buffer(words)])
+        if kind == "dictionary":
+            return pa.DictionaryArray.from_arrays(pa.array([0, 1, 2]), texts)
+        return pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), texts) if kind == "list" else texts
+
+    column = "keys" if kind == "list" else "tags"
+    bodies = pa.array([b"x"] * 3)
+    if kind == "list":
+        # A list of keys holds no null: that it is said to be one shows that the text was not looked at.
+        with pytest.raises(ValueError, match="holds a null in a list"):
+            store.append_batch(pa.table({"body": bodies, "keys": made(b"a\xff\xfeb")}), "orders")
+    else:
+        stored = store.append_batch(pa.table({"body": bodies, "tags": made(b"a\xff\xfeb")}), "orders")
+        assert [store.message_at(at).tags for at in stored] == ["a", None, "b"]
+    with pytest.raises(ValueError, match=f'column "{column}", row 0: .*(?i:utf-?8)'):
+        store.append_batch(pa.table({"body": bodies, column: made(b"\xffcdb")}), "orders")

@@ -11,7 +11,7 @@ import pytest
 import mqstore
 
 PROGRAM = """
-import sys, threading, time
+import datetime, sys, threading, time
 import mqstore
 
 class Slow:
@@ -44,6 +44,38 @@ class Table:
         slow()
         return queue[:].batches().__arrow_c_stream__()
 
+class Number:
+    def __index__(self):
+        slow()
+        return 0
+
+    def __float__(self):
+        slow()
+        return 0.0
+
+    def __eq__(self, other):
+        return slow()
+
+    def __fspath__(self):
+        slow()
+        return sys.argv[1]
+
+class Columns(list):
+    def __getattr__(self, name):
+        return slow() and super().__getattribute__(name)
+
+class Zone(datetime.tzinfo):
+    def utcoffset(self, when):
+        slow()
+        return datetime.timedelta(0)
+
+class Body:
+    def __buffer__(self, flags):  # from Python 3.12 on
+        slow()
+        return memoryview(b"x")
+
+moment = datetime.datetime(2026, 1, 1, tzinfo=Zone())
+
 def arrow():
     while True:
         queue[:5].batches().to_arrow()
@@ -55,14 +87,37 @@ calls = {
     "append_batch": lambda: writer.append_batch(rows(), "orders"),
     "append": lambda: writer.append("orders", b"x", properties=Keys()),
     "table": lambda: store.fetch(Table()),
+    "time": lambda: store.query("orders", "k", begin=moment),
+    "born_time": lambda: writer.append("orders", b"x", born_time=moment),
+    "number": lambda: store.get("orders", Number(), 0),
+    "index": lambda: queue[Number()],
+    "slice": lambda: queue[Number():],
+    "timeout": lambda: writer.wait_durable(1 << 40, Number()),
+    "path": lambda: mqstore.open(Number()),
+    "option": lambda: mqstore.open(sys.argv[1], max_message_size=Number()),
+    "attribute": lambda: writer.append_batch(Columns([b"x"]), "orders"),
+    "equal": lambda: Number() in store.get("orders", 0, 0),
+    "buffer": lambda: writer.append("orders", Body()) if sys.version_info >= (3, 12) else slow(),
 }
-threading.Thread(target=calls[sys.argv[2]], daemon=True).start()
+
+def goes_on():
+    while True:
+        try:
+            calls[sys.argv[2]]()
+        except mqstore.WaitTimeoutError:
+            pass
+
+threading.Thread(target=goes_on, daemon=True).start()
 assert inside.wait(30)
 sys.ends = Slow()
 """
 
 
-@pytest.mark.parametrize("call", ["where", "to_arrow", "append_batch", "append", "table"])
+CALLS = ["where", "to_arrow", "append_batch", "append", "table", "time", "born_time", "number", "index", "slice", "timeout"]
+CALLS += ["path", "option", "attribute", "equal", "buffer"]
+
+
+@pytest.mark.parametrize("call", CALLS)
 def test_a_daemon_thread_inside_a_call_does_not_abort_the_end_of_the_interpreter(tmp_path: Path, call: str) -> None:
     with mqstore.open(tmp_path / "store", "x") as store:
         store.append_batch([b"x"] * 1000, "orders")
@@ -71,3 +126,28 @@ def test_a_daemon_thread_inside_a_call_does_not_abort_the_end_of_the_interpreter
             [sys.executable, "-c", PROGRAM, tmp_path / "store", call], timeout=60, capture_output=True, text=True
         )
         assert (ended.returncode, ended.stderr) == (0, ""), call
+
+
+ENDS = """
+import ctypes, os, sys, threading, time
+import mqstore
+
+store = mqstore.open(sys.argv[1])
+
+def ends():
+    store.get("orders", 0, 0)
+    ctypes.CDLL(None).pthread_exit(None)
+
+threading.Thread(target=ends, daemon=True).start()
+until = time.monotonic() + 20
+while len(os.listdir("/proc/self/task")) > 1:
+    assert time.monotonic() < until, "the thread did not end"
+    time.sleep(0.01)
+os._exit(0)
+"""
+
+
+def test_a_thread_that_ends_itself_after_a_call_ends(tmp_path: Path) -> None:
+    mqstore.open(tmp_path / "store", "x").close()
+    ended = subprocess.run([sys.executable, "-c", ENDS, tmp_path / "store"], timeout=60, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
