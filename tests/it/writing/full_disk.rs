@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use mqstore::config::{Recovery, StoreConfig};
 use mqstore::engine::Next;
 use mqstore::error::Error;
+use mqstore::read::MessageReader;
 use mqstore::storage::Env;
 use mqstore::store::{MessageStore, OpenMode, Service};
 
@@ -151,7 +152,7 @@ fn the_last_index_file_of_a_broker_gets_every_block_before_it_is_written() {
 const TAKES_ROOM: [&str; 6] = ["create ", "create directory ", "write ", "allocate ", "zero ", "rename "];
 
 /// A store that crashed: its queues lack entries, its end is torn, and inside its log there is damage that salvaging fills.
-fn crashed(place: &Place) {
+pub(super) fn crashed(place: &Place) {
     let mut writer = StoreWriter::small(&place.store);
     let mut put = |n: i32| writer.put("orders", n % 2, &[b'x'; 300], &[("KEYS", &format!("k{n}"))]);
     let offsets: Vec<i64> = (0..60).map(&mut put).collect();
@@ -172,8 +173,7 @@ fn crashed(place: &Place) {
 }
 
 /// Messages that are read from both queues.
-fn count(store: &MessageStore) -> usize {
-    let reader = store.reader();
+pub(super) fn count(reader: &MessageReader) -> usize {
     let of_queue = |queue| {
         let bounds = reader.queue_bounds("orders", queue).unwrap();
         bounds
@@ -223,7 +223,7 @@ fn a_disk_that_is_full_at_any_step_of_an_open_is_told_as_that_and_costs_nothing(
                 assert!(half_made.is_empty(), "change {number}: {half_made:?}");
             }
             let store = open(&place.store, config(), OpenMode::Append).unwrap();
-            assert_eq!(count(&store), if is_new { 0 } else { 58 }, "change {number}");
+            assert_eq!(count(store.reader()), if is_new { 0 } else { 58 }, "change {number}");
             put(&store, "orders", b"x");
             store.close().unwrap();
         }
