@@ -118,6 +118,40 @@ fn an_index_file_that_cannot_be_made_leaves_nothing_however_often_it_is_tried() 
 }
 
 #[test]
+fn an_index_that_finds_the_disk_full_at_a_roll_syncs_its_directory_once() {
+    let place = Place::new();
+    let (env, store) = stepped(&place);
+    let keyed = || store.append(with(message("t", 0, b"x"), &[("KEYS", "k")])).unwrap();
+    keyed();
+    let mut now = Instant::now();
+    step(&store, now);
+    fill_up(&env, "allocate ", "/index/");
+    while store.reader().physical_bounds().end < 200_000 {
+        keyed();
+    }
+    let before = env.changes().len();
+    for _ in 0..20 {
+        assert_eq!(step(&store, now), Some(now + RETRY));
+        now += RETRY;
+    }
+    assert_eq!(place.names("index").len(), 1);
+    let count = |call: &str| {
+        let changes = env.changes().split_off(before);
+        let of_index = changes.iter().filter(|change| change.contains("/index"));
+        of_index.filter(|change| change.starts_with(call)).count()
+    };
+    assert_eq!(
+        (count("allocate "), count("sync ")),
+        (20, 2),
+        "the full file, and the directory"
+    );
+    env.heal();
+    step(&store, now);
+    store.close().unwrap();
+    assert!(place.names("index").len() > 1);
+}
+
+#[test]
 fn the_last_index_file_of_a_broker_gets_every_block_before_it_is_written() {
     let place = Place::new();
     let keyed = || with(message("t", 0, b"x"), &[("KEYS", "k")]);
