@@ -6,20 +6,39 @@ use pyo3::{PyErr, import_exception};
 
 use crate::error::{Error, io_advice};
 
-import_exception!(mqstore.errors, ClosedError);
-import_exception!(mqstore.errors, CorruptError);
-import_exception!(mqstore.errors, DiskFullError);
-import_exception!(mqstore.errors, IllegalMessageError);
-import_exception!(mqstore.errors, LockedError);
-import_exception!(mqstore.errors, NotAStoreError);
-import_exception!(mqstore.errors, NotFoundError);
-import_exception!(mqstore.errors, PoisonedError);
-import_exception!(mqstore.errors, ReadOnlyError);
-import_exception!(mqstore.errors, StoreError);
-import_exception!(mqstore.errors, StoreExistsError);
-import_exception!(mqstore.errors, StoreIOError);
-import_exception!(mqstore.errors, UnsupportedFormatError);
-import_exception!(mqstore.errors, WaitTimeoutError);
+macro_rules! exceptions {
+    ($($name:ident)*) => {
+        $(import_exception!(mqstore.errors, $name);)*
+
+        /// Looks every exception up. `import_exception!` does that at the first use and panics where the import fails: the interpreter
+        /// imports nothing any more while it ends, and errors are raised until then.
+        ///
+        /// # Errors
+        /// That of the import.
+        pub(super) fn import_all(py: Python<'_>) -> PyResult<()> {
+            py.import("mqstore.errors")?;
+            $(py.get_type::<$name>();)*
+            Ok(())
+        }
+    };
+}
+
+exceptions! {
+    ClosedError
+    CorruptError
+    DiskFullError
+    IllegalMessageError
+    LockedError
+    NotAStoreError
+    NotFoundError
+    PoisonedError
+    ReadOnlyError
+    StoreError
+    StoreExistsError
+    StoreIOError
+    UnsupportedFormatError
+    WaitTimeoutError
+}
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {

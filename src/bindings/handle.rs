@@ -1,11 +1,13 @@
 //! An open store as Python holds it: closes once; after a fork a reader reopens itself, and a writer stays with its process.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use super::errors::{ClosedError, ReadOnlyError};
 use super::interpreter_exit::hang_at_exit;
@@ -257,19 +259,44 @@ impl Handle {
 }
 
 impl Drop for Handle {
-    /// Whoever forgot to close it learns of a failure as of one in `__del__`.
     fn drop(&mut self) {
         let (reader, Some(writer)) = self.take() else { return };
         drop(reader);
-        let closed = Python::try_attach(|py| {
-            if let Err(error) = py.detach(|| writer.close()) {
-                PyErr::from(error).write_unraisable(py, None);
-            }
-        });
-        if closed.is_none() {
-            drop(writer);
+        let attached = Python::try_attach(|py| py.detach(|| writer.close()));
+        if let Err(error) = attached.unwrap_or_else(|| writer.close()) {
+            tell_of_failed_close(&self.path, &error);
         }
     }
+}
+
+/// Whoever forgot to close a store learns of the failure as of one in `__del__`; while the interpreter ends, by a line on the standard
+/// error.
+fn tell_of_failed_close(path: &Path, error: &Error) {
+    let what = format!("closing the store {}, which was dropped open", path.display());
+    let then = "the next open recovers it";
+    let hook_told = Python::try_attach(|py| {
+        // The store may be dropped while an exception is on its way: that one goes on.
+        let under_way = PyErr::take(py);
+        let is_alive = !is_ending(py);
+        if is_alive {
+            PyErr::from(error.clone()).write_unraisable(py, Some(&PyString::new(py, &format!("{what}; {then}"))));
+        }
+        if let Some(under_way) = under_way {
+            under_way.restore(py);
+        }
+        is_alive
+    });
+    if hook_told != Some(true) {
+        let line = format!("mqstore: {what}, failed: {error}; {then}\n");
+        // Nobody is left to be told if this fails, too.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+}
+
+/// Whether the interpreter ends: `sys.stderr`, and what the code of exceptions uses, may be gone.
+fn is_ending(py: Python<'_>) -> bool {
+    let asked = py.import("sys").and_then(|sys| sys.call_method0("is_finalizing")?.extract());
+    asked.unwrap_or(true)
 }
 
 fn open_reader(path: &Path, config: &StoreConfig) -> Result<Arc<MessageReader>> {

@@ -59,6 +59,8 @@ use pyo3::pymodule;
 /// The native part of `mqstore`; import `mqstore` instead.
 #[pymodule]
 mod _native {
+    use pyo3::prelude::*;
+
     /// The version of the package.
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "Python's name for it")]
@@ -88,4 +90,9 @@ mod _native {
     use super::store::Store;
     #[pymodule_export]
     use super::topic::{Queues, Topic, Topics};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::errors::import_all(module.py())
+    }
 }

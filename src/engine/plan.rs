@@ -109,7 +109,7 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
                 // An earlier recovery has put it where messages were lost.
                 undispatched.pass_over(Some(unit_of(&message.view())), i64::from(message.view().size()));
             }
-            undispatched.add(&message.view());
+            undispatched.add(&message.view())?;
         }
         (report.log_end, report.stop_reason) = stop(&scan, log);
         if let Some(torn) = torn {
@@ -150,7 +150,7 @@ fn last_before(scan_start: i64, opened: &Opened<'_>) -> Result<Option<StoredMess
     if let Some(message) = last_stamped(opened)?.filter(is_before) {
         return Ok(Some(message));
     }
-    let Some(last) = last_unit(opened.queues) else {
+    let Some(last) = last_unit(opened.queues)? else {
         return Ok(None);
     };
     Ok(match opened.log.read(last.physical_offset, Check::Structure)? {

@@ -64,7 +64,7 @@ fn start_by_queues(opened: &Opened<'_>) -> Result<i64> {
     if queues.rocksdb().is_some() || queues.has_only_batch_queues() {
         return newest_start(log, i64::MAX, check);
     }
-    let Some(last) = last_unit(queues) else {
+    let Some(last) = last_unit(queues)? else {
         return Ok(log.first_offset());
     };
     if let LogRecord::Message(message) = log.read(last.physical_offset, check)?
@@ -76,9 +76,13 @@ fn start_by_queues(opened: &Opened<'_>) -> Result<i64> {
 }
 
 /// The queue entry whose message ends furthest in the log.
-pub(super) fn last_unit(queues: &ConsumeQueueStore) -> Option<CqUnit> {
-    let last_units = queues.file_queues().into_iter().filter_map(|(_, _, queue)| queue.last_unit());
-    last_units.max_by_key(|unit| unit.end())
+pub(super) fn last_unit(queues: &ConsumeQueueStore) -> Result<Option<CqUnit>> {
+    let mut furthest: Option<CqUnit> = None;
+    for (_, _, queue) in queues.file_queues() {
+        let last = queue.last_unit()?;
+        furthest = furthest.into_iter().chain(last).max_by_key(|unit| unit.end());
+    }
+    Ok(furthest)
 }
 
 fn start_by_index(log: &LogFiles, index_from: i64, check: Check) -> Result<i64> {

@@ -62,9 +62,11 @@ impl<'a> Undispatched<'a> {
         self.lost += bytes / MIN_RECORD_SIZE as i64;
     }
 
-    pub(super) fn add(&mut self, view: &MessageView<'_>) {
+    /// # Errors
+    /// Those of reading an entry, and the message to which it leads.
+    pub(super) fn add(&mut self, view: &MessageView<'_>) -> Result<()> {
         if !has_queue_entry(view) || self.queues.rocksdb().is_some() {
-            return;
+            return Ok(());
         }
         let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());
         let unit = CqUnit {
@@ -74,27 +76,30 @@ impl<'a> Undispatched<'a> {
         };
         let (log, filler, lost) = (self.log, self.filler, self.lost);
         let Some(lacking) = self.queue(view) else {
-            return; // a batch consume queue, which is not built here
+            return Ok(()); // a batch consume queue, which is not built here
         };
-        let known = lacking.queue.as_ref().and_then(|queue| queue.known_unit(queue_offset));
+        let known = match &lacking.queue {
+            Some(queue) => queue.known_unit(queue_offset)?,
+            None => None,
+        };
         // An entry lies across two sectors now and then, and its tag in the one that is lost. One with an extension has an address there.
         let is_whole = |known: &CqUnit| {
             let tags_code = known.ext_address().map_or(unit.tags_code, |_| known.tags_code);
             *known == CqUnit { tags_code, ..unit }
         };
         if known.as_ref().is_some_and(is_whole) {
-            return;
+            return Ok(());
         }
         let is_possible = lacking.is_valid && (0..MAX_QUEUE_OFFSET).contains(&queue_offset) && queue_id >= 0;
         // Another message has this number, and stands where its entry leads.
-        let is_taken = |known: CqUnit| {
-            known.physical_offset != unit.physical_offset
-                && leads(log, &lacking.topic, queue_id, queue_offset, known).unwrap_or(false)
+        let is_taken = match known.filter(|known| known.physical_offset != unit.physical_offset) {
+            Some(known) => leads(log, &lacking.topic, queue_id, queue_offset, known)?,
+            None => false,
         };
-        if !is_possible || known.is_some_and(is_taken) {
+        if !is_possible || is_taken {
             self.refused += 1;
             self.pass_over(Some(unit), MIN_RECORD_SIZE as i64);
-            return;
+            return Ok(());
         }
         let gap = lacking.is_behind_a_gap(queue_offset);
         let filler = filler.filter(|_| queue_offset - lacking.next().unwrap_or(queue_offset) <= lost);
@@ -107,6 +112,7 @@ impl<'a> Undispatched<'a> {
             // there are right; the number that is missing leads here.
             self.pass_over(Some(unit), MIN_RECORD_SIZE as i64);
         }
+        Ok(())
     }
 
     /// The message's queue; `None` for a batch consume queue.

@@ -7,6 +7,8 @@
 
 use std::borrow::Cow;
 
+use crc32fast::Hasher;
+
 use super::properties::{NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR};
 
 const PREFIX: &[u8; 9] = b"__CRC32#\x01";
@@ -25,17 +27,22 @@ pub(super) fn crc31(bytes: &[u8]) -> u32 {
     crc32(bytes) & 0x7FFF_FFFF
 }
 
-/// The property for a record whose other bytes are `covered`, part by part.
-pub(super) fn crc_property<const N: usize>(covered: [&[u8]; N]) -> [u8; CRC_PROPERTY_SIZE] {
+/// What a checksum is made of: the bytes of all parts, in a row.
+pub(super) fn covering<const N: usize>(parts: [&[u8]; N]) -> Hasher {
+    let mut hasher = Hasher::new();
+    for part in parts {
+        hasher.update(part);
+    }
+    hasher
+}
+
+/// The property for a record whose other bytes are `covered`.
+pub(super) fn crc_property(covered: Hasher) -> [u8; CRC_PROPERTY_SIZE] {
     let mut out = [0; CRC_PROPERTY_SIZE];
     let (prefix, rest) = out.split_at_mut(PREFIX.len());
     prefix.copy_from_slice(PREFIX);
     let (digits, separator) = rest.split_at_mut(DIGITS);
-    let mut hasher = crc32fast::Hasher::new();
-    for part in covered {
-        hasher.update(part);
-    }
-    let mut crc = hasher.finalize() & 0x7FFF_FFFF;
+    let mut crc = covered.finalize() & 0x7FFF_FFFF;
     for digit in digits {
         *digit = b'0' + (crc % 10) as u8;
         crc /= 10;

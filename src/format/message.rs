@@ -1,7 +1,9 @@
 use std::borrow::Cow;
 
+use crc32fast::Hasher;
+
 use super::bytes::put_i64;
-use super::crc::{CRC_PROPERTY_SIZE, before_crc_property, crc_property, crc31};
+use super::crc::{CRC_PROPERTY_SIZE, before_crc_property, covering, crc_property, crc31};
 use super::host::Host;
 use super::malformed::Malformed;
 use super::properties::MAX_PROPERTIES_SIZE;
@@ -124,8 +126,10 @@ impl Message<'_> {
         tail.extend_from_slice(self.topic.as_bytes());
         tail.extend_from_slice(&layout.properties_len.to_be_bytes());
         tail.extend_from_slice(&properties);
+        let checked = self.crc_property.then(|| covering([&self.body, &tail]));
         Ok(EncodedMessage {
             message: self,
+            checked,
             sys_flag,
             layout,
             head,
@@ -193,6 +197,9 @@ pub struct EncodedMessage<'a> {
     head: Vec<u8>,
     /// Topic and properties with their lengths.
     tail: Vec<u8>,
+    /// Body and tail, for the checksum of the whole record if it gets one: the header, which holds its place, comes first, and is joined to
+    /// them under the lock.
+    checked: Option<Hasher>,
 }
 
 impl EncodedMessage<'_> {
@@ -233,10 +240,11 @@ impl EncodedMessage<'_> {
         put_i64(head, PHYSICAL_OFFSET_AT, physical_offset);
         put_i64(head, self.layout.store_time_at(), store_time);
         let tail_at = self.layout.topic_length_at();
-        if self.message.crc_property {
+        if let Some(checked) = &self.checked {
             // Last, because it covers every byte before it, the lengths that already count it included.
-            let property = crc_property([&head[..], &self.message.body, &self.tail]);
-            if !put(tail_at + self.tail.len(), &property) {
+            let mut covered = covering([head]);
+            covered.combine(checked);
+            if !put(tail_at + self.tail.len(), &crc_property(covered)) {
                 return false;
             }
         }

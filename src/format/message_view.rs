@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 
 use super::bytes::{i32_at, i64_at, slice_at};
-use super::crc::{CRC_PROPERTY_SIZE, before_crc_property, crc_property, split_crc_property};
+use super::crc::{CRC_PROPERTY_SIZE, before_crc_property, covering, crc_property, split_crc_property};
 use super::delay_level::{DelayLevels, SCHEDULE_TOPIC};
 use super::host::Host;
 use super::java_hash::java_hash;
@@ -229,7 +229,9 @@ impl<'a> MessageView<'a> {
         let stored = self.properties().bytes();
         let split = split_crc_property(stored).zip(self.bytes.split_last_chunk::<CRC_PROPERTY_SIZE>());
         match split {
-            Some(((rest, last), (covered, _))) if *before_crc_property(rest) == *rest && *last == crc_property([covered]) => {
+            Some(((rest, last), (covered, _)))
+                if *before_crc_property(rest) == *rest && *last == crc_property(covering([covered])) =>
+            {
                 (rest, true)
             }
             _ => (stored, false),

@@ -1,5 +1,5 @@
 use super::bytes::{i16_at, i32_at, i64_at, put_i32, u8_at};
-use super::crc::{CRC_PROPERTY_SIZE, crc_property, crc31, split_crc_property};
+use super::crc::{CRC_PROPERTY_SIZE, covering, crc_property, crc31, split_crc_property};
 use super::malformed::Malformed;
 use super::message_view::MessageView;
 use super::record_layout::{
@@ -158,7 +158,7 @@ fn check_whole(view: &MessageView<'_>) -> Result<(), Malformed> {
         return Ok(());
     };
     let at = record.len() - CRC_PROPERTY_SIZE;
-    let found = crc_property([record.get(..at).unwrap_or_default()]);
+    let found = crc_property(covering([record.get(..at).unwrap_or_default()]));
     if *stored == found {
         return Ok(());
     }

@@ -168,29 +168,42 @@ impl ConsumeQueue {
     }
 
     /// What is known of an offset, damaged entries left out. For an entry near the queue's end no file is mapped.
-    pub(crate) fn known_unit(&self, offset: i64) -> Option<CqUnit> {
+    ///
+    /// # Errors
+    /// [`Error::Io`]: what the entry says is not known.
+    pub(crate) fn known_unit(&self, offset: i64) -> Result<Option<CqUnit>> {
         let at_end = {
             let state = self.state();
             let is_in_file = state.on_disk.contains(&offset) && state.tail.get(offset).is_none();
             is_in_file.then(|| state.ends.get(offset)).flatten()
         };
-        match at_end {
-            Some(unit) => Some(unit).filter(|unit| names_message(*unit)),
-            None => self.unit(offset).ok().flatten(),
+        if let Some(unit) = at_end {
+            return Ok(Some(unit).filter(|unit| names_message(*unit)));
+        }
+        match self.unit(offset) {
+            Err(Error::Corrupt { .. }) => Ok(None),
+            found => found,
         }
     }
 
     /// The last entry on disk, if it names a message.
-    pub fn last_unit(&self) -> Option<CqUnit> {
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn last_unit(&self) -> Result<Option<CqUnit>> {
         let (last, in_memory) = {
             let state = self.state();
             let last = state.on_disk.end - 1;
-            let known = state.on_disk.contains(&last).then_some(last);
-            (known?, state.tail.get(last))
+            if !state.on_disk.contains(&last) {
+                return Ok(None);
+            }
+            (last, state.tail.get(last))
         };
-        let on_file = || self.entries().get(last).ok().flatten();
-        let unit = in_memory.or_else(on_file);
-        unit.filter(|unit| names_message(*unit))
+        let unit = match in_memory {
+            Some(unit) => Some(unit),
+            None => self.entries().get(last)?,
+        };
+        Ok(unit.filter(|unit| names_message(*unit)))
     }
 
     /// The entries of its files, read without a mapping.
@@ -201,8 +214,8 @@ impl ConsumeQueue {
     /// Entries in its files, or those of messages up to the one at `until`.
     pub(super) fn count_entries(&self, until: Option<i64>) -> Result<i64> {
         let on_disk = self.state().on_disk.clone();
-        let is_behind = |until: &i64| self.last_unit().is_none_or(|last| last.physical_offset > *until);
-        let end = match until.filter(is_behind) {
+        let last = self.last_unit()?.map_or(i64::MAX, |unit| unit.physical_offset);
+        let end = match until.filter(|until| last > *until) {
             None => on_disk.end,
             Some(until) => first_at(&mut self.entries(), on_disk, until.saturating_add(1))?,
         };

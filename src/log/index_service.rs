@@ -53,6 +53,8 @@ pub struct IndexService {
 #[derive(Debug, Default)]
 struct Appending {
     file: Option<IndexAppender>,
+    /// Whether the name of the last file is known to be on disk.
+    is_named: bool,
     /// The message whose keys were put last, and how many of them are in.
     offset: i64,
     keys: usize,
@@ -161,8 +163,8 @@ impl IndexService {
             {
                 appending.keys += 1;
             } else {
-                let full = appending.file.take();
-                appending.file = Some(self.roll(full, geometry)?);
+                let next = self.roll(&mut appending, geometry)?;
+                appending.file = Some(next);
             }
         }
         Ok(())
@@ -287,7 +289,8 @@ impl IndexService {
     }
 
     /// The file to go on with: the last one if it has room, else a new one behind it.
-    fn roll(&self, full: Option<IndexAppender>, geometry: IndexGeometry) -> Result<IndexAppender> {
+    fn roll(&self, appending: &mut Appending, geometry: IndexGeometry) -> Result<IndexAppender> {
+        let full = appending.file.take();
         let last = self.files().pop();
         if let Some(last) = &last
             && full.is_none()
@@ -305,9 +308,11 @@ impl IndexService {
         if let Some(full) = full {
             full.sync()?;
         }
-        if last.is_some() {
-            // A power cut that took its name and left the next one would take keys of whose loss nothing tells.
+        if last.is_some() && !appending.is_named {
+            // A power cut that took its name and left the next one would take keys of whose loss nothing tells. Once: where the disk
+            // has no room for the next one, this is tried again ten times a second.
             self.sync_names()?;
+            appending.is_named = true;
         }
         // Names order the files, so a clock that went back must not put this one in front.
         let last_name = last
@@ -318,6 +323,7 @@ impl IndexService {
         let header = IndexHeader::rolled_from(last.map(|file| file.header()).as_ref());
         let path = self.dir.join(format!("{name:017}"));
         let appender = IndexAppender::create(&self.env, &path, geometry, header)?;
+        appending.is_named = false;
         self.files
             .write()
             .unwrap_or_else(PoisonError::into_inner)

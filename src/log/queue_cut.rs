@@ -103,7 +103,7 @@ impl ConsumeQueue {
     /// Writes the entries of messages at or behind `physical` again: where a sync has failed they may be in memory alone.
     pub(super) fn rewrite(&self, physical: i64) -> Result<()> {
         let range = self.state().on_disk.clone();
-        if self.last_unit().is_none_or(|unit| unit.physical_offset < physical) {
+        if self.last_unit()?.is_none_or(|unit| unit.physical_offset < physical) {
             return Ok(());
         }
         let first = first_at(&mut self.entries(), range.clone(), physical)?;

@@ -27,16 +27,17 @@ struct Counts {
     /// 0: the real clock.
     now_ms: AtomicI64,
     hook: Mutex<Option<Arc<dyn Hook>>>,
+    look_hook: Mutex<Option<Arc<dyn Hook>>>,
 }
 
-/// Called before a change, with its text: may wait, and may refuse it.
+/// Called before a change or a look, with its text: may wait, and may refuse it.
 trait Hook: Send + Sync {
-    fn before(&self, change: &str) -> io::Result<()>;
+    fn before(&self, call: &str) -> io::Result<()>;
 }
 
 impl<F: Fn(&str) -> io::Result<()> + Send + Sync> Hook for F {
-    fn before(&self, change: &str) -> io::Result<()> {
-        self(change)
+    fn before(&self, call: &str) -> io::Result<()> {
+        self(call)
     }
 }
 
@@ -90,13 +91,19 @@ impl CountingEnv {
         *self.counts.hook.lock().unwrap() = Some(Arc::new(hook));
     }
 
-    /// Lets every change through again.
+    /// Calls `hook` before each call that takes a descriptor or memory to look at something: `"list PATH"`, `"open PATH"`, `"map PATH"`.
+    /// What it refuses fails.
+    pub(crate) fn before_looks(&self, hook: impl Fn(&str) -> io::Result<()> + Send + Sync + 'static) {
+        *self.counts.look_hook.lock().unwrap() = Some(Arc::new(hook));
+    }
+
+    /// Lets every call through again.
     pub(crate) fn heal(&self) {
         *self.counts.hook.lock().unwrap() = None;
+        *self.counts.look_hook.lock().unwrap() = None;
     }
 
     fn counted(&self, file: Arc<dyn File>, path: &Path) -> Arc<dyn File> {
-        self.counts.call("open");
         self.counts.opened.lock().unwrap().push(path.to_owned());
         let mut counters = self.counts.bytes_read.lock().unwrap();
         Arc::new(CountingFile {
@@ -117,6 +124,12 @@ impl Counts {
         *self.calls.lock().unwrap().entry(name).or_default() += 1;
     }
 
+    fn look(&self, name: &'static str, path: &Path) -> io::Result<()> {
+        self.call(name);
+        let hook = self.look_hook.lock().unwrap().clone();
+        hook.map_or(Ok(()), |hook| hook.before(&format!("{name} {}", path.display())))
+    }
+
     fn change(&self, what: &str, path: &Path) -> io::Result<()> {
         let change = format!("{what} {}", path.display());
         self.changes.lock().unwrap().push(change.clone());
@@ -133,11 +146,13 @@ impl Env for CountingEnv {
         if access == Access::ReadWrite {
             self.counts.change("open for writing", path)?;
         }
+        self.counts.look("open", path)?;
         Ok(self.counted(self.env.open(path, access)?, path))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         self.counts.change("create", path)?;
+        self.counts.call("open");
         Ok(self.counted(self.env.create(path)?, path))
     }
 
@@ -147,7 +162,7 @@ impl Env for CountingEnv {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.counts.call("list");
+        self.counts.look("list", dir)?;
         self.env.list(dir)
     }
 
@@ -276,7 +291,7 @@ impl File for CountingFile {
     }
 
     fn map(&self, len: usize, access: Access) -> io::Result<Region> {
-        self.counts.call("map");
+        self.counts.look("map", &self.path)?;
         if access == Access::ReadWrite {
             self.counts.change("map for writing", &self.path)?;
         }

@@ -1,4 +1,4 @@
-//! How much memory a piece of code takes at most: each thread counts what it allocates itself.
+//! How much memory a piece of code takes at most, and how often it asks for some: each thread counts what it allocates itself.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -11,9 +11,11 @@ static HEAP: Counting = Counting;
 thread_local! {
     static TAKEN: Cell<isize> = const { Cell::new(0) };
     static MOST: Cell<isize> = const { Cell::new(0) };
+    static TIMES: Cell<usize> = const { Cell::new(0) };
 }
 
 fn add(bytes: isize) {
+    let _ = TIMES.try_with(|times| times.set(times.get() + 1));
     // A thread that is ending has no counter any more.
     let _ = TAKEN.try_with(|taken| {
         taken.set(taken.get() + bytes);
@@ -57,6 +59,11 @@ pub(crate) fn most_while<T>(code: impl FnOnce() -> T) -> (T, usize) {
     (value, (MOST.get() - before) as usize)
 }
 
+/// How often this thread has allocated, grown, shrunk or freed anything.
+pub(crate) fn times() -> usize {
+    TIMES.get()
+}
+
 #[test]
 fn what_is_taken_and_given_back_counts_at_its_most() {
     let ((), most) = most_while(|| {
@@ -64,5 +71,8 @@ fn what_is_taken_and_given_back_counts_at_its_most() {
         let mut grown = vec![1_u8; 10];
         grown.resize(50_000, 1);
     });
+    let before = times();
+    drop(vec![1_u8; 10]);
+    assert_eq!(times() - before, 2);
     assert!((100_000..101_000).contains(&most), "{most} bytes");
 }

@@ -2,16 +2,19 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
-use mqstore::format::Message;
+use mqstore::format::{Check, Message, Record, read_record};
 use mqstore::read::{QueryBy, QueryRequest};
 use mqstore::storage::{Access, Region};
 use mqstore::store::{Attempt, Incoming, MessageStore, OpenMode};
 
 use super::{Place, bodies, message, open, put, real, record_of, small, with};
 use crate::counting_env::CountingEnv;
+use crate::heap;
 
 #[test]
 fn what_is_appended_is_read_at_once_and_after_every_reopening() {
@@ -160,6 +163,69 @@ fn a_checksum_is_taken_before_the_lock() {
     let offset = store.append(body.message()).unwrap().appended.physical_offset;
     let read = store.reader().message_at(offset);
     assert!(matches!(read, Err(Error::Corrupt { .. })), "{read:?}");
+}
+
+#[test]
+fn a_whole_record_checksum_reads_no_body_under_the_lock() {
+    let place = Place::new();
+    let (env, store) = with_large_segments(&place);
+    put(&store, "t", b"first");
+    let body = Shared::new(&place, 1000);
+    body.change_under_the_lock(&env);
+    let mut checked = body.message();
+    checked.crc_property = true;
+    let appended = store.append(checked).unwrap().appended;
+    store.close().unwrap();
+    let segment = fs::read(place.at("commitlog/00000000000000000000")).unwrap();
+    let mut record = segment[appended.physical_offset as usize..][..appended.wrote_bytes as usize].to_vec();
+    let body_at = record.windows(1000).position(|window| window == [b'b'; 1000]).unwrap();
+    record[body_at..body_at + 1000].fill(b'a');
+    let read = read_record(&record, Check::Whole);
+    assert!(matches!(read, Record::Message(_)), "{read:?}");
+}
+
+/// Properties in so many pairs.
+fn with_pairs(count: usize) -> Message<'static> {
+    let names: Vec<String> = (0..count).map(|n| format!("name-{n}")).collect();
+    let pairs: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "value")).collect();
+    with(message("t", 0, b"x"), &pairs)
+}
+
+#[test]
+fn what_is_done_under_the_lock_does_not_depend_on_the_properties() {
+    let place = Place::new();
+    let (env, store) = with_large_segments(&place);
+    // The first message of a topic makes room for its queues' numbers.
+    put(&store, "t", b"first");
+    let at_the_lock = Arc::new(AtomicUsize::new(0));
+    let seen = at_the_lock.clone();
+    env.before_changes(move |change| {
+        // The clock is read when the lock is taken.
+        if change == "clock" {
+            seen.store(heap::times(), Ordering::SeqCst);
+        }
+        Ok(())
+    });
+    for has_checksum in [false, true] {
+        let mut found = Vec::new();
+        for count in [1, 30, 1500] {
+            let mut message = with_pairs(count);
+            message.crc_property = has_checksum;
+            let mut pieces = 0;
+            message.prepare().unwrap().write(0, 0, 0, |_, _| {
+                pieces += 1;
+                true
+            });
+            store.append(message).unwrap();
+            let allocations = heap::times() - at_the_lock.load(Ordering::SeqCst);
+            found.push((pieces, allocations));
+        }
+        assert_eq!(
+            found, [found[0]; 3],
+            "pieces copied, allocations and releases since the lock was taken"
+        );
+        assert_eq!(found[0].0, if has_checksum { 4 } else { 3 });
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use mqstore::config::{Recovery, StoreConfig};
 use mqstore::engine::Next;
 use mqstore::error::Error;
+use mqstore::read::MessageReader;
 use mqstore::storage::Env;
 use mqstore::store::{MessageStore, OpenMode, Service};
 
@@ -117,6 +118,40 @@ fn an_index_file_that_cannot_be_made_leaves_nothing_however_often_it_is_tried() 
 }
 
 #[test]
+fn an_index_that_finds_the_disk_full_at_a_roll_syncs_its_directory_once() {
+    let place = Place::new();
+    let (env, store) = stepped(&place);
+    let keyed = || store.append(with(message("t", 0, b"x"), &[("KEYS", "k")])).unwrap();
+    keyed();
+    let mut now = Instant::now();
+    step(&store, now);
+    fill_up(&env, "allocate ", "/index/");
+    while store.reader().physical_bounds().end < 200_000 {
+        keyed();
+    }
+    let before = env.changes().len();
+    for _ in 0..20 {
+        assert_eq!(step(&store, now), Some(now + RETRY));
+        now += RETRY;
+    }
+    assert_eq!(place.names("index").len(), 1);
+    let count = |call: &str| {
+        let changes = env.changes().split_off(before);
+        let of_index = changes.iter().filter(|change| change.contains("/index"));
+        of_index.filter(|change| change.starts_with(call)).count()
+    };
+    assert_eq!(
+        (count("allocate "), count("sync ")),
+        (20, 2),
+        "the full file, and the directory"
+    );
+    env.heal();
+    step(&store, now);
+    store.close().unwrap();
+    assert!(place.names("index").len() > 1);
+}
+
+#[test]
 fn the_last_index_file_of_a_broker_gets_every_block_before_it_is_written() {
     let place = Place::new();
     let keyed = || with(message("t", 0, b"x"), &[("KEYS", "k")]);
@@ -151,7 +186,7 @@ fn the_last_index_file_of_a_broker_gets_every_block_before_it_is_written() {
 const TAKES_ROOM: [&str; 6] = ["create ", "create directory ", "write ", "allocate ", "zero ", "rename "];
 
 /// A store that crashed: its queues lack entries, its end is torn, and inside its log there is damage that salvaging fills.
-fn crashed(place: &Place) {
+pub(super) fn crashed(place: &Place) {
     let mut writer = StoreWriter::small(&place.store);
     let mut put = |n: i32| writer.put("orders", n % 2, &[b'x'; 300], &[("KEYS", &format!("k{n}"))]);
     let offsets: Vec<i64> = (0..60).map(&mut put).collect();
@@ -172,8 +207,7 @@ fn crashed(place: &Place) {
 }
 
 /// Messages that are read from both queues.
-fn count(store: &MessageStore) -> usize {
-    let reader = store.reader();
+pub(super) fn count(reader: &MessageReader) -> usize {
     let of_queue = |queue| {
         let bounds = reader.queue_bounds("orders", queue).unwrap();
         bounds
@@ -223,7 +257,7 @@ fn a_disk_that_is_full_at_any_step_of_an_open_is_told_as_that_and_costs_nothing(
                 assert!(half_made.is_empty(), "change {number}: {half_made:?}");
             }
             let store = open(&place.store, config(), OpenMode::Append).unwrap();
-            assert_eq!(count(&store), if is_new { 0 } else { 58 }, "change {number}");
+            assert_eq!(count(store.reader()), if is_new { 0 } else { 58 }, "change {number}");
             put(&store, "orders", b"x");
             store.close().unwrap();
         }

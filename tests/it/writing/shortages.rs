@@ -2,14 +2,17 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use mqstore::config::StoreConfig;
-use mqstore::engine::Next;
-use mqstore::error::Error;
+use mqstore::config::{Recovery, StoreConfig};
+use mqstore::engine::{Next, RecoveryReport};
+use mqstore::error::{Error, Result};
+use mqstore::read::MessageReader;
 use mqstore::storage::Env;
 use mqstore::store::{MessageStore, OpenMode, Service};
 
+use super::full_disk::{count, crashed};
 use super::services::stepped;
 use crate::counting_env::CountingEnv;
 
@@ -189,4 +192,70 @@ fn a_stamp_that_finds_the_disk_full_is_tried_ever_more_rarely_and_holds_up_no_me
     store.step(Service::Dispatch, now + Duration::from_secs(10)).unwrap();
     assert!(place.at("checkpoint").exists());
     store.close().unwrap();
+}
+
+/// Opens a crashed store for reading or writing while the call number `failing` that looks at something finds no descriptor. Gives what
+/// the open found, and how many messages can be read; the error if the open says so.
+fn open_crashed(place: &Place, is_reader: bool, failing: usize) -> (Result<(RecoveryReport, usize)>, usize) {
+    let env = CountingEnv::new();
+    let looks = Arc::new(AtomicUsize::new(0));
+    let counted = looks.clone();
+    env.before_looks(move |_| {
+        if counted.fetch_add(1, Ordering::SeqCst) == failing {
+            return Err(io::Error::from_raw_os_error(24));
+        }
+        Ok(())
+    });
+    let config = StoreConfig {
+        recovery: Recovery::Salvage,
+        ..small()
+    };
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let found = if is_reader {
+        MessageReader::open(&seam, &place.store, config).map(|reader| {
+            env.heal();
+            (report(place, &reader), count(&reader))
+        })
+    } else {
+        MessageStore::open_stepped(&seam, &place.store, config, OpenMode::Existing).map(|store| {
+            env.heal();
+            let found = (report(place, store.reader()), count(store.reader()));
+            store.close().unwrap();
+            found
+        })
+    };
+    (found, looks.load(Ordering::SeqCst))
+}
+
+/// What the open found, without the place.
+fn report(place: &Place, reader: &MessageReader) -> RecoveryReport {
+    let mut report = reader.recovery().clone();
+    report.stop_reason = report.stop_reason.replace(&*place.store.to_string_lossy(), "");
+    report
+}
+
+#[test]
+fn an_open_that_finds_no_descriptor_at_any_look_says_so_or_finds_the_same() {
+    for is_reader in [true, false] {
+        let place = Place::new();
+        crashed(&place);
+        let (whole, all_looks) = open_crashed(&place, is_reader, usize::MAX);
+        let whole = whole.unwrap();
+        assert_eq!(whole.1, 58);
+        let mut refused = 0;
+        for failing in 0..all_looks {
+            let place = Place::new();
+            crashed(&place);
+            match open_crashed(&place, is_reader, failing).0 {
+                Ok(found) => assert_eq!(found, whole, "look {failing}"),
+                Err(error) => {
+                    refused += 1;
+                    assert!(error.is_shortage(), "look {failing}: {error:?}");
+                    let (again, _) = open_crashed(&place, is_reader, usize::MAX);
+                    assert_eq!(again.unwrap().1, whole.1, "look {failing}");
+                }
+            }
+        }
+        assert!(refused > 20, "{refused} of {all_looks}");
+    }
 }
