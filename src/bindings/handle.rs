@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use super::errors::{ClosedError, ReadOnlyError};
@@ -250,7 +250,12 @@ impl Drop for Handle {
         drop(reader);
         let closed = Python::try_attach(|py| {
             if let Err(error) = py.detach(|| writer.close()) {
-                PyErr::from(error).write_unraisable(py, None);
+                let error = match py.import("mqstore.errors") {
+                    Ok(_) => PyErr::from(error),
+                    // The interpreter ends, and imports nothing any more.
+                    Err(_) => PyRuntimeError::new_err(error.to_string()),
+                };
+                error.write_unraisable(py, None);
             }
         });
         if closed.is_none() {
