@@ -20,7 +20,7 @@ pub enum Geometry {
 /// What opening does with damage inside the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// A torn end is cut; a writer refuses damage in front of what the checkpoint says was on disk. Nothing says yet what was flushed
+    /// A torn end is cut; a writer refuses damage before the last message that the checkpoint says was on disk. Nothing says yet what was flushed
     /// after that: a record there that a disk has damaged since is taken for a torn end, and cut with all that follows, acknowledged
     /// or not.
     Heal,

@@ -4,7 +4,7 @@
 //! Checked are numbers and pointers for what they cannot be, then every value of every column that is not null. Left to the producer, because no
 //! consumer can see it: that a pointer leads to memory of the size that the lengths ask for, that nobody changes that memory
 //! meanwhile, and that its functions can be called.
-#![expect(unsafe_code, reason = "Arrow crosses the border as C structs behind pointers")]
+#![expect(unsafe_code, reason = "Arrow crosses the border as C structs full of pointers")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};

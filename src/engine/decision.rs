@@ -8,9 +8,9 @@
 //! | clean | queues ahead of the log, a segment behind its end, or its end before its checkpoint | refused | as after a crash |
 //! | crash | no log, but queues that point into it | refused | the queues go |
 //! | crash | nothing whole at the log's start, but behind it | refused | what is whole stays |
-//! | crash | damage in front of a message that a broker's checkpoint vouches for | refused | what is whole stays |
+//! | crash | damage before a message that a broker's checkpoint vouches for | refused | what is whole stays |
 //! | crash | damage in the last message of our own stamp | refused | what is whole stays |
-//! | crash | damage in front of the last message of our own stamp | not looked at | what is whole stays |
+//! | crash | damage before the last message of our own stamp | not looked at | what is whole stays |
 //! | crash | a torn end | queues, index, log are cut there | what is whole behind it stays, too |
 //! | crash | queues behind or ahead | they get what they lack, and lose what is ahead | the same |
 
@@ -91,7 +91,7 @@ pub fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Opti
 fn expect_no_hole(log: &LogFiles) -> Result<()> {
     log.first_hole().map_or(Ok(()), |hole| {
         let reason =
-            "this segment is missing, and others stand behind it: put it back; with mode \"r\" what is on both sides can be read";
+            "this segment is missing, and later ones are there: put it back; with mode \"r\" what is on both sides can be read";
         Err(log.corrupt(hole, reason.to_owned()))
     })
 }

@@ -197,10 +197,11 @@ impl Dispatcher {
 impl Stepped for Dispatcher {
     /// Dispatches what has come, and writes out what is due. Done when nothing can come any more and everything is written out.
     ///
-    /// A [shortage](Error::is_shortage) is waited out, for what is derived can be written again, and the log itself goes on as long as it has room.
+    /// A [shortage](Error::is_shortage) is waited out, for what is derived can be written again, and the log itself goes on as long as
+    /// it has room.
     ///
     /// # Errors
-    /// What reading the log or writing the queues and the index raises; nothing is dispatched behind it. A shortage once
+    /// What reading the log or writing the queues and the index raises; nothing is dispatched after it. A shortage once
     /// the log is stopped; then a later step may find it over.
     fn step(&mut self, now: Instant) -> Result<Next> {
         // Asked before the end is: what is seen of a stopped log is all of it.

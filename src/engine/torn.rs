@@ -8,11 +8,11 @@ use crate::format::MessageView;
 
 /// What a disk writes whole or not at all.
 const SECTOR: usize = 512;
-/// The longest run of NUL in properties. A run that is one longer fills a sector with the byte in front of it: the low byte of the
+/// The longest run of NUL in properties. A run that is one longer fills a sector with the byte before it: the low byte of the
 /// properties' length, which may be 0.
 pub const MAX_NUL_RUN: usize = SECTOR - 2;
 
-/// Of a record, in front of its properties.
+/// Of a record, before its properties.
 const PROPERTIES_LENGTH: usize = 2;
 
 /// Whether a record of ours lost a sector, or the record's part of one.

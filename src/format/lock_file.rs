@@ -8,6 +8,7 @@
 //! A broker writes its four bytes at every start, before it appends. The checksum then does not match any more.
 
 use super::bytes::{i32_at, i64_at, put_i32, put_i64};
+use super::crc::crc32;
 
 const CHECKSUM_AT: usize = 0;
 const OWN_FROM_AT: usize = CHECKSUM_AT + 4;
@@ -32,5 +33,5 @@ pub fn own_from(lock_file: &[u8]) -> Option<i64> {
 }
 
 fn checksum(own_from: i64) -> i32 {
-    (crc32fast::hash(&own_from.to_be_bytes()) | NEVER_A_BROKER).cast_signed()
+    (crc32(&own_from.to_be_bytes()) | NEVER_A_BROKER).cast_signed()
 }

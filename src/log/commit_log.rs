@@ -181,7 +181,8 @@ impl CommitLog {
     /// Appends a message.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], [`Error::Io`]: the next segment cannot be made now, and nothing is stored. [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::DiskFull`], [`Error::Io`]: the next segment cannot be made now, and nothing is stored. [`Error::Poisoned`],
+    /// [`Error::Closed`].
     pub fn append(&self, message: &EncodedMessage<'_>) -> Result<Appended> {
         loop {
             if let Some(appended) = self.try_append(message)? {

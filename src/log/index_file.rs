@@ -169,7 +169,7 @@ impl IndexFile {
     }
 
     /// Whether the header tells of these items: the first and the last lead where it says, and in a file that nobody `grows` none
-    /// stands behind the last.
+    /// stands after the last.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -61,8 +61,8 @@ struct Appending {
 }
 
 impl IndexService {
-    /// Lists the files in `dir`; one that no broker can map is none. `safe_until` is, after a crash, the store time up to which index files are known to be on disk:
-    /// the checkpoint's `index_msg_timestamp`. After a clean exit all are.
+    /// Lists the files in `dir`; one that no broker can map is none. `safe_until` is, after a crash, the store time up to which index
+    /// files are known to be on disk: the checkpoint's `index_msg_timestamp`. After a clean exit all are.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::format::{LOCK_FILE_SIZE, encode_lock_file, own_from};
-use crate::storage::{Access, Env, Step};
+use crate::storage::{Access, Env, Step, read_file};
 
 const LOCK: &str = "lock";
 
@@ -18,23 +18,16 @@ const LOCK: &str = "lock";
 /// [`Error::Io`] when the file is there and cannot be read.
 pub fn load_own_from(env: &dyn Env, root: &Path) -> Result<Option<i64>> {
     let path = root.join(LOCK);
-    let file = match env.open(&path, Access::Read) {
-        // No file, one that is not ours, or one that only its writer may read.
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied
-            ) =>
+    // One byte more than ours has: a longer file is another one.
+    match read_file(env, &path, LOCK_FILE_SIZE + 1) {
+        // No regular file, or one that only its writer may read.
+        Err(Error::Io { source, .. })
+            if matches!(source.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) =>
         {
-            return Ok(None);
+            Ok(None)
         }
-        opened => opened.map_err(|error| Error::io("open", &path, error))?,
-    };
-    let mut bytes = [0; LOCK_FILE_SIZE + 1];
-    let read = file
-        .read_full_at(&mut bytes, 0)
-        .map_err(|error| Error::io("read", &path, error))?;
-    Ok(own_from(bytes.get(..read).unwrap_or_default()))
+        read => Ok(read?.and_then(|bytes| own_from(&bytes))),
+    }
 }
 
 /// Makes durable that every record from the log's end on is ours. What was ours before stays so. `is_trusted`: what the lock file shows

@@ -75,7 +75,7 @@ impl ConsumeQueue {
         Ok(self.entries().get(offset)?.is_some_and(CqUnit::is_pre_blank))
     }
 
-    /// Zeroes what stands behind the end in the file that holds it; if `is_redone`, what reads as zeros, too. Says whether anything was
+    /// Zeroes what stands past the end in the file that holds it; if `is_redone`, what reads as zeros, too. Says whether anything was
     /// written.
     fn zero_behind(&self, start: u64, end: i64, is_redone: bool) -> Result<bool> {
         let Some(file) = self.files.open(start)? else {

@@ -153,7 +153,7 @@ fn block_of(file: &OpenFile, at: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// First offset of `range` on file whose entry names a message at or behind `physical`.
+/// First offset of `range` on file whose entry names a message at or after `physical`.
 pub(super) fn first_at(entries: &mut EntryReader<'_>, range: Range<i64>, physical: i64) -> Result<i64> {
     let is_before = |unit: CqUnit| unit.is_valid() && (unit.is_pre_blank() || unit.physical_offset < physical);
     search(range, |offset| Ok(entries.get(offset)?.is_some_and(is_before)))

@@ -1,13 +1,12 @@
 //! `config/mqstore.json`: the sizes of a store that this crate has made, so that no option is needed to open it again.
 
-use std::io;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::storage::{Access, Env, Step, replace_file};
+use crate::storage::{Env, Step, read_file, replace_file};
 
 const FILE: &str = "mqstore.json";
 /// Larger than any that was ever written.
@@ -36,15 +35,9 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
         return Ok(false);
     }
     let path = root.join("config").join(FILE);
-    let file = match env.open(&path, Access::Read) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        opened => opened.map_err(|error| Error::io("open", &path, error))?,
+    let Some(bytes) = read_file(env, &path, MAX_LEN)? else {
+        return Ok(false);
     };
-    let mut bytes = vec![0; MAX_LEN];
-    let read = file
-        .read_full_at(&mut bytes, 0)
-        .map_err(|error| Error::io("read", &path, error))?;
-    bytes.truncate(read);
     let corrupt = |reason: String| Error::Corrupt {
         path: path.clone(),
         offset: 0,

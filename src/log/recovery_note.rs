@@ -11,13 +11,12 @@
 //! The note also says where the log of a store ended that was closed before. A broker leaves old records after such an end. Once the
 //! `abort` file is there, they would look like messages after damage.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::error::{Error, Result};
-use crate::storage::{Access, Env, put_file, remove_file};
+use crate::error::Result;
+use crate::storage::{Env, put_file, read_file, remove_file};
 
 const FILE: &str = "mqstore-recovery.json";
 const REWRITE_FROM: &str = "rewrite_from";
@@ -39,18 +38,9 @@ impl RecoveryNote {
     /// since.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`crate::error::Error::Io`].
     pub fn load(env: &dyn Env, root: &Path) -> Result<Option<Self>> {
-        let path = path(root);
-        let file = match env.open(&path, Access::Read) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            opened => opened.map_err(|error| Error::io("open", &path, error))?,
-        };
-        let mut bytes = vec![0; MAX_LEN];
-        let read = file
-            .read_full_at(&mut bytes, 0)
-            .map_err(|error| Error::io("read", &path, error))?;
-        bytes.truncate(read);
+        let bytes = read_file(env, &path(root), MAX_LEN)?.unwrap_or_default();
         let fields: Option<Map<String, Value>> = serde_json::from_slice(&bytes).ok();
         let number = |name| fields.as_ref()?.get(name)?.as_i64();
         Ok(number(REWRITE_FROM).map(|rewrite_from| Self {
@@ -62,7 +52,7 @@ impl RecoveryNote {
     /// Puts the note into the store at `root`, in one step. The directory `config` is there.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], [`Error::Io`].
+    /// [`crate::error::Error::DiskFull`], [`crate::error::Error::Io`].
     pub fn save(self, env: &dyn Env, root: &Path) -> Result<()> {
         let closed_at = self.closed_at.map(|closed_at| (CLOSED_AT, closed_at));
         let numbers = [(REWRITE_FROM, self.rewrite_from)].into_iter().chain(closed_at);
@@ -73,7 +63,7 @@ impl RecoveryNote {
     /// Removes the note, if there is one. It may come back in a power cut: the next recovery then does more than it has to.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`crate::error::Error::Io`].
     pub fn remove(env: &dyn Env, root: &Path) -> Result<()> {
         remove_file(env, &path(root))
     }

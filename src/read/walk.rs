@@ -26,23 +26,19 @@ impl MessageReader {
                 }
             }
             let at = scan.position();
-            let error = match scan.stopped_by() {
+            match scan.stopped_by() {
                 None => return Ok(damage.or(gone)),
                 Some(LogRecord::Missing) if self.log().is_removed(at) => {
                     gone.get_or_insert_with(|| nothing_at(at, EXPIRED));
-                    match self.log().next_start(at) {
-                        Some(next) if next < range.end => from = next,
-                        _ => return Ok(damage.or(gone)),
-                    }
-                    continue;
                 }
-                Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.clone(),
-                Some(_) => self.log().corrupt(
-                    at,
-                    "no record starts here: a segment is missing, or its end is; copy it again".to_owned(),
-                ),
-            };
-            damage.get_or_insert(error);
+                Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => {
+                    damage.get_or_insert_with(|| error.clone());
+                }
+                Some(_) => {
+                    let why = "no record starts here: a segment is missing, or its end is; copy it again";
+                    damage.get_or_insert_with(|| self.log().corrupt(at, why.to_owned()));
+                }
+            }
             match self.log().next_start(at) {
                 Some(next) if next < range.end => from = next,
                 _ => return Ok(damage.or(gone)),

@@ -56,8 +56,8 @@ impl AppendFile {
         }
     }
 
-    /// Goes on with an existing segment, which `open` opens for writing. A broker's may have holes, where a full disk would be found only when a page is
-    /// written: they get their blocks now.
+    /// Goes on with an existing segment, which `open` opens for writing. A broker's may have holes, where a full disk would be found
+    /// only when a page is written: they get their blocks now.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].

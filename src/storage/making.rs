@@ -1,10 +1,10 @@
-//! Directories and small files, made or replaced so that neither a crash nor a full disk leaves anything half made in their place.
+//! Directories and small files: read whole, and made or replaced so that neither a crash nor a full disk leaves anything half made in their place.
 
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 
-use super::env::{Env, Step};
+use super::env::{Access, Env, Step};
 use crate::error::{Error, Result};
 
 /// Makes a directory unless there is one, and says whether it was missing.
@@ -17,6 +17,23 @@ pub fn create_dir(env: &dyn Env, dir: &Path) -> Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(Error::full_or_io("create", dir, error)),
     }
+}
+
+/// The first `most` bytes of the file at `path`, or all that there are; `None` if there is no file.
+///
+/// # Errors
+/// [`Error::Io`] when the file is there and cannot be read.
+pub fn read_file(env: &dyn Env, path: &Path, most: usize) -> Result<Option<Vec<u8>>> {
+    let file = match env.open(path, Access::Read) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|error| Error::io("open", path, error))?,
+    };
+    let mut bytes = vec![0; most];
+    let read = file
+        .read_full_at(&mut bytes, 0)
+        .map_err(|error| Error::io("read", path, error))?;
+    bytes.truncate(read);
+    Ok(Some(bytes))
 }
 
 /// Removes the file at `path`, if there is one.

@@ -34,7 +34,7 @@ pub use append_file::AppendFile;
 pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
 pub use fork::Generation;
 pub use guard::install as install_guard;
-pub use making::{create_dir, put_file, remove_file, replace_file};
+pub use making::{create_dir, put_file, read_file, remove_file, replace_file};
 pub use mapped_file::{MappedFile, SelectedBuffer};
 pub use mapped_file_queue::MappedFileQueue;
 pub use mapping_pool::{MappingPool, PooledFile};

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use mqstore::config::StoreConfig;
 use mqstore::format::INDEX_HEADER_SIZE;
-use mqstore::read::{MessageReader, QueryBy, QueryRequest};
+use mqstore::read::MessageReader;
 use mqstore::storage::Env;
 use tempfile::tempdir;
 
 use crate::counting_env::CountingEnv;
+use crate::queries::by_key;
 use crate::store_writer::StoreWriter;
 
 const COUNT: usize = 300;
@@ -36,13 +37,7 @@ fn only_index_file(root: &Path) -> PathBuf {
 fn bytes_for(env: &CountingEnv, reader: &MessageReader, root: &Path, key: usize) -> u64 {
     let log = root.join("commitlog");
     let before = env.bytes_read_below(&log);
-    let request = QueryRequest {
-        topic: "orders".to_owned(),
-        by: QueryBy::Key(format!("k{key}")),
-        begin: i64::MIN,
-        end: i64::MAX,
-        limit: None,
-    };
+    let request = by_key("orders", &format!("k{key}"));
     let result = reader.query(&request).unwrap();
     let found: Vec<_> = result.messages.iter().map(|message| message.view().queue_offset()).collect();
     assert!(result.complete && found == [key as i64], "k{key}: {found:?}");

@@ -26,6 +26,7 @@ mod index_chains;
 mod live_index;
 mod mapped_file_queue;
 mod options;
+mod queries;
 mod queue_tail;
 mod reading;
 mod reading_lightly;

@@ -488,7 +488,7 @@ fn a_reader_says_what_a_closed_store_lacks_of_its_log() {
     };
     fs::write(dir.path().join("checkpoint"), stamps.encode()).unwrap();
     assert!(missing().contains("the checkpoint says"), "{}", missing());
-    // A live writer may stand behind an abort file.
+    // A store with an abort file may have a live writer.
     fs::write(dir.path().join("abort"), "").unwrap();
     assert_eq!(open(dir.path()).recovery().missing, None);
 

@@ -13,6 +13,7 @@ use mqstore::storage::Env;
 use tempfile::{tempdir, tempdir_in};
 
 use crate::counting_env::CountingEnv;
+use crate::queries::by_key;
 use crate::store_writer::StoreWriter;
 
 fn open(env: &CountingEnv, path: &Path) -> Arc<MessageReader> {
@@ -197,13 +198,7 @@ fn rocksdb_and_batch_queues_are_refused_by_queue_and_read_every_other_way() {
         assert!(matches!(reader.queue_bounds("orders", 3), Err(Error::Unsupported { .. })));
         assert_eq!(reader.message_at(at).unwrap().view().body(), b"x");
         assert_eq!(reader.message("u").unwrap().view().physical_offset(), at);
-        let request = QueryRequest {
-            topic: "orders".to_owned(),
-            by: QueryBy::Key("k".to_owned()),
-            begin: i64::MIN,
-            end: i64::MAX,
-            limit: None,
-        };
+        let request = by_key("orders", "k");
         assert_eq!(reader.query(&request).unwrap().messages.len(), 1);
     }
 }
@@ -260,13 +255,7 @@ fn a_sparse_index_file_is_read_only_where_something_was_written() {
         fs::write(&path, bytes).unwrap();
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(len).unwrap();
         let reader = open(&CountingEnv::new(), dir.path());
-        let request = QueryRequest {
-            topic: "orders".to_owned(),
-            by: QueryBy::Key("k".to_owned()),
-            begin: i64::MIN,
-            end: i64::MAX,
-            limit: None,
-        };
+        let request = by_key("orders", "k");
         let found = reader.query(&request).unwrap();
         assert!(found.complete && found.messages[0].view().physical_offset() == at);
         let resident = resident(&path);

@@ -18,12 +18,13 @@ use mqstore::config::{Recovery, StoreConfig};
 use mqstore::engine::RecoveryReport;
 use mqstore::error::{Error, Result};
 use mqstore::format::Checkpoint;
-use mqstore::read::{MessageReader, QueryBy, QueryRequest, QueueScan};
+use mqstore::read::{MessageReader, QueueScan};
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::TempDir;
 
 use crate::counting_env::CountingEnv;
+use crate::queries::by_key;
 use crate::store_writer::StoreWriter;
 
 /// Bytes of a segment of [`StoreWriter::small`].
@@ -186,13 +187,7 @@ fn bodies(reader: &Arc<MessageReader>, queue: i32) -> Vec<String> {
 }
 
 fn hits(reader: &MessageReader, key: &str) -> Vec<i64> {
-    let request = QueryRequest {
-        topic: "orders".to_owned(),
-        by: QueryBy::Key(key.to_owned()),
-        begin: i64::MIN,
-        end: i64::MAX,
-        limit: None,
-    };
+    let request = by_key("orders", key);
     let found = reader.query(&request).unwrap();
     assert!(found.complete);
     found

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use mqstore::error::Error;
 use mqstore::format::segment_name;
-use mqstore::read::{GetMessageStatus, GetRequest, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
+use mqstore::read::{GetMessageStatus, GetRequest, MessageReader, QueueScan, Side, TagFilter};
 use tempfile::tempdir;
 
+use crate::queries::by_key;
 use crate::reading::open;
 use crate::store_writer::StoreWriter;
 
@@ -49,13 +50,7 @@ fn get(reader: &MessageReader, offset: i64) -> mqstore::read::GetResult {
 }
 
 fn query(reader: &MessageReader, key: &str) -> mqstore::read::QueryResult {
-    let request = QueryRequest {
-        topic: "orders".to_owned(),
-        by: QueryBy::Key(key.to_owned()),
-        begin: i64::MIN,
-        end: i64::MAX,
-        limit: None,
-    };
+    let request = by_key("orders", key);
     reader.query(&request).unwrap()
 }
 

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use mqstore::config::{Errors, Recovery, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::segment_name;
-use mqstore::read::{GetRequest, MessageReader, OnDamage, QueryBy, QueryRequest, QueueScan, RecordScan, Side, TagFilter};
+use mqstore::read::{GetRequest, MessageReader, OnDamage, QueueScan, RecordScan, Side, TagFilter};
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::{TempDir, tempdir};
 
+use crate::queries::by_key;
 use crate::reading::{open, open_with};
 use crate::store_writer::StoreWriter;
 
@@ -100,13 +101,7 @@ fn request(offset: i64, errors: Errors) -> GetRequest {
 }
 
 fn query(reader: &MessageReader, key: &str) -> mqstore::read::QueryResult {
-    let request = QueryRequest {
-        topic: "orders".to_owned(),
-        by: QueryBy::Key(key.to_owned()),
-        begin: i64::MIN,
-        end: i64::MAX,
-        limit: None,
-    };
+    let request = by_key("orders", key);
     reader.query(&request).unwrap()
 }
 

@@ -425,6 +425,36 @@ def test_a_program_that_ends_closes_its_store(path: Path, code: str) -> None:
         assert bodies(store) == [b"x"]
 
 
+CANNOT_CLOSE = """
+import builtins, resource
+store = mqstore.open(sys.argv[1], "a")
+store.append("orders", b"x")
+match sys.argv[2]:
+    case "sys":
+        sys.keep = store
+        del store
+    case "builtins":
+        builtins.keep = store
+        del store
+    case "cycle":
+        store = [store]
+        store.append(store)
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+"""
+
+
+@pytest.mark.parametrize("held_by", ["the program", "a cycle", "sys", "builtins"])
+def test_a_store_that_cannot_be_closed_when_the_interpreter_ends_is_told_without_a_panic(path: Path, held_by: str) -> None:
+    command = [sys.executable, "-c", f"import mqstore, sys\n{CANNOT_CLOSE}", str(path), held_by.split()[-1]]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0
+    assert "panick" not in ended.stderr.lower()
+    assert "Too many open files" in ended.stderr or held_by in ("sys", "builtins"), ended.stderr
+    with mqstore.open(path, "a") as store:
+        assert bodies(store) == [b"x"]
+
+
 KILLED = """
 import itertools
 store = mqstore.open(sys.argv[1], "a", mapped_file_size_commit_log=65_536)

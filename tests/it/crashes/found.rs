@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mqstore::format::{Checkpoint, IndexHeader, Message, encode_properties};
-use mqstore::read::{MessageReader, QueryBy, QueryRequest};
+use mqstore::read::MessageReader;
 use mqstore::store::MessageStore;
 
 use super::examine::{Care, Counts, Examiner, dispatch_all, root};
 use super::history::Geometry;
 use super::run::machine;
+use crate::queries::by_key;
 use crate::simulated_env::SimulatedEnv;
 
 const GEOMETRY: Geometry = Geometry {
@@ -63,13 +64,7 @@ fn zero(env: &SimulatedEnv, file: &Path, range: std::ops::Range<usize>) {
 }
 
 fn found(reader: &MessageReader, key: &str) -> usize {
-    let request = QueryRequest {
-        topic: "t".to_owned(),
-        by: QueryBy::Key(key.to_owned()),
-        begin: i64::MIN,
-        end: i64::MAX,
-        limit: None,
-    };
+    let request = by_key("t", key);
     reader.query(&request).unwrap().messages.len()
 }
 

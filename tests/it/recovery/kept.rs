@@ -116,7 +116,7 @@ fn properties_that_could_fill_a_sector_with_nul_are_refused_and_shorter_runs_sur
         let refused = store.append(message(pair(&name, &value, true))).unwrap_err();
         assert!(matches!(refused, Error::IllegalMessage { .. }), "{refused}");
     }
-    // The low byte of the length of each properties is 0, too, and directly in front of the run.
+    // The low byte of the length of each properties is 0, too, and directly before the run.
     let properties = pair(&"\0".repeat(510), &"v".repeat(768 - 512), true);
     assert_eq!(properties.len() % 256, 0);
     let body = [b'x'; SECTOR];

@@ -206,7 +206,7 @@ fn forged(physical_offset: i64) -> Vec<u8> {
 fn with_forged_bodies(dir: &Path, count: usize) -> Vec<i64> {
     let mut writer = StoreWriter::small(dir);
     let mut put = |_| {
-        // 88 bytes of a record stand in front of its body.
+        // 88 bytes of a record stand before its body.
         let forged = forged(writer.end() + 88 + 60);
         let body = [&[b'x'; 60][..], &forged, &[b'y'; 50]].concat();
         writer.put("orders", 0, &body, &[("KEYS", "k")])

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::format::{Check, Message, Record, read_record};
-use mqstore::read::{QueryBy, QueryRequest};
 use mqstore::storage::{Access, Region};
 use mqstore::store::{Attempt, Incoming, MessageStore, OpenMode};
 
 use super::{Place, bodies, message, open, put, real, record_of, small, with};
 use crate::counting_env::CountingEnv;
 use crate::heap;
+use crate::queries::by_key;
 
 #[test]
 fn what_is_appended_is_read_at_once_and_after_every_reopening() {
@@ -35,13 +35,7 @@ fn what_is_appended_is_read_at_once_and_after_every_reopening() {
         }
         store.wait_dispatched(last, None).unwrap();
         assert_eq!(bodies(store.reader(), "orders", 0), expected);
-        let request = QueryRequest {
-            topic: "orders".to_owned(),
-            by: QueryBy::Key(format!("k{round}-77")),
-            begin: i64::MIN,
-            end: i64::MAX,
-            limit: None,
-        };
+        let request = by_key("orders", &format!("k{round}-77"));
         assert_eq!(store.reader().query(&request).unwrap().messages.len(), 1);
         store.wait_durable(last, None).unwrap();
         store.close().unwrap();

@@ -6,10 +6,11 @@ use std::path::Path;
 
 use mqstore::config::StoreConfig;
 use mqstore::format::{CqUnit, DelayLevels, Host, Message, MessageView, SCHEDULE_TOPIC, Transaction, index_key_hash, property};
-use mqstore::read::{MessageReader, QueryBy, QueryRequest};
+use mqstore::read::MessageReader;
 use mqstore::store::OpenMode;
 
 use super::{Place, bodies, message, open, record_of, small, soon, with};
+use crate::queries::by_key;
 
 const PREPARED: i32 = 0x4;
 const COMMIT: i32 = 0x8;
@@ -17,13 +18,7 @@ const ROLLBACK: i32 = 0xC;
 
 /// Physical offsets of the messages with this key.
 fn query(reader: &MessageReader, topic: &str, key: &str) -> Vec<i64> {
-    let request = QueryRequest {
-        topic: topic.to_owned(),
-        by: QueryBy::Key(key.to_owned()),
-        begin: i64::MIN,
-        end: i64::MAX,
-        limit: None,
-    };
+    let request = by_key(topic, key);
     let result = reader.query(&request).unwrap();
     assert!(result.complete);
     let found = result.messages.iter();

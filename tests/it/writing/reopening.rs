@@ -8,10 +8,11 @@ use std::sync::Arc;
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::format::{Message, encode_blank};
-use mqstore::read::{MessageReader, QueryBy, QueryRequest};
+use mqstore::read::MessageReader;
 use mqstore::store::{MessageStore, OpenMode};
 
 use super::{Place, SEGMENT, bodies, contents, message, names, open, put, record_of, walk, with};
+use crate::queries::by_key;
 use crate::store_writer::StoreWriter;
 
 fn files(place: &Place, dir: &str) -> Vec<(PathBuf, Vec<u8>)> {
@@ -238,13 +239,7 @@ fn messages(reader: &Arc<MessageReader>, segment: u64) -> BTreeMap<i64, Vec<u8>>
 }
 
 fn hits(reader: &MessageReader, topic: &str, key: &str) -> usize {
-    let request = QueryRequest {
-        topic: topic.to_owned(),
-        by: QueryBy::Key(key.to_owned()),
-        begin: i64::MIN,
-        end: i64::MAX,
-        limit: None,
-    };
+    let request = by_key(topic, key);
     reader.query(&request).unwrap().messages.len()
 }
 

@@ -1,0 +1,14 @@
+//! What the tests ask a store for.
+
+use mqstore::read::{QueryBy, QueryRequest};
+
+/// All messages of a topic with a key.
+pub fn by_key(topic: &str, key: &str) -> QueryRequest {
+    QueryRequest {
+        topic: topic.to_owned(),
+        by: QueryBy::Key(key.to_owned()),
+        begin: i64::MIN,
+        end: i64::MAX,
+        limit: None,
+    }
+}
