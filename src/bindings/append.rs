@@ -13,6 +13,7 @@ use super::capsule::{import_table, speaks_arrow};
 use super::handle::Handle;
 use super::incoming::{self, Defaults};
 use super::rows;
+use super::time::to_deadline;
 use crate::error::{Error, Result};
 use crate::format::Message;
 use crate::store::{Attempt, MessageStore};
@@ -88,10 +89,11 @@ fn not_stored(py: Python<'_>, error: Error) -> PyResult<PyErr> {
 pub(super) fn wait(
     py: Python<'_>,
     handle: &Handle,
-    deadline: Option<Instant>,
+    timeout: Option<&Bound<'_, PyAny>>,
     wait: impl Fn(&MessageStore, Option<Instant>) -> Result<()> + Sync,
 ) -> PyResult<()> {
-    let store = handle.writer()?;
+    handle.writer()?;
+    let (deadline, store) = (to_deadline(timeout)?, handle.writer()?);
     loop {
         let step = Instant::now() + INTERRUPTIBLE;
         let is_last = deadline.is_some_and(|deadline| deadline <= step);

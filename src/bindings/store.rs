@@ -20,7 +20,7 @@ use super::recovery::RecoveryReport;
 use super::resolve_batch;
 use super::results::{GetResult, QueryResult};
 use super::rows::{self, PropertyArguments};
-use super::time::{Round, to_deadline, to_ms};
+use super::time::{Round, to_ms};
 use super::topic::Topics;
 use crate::config::Errors;
 use crate::format;
@@ -217,10 +217,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::offset)] offset: i64,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.handle.writer()?;
-        wait(py, &self.handle, to_deadline(timeout)?, |store, until| {
-            store.wait_durable(offset, until)
-        })
+        wait(py, &self.handle, timeout, |store, until| store.wait_durable(offset, until))
     }
 
     /// Wait until the message at this physical offset is in its queue and in the index; one that is not appended yet is waited
@@ -234,10 +231,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::offset)] offset: i64,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.handle.writer()?;
-        wait(py, &self.handle, to_deadline(timeout)?, |store, until| {
-            store.wait_dispatched(offset, until)
-        })
+        wait(py, &self.handle, timeout, |store, until| store.wait_dispatched(offset, until))
     }
 
     /// The topics by name: a mapping of str to Topic.

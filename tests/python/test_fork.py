@@ -54,10 +54,13 @@ import ctypes, os, sys, time, mqstore
 store = mqstore.open(sys.argv[1], "a")
 store.append("orders", b"more")
 store.flush()
+runs, says = os.pipe()
 child = ctypes.CDLL(None).fork() if sys.argv[2] == "c" else os.fork()
 if child == 0:
+    os.write(says, b"1")
     time.sleep(60)
     os._exit(0)
+os.read(runs, 1)  # until the child runs, it has closed nothing
 print(child, flush=True)
 time.sleep(60)
 """

@@ -309,5 +309,5 @@ def test_under_a_null_there_may_be_any_text(store: mqstore.Store, kind: str) -> 
     else:
         stored = store.append_batch(pa.table({"body": bodies, "tags": made(b"a\xff\xfeb")}), "orders")
         assert [store.message_at(at).tags for at in stored] == ["a", None, "b"]
-    with pytest.raises(ValueError, match=f'column "{column}", row 0: .*(?i:utf-?8)'):
+    with pytest.raises(ValueError, match=f'column "{column}".*(?i:utf-?8)'):
         store.append_batch(pa.table({"body": bodies, column: made(b"\xffcdb")}), "orders")

@@ -175,5 +175,5 @@ def test_a_topic_of_batch_queues_is_reported_not_skipped(spark: SparkSession, go
 
 
 def test_option_names_are_taken_in_any_case() -> None:
-    parsed = ScanOptions.parse({"PATH": "/s", "Topics": "a,b", "TARGETPARTITIONBYTES": "5"})
-    assert parsed == ScanOptions("/s", ("a", "b"), None, 5)
+    parsed = ScanOptions.parse({"PATH": "/s", "Topics": "a,b", "TARGETPARTITIONBYTES": "5", "Errors": "skip"})
+    assert parsed == ScanOptions("/s", ("a", "b"), None, 5, "skip")
