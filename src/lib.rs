@@ -17,12 +17,17 @@ pub mod watermark;
 pub mod storage;
 /// One file family each: commit log, consume queues, index files, checkpoint.
 pub mod log;
-/// What compares state between the families: recovery's plan.
-pub mod engine;
+/// What a crash left: where the log ends, what queues and index lack, and what a writer does with it.
+pub mod recovery;
+/// What runs beside the callers of a store: dispatching, flushing, stamping the checkpoint.
+pub mod services;
 /// Reading, from any process: writes nothing and takes no lock.
 pub mod read;
 /// The writing process, put together.
 pub mod store;
+/// Batches of messages in and out through Arrow. Knows no Python.
+#[cfg(feature = "arrow")]
+mod arrow;
 /// The Python face: one file a class; convert, detach, call, convert.
 #[cfg(feature = "python")]
 mod bindings;

@@ -11,9 +11,9 @@ use super::arguments::type_of;
 use super::buffer::Offsets;
 use super::capsule::{import_table, speaks_arrow};
 use super::handle::Handle;
-use super::incoming::{self, Defaults};
 use super::rows;
 use super::time::to_deadline;
+use crate::arrow::{self, Defaults};
 use crate::error::{Error, Result};
 use crate::format::Message;
 use crate::store::{Attempt, MessageStore};
@@ -42,7 +42,7 @@ pub(super) fn batch(py: Python<'_>, handle: &Handle, rows: &Bound<'_, PyAny>, de
     let mut done = Vec::new();
     let outcome = if speaks_arrow(rows)? {
         let (table, store) = (import_table(rows)?, handle.writer()?);
-        py.detach(|| store.append_all(incoming::messages(&table, defaults)?, &mut done))
+        py.detach(|| store.append_all(arrow::messages(&table, defaults)?, &mut done))
     } else {
         let rows = each(rows)?.collect::<PyResult<Vec<_>>>()?;
         let (messages, store) = (rows::messages(&rows, defaults)?, handle.writer()?);

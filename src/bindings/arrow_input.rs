@@ -19,7 +19,7 @@ use pyo3::PyResult;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 
 use super::null_slots::emptied;
-use super::table::Table;
+use crate::arrow::Table;
 use crate::error::{Error, Result};
 
 /// Types inside types. Arrow walks them by recursion.

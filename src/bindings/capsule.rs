@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use super::arrow_input::{table_of_array, table_of_stream};
-use super::table::Table;
+use crate::arrow::Table;
 
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";

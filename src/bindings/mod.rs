@@ -1,14 +1,6 @@
 //! The Python face. Every call converts its arguments, lets go of the interpreter, asks the core, and converts the answer; what a
 //! store means is decided in the rooms below.
 
-/// The one schema of a message, and batches of messages in it. Knows no Python.
-mod record_batch;
-/// A table that came in through Arrow, and what its columns hold. Knows no Python.
-mod table;
-/// Columns to be resolved, and what goes back. Knows no Python.
-mod resolve_batch;
-/// What a message on its way in is made of. Knows no Python.
-mod incoming;
 /// A thread inside Python code under a call of ours when the interpreter ends.
 mod interpreter_exit;
 /// What stands under the nulls of text that came in.

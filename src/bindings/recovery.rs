@@ -2,19 +2,19 @@
 
 use pyo3::prelude::*;
 
-use crate::engine;
+use crate::recovery;
 
 /// What opening the store found: where its log ends and why, and where queues and log disagreed. A read-only store sets that right
 /// in memory and changes no file; a writer sets it right on disk.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct RecoveryReport {
-    report: engine::RecoveryReport,
+    report: recovery::RecoveryReport,
     /// Nobody else had the store.
     is_writer: bool,
 }
 
 impl RecoveryReport {
-    pub(super) fn new(report: engine::RecoveryReport, is_writer: bool) -> Self {
+    pub(super) fn new(report: recovery::RecoveryReport, is_writer: bool) -> Self {
         Self { report, is_writer }
     }
 }

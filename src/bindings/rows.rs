@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMapping, PyString, PyTuple};
 
 use super::arguments::{extract, text, type_of};
-use super::incoming::{Defaults, PropertyList};
 use super::message::Message;
+use crate::arrow::{Defaults, PropertyList};
 use crate::error::Error;
 use crate::format::{self, property};
 use crate::store::Incoming;

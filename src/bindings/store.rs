@@ -14,14 +14,14 @@ use super::batches::{Batches, RecordBatch, Source};
 use super::buffer::Offsets;
 use super::capsule::import_table;
 use super::handle::{Handle, Mode};
-use super::incoming::{Defaults, host};
 use super::message::{Message, html_table};
 use super::recovery::RecoveryReport;
-use super::resolve_batch;
 use super::results::{GetResult, QueryResult};
 use super::rows::{self, PropertyArguments};
 use super::time::{Round, to_ms};
 use super::topic::Topics;
+use crate::arrow;
+use crate::arrow::{Defaults, host};
 use crate::config::Errors;
 use crate::format;
 use crate::read::{GetRequest, QueryRequest, TagFilter};
@@ -358,7 +358,7 @@ impl Store {
     fn resolve_offsets(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
         self.handle.expect_open()?;
         let (wanted, reader) = (import_table(batch)?, self.handle.reader(py)?);
-        Ok(RecordBatch(py.detach(|| resolve_batch::resolve_offsets(&reader, &wanted))?))
+        Ok(RecordBatch(py.detach(|| arrow::resolve_offsets(&reader, &wanted))?))
     }
 
     /// Which messages carry keys: columns `topic` and `key` (utf8) in, a `RecordBatch` of one column `hits` out, a row for a row:
@@ -369,7 +369,7 @@ impl Store {
     fn resolve_keys(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
         self.handle.expect_open()?;
         let (wanted, reader) = (import_table(batch)?, self.handle.reader(py)?);
-        Ok(RecordBatch(py.detach(|| resolve_batch::resolve_keys(&reader, &wanted))?))
+        Ok(RecordBatch(py.detach(|| arrow::resolve_keys(&reader, &wanted))?))
     }
 
     /// The messages at physical offsets: column `physical_offset` (an integer) in, Batches out, a row for each offset that is not

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::{Recovery, StoreConfig};
-use crate::engine::{Opened, RecoveryReport, cut_index, estimate_index_start, expect_recoverable, find_missing, plan};
 use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, IndexGeometry, MessageId, is_filler};
-use crate::log::{
-    ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, RecoveryNote, StoredMessage, fill_from_record,
-};
+use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record};
 use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
-use crate::read::store_files::{StoreFiles, WritePlan, expect_store};
+use crate::recovery::RecoveryNote;
+use crate::recovery::{Opened, RecoveryReport, cut_index, estimate_index_start, expect_recoverable, find_missing, plan};
+use crate::recovery::{StoreFiles, WritePlan, expect_store};
 use crate::storage::Env;
 use crate::watermark::Watermark;
 

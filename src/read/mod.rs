@@ -1,7 +1,5 @@
 //! Reading a store, from any process: writes nothing, takes no lock.
 
-/// What is there, before anything is made of it.
-mod store_files;
 /// What a read of many messages does at one that was lost or is damaged.
 mod on_damage;
 /// Why no message starts at a place, where that is no damage.
@@ -25,4 +23,3 @@ pub use on_damage::OnDamage;
 pub use query::{QueryBy, QueryRequest, QueryResult};
 pub use resolve::KeyHit;
 pub use scan::{QueueScan, RecordScan};
-pub(crate) use store_files::{WritePlan, expect_store, measure};

@@ -18,7 +18,7 @@ mod fork;
 )]
 mod real_env;
 /// Directories and small files, made or replaced whole.
-mod making;
+mod replace_file;
 /// One file of a queue, mapped for reading, and slices of it that outlive the borrow.
 mod mapped_file;
 /// One file of a queue, open for a few reads that need no mapping.
@@ -34,10 +34,10 @@ pub use append_file::AppendFile;
 pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
 pub use fork::Generation;
 pub use guard::install as install_guard;
-pub use making::{create_dir, put_file, read_file, remove_file, replace_file};
 pub use mapped_file::{MappedFile, SelectedBuffer};
 pub use mapped_file_queue::MappedFileQueue;
 pub use mapping_pool::{MappingPool, PooledFile};
 pub use open_file::OpenFile;
 pub use real_env::RealEnv;
 pub use region::Region;
+pub use replace_file::{create_dir, put_file, read_file, remove_file, replace_file};

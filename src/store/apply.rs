@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use crate::config::Sizes;
 use crate::error::Result;
-use crate::log::{CommitLog, LogEnd, QueueOffsets, RecoveryNote, claim_log, save_checkpoint};
-use crate::read::{MessageReader, Shared, WritePlan};
+use crate::log::{CommitLog, LogEnd, QueueOffsets, save_checkpoint};
+use crate::read::{MessageReader, Shared};
+use crate::recovery::WritePlan;
+use crate::recovery::{RecoveryNote, claim_log};
 use crate::storage::Env;
 use crate::store::store_directory::CHECKPOINT;
 

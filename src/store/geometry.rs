@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::config::{Geometry, Sizes, StoreConfig};
 use crate::error::{Error, Result};
 use crate::log::fill_from_record;
-use crate::read::measure;
+use crate::recovery::measure;
 use crate::storage::Env;
 
 /// Fills every size of `config`, and gives all.

@@ -8,16 +8,17 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crate::config::{Sizes, StoreConfig};
-use crate::engine::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next};
 use crate::error::{Error, Result};
 use crate::format::{EncodedMessage, Message, MessageId};
 use crate::log::{Appended, CommitLog, record_geometry};
-use crate::read::{MessageReader, Shared, WritePlan};
+use crate::read::{MessageReader, Shared};
+use crate::recovery::WritePlan;
+use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next};
+use crate::services::{Service, Services, without_panic};
 use crate::storage::{Env, Lock};
 use crate::store::apply::apply;
-use crate::store::draft::{Draft, Incoming};
 use crate::store::geometry::settle;
-use crate::store::services::{Service, Services, without_panic};
+use crate::store::message_checker::{Draft, Incoming};
 use crate::store::store_directory::{CHECKPOINT, OpenMode, enter, finish_what_died, make_directories, mark_open, remove_abort};
 use crate::watermark::{Wait, Watermark};
 
@@ -67,7 +68,7 @@ impl MessageStore {
     ///
     /// # Errors
     /// [`Error::Locked`], [`Error::NotAStore`], [`Error::Exists`], [`Error::Corrupt`] for a store whose
-    /// files do not agree (see `engine::expect_recoverable`), [`Error::Unsupported`], and those of [`MessageReader::open`].
+    /// files do not agree (see `recovery::expect_recoverable`), [`Error::Unsupported`], and those of [`MessageReader::open`].
     pub fn open(env: &Arc<dyn Env>, path: &Path, config: StoreConfig, mode: OpenMode) -> Result<Self> {
         let store = Self::open_stepped(env, path, config, mode)?;
         store.start_threads()?;

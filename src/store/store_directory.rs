@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::read::expect_store;
+use crate::recovery::expect_store;
 use crate::storage::{EntryKind, Env, Lock, Step, create_dir};
 
 pub(super) const CHECKPOINT: &str = "checkpoint";

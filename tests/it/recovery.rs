@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mqstore::config::{Recovery, StoreConfig};
-use mqstore::engine::RecoveryReport;
 use mqstore::error::{Error, Result};
 use mqstore::format::Checkpoint;
 use mqstore::read::{MessageReader, QueueScan};
+use mqstore::recovery::RecoveryReport;
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::TempDir;

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use mqstore::config::{Recovery, StoreConfig};
-use mqstore::engine::Next;
 use mqstore::error::Error;
 use mqstore::format::Message;
 use mqstore::read::MessageReader;
+use mqstore::services::{Next, Service};
 use mqstore::storage::Step;
-use mqstore::store::{MessageStore, OpenMode, Service};
+use mqstore::store::{MessageStore, OpenMode};
 
 use super::files::{Files, State};
 use super::history::Geometry;

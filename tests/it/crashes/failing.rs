@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use mqstore::engine::Next;
 use mqstore::error::Error;
 use mqstore::format::Message;
-use mqstore::store::{AppendResult, MessageStore, Service};
+use mqstore::services::{Next, Service};
+use mqstore::store::{AppendResult, MessageStore};
 
 use super::examine::{Examiner, root};
 use super::history::{Draft, History, Operation, producer_batch};

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use mqstore::engine::Next;
 use mqstore::error::Error;
 use mqstore::format::Message;
 use mqstore::read::MessageReader;
+use mqstore::services::{Next, Service};
 use mqstore::storage::Step;
-use mqstore::store::{AppendResult, MessageStore, Service};
+use mqstore::store::{AppendResult, MessageStore};
 
 use super::examine::{Examiner, STORE, lost_its_start, root};
 use super::files::Files;

@@ -97,7 +97,7 @@ fn claim(dir: &TempDir) {
 struct Opened<'a>(&'a TempDir);
 
 impl Opened<'_> {
-    fn recover(&self) -> mqstore::engine::RecoveryReport {
+    fn recover(&self) -> mqstore::recovery::RecoveryReport {
         let _ = fs::remove_file(self.0.path().join("checkpoint"));
         let config = mqstore::config::StoreConfig::default();
         let mode = mqstore::store::OpenMode::Existing;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mqstore::config::StoreConfig;
-use mqstore::engine::Next;
 use mqstore::format::{Checkpoint, Message};
 use mqstore::read::MessageReader;
+use mqstore::services::{Next, Service};
 use mqstore::storage::Env;
-use mqstore::store::{MessageStore, OpenMode, Service};
+use mqstore::store::{MessageStore, OpenMode};
 use tempfile::TempDir;
 
 use super::{Crashed, SEGMENT, real};

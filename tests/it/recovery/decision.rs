@@ -4,11 +4,11 @@ use std::fs;
 use std::sync::Arc;
 
 use mqstore::config::{Recovery, StoreConfig};
-use mqstore::engine::{Opened, expect_recoverable, plan};
 use mqstore::error::Error;
 use mqstore::format::{Check, Checkpoint, CqUnit};
 use mqstore::log::{ConsumeQueueStore, LogFiles};
 use mqstore::read::MessageReader;
+use mqstore::recovery::{Opened, expect_recoverable, plan};
 use mqstore::storage::{Env, RealEnv, install_guard};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::TempDir;

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mqstore::config::{Recovery, StoreConfig};
-use mqstore::engine::Next;
 use mqstore::error::Error;
 use mqstore::read::MessageReader;
+use mqstore::services::{Next, Service};
 use mqstore::storage::Env;
-use mqstore::store::{MessageStore, OpenMode, Service};
+use mqstore::store::{MessageStore, OpenMode};
 
 use super::services::stepped;
 use super::{Place, bodies, message, open, open_in, put, small, tree, with};

@@ -5,10 +5,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mqstore::engine::Next;
 use mqstore::error::Error;
+use mqstore::services::{Next, Service};
 use mqstore::storage::Env;
-use mqstore::store::{MessageStore, OpenMode, Service};
+use mqstore::store::{MessageStore, OpenMode};
 
 use super::{Place, bodies, io_error, message, put, small, soon};
 use crate::counting_env::CountingEnv;

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mqstore::config::{Recovery, StoreConfig};
-use mqstore::engine::{Next, RecoveryReport};
 use mqstore::error::{Error, Result};
 use mqstore::read::MessageReader;
+use mqstore::recovery::RecoveryReport;
+use mqstore::services::{Next, Service};
 use mqstore::storage::Env;
-use mqstore::store::{MessageStore, OpenMode, Service};
+use mqstore::store::{MessageStore, OpenMode};
 
 use super::full_disk::{count, crashed};
 use super::services::stepped;

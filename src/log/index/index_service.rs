@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::format::{
     GeometryGuess, IndexGeometry, IndexHeader, MessageView, index_key_hash, index_keys, index_name, parse_index_name,
 };
-use crate::log::index_appender::IndexAppender;
-use crate::log::index_file::IndexFile;
+use crate::log::index::index_appender::IndexAppender;
+use crate::log::index::index_file::IndexFile;
 use crate::storage::{DirEntry, EntryKind, Env, Step};
 
 /// How often one query checks a file whose header changes meanwhile.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{IndexGeometry, IndexHeader, SLOT_SIZE};
-use crate::log::index_file::IndexFile;
+use crate::log::index::index_file::IndexFile;
 use crate::storage::{Access, Env, File, Region, Step};
 
 /// An index file mapped for writing.

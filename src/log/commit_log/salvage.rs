@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::format::{Check, encode_filler, filler_size, segment_name};
-use crate::log::log_files::{LogFiles, LogRecord};
+use crate::log::commit_log::log_files::{LogFiles, LogRecord};
 
 impl LogFiles {
     /// Fills a stretch in front of a message. Its store time is theirs, so that times still never fall. Durable with the rest of the log,

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::config::StoreConfig;
-use crate::engine::MAX_NUL_RUN;
 use crate::error::{Error, Result};
 use crate::format::{
     BatchUnit, DelayLevels, INNER_BATCH, MAX_PROPERTIES_SIZE, Message, PROPERTY_SEPARATOR, ProducerBatch, Properties,
     SCHEDULE_TOPIC, Transaction, Version, encode_properties, property, stored_properties, transaction, validate_topic,
 };
+use crate::recovery::MAX_NUL_RUN;
 
 /// A broker refuses the id of a queue that its topic does not have, and no topic has more than this. A higher one is a slip, and
 /// would make the topic as long: its queues are counted up to the highest.

@@ -7,13 +7,13 @@
 
 use std::ops::Range;
 
-use crate::engine::opened::{Opened, RecoveryReport};
-use crate::engine::scan_start::{last_stamped, last_unit, scan_start};
-use crate::engine::torn::lost_bytes;
-use crate::engine::undispatched::{QueueTails, Undispatched, leads};
 use crate::error::Result;
 use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, is_filler};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, LogScan, StoredMessage};
+use crate::recovery::opened::{Opened, RecoveryReport};
+use crate::recovery::scan_start::{last_stamped, last_unit, scan_start};
+use crate::recovery::torn_record::lost_bytes;
+use crate::recovery::undispatched::{QueueTails, Undispatched, leads};
 
 /// What to do so that queues and log agree.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, ListArray, RecordBatc
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
 
-use super::table::Table;
+use crate::arrow::table::Table;
 use crate::error::{Error, Result};
 use crate::read::{KeyHit, MessageReader};
 
@@ -15,7 +15,7 @@ use crate::read::{KeyHit, MessageReader};
 ///
 /// # Errors
 /// [`Error::Invalid`] for the columns, and those of [`MessageReader::resolve_offset`].
-pub(super) fn resolve_offsets(reader: &MessageReader, wanted: &Table) -> Result<RecordBatch> {
+pub(crate) fn resolve_offsets(reader: &MessageReader, wanted: &Table) -> Result<RecordBatch> {
     let topics = wanted.texts("topic")?;
     let queue_ids = wanted.integers("queue_id")?;
     let queue_offsets = wanted.integers("queue_offset")?;
@@ -42,7 +42,7 @@ pub(super) fn resolve_offsets(reader: &MessageReader, wanted: &Table) -> Result<
 ///
 /// # Errors
 /// [`Error::Invalid`] for the columns, and those of [`MessageReader::resolve_keys`].
-pub(super) fn resolve_keys(reader: &MessageReader, wanted: &Table) -> Result<RecordBatch> {
+pub(crate) fn resolve_keys(reader: &MessageReader, wanted: &Table) -> Result<RecordBatch> {
     let topics = wanted.texts("topic")?;
     let keys = wanted.texts("key")?;
     let pairs: Vec<_> = topics.into_iter().zip(keys).map(|(topic, key)| topic.zip(key)).collect();
@@ -86,6 +86,6 @@ pub(super) fn resolve_keys(reader: &MessageReader, wanted: &Table) -> Result<Rec
 
 /// What Arrow refuses to build or to take.
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
-pub(super) fn from_arrow(error: ArrowError) -> Error {
+pub(crate) fn from_arrow(error: ArrowError) -> Error {
     Error::Invalid { what: error.to_string() }
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
-use crate::log::consume_queue::ConsumeQueue;
-use crate::log::queue_entries::QueueEnds;
+use crate::log::consume_queue::consume_queue::ConsumeQueue;
+use crate::log::consume_queue::entries::QueueEnds;
 use crate::storage::{Access, Env, Step, create_dir};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;

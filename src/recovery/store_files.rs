@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::config::StoreConfig;
-use crate::engine::Opened;
 use crate::error::{Error, Result};
 use crate::format::{Check, Checkpoint, parse_segment_name};
-use crate::log::{ConsumeQueueStore, IndexCut, IndexService, LogFiles, RecoveryNote, load_checkpoint, load_own_from};
+use crate::log::{ConsumeQueueStore, IndexCut, IndexService, LogFiles, load_checkpoint};
+use crate::recovery::Opened;
+use crate::recovery::{RecoveryNote, load_own_from};
 use crate::storage::{DirEntry, EntryKind, Env, install_guard};
 
 /// How a writer goes on with what was found.
@@ -35,20 +36,20 @@ pub(crate) struct WritePlan {
 }
 
 /// The files of a store as they were found.
-pub(super) struct StoreFiles {
-    pub(super) log: Arc<LogFiles>,
-    pub(super) queues: Arc<ConsumeQueueStore>,
-    pub(super) index: Arc<IndexService>,
+pub(crate) struct StoreFiles {
+    pub(crate) log: Arc<LogFiles>,
+    pub(crate) queues: Arc<ConsumeQueueStore>,
+    pub(crate) index: Arc<IndexService>,
     /// Without stamps in the future.
-    pub(super) checkpoint: Checkpoint,
+    pub(crate) checkpoint: Checkpoint,
     /// The stamps as they were found.
-    pub(super) found: Checkpoint,
+    pub(crate) found: Checkpoint,
     clean: bool,
     own_from: Option<i64>,
 }
 
 impl StoreFiles {
-    pub(super) fn load(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<Self> {
+    pub(crate) fn load(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<Self> {
         guard_against_sigbus(path, config)?;
         let clean = !exists(env.as_ref(), path, "abort")?;
         let found = load_checkpoint(env.as_ref(), &path.join("checkpoint"))?;
@@ -68,7 +69,7 @@ impl StoreFiles {
         })
     }
 
-    pub(super) fn opened<'a>(&'a self, config: &'a StoreConfig, index_from: Option<i64>) -> Opened<'a> {
+    pub(crate) fn opened<'a>(&'a self, config: &'a StoreConfig, index_from: Option<i64>) -> Opened<'a> {
         Opened {
             log: &self.log,
             queues: &self.queues,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, encode_blank, fits};
-use crate::log::log_files::LogFiles;
+use crate::log::commit_log::log_files::LogFiles;
 use crate::storage::{AppendFile, Env, Step};
 use crate::watermark::Watermark;
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
-use crate::log::consume_queue::ConsumeQueue;
-use crate::log::queue_entries::first_at;
+use crate::log::consume_queue::consume_queue::ConsumeQueue;
+use crate::log::consume_queue::entries::first_at;
 use crate::storage::{Access, Env, OpenFile, Step};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;

@@ -2,23 +2,23 @@
 
 use std::borrow::Cow;
 
-use super::table::{At, Chunk, Table, room_for};
+use crate::arrow::table::{At, Chunk, Table, room_for};
 use crate::error::{Error, Result};
 use crate::format::{Host, MAX_PROPERTIES_SIZE, Malformed, Message, encode_properties, property};
 use crate::store::Incoming;
 
 /// What the rows of a batch may leave out.
-pub(super) struct Defaults<'a> {
-    pub(super) topic: Option<&'a str>,
-    pub(super) queue_id: i32,
+pub(crate) struct Defaults<'a> {
+    pub(crate) topic: Option<&'a str>,
+    pub(crate) queue_id: i32,
     /// ms.
-    pub(super) born_time: i64,
+    pub(crate) born_time: i64,
 }
 
 impl Defaults<'_> {
     /// # Errors
     /// [`Error::IllegalMessage`] where nothing names a topic.
-    pub(super) fn topic(&self, stated: Option<&str>) -> Result<String> {
+    pub(crate) fn topic(&self, stated: Option<&str>) -> Result<String> {
         let topic = stated.or(self.topic);
         topic
             .map(str::to_owned)
@@ -28,11 +28,11 @@ impl Defaults<'_> {
 
 /// Names and values in the order in which they are stored.
 #[derive(Default)]
-pub(super) struct PropertyList<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+pub(crate) struct PropertyList<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> PropertyList<'a> {
     /// The last value for a name wins, in the place of the first.
-    pub(super) fn put(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) {
+    pub(crate) fn put(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) {
         let (name, value) = (name.into(), value.into());
         match self.0.iter_mut().find(|(known, _)| *known == name) {
             Some(pair) => pair.1 = value,
@@ -44,7 +44,7 @@ impl<'a> PropertyList<'a> {
     ///
     /// # Errors
     /// [`Error::IllegalMessage`] for a key that would not read back as it is.
-    pub(super) fn put_keys<T: AsRef<str>>(&mut self, keys: &[T]) -> Result<()> {
+    pub(crate) fn put_keys<T: AsRef<str>>(&mut self, keys: &[T]) -> Result<()> {
         let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
         for key in &keys {
             if key.is_empty() || key.contains(|c: char| c == ' ' || c.is_control()) {
@@ -65,7 +65,7 @@ impl<'a> PropertyList<'a> {
     ///
     /// # Errors
     /// [`Error::IllegalMessage`] for what would not read back, and for too many bytes.
-    pub(super) fn encode(&self) -> Result<Vec<u8>> {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         let size: usize = self.0.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
         if size > MAX_PROPERTIES_SIZE {
             return Err(Error::properties_exceeded(format!(
@@ -81,7 +81,7 @@ impl<'a> PropertyList<'a> {
 ///
 /// # Errors
 /// [`Error::IllegalMessage`].
-pub(super) fn host(stated: Option<&str>) -> Result<Host> {
+pub(crate) fn host(stated: Option<&str>) -> Result<Host> {
     let refused = |malformed: Malformed| Error::illegal(malformed.reason.into_owned());
     stated.map_or(Ok(Host::LOCAL), |text| text.parse().map_err(refused))
 }
@@ -109,7 +109,7 @@ const TAKEN: [&str; 14] = [
 ///
 /// # Errors
 /// [`Error::Invalid`] for the columns, [`Error::IllegalMessage`] naming the row.
-pub(super) fn messages<'a>(table: &'a Table, defaults: &Defaults<'_>) -> Result<Vec<Incoming<'a>>> {
+pub(crate) fn messages<'a>(table: &'a Table, defaults: &Defaults<'_>) -> Result<Vec<Incoming<'a>>> {
     let names: Vec<&str> = table.names().collect();
     if let Some(unknown) = names
         .iter()

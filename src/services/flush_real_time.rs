@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::engine::service::{Next, Stepped};
 use crate::error::{Error, Result};
 use crate::log::CommitLog;
+use crate::services::service::{Next, Stepped};
 use crate::watermark::Watermark;
 
 /// Syncs the log; all who wait meanwhile share the next sync.

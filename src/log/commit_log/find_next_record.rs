@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::error::Result;
 use crate::format::{BLANK_SIZE, CLAIM_SIZE, Check, claimed_size, record_heads};
-use crate::log::log_files::{LogFiles, LogRecord};
+use crate::log::commit_log::log_files::{LogFiles, LogRecord};
 
 /// Bytes that are searched for a record at once.
 const SEARCHED_AT_ONCE: usize = 64 * 1024;

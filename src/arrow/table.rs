@@ -14,25 +14,25 @@ use arrow_schema::{DataType, Fields, TimeUnit};
 use crate::error::{Error, Result};
 
 /// The columns, in one or more chunks.
-pub(super) struct Table {
-    pub(super) fields: Fields,
-    pub(super) chunks: Vec<StructArray>,
+pub(crate) struct Table {
+    pub(crate) fields: Fields,
+    pub(crate) chunks: Vec<StructArray>,
 }
 
 /// What a column has in a row; `None` for a null.
-pub(super) type At<'a, T> = Box<dyn Fn(usize) -> Result<Option<T>> + 'a>;
+pub(crate) type At<'a, T> = Box<dyn Fn(usize) -> Result<Option<T>> + 'a>;
 
 impl Table {
-    pub(super) fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.chunks.iter().map(Array::len).sum()
     }
 
     /// The columns' names, in order.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|field| field.name().as_str())
     }
 
-    pub(super) fn chunks(&self) -> impl Iterator<Item = Chunk<'_>> {
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = Chunk<'_>> {
         self.chunks.iter().map(|rows| Chunk {
             fields: &self.fields,
             rows,
@@ -43,7 +43,7 @@ impl Table {
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is missing, of another type, or a number exceeds 64 bits.
-    pub(super) fn integers(&self, name: &str) -> Result<Vec<Option<i64>>> {
+    pub(crate) fn integers(&self, name: &str) -> Result<Vec<Option<i64>>> {
         self.whole(name, Chunk::integer)
     }
 
@@ -51,7 +51,7 @@ impl Table {
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is missing or of another type.
-    pub(super) fn texts(&self, name: &str) -> Result<Vec<Option<&str>>> {
+    pub(crate) fn texts(&self, name: &str) -> Result<Vec<Option<&str>>> {
         self.whole(name, Chunk::text)
     }
 
@@ -76,18 +76,18 @@ impl Table {
 
 /// Some rows of a table. A column that the table lacks is null in every row.
 #[derive(Clone, Copy)]
-pub(super) struct Chunk<'a> {
+pub(crate) struct Chunk<'a> {
     fields: &'a Fields,
     rows: &'a StructArray,
 }
 
 impl<'a> Chunk<'a> {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
     /// Whether the row is null as a whole.
-    pub(super) fn is_null(&self, row: usize) -> bool {
+    pub(crate) fn is_null(&self, row: usize) -> bool {
         self.rows.is_null(row)
     }
 
@@ -95,7 +95,7 @@ impl<'a> Chunk<'a> {
     ///
     /// # Errors
     /// [`Error::Invalid`] for another type; from a row, for a number that exceeds 64 bits.
-    pub(super) fn integer(&self, name: &str) -> Result<At<'a, i64>> {
+    pub(crate) fn integer(&self, name: &str) -> Result<At<'a, i64>> {
         let Some(column) = self.column(name) else {
             return Ok(nothing());
         };
@@ -116,7 +116,7 @@ impl<'a> Chunk<'a> {
     ///
     /// # Errors
     /// As [`Chunk::integer`].
-    pub(super) fn time(&self, name: &str) -> Result<At<'a, i64>> {
+    pub(crate) fn time(&self, name: &str) -> Result<At<'a, i64>> {
         let Some(column) = self.column(name) else {
             return Ok(nothing());
         };
@@ -142,7 +142,7 @@ impl<'a> Chunk<'a> {
     ///
     /// # Errors
     /// [`Error::Invalid`] for another type.
-    pub(super) fn text(&self, name: &str) -> Result<At<'a, &'a str>> {
+    pub(crate) fn text(&self, name: &str) -> Result<At<'a, &'a str>> {
         self.column(name).map_or_else(|| Ok(nothing()), |column| text(column, name))
     }
 
@@ -150,7 +150,7 @@ impl<'a> Chunk<'a> {
     ///
     /// # Errors
     /// [`Error::Invalid`] for another type.
-    pub(super) fn bytes(&self, name: &str) -> Result<At<'a, &'a [u8]>> {
+    pub(crate) fn bytes(&self, name: &str) -> Result<At<'a, &'a [u8]>> {
         let Some(column) = self.column(name) else {
             return Ok(nothing());
         };
@@ -171,7 +171,7 @@ impl<'a> Chunk<'a> {
     ///
     /// # Errors
     /// [`Error::Invalid`] for another type; from a row, for a null in its list.
-    pub(super) fn texts(&self, name: &str) -> Result<At<'a, Vec<&'a str>>> {
+    pub(crate) fn texts(&self, name: &str) -> Result<At<'a, Vec<&'a str>>> {
         let Some(column) = self.column(name) else {
             return Ok(nothing());
         };
@@ -194,7 +194,7 @@ impl<'a> Chunk<'a> {
     ///
     /// # Errors
     /// [`Error::Invalid`] for another type.
-    pub(super) fn pairs(&self, name: &str) -> Result<At<'a, Vec<(&'a str, &'a str)>>> {
+    pub(crate) fn pairs(&self, name: &str) -> Result<At<'a, Vec<(&'a str, &'a str)>>> {
         let Some(column) = self.column(name) else {
             return Ok(nothing());
         };
@@ -234,7 +234,7 @@ impl<'a> Chunk<'a> {
 ///
 /// # Errors
 /// [`Error::Invalid`] if there is not so much memory.
-pub(super) fn room_for<T>(rows: usize) -> Result<Vec<T>> {
+pub(crate) fn room_for<T>(rows: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     match values.try_reserve_exact(rows) {
         Ok(()) => Ok(values),

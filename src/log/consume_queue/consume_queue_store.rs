@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
-use crate::log::consume_queue::ConsumeQueue;
-use crate::log::queue_cut::QueueCut;
-use crate::log::queue_write_out::{STAGED, StagedFile};
+use crate::log::consume_queue::consume_queue::ConsumeQueue;
+use crate::log::consume_queue::truncate::QueueCut;
+use crate::log::consume_queue::write_out::{STAGED, StagedFile};
 use crate::storage::{DirEntry, EntryKind, Env, FileSystem, MappedFileQueue, MappingPool, Step};
 
 const QUEUES: &str = "consumequeue";

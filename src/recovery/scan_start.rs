@@ -1,9 +1,9 @@
 //! From where the log is read when a store is opened: docs/FORMAT.md, "Start and recovery".
 
-use crate::engine::opened::Opened;
 use crate::error::Result;
 use crate::format::{Check, CqUnit};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, StoredMessage};
+use crate::recovery::opened::Opened;
 
 /// The offset from which every record is read: at or before the first one that queues or index may lack, after a crash also the place
 /// that the checkpoint's times vouch for, and always one where a record is known to start.

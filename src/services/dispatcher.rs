@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::config::StoreConfig;
-use crate::engine::checkpointer::{Checkpointer, LastDispatched};
-use crate::engine::service::{Next, Stepped};
 use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, DelayLevels, IndexGeometry, MessageView, Transaction};
 use crate::log::{CommitLog, ConsumeQueue, ConsumeQueueStore, IndexService, LogRecord, LogScan};
+use crate::services::checkpointer::{Checkpointer, LastDispatched};
+use crate::services::service::{Next, Stepped};
 use crate::watermark::Watermark;
 
 /// Messages that one step dispatches at most, so that a write-out is never far away.

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::format::{MessageView, property};
 
 /// Most bytes that a batch may be asked to hold: Arrow counts the bytes of a column in 31 bits.
-pub(super) const MAX_BATCH_BYTES: usize = 1 << 30;
+pub(crate) const MAX_BATCH_BYTES: usize = 1 << 30;
 
 /// A message on its way into a batch, its properties parsed once for all columns.
 struct Row<'a> {
@@ -127,7 +127,7 @@ impl Kind {
 
 /// Which columns of a message are wanted, in the order in which they were named.
 #[derive(Clone)]
-pub(super) struct MessageColumns {
+pub(crate) struct MessageColumns {
     schema: SchemaRef,
     kinds: Vec<Kind>,
 }
@@ -137,7 +137,7 @@ impl MessageColumns {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a name that is no column or that comes twice.
-    pub(super) fn select(names: Option<&[String]>) -> Result<Self> {
+    pub(crate) fn select(names: Option<&[String]>) -> Result<Self> {
         let chosen = match names {
             None => COLUMNS.to_vec(),
             Some(names) => names
@@ -156,7 +156,7 @@ impl MessageColumns {
         })
     }
 
-    pub(super) fn schema(&self) -> &SchemaRef {
+    pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 }
@@ -249,7 +249,7 @@ impl Column {
 }
 
 /// Gathers messages into batches.
-pub(super) struct BatchBuilder {
+pub(crate) struct BatchBuilder {
     wanted: MessageColumns,
     columns: Vec<Column>,
     needs_properties: bool,
@@ -258,7 +258,7 @@ pub(super) struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    pub(super) fn new(wanted: &MessageColumns) -> Self {
+    pub(crate) fn new(wanted: &MessageColumns) -> Self {
         Self {
             wanted: wanted.clone(),
             columns: wanted.kinds.iter().copied().map(Column::new).collect(),
@@ -268,12 +268,12 @@ impl BatchBuilder {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
     /// Appends a message, or returns `false` if the batch would exceed `max_bytes` with it. An empty batch takes any message.
-    pub(super) fn append(&mut self, message: &MessageView<'_>, max_bytes: usize) -> Result<bool, ArrowError> {
+    pub(crate) fn append(&mut self, message: &MessageView<'_>, max_bytes: usize) -> Result<bool, ArrowError> {
         let properties = if self.needs_properties {
             message.properties().to_pairs()
         } else {
@@ -291,7 +291,7 @@ impl BatchBuilder {
     }
 
     /// The batch of what was appended; the next one begins.
-    pub(super) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
+    pub(crate) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         let arrays = self.columns.iter_mut().map(Column::finish).collect();
         // Without a column nothing else would say how many rows there are.
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));

@@ -14,9 +14,9 @@
 //! | crash | a torn end | queues, index, log are cut there | what is whole behind it stays, too |
 //! | crash | queues behind or ahead | they get what they lack, and lose what is ahead | the same |
 
-use crate::engine::opened::{Opened, RecoveryReport};
 use crate::error::{Error, Result};
 use crate::log::LogFiles;
+use crate::recovery::opened::{Opened, RecoveryReport};
 
 /// Refuses what the table in this file refuses.
 ///

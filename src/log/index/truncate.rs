@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{INDEX_HEADER_SIZE, IndexGeometry, IndexHeader};
-use crate::log::index_file::IndexFile;
-use crate::log::index_service::IndexService;
+use crate::log::index::index_file::IndexFile;
+use crate::log::index::index_service::IndexService;
 use crate::storage::Step;
 
 /// Which of the index is kept.

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use crate::engine::{Dispatcher, FlushRealTime, Next, Stepped};
 use crate::error::{Error, Result};
+use crate::services::{Dispatcher, FlushRealTime, Next, Stepped};
 
 /// A service of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,13 +32,13 @@ impl Service {
 
 /// The services of one store.
 #[derive(Debug, Clone)]
-pub(super) struct Services {
+pub(crate) struct Services {
     dispatcher: Arc<Mutex<Dispatcher>>,
     flusher: Arc<Mutex<FlushRealTime>>,
 }
 
 impl Services {
-    pub(super) fn new(dispatcher: Dispatcher, flusher: FlushRealTime) -> Self {
+    pub(crate) fn new(dispatcher: Dispatcher, flusher: FlushRealTime) -> Self {
         Self {
             dispatcher: Arc::new(Mutex::new(dispatcher)),
             flusher: Arc::new(Mutex::new(flusher)),
@@ -46,14 +46,14 @@ impl Services {
     }
 
     /// One step. A panic counts as a failure, and no failure leaves anybody waiting.
-    pub(super) fn step(&self, service: Service, now: Instant) -> Result<Next> {
+    pub(crate) fn step(&self, service: Service, now: Instant) -> Result<Next> {
         let mut stepped = self.lock(service);
         let outcome = without_panic(service.name(), || stepped.step(now));
         outcome.inspect_err(|cause| stepped.fail(cause.clone()))
     }
 
     /// Starts a thread for the service. It ends when the service does, fails or `is_over`.
-    pub(super) fn spawn(&self, service: Service, is_over: impl Fn() -> bool + Send + 'static) -> Result<JoinHandle<()>> {
+    pub(crate) fn spawn(&self, service: Service, is_over: impl Fn() -> bool + Send + 'static) -> Result<JoinHandle<()>> {
         let services = self.clone();
         let run = move || {
             while !is_over() {
@@ -75,14 +75,14 @@ impl Services {
     ///
     /// # Errors
     /// What dispatching raises; after a shortage it may be called again.
-    pub(super) fn drain(&self) -> Result<()> {
+    pub(crate) fn drain(&self) -> Result<()> {
         let mut dispatcher = self.lock(Service::Dispatch);
         while dispatcher.step(Instant::now())? != Next::Done {}
         Ok(())
     }
 
     /// Stamps the checkpoint for all that is dispatched.
-    pub(super) fn stamp(&self) -> Result<()> {
+    pub(crate) fn stamp(&self) -> Result<()> {
         self.dispatcher.lock().unwrap_or_else(PoisonError::into_inner).stamp()
     }
 
@@ -100,7 +100,7 @@ fn lock(stepped: &Mutex<dyn Stepped>) -> MutexGuard<'_, dyn Stepped + 'static> {
 }
 
 /// A panic of `work` as a failure.
-pub(super) fn without_panic<T>(service: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn without_panic<T>(service: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         Err(Error::Panicked {
             service,

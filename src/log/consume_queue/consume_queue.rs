@@ -9,8 +9,10 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::error::{Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
-use crate::log::queue_entries::{EntryReader, QueueEnds, entries_per_file, find_end, first_at, next_file_start, on_file, search};
-use crate::log::queue_tail::QueueTail;
+use crate::log::consume_queue::entries::{
+    EntryReader, QueueEnds, entries_per_file, find_end, first_at, next_file_start, on_file, search,
+};
+use crate::log::consume_queue::tail::QueueTail;
 use crate::storage::{Env, MappedFileQueue, MappingPool};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;

@@ -1,0 +1,15 @@
+//! Batches of messages, in and out through Arrow. Knows no Python: the compiler checks it, for feature `arrow` has no `PyO3`.
+
+/// The one schema of a message, and batches of messages in it.
+mod record_batch;
+/// A table that came in, and what its columns hold.
+mod table;
+/// Columns to be resolved, and what goes back.
+mod resolve;
+/// What a message on its way in is made of.
+mod incoming;
+
+pub(crate) use incoming::{Defaults, PropertyList, host, messages};
+pub(crate) use record_batch::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns};
+pub(crate) use resolve::{from_arrow, resolve_keys, resolve_offsets};
+pub(crate) use table::Table;

@@ -1,0 +1,19 @@
+//! What runs beside the callers of a store.
+
+/// A service, step by step.
+mod service;
+/// When the checkpoint is stamped, and with what.
+mod checkpointer;
+/// From the log to queues and index: `RocketMQ`'s Reput.
+mod dispatcher;
+/// Makes the log durable every so often, and when somebody waits for it.
+mod flush_real_time;
+/// A thread for each service, or the caller's own steps.
+mod runner;
+
+pub use checkpointer::{Checkpointer, LastDispatched};
+pub use dispatcher::Dispatcher;
+pub use flush_real_time::FlushRealTime;
+pub use runner::Service;
+pub(crate) use runner::{Services, without_panic};
+pub use service::{Next, Stepped};
