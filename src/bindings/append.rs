@@ -10,6 +10,7 @@ use super::append_result::AppendResult;
 use super::arguments::type_of;
 use super::buffer::Offsets;
 use super::capsule::{import_table, speaks_arrow};
+use super::fields::is_buffer;
 use super::handle::Handle;
 use super::rows;
 use super::time::to_deadline;
@@ -60,7 +61,7 @@ pub(super) fn batch(py: Python<'_>, handle: &Handle, rows: &Bound<'_, PyAny>, de
 
 /// The rows of an iterable. A single body is one, too, of numbers: whoever gives it means a list.
 fn each<'py>(rows: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
-    let is_body = rows::is_buffer(rows) || rows.is_instance_of::<PyString>();
+    let is_body = is_buffer(rows) || rows.is_instance_of::<PyString>();
     match rows.try_iter() {
         Ok(each) if !is_body => Ok(each),
         Ok(_) => Err(PyTypeError::new_err(format!(

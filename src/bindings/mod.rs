@@ -19,6 +19,8 @@ mod arguments;
 mod time;
 /// An open store as Python holds it: closes once, reopens itself after a fork.
 mod handle;
+/// The fields of a message as Python gives them.
+mod fields;
 /// `Message`.
 mod message;
 /// What iterating a queue or a slice of it gives.
@@ -35,7 +37,7 @@ mod results;
 mod recovery;
 /// `AppendResult`.
 mod append_result;
-/// Messages as Python gives them: the arguments of `append`, the rows of `append_batch`.
+/// The rows of `append_batch`.
 mod rows;
 /// Appending and waiting, with the interpreter or without.
 mod append;

@@ -13,11 +13,11 @@ use super::arguments;
 use super::batches::{Batches, RecordBatch, Source};
 use super::buffer::Offsets;
 use super::capsule::import_table;
+use super::fields::{self, PropertyArguments};
 use super::handle::{Handle, Mode};
 use super::message::{Message, html_table};
 use super::recovery::RecoveryReport;
 use super::results::{GetResult, QueryResult};
-use super::rows::{self, PropertyArguments};
 use super::time::{Round, to_ms};
 use super::topic::Topics;
 use crate::arrow;
@@ -137,7 +137,7 @@ impl Store {
         };
         let message = format::Message {
             topic,
-            body: rows::body(body.as_borrowed())?,
+            body: fields::body(body.as_borrowed())?,
             properties: properties.encode()?,
             queue_id: queue,
             born_time: born_time.unwrap_or_else(|| Ok(now_ms()))?,

@@ -1,0 +1,98 @@
+//! The fields of a message as Python gives them: what `append` and the rows of `append_batch` share.
+
+use std::borrow::Cow;
+
+use pyo3::Borrowed;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyMapping, PyString};
+
+use super::arguments::{text, type_of};
+use crate::arrow::PropertyList;
+use crate::error::Error;
+use crate::format::property;
+
+/// What every property of a message can be given by.
+#[derive(Default)]
+pub(super) struct PropertyArguments<'a, 'py> {
+    pub(super) unique_key: Option<&'a str>,
+    pub(super) tags: Option<&'a str>,
+    /// A str, or an iterable of them.
+    pub(super) keys: Option<&'a Bound<'py, PyAny>>,
+    /// A mapping of str to str.
+    pub(super) properties: Option<&'a Bound<'py, PyAny>>,
+    /// 0 for none.
+    pub(super) delay_level: i32,
+}
+
+impl PropertyArguments<'_, '_> {
+    /// # Errors
+    /// `IllegalMessageError`, `TypeError`.
+    pub(super) fn encode(&self) -> PyResult<Vec<u8>> {
+        let mut list = PropertyList::default();
+        if let Some(properties) = self.properties {
+            let Ok(pairs) = properties.cast::<PyMapping>() else {
+                let what = format!("properties is a mapping of str to str, not {}", type_of(properties)?);
+                return Err(PyTypeError::new_err(what));
+            };
+            for pair in pairs.items()? {
+                let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
+                list.put(text(&name, "properties: a name")?, text(&value, "properties: a value")?);
+            }
+        }
+        if let Some(unique_key) = self.unique_key {
+            list.put(property::UNIQ_KEY, unique_key);
+        }
+        if let Some(tags) = self.tags {
+            list.put(property::TAGS, tags);
+        }
+        if let Some(keys) = self.keys {
+            list.put_keys(&texts(keys)?)?;
+        }
+        if self.delay_level < 0 {
+            return Err(Error::illegal(format!(
+                "delay_level is {}: give a level from 1, or 0 for none",
+                self.delay_level
+            ))
+            .into());
+        }
+        if self.delay_level > 0 {
+            list.put(property::DELAY, self.delay_level.to_string());
+        }
+        Ok(list.encode()?)
+    }
+}
+
+/// The body. Only bytes stay where they are: other buffers may change while they are read, and a record whose checksum does not
+/// match its body would end the log there.
+///
+/// # Errors
+/// `TypeError` if it is no buffer of bytes.
+pub(super) fn body<'a>(value: Borrowed<'a, '_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
+    if let Ok(bytes) = value.extract::<&'a [u8]>() {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let wrong = |why: String| PyTypeError::new_err(format!("a body is bytes or a buffer of bytes, not {why}"));
+    match PyBuffer::<u8>::get(&value) {
+        Ok(buffer) => Ok(Cow::Owned(buffer.to_vec(value.py())?)),
+        Err(_) if value.is_instance_of::<PyString>() => Err(wrong("str: encode it".to_owned())),
+        Err(_) => Err(wrong(type_of(&value)?)),
+    }
+}
+
+/// Whether it is what [`body`] takes.
+pub(super) fn is_buffer(value: &Bound<'_, PyAny>) -> bool {
+    value.is_instance_of::<PyBytes>() || PyBuffer::<u8>::get(value).is_ok()
+}
+
+fn texts(keys: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    if keys.is_instance_of::<PyString>() {
+        return Ok(vec![text(keys, "keys: a key")?]);
+    }
+    let Ok(each) = keys.try_iter() else {
+        let what = format!("keys is a str or an iterable of them, not {}", type_of(keys)?);
+        return Err(PyTypeError::new_err(what));
+    };
+    each.map(|key| text(&key?, "keys: a key")).collect()
+}
