@@ -328,6 +328,28 @@ class QueryResult(Sequence[Message]):
 
 @final
 class Message:
+    def __new__(
+        cls,
+        topic: str,
+        body: Buffer | None = None,
+        *,
+        queue_id: int = 0,
+        queue_offset: int = 0,
+        physical_offset: int = 0,
+        store_time: _Time | None = None,
+        born_time: _Time | None = None,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        unique_key: str | None = None,
+        delay_level: int = 0,
+        sys_flag: int = 0,
+        flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        born_host: str | None = None,
+        store_host: str | None = None,
+    ) -> Message: ...
     @property
     def topic(self) -> str: ...
     @property
@@ -358,6 +380,20 @@ class Message:
     def decoded_body(self) -> bytes: ...
     @property
     def body_view(self) -> memoryview: ...
+    def json(self) -> Any: ...
+    @property
+    def body_crc(self) -> int: ...
+    @property
+    def raw(self) -> bytes: ...
+    @property
+    def version(self) -> Literal[1, 2]: ...
+    @property
+    def transaction(self) -> Literal["prepared", "commit", "rollback"] | None: ...
+    @property
+    def compression(self) -> Literal["zlib", "lz4", "zstd"] | None: ...
+    @property
+    def delay_level(self) -> int: ...
+    def to_dict(self) -> dict[str, Any]: ...
     @property
     def sys_flag(self) -> int: ...
     @property

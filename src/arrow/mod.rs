@@ -10,6 +10,6 @@ mod resolve;
 mod incoming;
 
 pub(crate) use incoming::{Defaults, PropertyList, host, messages};
-pub(crate) use record_batch::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns};
+pub(crate) use record_batch::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns, column_names};
 pub(crate) use resolve::{from_arrow, resolve_keys, resolve_offsets};
 pub(crate) use table::Table;

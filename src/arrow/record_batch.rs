@@ -161,6 +161,11 @@ impl MessageColumns {
     }
 }
 
+/// The names of all columns, in order.
+pub(crate) fn column_names() -> impl Iterator<Item = &'static str> {
+    COLUMNS.into_iter().map(|(name, _)| name)
+}
+
 fn select_one(name: &str, before: &[String]) -> Result<(&'static str, Kind)> {
     if before.iter().any(|other| other == name) {
         return Err(Error::Invalid {

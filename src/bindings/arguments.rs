@@ -146,6 +146,8 @@ arguments! {
     tag: Option<String>, optional_text;
     id: String, text;
     queue: i32, extract;
+    queue_id: i32, extract;
+    queue_offset: i64, extract;
     offset: i64, extract;
     physical_offset: i64, extract;
     max_messages: usize, extract;

@@ -1,63 +1,32 @@
 //! `Message`.
 
+use std::borrow::Cow;
 use std::collections::hash_map::DefaultHasher;
-use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDateTime, PyDict, PyMemoryView};
 
-use super::buffer::{PinnedBytes, memory_view};
-use super::time::{to_datetime, to_text};
+use super::arguments;
+use super::buffer::memory_view;
+use super::fields::{self, PropertyArguments};
+use super::held::Held;
+use super::html::html_table;
+use super::time::{Round, to_datetime, to_ms, to_text};
+use crate::arrow::{column_names, host};
 use crate::error::{Error, Result};
-use crate::format::{self, Check, MessageView, Record, RecordLayout, decode_body, read_record};
+use crate::format::{
+    self, Check, Compression, Record, Transaction, Version, compression, decode_body, property, read_record, validate_topic,
+};
 use crate::read::StoredMessage;
 
 /// Most bytes that a body may decode to.
 const DECODED_LIMIT: usize = 1 << 30;
 
-/// Where the record's bytes are.
-#[derive(Clone)]
-enum Held {
-    /// In the store.
-    Stored(StoredMessage),
-    /// In a copy that was pickled.
-    Copied { record: Box<[u8]>, layout: RecordLayout },
-}
-
-impl Held {
-    fn view(&self) -> MessageView<'_> {
-        match self {
-            Self::Stored(message) => message.view(),
-            Self::Copied { record, layout } => MessageView::from_layout(record, *layout),
-        }
-    }
-
-    fn intact(&self) -> Result<()> {
-        match self {
-            Self::Stored(message) => message.intact(),
-            Self::Copied { .. } => Ok(()),
-        }
-    }
-
-    /// What `take` takes from the fields, if the device still gave the bytes while it did.
-    fn read<T>(&self, take: impl FnOnce(MessageView<'_>) -> T) -> Result<T> {
-        let taken = take(self.view());
-        self.intact()?;
-        Ok(taken)
-    }
-}
-
-impl PinnedBytes for Held {
-    fn bytes(&self) -> &[u8] {
-        self.view().body()
-    }
-}
-
 /// One message as it is stored: a frozen view of its record, which stays readable after the store is closed.
 ///
-/// Two messages are equal if their records are, byte for byte. A message pickles by value. Text that is not UTF-8 reads with
+/// A store gives it; `Message(topic, body, ...)` makes one for a test. Two messages are equal if their records are, byte for byte. A message pickles by value. Text that is not UTF-8 reads with
 /// U+FFFD in it. Every attribute raises `CorruptError` if the device fails to deliver the bytes, or the file was shortened meanwhile.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Message(Held);
@@ -89,6 +58,75 @@ impl Message {
 
 #[pymethods]
 impl Message {
+    /// A message that is in no store, for tests and for `append_batch`: its record is encoded as a broker would.
+    ///
+    /// Arguments are those of `Store.append`, and the place and time that a store gives: `queue_id`, `queue_offset`, `physical_offset`
+    /// and `store_time`. Times are a datetime with a timezone or an int of ms since 1970, 1970 itself by default.
+    ///
+    /// Raises `IllegalMessageError` (a `ValueError`) for what a record cannot hold.
+    #[new]
+    #[pyo3(signature = (topic, body=None, *, queue_id=0, queue_offset=0, physical_offset=0, store_time=None, born_time=None, tags=None,
+        keys=None, properties=None, unique_key=None, delay_level=0, sys_flag=0, flag=0, reconsume_times=0,
+        prepared_transaction_offset=0, born_host=None, store_host=None))]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::needless_pass_by_value,
+        reason = "every field of a record can be set, and is extracted"
+    )]
+    fn new_from_fields(
+        #[pyo3(from_py_with = arguments::topic)] topic: String,
+        body: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::queue_id)] queue_id: i32,
+        #[pyo3(from_py_with = arguments::queue_offset)] queue_offset: i64,
+        #[pyo3(from_py_with = arguments::physical_offset)] physical_offset: i64,
+        store_time: Option<&Bound<'_, PyAny>>,
+        born_time: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::tags)] tags: Option<String>,
+        keys: Option<&Bound<'_, PyAny>>,
+        properties: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::unique_key)] unique_key: Option<String>,
+        #[pyo3(from_py_with = arguments::delay_level)] delay_level: i32,
+        #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
+        #[pyo3(from_py_with = arguments::flag)] flag: i32,
+        #[pyo3(from_py_with = arguments::reconsume_times)] reconsume_times: i32,
+        #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
+        #[pyo3(from_py_with = arguments::born_host)] born_host: Option<String>,
+        #[pyo3(from_py_with = arguments::store_host)] store_host: Option<String>,
+    ) -> PyResult<Self> {
+        let ms = |time: Option<&Bound<'_, PyAny>>, name| time.map_or(Ok(0), |time| to_ms(time, name, Round::Down));
+        let properties = PropertyArguments {
+            unique_key: unique_key.as_deref(),
+            tags: tags.as_deref(),
+            keys,
+            properties,
+            delay_level,
+        };
+        let version = Version::of_topic(&topic);
+        validate_topic(&topic, version).map_err(|malformed| Error::illegal(malformed.reason.into_owned()))?;
+        let message = format::Message {
+            version,
+            body: body.map_or(Ok(Cow::Borrowed(&[][..])), |body| fields::body(body.as_borrowed()))?,
+            topic,
+            queue_id,
+            queue_offset,
+            physical_offset,
+            store_time: ms(store_time, "store_time")?,
+            born_time: ms(born_time, "born_time")?,
+            properties: properties.encode()?,
+            sys_flag,
+            flag,
+            reconsume_times,
+            prepared_transaction_offset,
+            born_host: host(born_host.as_deref())?,
+            store_host: host(store_host.as_deref())?,
+            crc_property: false,
+        };
+        let record = message
+            .encode()
+            .map_err(|malformed| Error::illegal(malformed.reason.into_owned()))?;
+        unpickle_message(&record)
+    }
+
     /// The topic it was written to.
     #[getter]
     fn topic(&self) -> Result<String> {
@@ -204,6 +242,77 @@ impl Message {
         memory_view(py, Box::new(self.0.clone()))
     }
 
+    /// What the decoded body says as JSON: what `json.loads` makes of it.
+    ///
+    /// Raises `ValueError` (a `json.JSONDecodeError`, a `UnicodeDecodeError`) for a body that is no JSON, and what `decoded_body` raises.
+    fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import("json")?.call_method1("loads", (self.decoded_body(py)?,))
+    }
+
+    /// The CRC-32 of the body as the record states it, an int of 31 bits; a read has held it against the body.
+    #[getter]
+    fn body_crc(&self) -> Result<u32> {
+        self.0.read(|message| message.body_crc())
+    }
+
+    /// The whole record as it stands in the commit log: bytes.
+    #[getter]
+    fn raw<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
+        self.0.read(|message| PyBytes::new(py, message.bytes()))
+    }
+
+    /// The form of the record: 1, or 2 for a topic of more than 127 bytes.
+    #[getter]
+    fn version(&self) -> Result<u8> {
+        self.0.read(|message| match message.version() {
+            Version::V1 => 1,
+            Version::V2 => 2,
+        })
+    }
+
+    /// Its part in a transaction: "prepared", "commit", "rollback", or None.
+    #[getter]
+    fn transaction(&self) -> Result<Option<&'static str>> {
+        self.0.read(|message| match message.transaction() {
+            Transaction::None => None,
+            Transaction::Prepared => Some("prepared"),
+            Transaction::Commit => Some("commit"),
+            Transaction::Rollback => Some("rollback"),
+        })
+    }
+
+    /// How `decoded_body` decompresses it: "zlib", "lz4", "zstd", or None.
+    ///
+    /// Raises `ValueError` for a kind of compression that RocketMQ does not have.
+    #[getter]
+    fn compression(&self) -> PyResult<Option<&'static str>> {
+        match compression(self.0.read(|message| message.sys_flag())?) {
+            Ok(Compression::None) => Ok(None),
+            Ok(Compression::Zlib) => Ok(Some("zlib")),
+            Ok(Compression::Lz4) => Ok(Some("lz4")),
+            Ok(Compression::Zstd) => Ok(Some("zstd")),
+            Err(unknown) => Err(PyValueError::new_err(unknown.reason.into_owned())),
+        }
+    }
+
+    /// The level by which its producer delayed it (property DELAY): an int from 1; 0 for none.
+    #[getter]
+    fn delay_level(&self) -> Result<i32> {
+        self.0.read(|message| {
+            let level = message.properties().get(property::DELAY);
+            level.and_then(|level| level.parse().ok()).unwrap_or(0)
+        })
+    }
+
+    /// Every column of a message by its name, in the order of the schema: a dict of this object's attributes.
+    fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let fields = PyDict::new(slf.py());
+        for name in column_names() {
+            fields.set_item(name, slf.getattr(name)?)?;
+        }
+        Ok(fields)
+    }
+
     /// RocketMQ's bit field: 0x1 compressed, 0xC transaction type, 0x10 and 0x20 IPv6 hosts, 0x700 compression.
     #[getter]
     fn sys_flag(&self) -> Result<i32> {
@@ -307,20 +416,4 @@ pub(super) fn unpickle_message(record: &[u8]) -> PyResult<Message> {
         record: view.bytes().into(),
         layout,
     }))
-}
-
-/// Names and values as an HTML table of two columns.
-pub(super) fn html_table(py: Python<'_>, rows: &[(&str, String)]) -> PyResult<String> {
-    let escape = py.import("html")?.getattr("escape")?;
-    let mut html = String::from("<table>");
-    for (name, value) in rows {
-        let value: String = escape.call1((value,))?.extract()?;
-        // Writing into a String cannot fail.
-        let _ = write!(
-            html,
-            "<tr><th style=\"text-align:left\">{name}</th><td style=\"text-align:left\">{value}</td></tr>"
-        );
-    }
-    html.push_str("</table>");
-    Ok(html)
 }

@@ -13,6 +13,8 @@ mod capsule;
 mod buffer;
 /// The crate's errors as the exceptions of `mqstore.errors`.
 mod errors;
+/// What notebooks show: a table of two columns.
+mod html;
 /// Arguments of a call, each refused by its name.
 mod arguments;
 /// Times: ms since 1970 here, timezone-aware `datetime` there.
@@ -21,6 +23,8 @@ mod time;
 mod handle;
 /// The fields of a message as Python gives them.
 mod fields;
+/// The record that a `Message` shows: in the store, or a copy of its own.
+mod held;
 /// `Message`.
 mod message;
 /// What iterating a queue or a slice of it gives.

@@ -50,6 +50,15 @@ pub enum Version {
 }
 
 impl Version {
+    /// The form that a message of this topic gets: the older one where it fits.
+    pub fn of_topic(topic: &str) -> Self {
+        if topic.len() > Self::V1.max_topic_size() {
+            Self::V2
+        } else {
+            Self::V1
+        }
+    }
+
     pub(super) fn magic(self) -> i32 {
         match self {
             Self::V1 => MAGIC_V1,

@@ -61,11 +61,7 @@ impl Draft {
             Incoming::Sent(message) => (message, true),
             Incoming::Copied(message) => (message, false),
         };
-        message.version = if message.topic.len() > Version::V1.max_topic_size() {
-            Version::V2
-        } else {
-            Version::V1
-        };
+        message.version = Version::of_topic(&message.topic);
         validate_topic(&message.topic, message.version).map_err(|malformed| Error::illegal(malformed.reason.into_owned()))?;
         if !(0..=MAX_QUEUE_ID).contains(&message.queue_id) {
             return Err(Error::illegal(format!(

@@ -222,3 +222,71 @@ def test_any_message_reads_as_it_was_written(
     assert message.properties == properties | {name: value for name, value in named.items() if value}
     # One address has more than one spelling.
     assert (host(message.born_host), host(message.store_host)) == (host(hosts[0]), host(hosts[1]))
+
+
+def test_a_message_of_a_test_reads_like_one_of_a_store(encoder: Encoder) -> None:
+    encoder.append("orders", b"body", tags="paid", keys=["o-1"], properties={"k": "v"}, store_time=EPOCH_MS, born_time=EPOCH_MS)
+    stored = only(encoder)
+    made = mqstore.Message(
+        "orders",
+        b"body",
+        tags="paid",
+        keys=["o-1"],
+        properties={"k": "v"},
+        store_time=EPOCH_MS,
+        born_time=EPOCH_MS,
+        store_host=stored.store_host,
+        born_host=stored.born_host,
+    )
+    assert made.to_dict() == stored.to_dict()
+    assert pickle.loads(pickle.dumps(made)) == made
+    with mqstore.open(encoder.path.parent / "other", "a") as store:
+        store.append_batch([made])
+        store.wait_dispatched(0)
+        assert store.topics["orders"].queues[0][0].body == b"body"
+
+
+def test_a_message_that_no_record_can_hold_is_refused() -> None:
+    with pytest.raises(mqstore.IllegalMessageError, match="0 bytes"):
+        mqstore.Message("")
+    with pytest.raises(mqstore.IllegalMessageError, match="o 1"):
+        mqstore.Message("orders", b"", keys=["o 1"])
+    with pytest.raises(TypeError):
+        mqstore.Message("orders", "text")  # type: ignore[arg-type]
+    long = "t" * 200
+    assert (mqstore.Message(long).version, mqstore.Message(long).topic) == (2, long)
+
+
+def test_to_dict_has_the_columns_of_a_batch_in_their_order(encoder: Encoder) -> None:
+    encoder.append("orders", b"body", tags="paid")
+    with mqstore.open(encoder.write()) as store:
+        queue = store.topics["orders"].queues[0]
+        names = queue[:].batches().to_arrow().schema.names
+        fields = queue[0].to_dict()
+    assert list(fields) == names
+    assert (fields["topic"], fields["tags"], fields["body"]) == ("orders", "paid", b"body")
+
+
+def test_json_is_what_the_decoded_body_says() -> None:
+    message = mqstore.Message("orders", zlib.compress(b'{"id": 7}'), sys_flag=COMPRESSED)
+    assert message.json() == {"id": 7}
+    with pytest.raises(ValueError, match="Expecting value"):
+        mqstore.Message("orders", b"no json").json()
+
+
+def test_what_the_flags_say_has_names() -> None:
+    plain = mqstore.Message("orders", b"x")
+    assert (plain.transaction, plain.compression, plain.delay_level, plain.version) == (None, None, 0, 1)
+    kinds = {COMPRESSED: "zlib", COMPRESSED | LZ4: "lz4", COMPRESSED | ZSTD: "zstd", COMPRESSED | ZLIB: "zlib"}
+    assert {flag: mqstore.Message("t", sys_flag=flag).compression for flag in kinds} == kinds
+    parts = {0x4: "prepared", 0x8: "commit", 0xC: "rollback"}
+    assert {flag: mqstore.Message("t", sys_flag=flag).transaction for flag in parts} == parts
+    assert mqstore.Message("t", delay_level=3).delay_level == 3
+    with pytest.raises(ValueError, match="compression kind 7"):
+        _ = mqstore.Message("t", sys_flag=0x701).compression
+
+
+def test_the_record_and_its_checksum_can_be_taken() -> None:
+    message = mqstore.Message("orders", b"body")
+    assert message.raw[:4] == message.store_size.to_bytes(4, "big") == len(message.raw).to_bytes(4, "big")
+    assert message.body_crc == zlib.crc32(b"body") & 0x7FFFFFFF
