@@ -55,6 +55,7 @@ _Mode: TypeAlias = Literal["r", "r+", "a", "x"]
 _Row: TypeAlias = (
     Buffer
     | Message
+    | Mapping[str, Any]
     | tuple[str | None, Buffer]
     | tuple[str | None, Buffer, str | None]
     | tuple[str | None, Buffer, str | None, str | Iterable[str] | None]
@@ -126,7 +127,7 @@ class Store:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
     ) -> AppendResult: ...
-    def append_batch(self, rows: Iterable[_Row] | _Table, topic: str | None = None, queue: int = 0) -> Offsets: ...
+    def append_batch(self, rows: Iterable[_Row] | _Table, topic: str | None = None, queue: int | None = None) -> Offsets: ...
     def flush(self) -> int: ...
     @property
     def flushed_offset(self) -> int: ...

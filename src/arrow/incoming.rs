@@ -10,7 +10,8 @@ use crate::store::Incoming;
 /// What the rows of a batch may leave out.
 pub(crate) struct Defaults<'a> {
     pub(crate) topic: Option<&'a str>,
-    pub(crate) queue_id: i32,
+    /// 0 if it is left out.
+    pub(crate) queue_id: Option<i32>,
     /// ms.
     pub(crate) born_time: i64,
 }
@@ -23,6 +24,30 @@ impl Defaults<'_> {
         topic
             .map(str::to_owned)
             .ok_or_else(|| Error::illegal("no topic: name it in the row or as `topic`".to_owned()))
+    }
+}
+
+impl Defaults<'_> {
+    /// The topic and the queue of a row whose columns state them; the arguments speak for rows that state none.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where a column and an argument contradict each other; [`Error::IllegalMessage`] where nothing names a topic.
+    pub(crate) fn place(&self, topic: Option<&str>, queue_id: Option<i32>) -> Result<(String, i32)> {
+        if let (Some(argument), Some(column)) = (self.topic, topic)
+            && argument != column
+        {
+            return invalid(format!(
+                "topic is {argument:?}, but the row's topic is {column:?}: leave one of the two out"
+            ));
+        }
+        if let (Some(argument), Some(column)) = (self.queue_id, queue_id)
+            && argument != column
+        {
+            return invalid(format!(
+                "queue is {argument}, but the row's queue_id is {column}: leave one of the two out"
+            ));
+        }
+        Ok((self.topic(topic)?, queue_id.or(self.queue_id).unwrap_or_default()))
     }
 }
 
@@ -61,6 +86,22 @@ impl<'a> PropertyList<'a> {
         Ok(())
     }
 
+    /// The level by which the message is delayed; 0 for none.
+    ///
+    /// # Errors
+    /// [`Error::IllegalMessage`] for a negative one.
+    pub(crate) fn put_delay_level(&mut self, level: i32) -> Result<()> {
+        if level < 0 {
+            return Err(Error::illegal(format!(
+                "delay_level is {level}: give a level from 1, or 0 for none"
+            )));
+        }
+        if level > 0 {
+            self.put(property::DELAY, level.to_string());
+        }
+        Ok(())
+    }
+
     /// As they are stored.
     ///
     /// # Errors
@@ -88,13 +129,14 @@ pub(crate) fn host(stated: Option<&str>) -> Result<Host> {
 
 /// The columns of a message that the store gives it anew.
 const GIVEN_BY_STORE: [&str; 5] = ["queue_offset", "physical_offset", "store_size", "store_time", "message_id"];
-const TAKEN: [&str; 14] = [
+const TAKEN: [&str; 15] = [
     "topic",
     "queue_id",
     "born_time",
     "unique_key",
     "tags",
     "keys",
+    "delay_level",
     "body",
     "properties",
     "sys_flag",
@@ -105,21 +147,41 @@ const TAKEN: [&str; 14] = [
     "store_host",
 ];
 
+/// A row with every field of a message. One that names a level asks to be delayed; any other stays in its topic, as a record that is
+/// copied.
+pub(crate) fn incoming(message: Message<'_>, delay_level: i32) -> Incoming<'_> {
+    if delay_level == 0 {
+        return Incoming::Copied(message);
+    }
+    Incoming::Sent(Message {
+        body: message.body.into_owned().into(),
+        ..message
+    })
+}
+
+/// A row without a body: an empty one is a body, none is a slip.
+pub(crate) fn no_body() -> Error {
+    Error::illegal("body is null: give bytes, b\"\" for an empty body".to_owned())
+}
+
+/// Whether a row may have a field, or a table a column, of this name.
+///
+/// # Errors
+/// [`Error::Invalid`].
+pub(crate) fn expect_field(name: &str) -> Result<()> {
+    if TAKEN.contains(&name) || GIVEN_BY_STORE.contains(&name) {
+        return Ok(());
+    }
+    invalid(format!("{name:?} is no field of a message: they are {}", TAKEN.join(", ")))
+}
+
 /// The messages of a table with the columns of a message; their bodies stay in the table.
 ///
 /// # Errors
 /// [`Error::Invalid`] for the columns, [`Error::IllegalMessage`] naming the row.
 pub(crate) fn messages<'a>(table: &'a Table, defaults: &Defaults<'_>) -> Result<Vec<Incoming<'a>>> {
     let names: Vec<&str> = table.names().collect();
-    if let Some(unknown) = names
-        .iter()
-        .find(|name| !TAKEN.contains(name) && !GIVEN_BY_STORE.contains(name))
-    {
-        return invalid(format!(
-            "column {unknown:?} is none of a message's: they are {}",
-            TAKEN.join(", ")
-        ));
-    }
+    names.iter().try_for_each(|name| expect_field(name))?;
     if let Some(twice) = names
         .iter()
         .find(|name| names.iter().filter(|other| other == name).count() > 1)
@@ -137,16 +199,17 @@ pub(crate) fn messages<'a>(table: &'a Table, defaults: &Defaults<'_>) -> Result<
         let message = message_of_row(&chunk, defaults)?;
         for row in 0..chunk.len() {
             let made = message(row).and_then(|message| message.ok_or_else(|| Error::illegal("the row is null".to_owned())));
-            messages.push(Incoming::Copied(made.map_err(|error| error.at_row(messages.len()))?));
+            messages.push(made.map_err(|error| error.at_row(messages.len()))?);
         }
     }
     Ok(messages)
 }
 
-fn message_of_row<'d, 'a: 'd>(chunk: &Chunk<'a>, defaults: &'d Defaults<'_>) -> Result<At<'d, Message<'a>>> {
+fn message_of_row<'d, 'a: 'd>(chunk: &Chunk<'a>, defaults: &'d Defaults<'_>) -> Result<At<'d, Incoming<'a>>> {
     let rows = *chunk;
     let (topic, queue_id, born_time) = (chunk.text("topic")?, chunk.integer("queue_id")?, chunk.time("born_time")?);
     let (body, properties) = (chunk.bytes("body")?, properties_of_row(chunk)?);
+    let delay_level = chunk.integer("delay_level")?;
     let (flag, sys_flag) = (chunk.integer("flag")?, chunk.integer("sys_flag")?);
     let reconsume_times = chunk.integer("reconsume_times")?;
     let prepared_transaction_offset = chunk.integer("prepared_transaction_offset")?;
@@ -155,12 +218,14 @@ fn message_of_row<'d, 'a: 'd>(chunk: &Chunk<'a>, defaults: &'d Defaults<'_>) -> 
         if rows.is_null(row) {
             return Ok(None);
         }
-        Ok(Some(Message {
-            topic: defaults.topic(topic(row)?)?,
-            queue_id: int32("queue_id", queue_id(row)?)?.unwrap_or(defaults.queue_id),
+        let delay_level = int32("delay_level", delay_level(row)?)?.unwrap_or_default();
+        let (topic, queue_id) = defaults.place(topic(row)?, int32("queue_id", queue_id(row)?)?)?;
+        let message = Message {
+            topic,
+            queue_id,
             born_time: born_time(row)?.unwrap_or(defaults.born_time),
-            body: body(row)?.unwrap_or_default().into(),
-            properties: properties(row)?,
+            body: body(row)?.ok_or_else(no_body)?.into(),
+            properties: properties(row, delay_level)?,
             flag: int32("flag", flag(row)?)?.unwrap_or_default(),
             sys_flag: int32("sys_flag", sys_flag(row)?)?.unwrap_or_default(),
             reconsume_times: int32("reconsume_times", reconsume_times(row)?)?.unwrap_or_default(),
@@ -168,14 +233,15 @@ fn message_of_row<'d, 'a: 'd>(chunk: &Chunk<'a>, defaults: &'d Defaults<'_>) -> 
             born_host: host(born_host(row)?)?,
             store_host: host(store_host(row)?)?,
             ..Message::default()
-        }))
+        };
+        Ok(Some(incoming(message, delay_level)))
     }))
 }
 
-fn properties_of_row<'a>(chunk: &Chunk<'a>) -> Result<impl Fn(usize) -> Result<Vec<u8>> + use<'a>> {
+fn properties_of_row<'a>(chunk: &Chunk<'a>) -> Result<impl Fn(usize, i32) -> Result<Vec<u8>> + use<'a>> {
     let (properties, unique_key) = (chunk.pairs("properties")?, chunk.text("unique_key")?);
     let (tags, keys) = (chunk.text("tags")?, chunk.texts("keys")?);
-    Ok(move |row| {
+    Ok(move |row, delay_level| {
         let mut list = PropertyList::default();
         for (name, value) in properties(row)?.unwrap_or_default() {
             list.put(name, value);
@@ -187,6 +253,7 @@ fn properties_of_row<'a>(chunk: &Chunk<'a>) -> Result<impl Fn(usize) -> Result<V
             list.put(property::TAGS, tags);
         }
         list.put_keys(&keys(row)?.unwrap_or_default())?;
+        list.put_delay_level(delay_level)?;
         list.encode()
     })
 }

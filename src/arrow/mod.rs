@@ -9,7 +9,7 @@ mod resolve;
 /// What a message on its way in is made of.
 mod incoming;
 
-pub(crate) use incoming::{Defaults, PropertyList, host, messages};
+pub(crate) use incoming::{Defaults, PropertyList, expect_field, host, incoming, messages, no_body};
 pub(crate) use record_batch::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns, column_names};
 pub(crate) use resolve::{from_arrow, resolve_keys, resolve_offsets};
 pub(crate) use table::Table;

@@ -126,6 +126,11 @@ pub(super) fn default_topic(value: &Bound<'_, PyAny>) -> PyResult<Option<String>
     optional_text(value, "topic")
 }
 
+/// The queue of those rows that name none.
+pub(super) fn default_queue(value: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
+    extract(value, "queue")
+}
+
 macro_rules! arguments {
     ($($name:ident: $type:ty, $convert:ident;)*) => {
         $(pub(super) fn $name(value: &Bound<'_, PyAny>) -> PyResult<$type> {

@@ -10,7 +10,6 @@ use pyo3::types::{PyBytes, PyMapping, PyString};
 
 use super::arguments::{text, type_of};
 use crate::arrow::PropertyList;
-use crate::error::Error;
 use crate::format::property;
 
 /// What every property of a message can be given by.
@@ -50,16 +49,7 @@ impl PropertyArguments<'_, '_> {
         if let Some(keys) = self.keys {
             list.put_keys(&texts(keys)?)?;
         }
-        if self.delay_level < 0 {
-            return Err(Error::illegal(format!(
-                "delay_level is {}: give a level from 1, or 0 for none",
-                self.delay_level
-            ))
-            .into());
-        }
-        if self.delay_level > 0 {
-            list.put(property::DELAY, self.delay_level.to_string());
-        }
+        list.put_delay_level(self.delay_level)?;
         Ok(list.encode()?)
     }
 }

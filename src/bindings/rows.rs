@@ -1,13 +1,16 @@
 //! The rows of `append_batch`.
 
+use std::borrow::Cow;
+
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 use super::arguments::{extract, text, type_of};
 use super::fields::{PropertyArguments, body, is_buffer};
 use super::message::Message;
-use crate::arrow::Defaults;
+use super::time::{Round, to_ms};
+use crate::arrow::{Defaults, expect_field, host, incoming, no_body};
 use crate::format;
 use crate::store::Incoming;
 
@@ -36,15 +39,19 @@ fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<I
     if let Ok(row) = row.cast::<PyTuple>() {
         return from_tuple(row, defaults).map(Incoming::Sent);
     }
+    if let Ok(row) = row.cast::<PyDict>() {
+        return from_dict(row, defaults);
+    }
     if !is_buffer(row) {
         return Err(PyTypeError::new_err(format!(
-            "a row is a body (bytes, or a buffer of bytes), a tuple (topic, body, tags, keys, properties, queue) or a Message, not {}",
+            "a row is a body (bytes, or a buffer of bytes), a tuple (topic, body, tags, keys, properties, queue), a dict of a message's \
+             fields or a Message, not {}",
             type_of(row)?
         )));
     }
     Ok(Incoming::Sent(format::Message {
         topic: defaults.topic(None)?,
-        queue_id: defaults.queue_id,
+        queue_id: defaults.queue_id.unwrap_or_default(),
         born_time: defaults.born_time,
         body: body(row.as_borrowed())?,
         ..format::Message::default()
@@ -71,10 +78,48 @@ fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'_>) -> PyRes
     };
     Ok(format::Message {
         topic: defaults.topic(topic.as_deref())?,
-        queue_id: queue.map_or(Ok(defaults.queue_id), |queue| extract(&queue, "queue"))?,
+        queue_id: queue.map_or(Ok(defaults.queue_id.unwrap_or_default()), |queue| extract(&queue, "queue"))?,
         born_time: defaults.born_time,
         body: body(row.get_borrowed_item(1)?)?,
         properties: properties.encode()?,
         ..format::Message::default()
     })
+}
+
+/// The fields of a message by their names, as `Message.to_dict` gives them; those that a store gives anew do not count.
+fn from_dict<'a>(row: &'a Bound<'_, PyDict>, defaults: &Defaults<'_>) -> PyResult<Incoming<'a>> {
+    for name in row.keys() {
+        expect_field(&text(&name, "the name of a field")?)?;
+    }
+    let given = |name: &str| Ok::<_, PyErr>(row.get_item(name)?.filter(|value| !value.is_none()));
+    let given_text = |name: &str| given(name)?.map(|value| text(&value, name)).transpose();
+    let given_int = |name: &str| given(name)?.map_or(Ok(0), |value| extract(&value, name));
+    let (tags, unique_key) = (given_text("tags")?, given_text("unique_key")?);
+    let (keys, properties) = (given("keys")?, given("properties")?);
+    let delay_level = given_int("delay_level")?;
+    let properties = PropertyArguments {
+        unique_key: unique_key.as_deref(),
+        tags: tags.as_deref(),
+        keys: keys.as_ref(),
+        properties: properties.as_ref(),
+        delay_level,
+    };
+    let queue_id = given("queue_id")?.map(|value| extract(&value, "queue_id")).transpose()?;
+    let (topic, queue_id) = defaults.place(given_text("topic")?.as_deref(), queue_id)?;
+    let message = format::Message {
+        topic,
+        queue_id,
+        born_time: given("born_time")?.map_or(Ok(defaults.born_time), |time| to_ms(&time, "born_time", Round::Down))?,
+        body: Cow::Owned(body(given("body")?.ok_or_else(no_body)?.as_borrowed())?.into_owned()),
+        properties: properties.encode()?,
+        flag: given_int("flag")?,
+        sys_flag: given_int("sys_flag")?,
+        reconsume_times: given_int("reconsume_times")?,
+        prepared_transaction_offset: given("prepared_transaction_offset")?
+            .map_or(Ok(0), |value| extract(&value, "prepared_transaction_offset"))?,
+        born_host: host(given_text("born_host")?.as_deref())?,
+        store_host: host(given_text("store_host")?.as_deref())?,
+        ..format::Message::default()
+    };
+    Ok(incoming(message, delay_level))
 }

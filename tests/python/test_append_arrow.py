@@ -95,7 +95,7 @@ def test_columns_that_are_missing_or_null_take_what_is_left_out(store: mqstore.S
     typed = pa.table(
         {
             "topic": pa.nulls(2, pa.utf8()),
-            "body": pa.nulls(2, pa.binary()),
+            "body": pa.array([b"", b""], pa.binary()),
             "keys": pa.nulls(2, pa.list_(pa.utf8())),
             "properties": pa.nulls(2, pa.map_(pa.utf8(), pa.utf8())),
             "born_time": pa.nulls(2, pa.timestamp("us", "UTC")),
@@ -104,7 +104,7 @@ def test_columns_that_are_missing_or_null_take_what_is_left_out(store: mqstore.S
     )
     for table in (
         pa.table({"body": [b"", b""]}),
-        pa.table(dict.fromkeys([*names, *numbers, "topic", "body"], pa.nulls(2))),
+        pa.table({"body": [b"", b""], **dict.fromkeys([*names, *numbers, "topic"], pa.nulls(2))}),
         typed,
     ):
         for message in read(store, store.append_batch(table, "default", 3)):
@@ -179,6 +179,12 @@ def test_numbers_have_any_width(store: mqstore.Store, kind: pa.DataType) -> None
 
 TABLES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no body": ({"topic": ["t"]}, ValueError, '"body".*topic'),
+    "a null body": ({"topic": ["t", "t"], "body": [b"", None]}, mqstore.IllegalMessageError, "message 1: body is null"),
+    "a negative delay level": (
+        {"topic": ["t"], "body": [b""], "delay_level": [-1]},
+        mqstore.IllegalMessageError,
+        "message 0: delay_level is -1",
+    ),
     "no column": ({}, ValueError, '"body"'),
     "an unknown column": ({"body": [b""], "tag": ["t"]}, ValueError, '"tag".*tags'),
     "text as number": ({"body": [b""], "queue_id": ["0"]}, ValueError, '"queue_id".*cast it to int64'),
@@ -286,3 +292,32 @@ def test_bodies_may_change_while_they_are_appended(store: mqstore.Store) -> None
         over.set()
         thread.join()
     assert [len(message.body) for message in read(store, offsets)] == [size] * count
+
+
+def test_a_delay_level_in_a_column_delays_as_the_argument_does(store: mqstore.Store) -> None:
+    store.append("orders", b"body", delay_level=3, queue=2)
+    store.append_batch(
+        pa.table({"topic": ["orders"] * 3, "body": [b"body"] * 3, "queue_id": [2] * 3, "delay_level": [3, 0, None]})
+    )
+    delayed, copied, *immediate = [store.message_at(offset) for offset in offsets_of(store)]
+    assert (copied.topic, copied.queue_id, copied.properties) == (delayed.topic, delayed.queue_id, delayed.properties)
+    assert (delayed.topic, delayed.queue_id) == ("SCHEDULE_TOPIC_XXXX", 2)
+    assert [(message.topic, message.queue_id, message.properties) for message in immediate] == [("orders", 2, {})] * 2
+
+
+def offsets_of(store: mqstore.Store) -> list[int]:
+    offset, offsets = store.min_physical_offset, []
+    while offset < store.max_physical_offset:
+        offsets.append(offset)
+        offset += store.message_at(offset).store_size
+    return offsets
+
+
+def test_an_argument_that_a_column_contradicts_is_refused(store: mqstore.Store) -> None:
+    table = pa.table({"topic": ["a", "b"], "body": [b"", b""], "queue_id": [1, 1]})
+    with pytest.raises(ValueError, match='message 1: topic is "a", but the row\'s topic is "b"'):
+        store.append_batch(table, topic="a")
+    with pytest.raises(ValueError, match="message 0: queue is 2, but the row's queue_id is 1"):
+        store.append_batch(table, queue=2)
+    assert store.max_physical_offset == 0
+    store.append_batch(table, queue=1)

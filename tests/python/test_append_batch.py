@@ -269,3 +269,33 @@ def test_rows_may_change_while_they_are_appended(store: mqstore.Store) -> None:
     offsets = store.append_batch(before())
     body[:] = b"y" * 100_000
     assert {bytes(message.body[:1]) for message in read(store, offsets)} == {b"x"}
+
+
+def test_a_dict_of_fields_is_a_row(store: mqstore.Store, golden: Path) -> None:
+    with mqstore.open(golden / READ_BY_ROCKETMQ[0]) as source:
+        messages = [message for topic in source.topics.values() for queue in topic.queues for message in queue]
+    copies = read(store, store.append_batch([message.to_dict() for message in messages]))
+    assert [kept(copy) for copy in copies] == [kept(message) for message in messages]
+    least = {"body": bytearray(b"b"), "tags": "x", "keys": "k", "properties": {"p": "v"}, "delay_level": None}
+    (offset,) = store.append_batch([least], topic="orders", queue=3)
+    assert of(store.message_at(offset)) == ("orders", b"b", "x", ["k"], {"p": "v", "TAGS": "x", "KEYS": "k"}, 3)
+    (offset,) = store.append_batch([{**least, "topic": "orders", "delay_level": 2}])
+    assert (store.message_at(offset).topic, store.message_at(offset).queue_id) == ("SCHEDULE_TOPIC_XXXX", 1)
+
+
+@pytest.mark.parametrize(
+    ("row", "error", "text"),
+    [
+        ({"topic": "t"}, mqstore.IllegalMessageError, "message 1: body is null"),
+        ({"topic": "t", "body": b"", "tag": "x"}, ValueError, 'message 1: "tag" is no field.*tags'),
+        ({"topic": "t", "body": "text"}, TypeError, "message 1: .*encode it"),
+        ({"topic": "t", "body": b"", 7: 7}, TypeError, "message 1: the name of a field is a str"),
+        ({"topic": "u", "body": b""}, ValueError, 'message 1: topic is "t", but'),
+    ],
+)
+def test_a_dict_that_is_refused_says_why_and_nothing_is_stored(
+    store: mqstore.Store, row: dict[Any, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        store.append_batch([{"body": b""}, row], topic="t")
+    assert store.max_physical_offset == 0
