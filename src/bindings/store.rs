@@ -155,20 +155,18 @@ impl Store {
 
     /// Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`.
     ///
-    /// `rows` is an iterable of bodies (bytes or buffers of bytes, to `topic`), of tuples (topic, body, tags, keys, properties, queue), the last four of
-    /// which may be left out or None, of dicts of a message's fields (`Message.to_dict` gives one), or of Message objects, of which everything is kept but their place and their store time. Or it
-    /// is anything that speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas, a queue of a store) with columns
-    /// named as those of a message: `topic` (utf8), `queue_id` (integer), `body` (binary or utf8; the one that must be there), `tags`,
-    /// `unique_key` (utf8), `keys` (list of utf8), `properties` (map of utf8, list of name and value, or struct), `delay_level` (integer), `born_time` (timestamp
-    /// with a timezone, or ms), `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_host`,
-    /// `store_host` (utf8). `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` are ignored. `topic` and `queue`
-    /// stand where a row says nothing, and for the rest what `append` takes by default; a column or field that says otherwise than they is
-    /// refused, and so is a null body. A Message, a dict or a row of a table stays in its topic, whatever DELAY is among its properties,
-    /// unless its `delay_level` is 1 or more.
+    /// `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas; a slice of a queue). Items are
+    /// bodies for `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties, queue; the last four may be left out),
+    /// dicts of a message's fields (`Message.to_dict` gives one), or `Message`s. Columns and fields: `body` (binary or utf8; required),
+    /// `topic`, `tags`, `unique_key` (utf8), `keys` (list of utf8), `properties` (map of utf8, list of name and value, or struct),
+    /// `queue_id`, `delay_level`, `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time` (timestamp
+    /// with a timezone, or ms), `born_host`, `store_host` (utf8). A store gives `queue_offset`, `physical_offset`, `store_size`,
+    /// `store_time` and `message_id` anew. `topic` and `queue` stand for rows that name none. A `Message`, a dict and a row of a table
+    /// stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
     ///
     /// Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its position, and
-    /// nothing was stored; `ValueError` for columns of other names or types, and for text that is no UTF-8. Where it fails midway,
-    /// `stored` says how many rows were stored.
+    /// nothing was stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a row that contradicts
+    /// `topic` or `queue`. Where it fails midway, `stored` says how many rows were stored.
     #[pyo3(signature = (rows, topic=None, queue=None))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn append_batch(
