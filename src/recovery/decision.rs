@@ -115,7 +115,7 @@ fn whole_behind(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Behind> 
         return Ok(behind);
     }
     let mut at = report.log_end;
-    while let Some(next) = opened.log.next_whole(at, at + 1, report.last_store_time)? {
+    while let Some(next) = opened.log.find_next_record(at, at + 1, report.last_store_time)? {
         behind.first.get_or_insert(next);
         let mut scan = opened.log.scan(next, opened.log.files_end(), opened.check);
         for message in scan.by_ref() {

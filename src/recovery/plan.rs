@@ -119,7 +119,7 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
         at = if let Some(next) = end_of_hole(log, report.log_end)? {
             undispatched.pass_over(Some(missing(report.log_end)), next - report.log_end);
             next
-        } else if let Some(next) = next_whole(opened, &report)? {
+        } else if let Some(next) = find_next_record(opened, &report)? {
             let lost = report.log_end..next;
             undispatched.pass_over(filler(log, &lost), lost.end - lost.start);
             report.lost.push(lost);
@@ -160,7 +160,7 @@ fn last_before(scan_start: i64, opened: &Opened<'_>) -> Result<Option<StoredMess
 }
 
 /// Where the log goes on behind damage, if that is to be passed over.
-fn next_whole(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
+fn find_next_record(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
     if !opened.is_salvage() {
         return Ok(None);
     }
@@ -169,7 +169,7 @@ fn next_whole(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64
     let segment_end =
         end + opened.log.segment_size() as i64 - (end - opened.log.first_offset()) % opened.log.segment_size() as i64;
     let from = (end + MIN_RECORD_SIZE as i64).min(segment_end);
-    opened.log.next_whole(end, from, report.last_store_time)
+    opened.log.find_next_record(end, from, report.last_store_time)
 }
 
 /// Where the log goes on after missing segments. Only a reader gets that far: a writer refuses them.

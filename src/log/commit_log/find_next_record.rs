@@ -21,7 +21,7 @@ impl LogFiles {
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Corrupt`] for bytes that imitate records so often that telling takes too long.
-    pub fn next_whole(&self, damaged: i64, from: i64, since: i64) -> Result<Option<i64>> {
+    pub fn find_next_record(&self, damaged: i64, from: i64, since: i64) -> Result<Option<i64>> {
         let end = self.end_of_damaged(damaged)?;
         if let LogRecord::Message(message) = self.read(end, Check::Body)?
             && end >= from
@@ -73,7 +73,7 @@ impl LogFiles {
         Ok((end < file.end() as i64 && is_record(self.read(end, Check::Body)?)).then_some(end))
     }
 
-    /// As [`LogFiles::next_whole`], by every byte from `from` on.
+    /// As [`LogFiles::find_next_record`], by every byte from `from` on.
     fn search(&self, from: i64, since: i64) -> Result<Option<i64>> {
         let mut imitated = 0;
         for start in self.starts() {
