@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,10 +51,16 @@ def leave_free(path: Path, free: Callable[[], int], blocks: int) -> None:
     """A ballast that leaves so many blocks; it is there, under its name, when it is as heavy as it gets."""
     made = path.with_suffix(".made")
     with made.open("wb") as file:
-        size = 0
-        while (rest := free() - blocks * BLOCK) >= BLOCK:
-            size += rest // BLOCK * BLOCK
-            os.posix_fallocate(file.fileno(), 0, size)
+        size, most = 0, free() // BLOCK
+        while (rest := min(free() // BLOCK - blocks, most)) > 0:
+            try:
+                os.posix_fallocate(file.fileno(), size, rest * BLOCK)
+                size += rest * BLOCK
+            except OSError as error:
+                # ext4 may refuse the last of the blocks that it counts as free.
+                if error.errno != errno.ENOSPC:
+                    raise
+                most = rest // 2
     made.rename(path)
 
 
