@@ -93,7 +93,7 @@ pub(super) fn wait(
     timeout: Option<&Bound<'_, PyAny>>,
     wait: impl Fn(&MessageStore, Option<Instant>) -> Result<()> + Sync,
 ) -> PyResult<()> {
-    handle.writer()?;
+    handle.expect_writable()?;
     let (deadline, store) = (to_deadline(timeout)?, handle.writer()?);
     loop {
         let step = Instant::now() + INTERRUPTIBLE;

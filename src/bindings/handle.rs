@@ -184,18 +184,27 @@ impl Handle {
         Ok(fresh)
     }
 
-    /// The writer.
+    /// Refuses a store that cannot be written to, before the input of a call is looked at. That input may be code of the caller's: it
+    /// may close the store or fork, so the writer is asked for after it.
     ///
     /// # Errors
     /// `ReadOnlyError`, `ClosedError`.
-    pub(super) fn writer(&self) -> PyResult<Arc<MessageStore>> {
-        hang_at_exit();
+    pub(super) fn expect_writable(&self) -> PyResult<()> {
         if self.mode == Mode::Read {
             return Err(ReadOnlyError::new_err(format!(
                 "{} is open for reading: open it with mode=\"a\" to write",
                 self.path.display()
             )));
         }
+        self.expect_open()
+    }
+
+    /// The writer.
+    ///
+    /// # Errors
+    /// `ReadOnlyError`, `ClosedError`.
+    pub(super) fn writer(&self) -> PyResult<Arc<MessageStore>> {
+        self.expect_writable()?;
         let opened = self.opened();
         self.expect_own(&opened)?;
         let writer = opened.writer.clone();

@@ -21,8 +21,7 @@ use super::recovery::RecoveryReport;
 use super::results::{GetResult, QueryResult};
 use super::time::{Round, to_ms};
 use super::topic::Topics;
-use crate::arrow;
-use crate::arrow::{Defaults, host};
+use crate::arrow::{self, Defaults, host};
 use crate::config::Errors;
 use crate::format;
 use crate::read::{GetRequest, QueryRequest, TagFilter};
@@ -127,7 +126,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::reconsume_times)] reconsume_times: i32,
         #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
     ) -> PyResult<AppendResult> {
-        self.handle.writer()?; // before the input is looked at: it is asked again after it
+        self.handle.expect_writable()?;
         let born_time = born_time.map(|time| to_ms(time, "born_time", Round::Down));
         let properties = PropertyArguments {
             unique_key: unique_key.as_deref(),
@@ -176,7 +175,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::default_topic)] topic: Option<String>,
         #[pyo3(from_py_with = arguments::default_queue)] queue: Option<i32>,
     ) -> PyResult<Offsets> {
-        self.handle.writer()?;
+        self.handle.expect_writable()?;
         let defaults = Defaults {
             topic: topic.as_deref(),
             queue_id: queue,

@@ -96,15 +96,15 @@ impl PooledFile {
     }
 }
 
-/// The pools of this process and of those that it was forked from, the oldest first.
+/// The pool of a process, and that of the process forked from it.
 #[derive(Debug)]
-struct Generation {
+struct ProcessPool {
     pid: u32,
     pool: Arc<MappingPool>,
-    forked: OnceLock<Box<Generation>>,
+    forked: OnceLock<Box<ProcessPool>>,
 }
 
-impl Generation {
+impl ProcessPool {
     fn new() -> Self {
         Self {
             pid: std::process::id(),
@@ -129,13 +129,13 @@ impl MappingPool {
     /// The pool of this process: its limit is the process's, however many stores are open. A fork has one of its own: the lock
     /// of the one that it inherits may be held by a thread that it has not.
     pub fn shared() -> Arc<Self> {
-        static FIRST: OnceLock<Generation> = OnceLock::new();
+        static FIRST: OnceLock<ProcessPool> = OnceLock::new();
         let pid = std::process::id();
-        let mut generation = FIRST.get_or_init(Generation::new);
-        while generation.pid != pid {
-            generation = generation.forked.get_or_init(|| Box::new(Generation::new()));
+        let mut of_process = FIRST.get_or_init(ProcessPool::new);
+        while of_process.pid != pid {
+            of_process = of_process.forked.get_or_init(|| Box::new(ProcessPool::new()));
         }
-        Arc::clone(&generation.pool)
+        Arc::clone(&of_process.pool)
     }
 
     /// A pool for `capacity` mappings.

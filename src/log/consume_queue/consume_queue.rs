@@ -16,6 +16,7 @@ use crate::log::consume_queue::tail::QueueTail;
 use crate::storage::{Env, MappedFileQueue, MappingPool};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
+
 /// One queue of one topic.
 #[derive(Debug)]
 pub struct ConsumeQueue {

@@ -83,7 +83,8 @@ impl ConsumeQueue {
         };
         let from = ((end * UNIT) as u64 - start).min(file.len());
         let stale = if is_redone {
-            self.files.written(start, from..file.len())?
+            let written = file.written().iter();
+            written.map(|part| part.start.max(from)..part.end.max(from)).collect()
         } else {
             let shown = from..last_stale(&file, from)?;
             vec![shown]
