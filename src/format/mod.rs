@@ -46,6 +46,8 @@ mod lock_file;
 mod date;
 /// Names of segments and index files.
 mod file_name;
+/// Names in a store directory.
+mod store_layout;
 /// Which topics may be written.
 mod topic_name;
 /// What master and slave send each other.
@@ -78,6 +80,10 @@ pub use record::{
 };
 pub use record_layout::{MIN_RECORD_SIZE, RecordLayout, Version};
 pub use replication::{SLAVE_REPORT_SIZE, SlaveReport, TRANSFER_HEADER_SIZE, TransferHeader};
+pub use store_layout::{
+    ABORT_FILE, BATCH_CONSUME_QUEUE_DIR, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, GEOMETRY_FILE,
+    INDEX_DIR, LOCK_FILE, RECOVERY_NOTE_FILE, ROCKSDB_CONSUME_QUEUE_DIR, ROCKSDB_CURRENT_FILE, UNFINISHED_PREFIX,
+};
 pub use sys_flag::{
     BORN_HOST_V6, COMMIT, COMPRESSED, COMPRESSION_MASK, Compression, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, PREPARED, ROLLBACK,
     STORE_HOST_V6, TRANSACTION_MASK, Transaction, compression, transaction,

@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
+use crate::format::{CONFIG_DIR, GEOMETRY_FILE};
 use crate::storage::{Env, Step, read_file, replace_file};
 
-const FILE: &str = "mqstore.json";
 /// Larger than any that was ever written.
 const MAX_LEN: usize = 64 * 1024;
 
@@ -34,7 +34,7 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
     if config.has_geometry() {
         return Ok(false);
     }
-    let path = root.join("config").join(FILE);
+    let path = root.join(CONFIG_DIR).join(GEOMETRY_FILE);
     let Some(bytes) = read_file(env, &path, MAX_LEN)? else {
         return Ok(false);
     };
@@ -80,7 +80,7 @@ pub fn record(env: &dyn Env, root: &Path, config: &StoreConfig) -> Result<()> {
         .iter()
         .filter_map(|(name, field)| Some(((*name).to_owned(), Value::from((*field(&mut config))?))))
         .collect();
-    let path = root.join("config").join(FILE);
+    let path = root.join(CONFIG_DIR).join(GEOMETRY_FILE);
     let text = format!("{:#}\n", Value::Object(recorded));
     replace_file(env, &path, text.as_bytes(), Step::ConfigFile, Step::ConfigRenamed)
 }

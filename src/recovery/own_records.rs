@@ -7,17 +7,15 @@ use std::io;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::format::{LOCK_FILE_SIZE, encode_lock_file, own_from};
+use crate::format::{LOCK_FILE, LOCK_FILE_SIZE, encode_lock_file, own_from};
 use crate::storage::{Access, Env, Step, read_file};
-
-const LOCK: &str = "lock";
 
 /// The physical offset from which on every record is ours, as the lock file in the store's directory says; `None` if it does not.
 ///
 /// # Errors
 /// [`Error::Io`] when the file is there and cannot be read.
 pub fn load_own_from(env: &dyn Env, root: &Path) -> Result<Option<i64>> {
-    let path = root.join(LOCK);
+    let path = root.join(LOCK_FILE);
     // One byte more than ours has: a longer file is another one.
     match read_file(env, &path, LOCK_FILE_SIZE + 1) {
         // No regular file, or one that only its writer may read.
@@ -40,7 +38,7 @@ pub fn claim_log(env: &dyn Env, root: &Path, log_end: i64, is_trusted: bool) -> 
     if known.is_some() && is_trusted {
         return Ok(());
     }
-    let path = root.join(LOCK);
+    let path = root.join(LOCK_FILE);
     let refused = |error| Error::full_or_io("write", &path, error);
     let file = env.open(&path, Access::ReadWrite).map_err(refused)?;
     // Under this name may lie a link to another file. Then nothing is ever known to be ours.

@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use crate::error::Result;
+use crate::format::{CONFIG_DIR, RECOVERY_NOTE_FILE};
 use crate::storage::{Env, put_file, read_file, remove_file};
 
-const FILE: &str = "mqstore-recovery.json";
 const REWRITE_FROM: &str = "rewrite_from";
 const CLOSED_AT: &str = "closed_at";
 /// Larger than any note.
@@ -70,5 +70,5 @@ impl RecoveryNote {
 }
 
 fn path(root: &Path) -> PathBuf {
-    root.join("config").join(FILE)
+    root.join(CONFIG_DIR).join(RECOVERY_NOTE_FILE)
 }

@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::{Check, Checkpoint, parse_segment_name};
+use crate::format::{
+    ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, Check, Checkpoint, INDEX_DIR, LOCK_FILE,
+    UNFINISHED_PREFIX, parse_segment_name,
+};
 use crate::log::{ConsumeQueueStore, IndexCut, IndexService, LogFiles, load_checkpoint};
 use crate::recovery::Opened;
 use crate::recovery::{RecoveryNote, load_own_from};
@@ -51,13 +54,13 @@ pub(crate) struct StoreFiles {
 impl StoreFiles {
     pub(crate) fn load(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<Self> {
         guard_against_sigbus(path, config)?;
-        let clean = !exists(env.as_ref(), path, "abort")?;
-        let found = load_checkpoint(env.as_ref(), &path.join("checkpoint"))?;
+        let clean = !exists(env.as_ref(), path, ABORT_FILE)?;
+        let found = load_checkpoint(env.as_ref(), &path.join(CHECKPOINT_FILE))?;
         let checkpoint = found.ignoring_future(env.now_ms());
-        let log = LogFiles::load(env.clone(), &path.join("commitlog"), config.mapped_file_size_commit_log)?;
+        let log = LogFiles::load(env.clone(), &path.join(COMMIT_LOG_DIR), config.mapped_file_size_commit_log)?;
         let queues = ConsumeQueueStore::load(env.clone(), path, config.mapped_file_size_consume_queue)?;
         let safe_until = (!clean).then_some(checkpoint.index_msg_timestamp);
-        let index = IndexService::load(env, &path.join("index"), config.index_geometry(), safe_until)?;
+        let index = IndexService::load(env, &path.join(INDEX_DIR), config.index_geometry(), safe_until)?;
         Ok(Self {
             log: Arc::new(log),
             queues: Arc::new(queues),
@@ -95,19 +98,19 @@ impl StoreFiles {
 /// writer would have made files of such sizes.
 pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig) -> Result<bool> {
     guard_against_sigbus(path, config)?;
-    let log = LogFiles::load(env.clone(), &path.join("commitlog"), config.mapped_file_size_commit_log)?;
+    let log = LogFiles::load(env.clone(), &path.join(COMMIT_LOG_DIR), config.mapped_file_size_commit_log)?;
     if log.segment_size() > 0 {
         config.mapped_file_size_commit_log = Some(log.segment_size());
     }
     if config.mapped_file_size_consume_queue.is_none() {
         config.mapped_file_size_consume_queue = ConsumeQueueStore::find_file_size(env, path)?;
     }
-    let index = IndexService::load(env, &path.join("index"), config.index_geometry(), None)?;
+    let index = IndexService::load(env, &path.join(INDEX_DIR), config.index_geometry(), None)?;
     if let Some(geometry) = index.geometry()? {
         config.max_hash_slot_num = Some(u64::from(geometry.slots));
         config.max_index_num = Some(u64::from(geometry.items));
     } else if index.has_keys() {
-        let index = path.join("index");
+        let index = path.join(INDEX_DIR);
         return Err(Error::Invalid {
             what: format!(
                 "{}: its files admit several geometries: give max_hash_slot_num and max_index_num",
@@ -157,7 +160,7 @@ pub(crate) fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
     };
     if entries
         .iter()
-        .any(|entry| entry.name == "commitlog" && entry.kind == EntryKind::Directory)
+        .any(|entry| entry.name == COMMIT_LOG_DIR && entry.kind == EntryKind::Directory)
         || is_begun(env, path, &entries)?
     {
         return Ok(());
@@ -185,7 +188,7 @@ pub(crate) fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
     };
     let is_lost = entries
         .iter()
-        .any(|entry| entry.name == "consumequeue" || entry.name == "checkpoint");
+        .any(|entry| entry.name == CONSUME_QUEUE_DIR || entry.name == CHECKPOINT_FILE);
     let lost = if is_lost {
         ": the log of a store is gone, put it back"
     } else {
@@ -195,7 +198,7 @@ pub(crate) fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
 }
 
 /// Directories of what is derived from the log.
-const DERIVED: [&str; 2] = ["consumequeue", "index"];
+const DERIVED: [&str; 2] = [CONSUME_QUEUE_DIR, INDEX_DIR];
 
 /// Whether these are the first things that a writer makes, and nothing else: what is derived from a log shows that one was there.
 fn is_begun(env: &dyn Env, path: &Path, entries: &[DirEntry]) -> Result<bool> {
@@ -206,8 +209,8 @@ fn is_begun(env: &dyn Env, path: &Path, entries: &[DirEntry]) -> Result<bool> {
                 let dir = path.join(&entry.name);
                 env.list(&dir).map_err(|error| Error::io("list", &dir, error))?.is_empty()
             }
-            EntryKind::Directory => name == "config",
-            EntryKind::File => name == "lock" || name == "abort" || name.starts_with("mqstore-new-"),
+            EntryKind::Directory => name == CONFIG_DIR,
+            EntryKind::File => name == LOCK_FILE || name == ABORT_FILE || name.starts_with(UNFINISHED_PREFIX),
             EntryKind::Other => false,
         };
         if !is_ours {

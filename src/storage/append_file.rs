@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::env::{Access, Env, File, Step};
 use super::region::Region;
 use crate::error::{Error, Result};
-use crate::format::segment_name;
+use crate::format::{UNFINISHED_PREFIX, segment_name};
 
 /// A segment mapped for writing.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl AppendFile {
         let new = dir
             .parent()
             .unwrap_or(dir)
-            .join(format!("mqstore-new-{}", segment_name(start)));
+            .join(format!("{UNFINISHED_PREFIX}{}", segment_name(start)));
         // What an earlier process left there when it died.
         let _ = env.unlink(&new);
         let made = || {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::env::{Access, Env, Step};
 use crate::error::{Error, Result};
+use crate::format::UNFINISHED_PREFIX;
 
 /// Makes a directory unless there is one, and says whether it was missing.
 ///
@@ -67,7 +68,7 @@ pub fn put_file(env: &dyn Env, path: &Path, bytes: &[u8]) -> Result<()> {
 fn put(env: &dyn Env, path: &Path, bytes: &[u8], steps: Option<(Step, Step)>) -> Result<()> {
     let dir = path.parent().unwrap_or(path);
     let name = path.file_name().unwrap_or(OsStr::new(""));
-    let new = dir.join(format!("mqstore-new-{}", name.display()));
+    let new = dir.join(format!("{UNFINISHED_PREFIX}{}", name.display()));
     // What an earlier process left there when it died.
     remove_file(env, &new)?;
     let made = || {

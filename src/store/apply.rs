@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::config::Sizes;
 use crate::error::Result;
+use crate::format::CHECKPOINT_FILE;
 use crate::log::{CommitLog, LogEnd, QueueOffsets, save_checkpoint};
 use crate::read::{MessageReader, Shared};
 use crate::recovery::WritePlan;
 use crate::recovery::{RecoveryNote, claim_log};
 use crate::storage::Env;
-use crate::store::store_directory::CHECKPOINT;
 
 /// Makes the files what the plan says, durably, and gives the log that can be appended to.
 ///
@@ -52,7 +52,7 @@ pub(super) fn apply(
     claim_log(env.as_ref(), path, report.log_end, plan.rewrite_from.is_none())?;
     // Not before: as long as something is to be salvaged, heal has to refuse it.
     if let Some(checkpoint) = &plan.checkpoint {
-        save_checkpoint(env.as_ref(), &path.join(CHECKPOINT), checkpoint)?;
+        save_checkpoint(env.as_ref(), &path.join(CHECKPOINT_FILE), checkpoint)?;
     }
     let all: Vec<_> = queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
     queues.write_out(&all)?;

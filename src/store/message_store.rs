@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::config::{Sizes, StoreConfig};
 use crate::error::{Error, Result};
-use crate::format::{EncodedMessage, Message, MessageId};
+use crate::format::{CHECKPOINT_FILE, EncodedMessage, Message, MessageId};
 use crate::log::{Appended, CommitLog, record_geometry};
 use crate::read::{MessageReader, Shared};
 use crate::recovery::WritePlan;
@@ -19,7 +19,7 @@ use crate::storage::{Env, Lock};
 use crate::store::apply::apply;
 use crate::store::geometry::settle;
 use crate::store::message_checker::{Draft, Incoming};
-use crate::store::store_directory::{CHECKPOINT, OpenMode, enter, finish_what_died, make_directories, mark_open, remove_abort};
+use crate::store::store_directory::{OpenMode, enter, finish_what_died, make_directories, mark_open, remove_abort};
 use crate::watermark::{Wait, Watermark};
 
 /// Bytes that one hold of the append lock writes at most, but for a single larger message.
@@ -120,7 +120,7 @@ impl MessageStore {
         };
         let checkpointer = Checkpointer {
             env: env.clone(),
-            path: path.join(CHECKPOINT),
+            path: path.join(CHECKPOINT_FILE),
             log: log.clone(),
             queues: queues.clone(),
             index,

@@ -4,13 +4,9 @@ use std::io;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::format::{ABORT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, INDEX_DIR, LOCK_FILE, UNFINISHED_PREFIX};
 use crate::recovery::expect_store;
 use crate::storage::{EntryKind, Env, Lock, Step, create_dir};
-
-pub(super) const CHECKPOINT: &str = "checkpoint";
-const LOCK: &str = "lock";
-const ABORT: &str = "abort";
-const CONFIG: &str = "config";
 
 /// What is expected of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +40,7 @@ pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<(Lock,
 /// [`Error::DiskFull`], [`Error::Io`].
 pub(super) fn make_directories(env: &dyn Env, path: &Path, is_begun: bool) -> Result<()> {
     let mut made = false;
-    for dir in ["commitlog", "consumequeue", "index", CONFIG] {
+    for dir in [COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, INDEX_DIR, CONFIG_DIR] {
         made |= create_dir(env, &path.join(dir))?;
     }
     // Who made the directories may have died before they were durable.
@@ -61,7 +57,7 @@ pub(super) fn make_directories(env: &dyn Env, path: &Path, is_begun: bool) -> Re
 /// # Errors
 /// [`Error::DiskFull`], [`Error::Io`]: it is not marked.
 pub(super) fn mark_open(env: &dyn Env, path: &Path) -> Result<()> {
-    let abort = path.join(ABORT);
+    let abort = path.join(ABORT_FILE);
     let file = match env.create(&abort) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return sync_dir(env, path, Step::AbortCreated),
         created => created.map_err(|error| Error::full_or_io("create", &abort, error))?,
@@ -80,10 +76,10 @@ pub(super) fn mark_open(env: &dyn Env, path: &Path) -> Result<()> {
 /// # Errors
 /// [`Error::Io`].
 pub(super) fn finish_what_died(env: &dyn Env, path: &Path) -> Result<()> {
-    let config = path.join(CONFIG);
+    let config = path.join(CONFIG_DIR);
     for dir in [path, &config] {
         for entry in env.list(dir).map_err(|error| Error::io("list", dir, error))? {
-            if entry.kind == EntryKind::File && entry.name.to_string_lossy().starts_with("mqstore-new-") {
+            if entry.kind == EntryKind::File && entry.name.to_string_lossy().starts_with(UNFINISHED_PREFIX) {
                 let path = dir.join(entry.name);
                 env.unlink(&path).map_err(|error| Error::io("remove", &path, error))?;
             }
@@ -97,7 +93,7 @@ pub(super) fn finish_what_died(env: &dyn Env, path: &Path) -> Result<()> {
 /// # Errors
 /// [`Error::Io`].
 pub(super) fn remove_abort(env: &dyn Env, path: &Path) -> Result<()> {
-    let abort = path.join(ABORT);
+    let abort = path.join(ABORT_FILE);
     match env.unlink(&abort) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", &abort, error)),
         _ => sync_dir(env, path, Step::AbortRemoved),
@@ -107,7 +103,7 @@ pub(super) fn remove_abort(env: &dyn Env, path: &Path) -> Result<()> {
 /// Whether there is no store yet, and may be none.
 fn is_new(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<bool> {
     let is_empty = match env.list(path) {
-        Ok(entries) => entries.iter().all(|entry| entry.name == LOCK),
+        Ok(entries) => entries.iter().all(|entry| entry.name == LOCK_FILE),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => false,
         Err(error) => return Err(Error::io("list", path, error)),
     };
@@ -119,7 +115,7 @@ fn is_new(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<bool> {
 }
 
 fn take_lock(env: &dyn Env, path: &Path) -> Result<Lock> {
-    let path = path.join(LOCK);
+    let path = path.join(LOCK_FILE);
     match env.lock(&path) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Error::Locked { path }),
         taken => taken.map_err(|error| Error::full_or_io("lock", &path, error)),

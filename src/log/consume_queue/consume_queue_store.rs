@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
+use crate::format::{
+    BATCH_CONSUME_QUEUE_DIR, CONSUME_QUEUE_DIR, ROCKSDB_CONSUME_QUEUE_DIR, ROCKSDB_CURRENT_FILE, UNFINISHED_PREFIX,
+};
 use crate::log::consume_queue::consume_queue::ConsumeQueue;
 use crate::log::consume_queue::truncate::QueueCut;
-use crate::log::consume_queue::write_out::{STAGED, StagedFile};
+use crate::log::consume_queue::write_out::StagedFile;
 use crate::storage::{DirEntry, EntryKind, Env, FileSystem, MappedFileQueue, MappingPool, Step};
 
-const QUEUES: &str = "consumequeue";
-const BATCH_QUEUES: &str = "batchconsumequeue";
-const ROCKSDB_QUEUES: &str = "consumequeue_rocksdb";
 /// New queue files that are synced one by one; of more, the whole file system is synced in one call.
 const SYNCED_ONE_BY_ONE: usize = 16;
 
@@ -62,7 +62,7 @@ impl ConsumeQueueStore {
             file_system: OnceLock::new(),
         };
         let mut topics = Topics::new();
-        for (topic, dir) in store.topic_dirs(QUEUES)? {
+        for (topic, dir) in store.topic_dirs(CONSUME_QUEUE_DIR)? {
             let entries = list(store.env.as_ref(), &dir)?;
             store.staged.extend(staged_files(&dir, &entries));
             let queues = store.load_topic(&dir, &entries)?;
@@ -70,7 +70,7 @@ impl ConsumeQueueStore {
                 topics.insert(topic, TopicQueues::Files(queues));
             }
         }
-        for (topic, dir) in store.topic_dirs(BATCH_QUEUES)? {
+        for (topic, dir) in store.topic_dirs(BATCH_CONSUME_QUEUE_DIR)? {
             topics.entry(topic).or_insert(TopicQueues::Batch(dir));
         }
         if topics.is_empty() {
@@ -97,7 +97,7 @@ impl ConsumeQueueStore {
     /// # Errors
     /// As [`MappedFileQueue::load`].
     pub fn find_file_size(env: &Arc<dyn Env>, root: &Path) -> Result<Option<u64>> {
-        let topics = root.join(QUEUES);
+        let topics = root.join(CONSUME_QUEUE_DIR);
         for topic in list(env.as_ref(), &topics)?.iter().filter(|entry| is_directory(entry)) {
             let dir = topics.join(&topic.name);
             for (_, queue) in queue_dirs(&dir, &list(env.as_ref(), &dir)?) {
@@ -160,7 +160,7 @@ impl ConsumeQueueStore {
         Some(match queues.entry(queue_id) {
             Entry::Occupied(queue) => queue.get().clone(),
             Entry::Vacant(place) => {
-                let dir = self.root.join(QUEUES).join(topic).join(queue_id.to_string());
+                let dir = self.root.join(CONSUME_QUEUE_DIR).join(topic).join(queue_id.to_string());
                 // What lies on disk was listed when the store was opened: a name out of a record leads to no file.
                 let queue = ConsumeQueue::empty(self.env.clone(), &dir, self.file_size, self.pool.clone());
                 place.insert(Arc::new(queue)).clone()
@@ -316,7 +316,7 @@ impl ConsumeQueueStore {
     }
 
     fn find_rocksdb(&self) -> Result<Option<PathBuf>> {
-        for kind in [QUEUES, ROCKSDB_QUEUES] {
+        for kind in [CONSUME_QUEUE_DIR, ROCKSDB_CONSUME_QUEUE_DIR] {
             let dir = self.root.join(kind);
             if is_rocksdb(&list(self.env.as_ref(), &dir)?) {
                 return Ok(Some(dir));
@@ -329,12 +329,12 @@ impl ConsumeQueueStore {
 /// Whether a RocksDB database lies there: it keeps a file `CURRENT`. A directory of this name is a topic's.
 fn is_rocksdb(entries: &[DirEntry]) -> bool {
     let mut files = entries.iter().filter(|entry| entry.kind == EntryKind::File);
-    files.any(|file| file.name == "CURRENT")
+    files.any(|file| file.name == ROCKSDB_CURRENT_FILE)
 }
 
 fn staged_files(dir: &Path, entries: &[DirEntry]) -> Vec<PathBuf> {
     let names = entries.iter().map(|entry| &entry.name);
-    let staged = names.filter(|name| name.to_str().is_some_and(|name| name.starts_with(STAGED)));
+    let staged = names.filter(|name| name.to_str().is_some_and(|name| name.starts_with(UNFINISHED_PREFIX)));
     staged.map(|name| dir.join(name)).collect()
 }
 

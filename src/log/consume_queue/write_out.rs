@@ -4,14 +4,12 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
-use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
+use crate::format::{CQ_UNIT_SIZE, CqUnit, UNFINISHED_PREFIX, segment_name};
 use crate::log::consume_queue::consume_queue::ConsumeQueue;
 use crate::log::consume_queue::entries::QueueEnds;
 use crate::storage::{Access, Env, Step, create_dir};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
-/// How the names of files begin that are being made.
-pub(super) const STAGED: &str = "mqstore-new-";
 
 /// A queue file under another name, with its first entries in it.
 #[derive(Debug)]
@@ -81,7 +79,7 @@ impl ConsumeQueue {
         let size = (self.entries_per_file() * UNIT) as u64;
         let queue = self.dir.file_name().unwrap_or_default();
         let topic = self.dir.parent().unwrap_or(&self.dir);
-        let new = topic.join(format!("{STAGED}{}-{}", queue.display(), segment_name(start)));
+        let new = topic.join(format!("{UNFINISHED_PREFIX}{}-{}", queue.display(), segment_name(start)));
         for dir in [topic, &self.dir] {
             create_dir(self.env.as_ref(), dir)?;
         }

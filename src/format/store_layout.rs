@@ -1,0 +1,28 @@
+//! Every name in a store directory, but those of topics, queues, segments and index files.
+
+/// The directory of the segments.
+pub const COMMIT_LOG_DIR: &str = "commitlog";
+/// The directory of the consume queues, a directory for each topic.
+pub const CONSUME_QUEUE_DIR: &str = "consumequeue";
+/// The directory of the batch consume queues.
+pub const BATCH_CONSUME_QUEUE_DIR: &str = "batchconsumequeue";
+/// A directory in which a broker may keep its queues as a RocksDB database. It may also keep that database in [`CONSUME_QUEUE_DIR`].
+pub const ROCKSDB_CONSUME_QUEUE_DIR: &str = "consumequeue_rocksdb";
+/// The file that every RocksDB database has.
+pub const ROCKSDB_CURRENT_FILE: &str = "CURRENT";
+/// The directory of the index files.
+pub const INDEX_DIR: &str = "index";
+/// The directory of the settings, a broker's and ours.
+pub const CONFIG_DIR: &str = "config";
+/// In [`CONFIG_DIR`]: the sizes of the files of a store that this crate has made.
+pub const GEOMETRY_FILE: &str = "mqstore.json";
+/// In [`CONFIG_DIR`]: the note of a recovery that has begun to change the store.
+pub const RECOVERY_NOTE_FILE: &str = "mqstore-recovery.json";
+/// The file that says how much of the store is on disk.
+pub const CHECKPOINT_FILE: &str = "checkpoint";
+/// The file that the writer of the store holds locked.
+pub const LOCK_FILE: &str = "lock";
+/// The file that is there while a writer has the store open, and after its crash.
+pub const ABORT_FILE: &str = "abort";
+/// How the name of a file begins that this crate has not finished.
+pub const UNFINISHED_PREFIX: &str = "mqstore-new-";
