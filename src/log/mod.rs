@@ -11,7 +11,8 @@ mod store_checkpoint;
 /// The sizes of a store that this crate has made.
 mod recorded_geometry;
 
-pub use commit_log::{Appended, CommitLog, LogEnd, LogFiles, LogRecord, LogScan, QueueOffsets, StoredMessage};
+pub(crate) use commit_log::LogEnd;
+pub use commit_log::{Appended, CommitLog, LogFiles, LogRecord, LogScan, QueueOffsets, StoredMessage};
 pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, QueueTail};
 pub use index::{IndexCut, IndexFile, IndexService, Source};
 pub use recorded_geometry::{fill_from_record, record as record_geometry};

@@ -4,14 +4,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::{Recovery, StoreConfig};
+use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::{Check, CqUnit, IndexGeometry, MessageId, is_filler};
+use crate::format::{Check, CqUnit, MessageId, is_filler};
 use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record};
 use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
-use crate::recovery::RecoveryNote;
-use crate::recovery::{Opened, RecoveryReport, cut_index, estimate_index_start, expect_recoverable, find_missing, plan};
-use crate::recovery::{StoreFiles, WritePlan, expect_store};
+use crate::recovery::{Recovered, RecoveryReport, expect_store, open_for_reading};
 use crate::storage::Env;
 use crate::watermark::Watermark;
 
@@ -26,14 +24,6 @@ pub struct Position {
     pub physical_offset: i64,
     /// Its record's bytes.
     pub store_size: i32,
-}
-
-/// The families of files of one store, and where its log ends.
-pub(crate) struct Shared {
-    pub(crate) log: Arc<LogFiles>,
-    pub(crate) queues: Arc<ConsumeQueueStore>,
-    pub(crate) index: Arc<IndexService>,
-    pub(crate) appended: Arc<Watermark>,
 }
 
 /// A store opened read-only: a snapshot of what its directory held, whoever writes to it. Changes no byte and takes no lock.
@@ -60,98 +50,27 @@ impl MessageReader {
         config.validate()?;
         expect_store(env.as_ref(), path)?;
         fill_from_record(env.as_ref(), path, &mut config)?;
-        let files = StoreFiles::load(env, path, &config)?;
-        let plan = loop {
-            let removals = files.log.removals();
-            let plan = plan(&files.opened(&config, None))?;
-            // A segment that a broker has removed since it was listed is no hole in the log: it starts later now.
-            if files.log.removals() == removals {
-                break plan;
-            }
-        };
-        let mut report = plan.apply_in_memory(&files.log, &files.queues)?;
-        report.missing = find_missing(&files.opened(&config, None), &report)?;
-        Ok(Self::over(env, path, config, files, report))
+        let recovered = open_for_reading(env, path, &config)?;
+        let appended = Arc::new(Watermark::new(recovered.report.log_end));
+        Ok(Self::new(env, path, config, recovered, appended))
     }
 
-    /// Opens a store that this process is going to write to, all sizes given, and says how it goes on. Changes nothing yet.
-    ///
-    /// # Errors
-    /// As [`MessageReader::open`]; [`Error::Corrupt`] for what a writer must not touch, [`Error::Unsupported`].
-    pub(crate) fn open_for_writing(
+    /// Reads a store that was recovered. Its log ends at `appended`, which the writer of this process raises.
+    pub(crate) fn new(
         env: &Arc<dyn Env>,
         path: &Path,
         config: StoreConfig,
-        geometry: IndexGeometry,
-    ) -> Result<(Self, WritePlan)> {
-        config.validate()?;
-        let files = StoreFiles::load(env, path, &config)?;
-        files.queues.expect_writable()?;
-        files.index.expect_geometry(geometry)?;
-        let (log, index) = (files.log.as_ref(), files.index.as_ref());
-        let mut index_from = estimate_index_start(log, index, &files.checkpoint, geometry)?;
-        let (plan, index_start) = loop {
-            let plan = plan(&files.opened(&config, Some(index_from)))?;
-            let start = cut_index(log, index, &files.checkpoint, geometry, plan.report.log_end)?;
-            if start.from >= plan.report.scan_start {
-                break (plan, start);
-            }
-            // A file is not believed after all: what it held has to be read, too.
-            index_from = start.from;
-        };
-        let unsynced_from = plan.unsynced_from;
-        let mut report = plan.apply_in_memory(log, &files.queues)?;
-        let note = RecoveryNote::load(env.as_ref(), path)?;
-        // Whoever has closed the store since has recovered it.
-        let unfinished = note.filter(|_| !report.clean_exit);
-        let closed_at = if report.clean_exit {
-            Some(report.log_end)
-        } else {
-            unfinished.and_then(|note| note.closed_at)
-        };
-        let opened = Opened {
-            closed_at,
-            ..files.opened(&config, Some(index_from))
-        };
-        expect_recoverable(&opened, &report)?;
-        report.missing = find_missing(&files.opened(&config, None), &report)?;
-        let written_until = log.written_until(report.log_end)?;
-        report.bytes_cut = (written_until - report.log_end) as u64;
-        let is_trusted = files.opened(&config, None).is_trusted();
-        let rewrite_from = unfinished.map_or(unsynced_from, |note| note.rewrite_from.min(unsynced_from));
-        let rewrite_from = (!is_trusted).then_some(rewrite_from);
-        let is_changed = rewrite_from.is_some() || written_until > report.log_end || index.is_changed_by(index_start.cut);
-        // A clock that went back leaves stamps in the future that are right.
-        let mut stamps = files.found.ignoring_future(env.now_ms().max(report.last_store_time));
-        if config.recovery == Recovery::Salvage {
-            stamps = stamps.of_another_history(report.last_store_time);
-        }
-        let plan = WritePlan {
-            index_cut: index_start.cut,
-            index_from: index_start.from,
-            rewrite_from,
-            note: is_changed.then_some(RecoveryNote {
-                rewrite_from: rewrite_from.unwrap_or(report.log_end),
-                closed_at,
-            }),
-            written_until: unfinished.map_or(written_until, |_| log.files_end()),
-            is_noted: note.is_some(),
-            is_redone: unfinished.is_some(),
-            checkpoint: Some(stamps).filter(|stamps| *stamps != files.found),
-            stamped: stamps.physic_msg_timestamp.min(report.last_store_time),
-        };
-        Ok((Self::over(env, path, config, files, report), plan))
-    }
-
-    fn over(env: &Arc<dyn Env>, path: &Path, config: StoreConfig, files: StoreFiles, report: RecoveryReport) -> Self {
+        recovered: Recovered,
+        appended: Arc<Watermark>,
+    ) -> Self {
         Self {
             path: path.to_owned(),
             config,
-            log: files.log,
-            queues: files.queues,
-            index: files.index,
-            appended: Arc::new(Watermark::new(report.log_end)),
-            report,
+            log: recovered.log,
+            queues: recovered.queues,
+            index: recovered.index,
+            appended,
+            report: recovered.report,
             physical_memory: env.physical_memory(),
         }
     }
@@ -371,16 +290,6 @@ impl MessageReader {
             queue.follow_removals(self.log.removals(), || self.log.first_offset())?;
         }
         Ok(queue)
-    }
-
-    /// What a writer of this process shares with its reader.
-    pub(crate) fn shared(&self) -> Shared {
-        Shared {
-            log: self.log.clone(),
-            queues: self.queues.clone(),
-            index: self.index.clone(),
-            appended: self.appended.clone(),
-        }
     }
 
     pub(super) fn log(&self) -> &LogFiles {

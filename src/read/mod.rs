@@ -17,7 +17,6 @@ mod landmarks;
 pub use crate::log::StoredMessage;
 pub use get_message::{GetMessageStatus, GetRequest, GetResult, TagFilter};
 pub use lookup_by_time::Side;
-pub(crate) use message_reader::Shared;
 pub use message_reader::{MessageReader, Position};
 pub use on_damage::OnDamage;
 pub use query::{QueryBy, QueryRequest, QueryResult};

@@ -16,7 +16,8 @@
 
 use crate::error::{Error, Result};
 use crate::log::LogFiles;
-use crate::recovery::opened::{Opened, RecoveryReport};
+use crate::recovery::report::RecoveryReport;
+use crate::recovery::store_files::Opened;
 
 /// Refuses what the table in this file refuses.
 ///

@@ -6,7 +6,7 @@ use crate::log::{IndexCut, IndexService, LogFiles, LogRecord};
 
 /// Where indexing goes on.
 #[derive(Debug, Clone, Copy)]
-pub struct IndexStart {
+pub(super) struct IndexStart {
     /// What is kept of the index.
     pub cut: IndexCut,
     /// The first message of which a key may be missing.
@@ -17,7 +17,7 @@ pub struct IndexStart {
 ///
 /// # Errors
 /// As [`cut_index`].
-pub fn estimate_index_start(
+pub(super) fn estimate_index_start(
     log: &LogFiles,
     index: &IndexService,
     checkpoint: &Checkpoint,
@@ -30,7 +30,7 @@ pub fn estimate_index_start(
 ///
 /// # Errors
 /// [`crate::error::Error::Io`].
-pub fn cut_index(
+pub(super) fn cut_index(
     log: &LogFiles,
     index: &IndexService,
     checkpoint: &Checkpoint,

@@ -4,8 +4,10 @@
 mod own_records;
 /// A recovery that has begun to change the store and has not ended.
 mod recovery_note;
-/// What a store is opened with, and what that found.
-mod opened;
+/// What an open found, for people and programs.
+mod report;
+/// The files of a store as an open finds them.
+mod store_files;
 /// Whether a record of ours lost bytes in a power cut.
 mod torn_record;
 /// From where the log is read.
@@ -18,14 +20,16 @@ mod plan;
 mod decision;
 /// Where the index ends, and where indexing goes on.
 mod index_end;
-/// The files of a store as an open finds them.
-mod store_files;
+/// What a reader and a writer open: files, plan, decision.
+mod open;
+/// The plan of a writer, carried out on disk.
+mod apply;
 
+pub(crate) use apply::apply;
 pub use decision::{expect_recoverable, find_missing};
-pub use index_end::{IndexStart, cut_index, estimate_index_start};
-pub use opened::{Opened, RecoveryReport};
-pub use own_records::{claim_log, load_own_from};
+pub(crate) use open::{Recovered, WritePlan, open_for_reading, open_for_writing};
 pub use plan::{RecoveryPlan, plan};
-pub use recovery_note::RecoveryNote;
-pub(crate) use store_files::{StoreFiles, WritePlan, expect_store, measure};
+pub use report::RecoveryReport;
+pub use store_files::Opened;
+pub(crate) use store_files::{expect_store, measure};
 pub use torn_record::MAX_NUL_RUN;

@@ -14,7 +14,7 @@ use crate::storage::{Access, Env, Step, read_file};
 ///
 /// # Errors
 /// [`Error::Io`] when the file is there and cannot be read.
-pub fn load_own_from(env: &dyn Env, root: &Path) -> Result<Option<i64>> {
+pub(super) fn load_own_from(env: &dyn Env, root: &Path) -> Result<Option<i64>> {
     let path = root.join(LOCK_FILE);
     // One byte more than ours has: a longer file is another one.
     match read_file(env, &path, LOCK_FILE_SIZE + 1) {
@@ -33,7 +33,7 @@ pub fn load_own_from(env: &dyn Env, root: &Path) -> Result<Option<i64>> {
 ///
 /// # Errors
 /// [`Error::DiskFull`], [`Error::Io`].
-pub fn claim_log(env: &dyn Env, root: &Path, log_end: i64, is_trusted: bool) -> Result<()> {
+pub(super) fn claim_log(env: &dyn Env, root: &Path, log_end: i64, is_trusted: bool) -> Result<()> {
     let known = load_own_from(env, root)?.filter(|from| *from <= log_end);
     if known.is_some() && is_trusted {
         return Ok(());

@@ -10,8 +10,9 @@ use std::ops::Range;
 use crate::error::Result;
 use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, is_filler};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, LogScan, StoredMessage};
-use crate::recovery::opened::{Opened, RecoveryReport};
+use crate::recovery::report::RecoveryReport;
 use crate::recovery::scan_start::{last_stamped, last_unit, scan_start};
+use crate::recovery::store_files::Opened;
 use crate::recovery::torn_record::lost_bytes;
 use crate::recovery::undispatched::{QueueTails, Undispatched, leads};
 

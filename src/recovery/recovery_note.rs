@@ -26,11 +26,11 @@ const MAX_LEN: usize = 4096;
 
 /// What a recovery has set out to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RecoveryNote {
+pub(crate) struct RecoveryNote {
     /// The physical offset from which it wrote the log again.
-    pub rewrite_from: i64,
+    pub(super) rewrite_from: i64,
     /// The physical offset at which the log ended when the store was closed; `None` if this recovery followed a crash.
-    pub closed_at: Option<i64>,
+    pub(super) closed_at: Option<i64>,
 }
 
 impl RecoveryNote {
@@ -39,7 +39,7 @@ impl RecoveryNote {
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
-    pub fn load(env: &dyn Env, root: &Path) -> Result<Option<Self>> {
+    pub(super) fn load(env: &dyn Env, root: &Path) -> Result<Option<Self>> {
         let bytes = read_file(env, &path(root), MAX_LEN)?.unwrap_or_default();
         let fields: Option<Map<String, Value>> = serde_json::from_slice(&bytes).ok();
         let number = |name| fields.as_ref()?.get(name)?.as_i64();
@@ -53,7 +53,7 @@ impl RecoveryNote {
     ///
     /// # Errors
     /// [`crate::error::Error::DiskFull`], [`crate::error::Error::Io`].
-    pub fn save(self, env: &dyn Env, root: &Path) -> Result<()> {
+    pub(crate) fn save(self, env: &dyn Env, root: &Path) -> Result<()> {
         let closed_at = self.closed_at.map(|closed_at| (CLOSED_AT, closed_at));
         let numbers = [(REWRITE_FROM, self.rewrite_from)].into_iter().chain(closed_at);
         let fields: Map<_, _> = numbers.map(|(name, number)| (name.to_owned(), Value::from(number))).collect();
@@ -64,7 +64,7 @@ impl RecoveryNote {
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
-    pub fn remove(env: &dyn Env, root: &Path) -> Result<()> {
+    pub(super) fn remove(env: &dyn Env, root: &Path) -> Result<()> {
         remove_file(env, &path(root))
     }
 }

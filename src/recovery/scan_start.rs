@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::format::{Check, CqUnit};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, StoredMessage};
-use crate::recovery::opened::Opened;
+use crate::recovery::store_files::Opened;
 
 /// The offset from which every record is read: at or before the first one that queues or index may lack, after a crash also the place
 /// that the checkpoint's times vouch for, and always one where a record is known to start.

@@ -4,39 +4,15 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::StoreConfig;
+use crate::config::{Recovery, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::{
     ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, Check, Checkpoint, INDEX_DIR, LOCK_FILE,
     UNFINISHED_PREFIX, parse_segment_name,
 };
-use crate::log::{ConsumeQueueStore, IndexCut, IndexService, LogFiles, load_checkpoint};
-use crate::recovery::Opened;
-use crate::recovery::{RecoveryNote, load_own_from};
+use crate::log::{ConsumeQueueStore, IndexService, LogFiles, load_checkpoint};
+use crate::recovery::own_records::load_own_from;
 use crate::storage::{DirEntry, EntryKind, Env, install_guard};
-
-/// How a writer goes on with what was found.
-pub(crate) struct WritePlan {
-    /// What is kept of the index.
-    pub(crate) index_cut: IndexCut,
-    /// The first message of which a key may be missing in it.
-    pub(crate) index_from: i64,
-    /// After a crash: from here on nothing is known to be on disk.
-    pub(crate) rewrite_from: Option<i64>,
-    /// What is written down before anything is changed; `None` if nothing is.
-    pub(crate) note: Option<RecoveryNote>,
-    /// Behind it every byte of the log is zero.
-    pub(crate) written_until: i64,
-    /// There is a note of a recovery, whether it counts or not.
-    pub(crate) is_noted: bool,
-    /// An earlier recovery has not ended: of what it wrote, what is read may not be on disk.
-    pub(crate) is_redone: bool,
-    /// The stamps, if some of those on disk are of a time that no message has, in the future: they must go before that time comes,
-    /// for they would vouch for all that comes until then.
-    pub(crate) checkpoint: Option<Checkpoint>,
-    /// The store time up to which the checkpoint speaks.
-    pub(crate) stamped: i64,
-}
 
 /// The files of a store as they were found.
 pub(crate) struct StoreFiles {
@@ -91,10 +67,50 @@ impl StoreFiles {
     }
 }
 
+/// The families of a store, and what is known of its last writer.
+#[derive(Debug, Clone, Copy)]
+pub struct Opened<'a> {
+    /// The log.
+    pub log: &'a LogFiles,
+    /// The queues.
+    pub queues: &'a ConsumeQueueStore,
+    /// The stamps, without those in the future.
+    pub checkpoint: &'a Checkpoint,
+    /// Whether the last writer said goodbye: no `abort` file.
+    pub clean: bool,
+    /// The physical offset from which on every record is ours.
+    pub own_from: Option<i64>,
+    /// Where the log ended when the store was closed, if only an open that failed has come since.
+    pub closed_at: Option<i64>,
+    /// How much of a record is verified.
+    pub check: Check,
+    /// Where a writer goes on putting keys into the index; a reader does not.
+    pub index_from: Option<i64>,
+    /// The options.
+    pub config: &'a StoreConfig,
+}
+
+impl Opened<'_> {
+    /// Whether what is damaged inside the log is passed over.
+    pub fn is_salvage(&self) -> bool {
+        self.config.recovery == Recovery::Salvage
+    }
+
+    /// Whether nobody else can have written the record at this physical offset.
+    pub(super) fn is_own(&self, physical_offset: i64) -> bool {
+        self.own_from.is_some_and(|from| from <= physical_offset)
+    }
+
+    /// Whether somebody has to make sure that what is read is on disk.
+    pub fn is_trusted(&self) -> bool {
+        self.clean && !self.is_salvage()
+    }
+}
+
 /// Fills in every size that the files in `path` tell, for a writer that goes on with them. Says whether there is a segment.
 ///
 /// # Errors
-/// As [`MessageReader::open`]; [`Error::Invalid`] where the index files admit several geometries, and where no
+/// As [`crate::recovery::open_for_reading`]; [`Error::Invalid`] where the index files admit several geometries, and where no
 /// writer would have made files of such sizes.
 pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig) -> Result<bool> {
     guard_against_sigbus(path, config)?;

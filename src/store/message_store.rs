@@ -7,16 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crate::config::{Sizes, StoreConfig};
+use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::format::{CHECKPOINT_FILE, EncodedMessage, Message, MessageId};
 use crate::log::{Appended, CommitLog, record_geometry};
-use crate::read::{MessageReader, Shared};
-use crate::recovery::WritePlan;
+use crate::read::MessageReader;
+use crate::recovery::{Recovered, WritePlan, apply, open_for_writing};
 use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next};
 use crate::services::{Service, Services, without_panic};
 use crate::storage::{Env, Lock};
-use crate::store::apply::apply;
 use crate::store::geometry::settle;
 use crate::store::message_checker::{Draft, Incoming};
 use crate::store::store_directory::{OpenMode, enter, finish_what_died, make_directories, mark_open, remove_abort};
@@ -84,19 +83,20 @@ impl MessageStore {
         config.validate()?;
         let (lock, is_new) = enter(env.as_ref(), path, mode)?;
         let sizes = settle(env, path, &mut config, is_new)?;
-        let (reader, plan) = MessageReader::open_for_writing(env, path, config, sizes.index)?;
+        let (recovered, plan) = open_for_writing(env, path, &config, sizes)?;
         // Until there is a segment, nobody may have come to the end of making the store.
-        let is_unfinished = !is_new && reader.physical_bounds().is_empty();
+        let is_unfinished = !is_new && recovered.report.log_end <= recovered.log.first_offset();
         make_directories(env.as_ref(), path, is_new || is_unfinished)?;
         if let Some(note) = &plan.note {
             note.save(env.as_ref(), path)?;
         }
         mark_open(env.as_ref(), path)?;
-        record_geometry(env.as_ref(), path, reader.config())?;
+        record_geometry(env.as_ref(), path, &config)?;
         if is_unfinished || plan.rewrite_from.is_some() {
             finish_what_died(env.as_ref(), path)?;
         }
-        Self::go_on(env, path, reader, &plan, sizes, lock)
+        let log = Arc::new(apply(env, path, &recovered, &plan)?);
+        Self::assemble(env, path, config, recovered, &plan, log, lock)
     }
 
     /// One step of a service of a store that [`MessageStore::open_stepped`] opened, at the time `now`.
@@ -107,13 +107,19 @@ impl MessageStore {
         self.services.step(service, now)
     }
 
-    /// Carries out what recovery has planned, and puts together what goes on from there.
-    fn go_on(env: &Arc<dyn Env>, path: &Path, reader: MessageReader, plan: &WritePlan, sizes: Sizes, lock: Lock) -> Result<Self> {
-        let (config, report) = (reader.config(), reader.recovery());
-        let Shared { queues, index, .. } = reader.shared();
-        let log = Arc::new(apply(env, path, &reader, plan, sizes)?);
+    /// Puts together what goes on where recovery has ended.
+    fn assemble(
+        env: &Arc<dyn Env>,
+        path: &Path,
+        config: StoreConfig,
+        recovered: Recovered,
+        plan: &WritePlan,
+        log: Arc<CommitLog>,
+        lock: Lock,
+    ) -> Result<Self> {
         let dispatched = Arc::new(Watermark::new(plan.index_from));
         let flush_wanted: Arc<Watermark> = Arc::default();
+        let report = &recovered.report;
         let last = LastDispatched {
             physical_offset: report.last_offset,
             store_time: report.last_store_time,
@@ -122,17 +128,16 @@ impl MessageStore {
             env: env.clone(),
             path: path.join(CHECKPOINT_FILE),
             log: log.clone(),
-            queues: queues.clone(),
-            index,
-            geometry: sizes.index,
+            queues: recovered.queues.clone(),
+            index: recovered.index.clone(),
+            geometry: plan.sizes.index,
         };
-        let dispatcher = Dispatcher::new(checkpointer, dispatched.clone(), last, report.scan_start, config)?;
+        let dispatcher = Dispatcher::new(checkpointer, dispatched.clone(), last, report.scan_start, &config)?;
         let flusher = FlushRealTime::new(log.clone(), flush_wanted.clone(), config.flush_interval_commit_log);
         Ok(Self {
             env: env.clone(),
             path: path.to_owned(),
-            draft: Draft::new(config, log.max_record_size(), queues.batch_topics())?,
-            log,
+            draft: Draft::new(&config, log.max_record_size(), recovered.queues.batch_topics())?,
             dispatched,
             flush_wanted,
             services: Services::new(dispatcher, flusher),
@@ -140,7 +145,8 @@ impl MessageStore {
                 threads: Vec::new(),
                 _lock: lock,
             })),
-            reader: Arc::new(reader),
+            reader: Arc::new(MessageReader::new(env, path, config, recovered, log.appended.clone())),
+            log,
         })
     }
 

@@ -6,8 +6,6 @@ mod message_checker;
 mod geometry;
 /// The directory of a store that is opened for writing: lock, abort file, what must stand in it.
 mod store_directory;
-/// Recovery's plan, carried out on disk.
-mod apply;
 /// A store opened for writing.
 mod message_store;
 

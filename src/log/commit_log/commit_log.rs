@@ -32,10 +32,10 @@ pub type QueueOffsets = HashMap<String, HashMap<i32, i64>>;
 
 /// Where and how a log goes on.
 #[derive(Debug)]
-pub struct LogEnd {
-    /// Where it ends; rises with it.
-    pub appended: Arc<Watermark>,
-    /// Behind it every byte is zero.
+pub(crate) struct LogEnd {
+    /// Where it ends.
+    pub at: i64,
+    /// Past it every byte is zero.
     pub written_until: i64,
     /// After a crash: from here on what stands in the log may be in memory alone.
     pub rewrite_from: Option<i64>,
@@ -119,7 +119,6 @@ impl CommitLog {
         end: LogEnd,
     ) -> Self {
         let current = current.map(Arc::new);
-        let at = end.appended.get();
         Self {
             env,
             dir: files.dir().to_owned(),
@@ -129,7 +128,7 @@ impl CommitLog {
             flushing: Mutex::default(),
             unsynced: Mutex::new(current.iter().cloned().collect()),
             tail: Mutex::new(Tail {
-                end: at as u64,
+                end: end.at as u64,
                 current,
                 next: None,
                 last_store_time: end.last_store_time,
@@ -137,8 +136,8 @@ impl CommitLog {
                 queue_offsets: end.queue_offsets,
                 stopped: None,
             }),
-            appended: end.appended,
-            flushed: Arc::new(Watermark::new(at)),
+            appended: Arc::new(Watermark::new(end.at)),
+            flushed: Arc::new(Watermark::new(end.at)),
             broken: OnceLock::new(),
         }
     }

@@ -11,5 +11,6 @@ mod truncate;
 /// What stands in the place of what was lost.
 mod salvage;
 
-pub use commit_log::{Appended, CommitLog, LogEnd, QueueOffsets};
+pub(crate) use commit_log::LogEnd;
+pub use commit_log::{Appended, CommitLog, QueueOffsets};
 pub use log_files::{LogFiles, LogRecord, LogScan, StoredMessage};

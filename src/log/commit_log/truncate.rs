@@ -16,8 +16,8 @@ impl LogFiles {
     ///
     /// # Errors
     /// [`Error::DiskFull`] and [`Error::Io`] when a segment cannot be opened for writing, changed or synced.
-    pub fn truncate(self: Arc<Self>, env: Arc<dyn Env>, segment_size: u64, end: LogEnd) -> Result<CommitLog> {
-        let at = end.appended.get();
+    pub(crate) fn truncate(self: Arc<Self>, env: Arc<dyn Env>, segment_size: u64, end: LogEnd) -> Result<CommitLog> {
+        let at = end.at;
         self.remove_behind(env.as_ref(), at)?;
         let last = self.starts().next_back().filter(|start| at < start + segment_size as i64);
         let current = match last {

@@ -3,13 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::Sizes;
 use crate::error::Result;
 use crate::format::CHECKPOINT_FILE;
 use crate::log::{CommitLog, LogEnd, QueueOffsets, save_checkpoint};
-use crate::read::{MessageReader, Shared};
-use crate::recovery::WritePlan;
-use crate::recovery::{RecoveryNote, claim_log};
+use crate::recovery::open::{Recovered, WritePlan};
+use crate::recovery::own_records::claim_log;
+use crate::recovery::recovery_note::RecoveryNote;
 use crate::storage::Env;
 
 /// Makes the files what the plan says, durably, and gives the log that can be appended to.
@@ -17,22 +16,15 @@ use crate::storage::Env;
 /// # Errors
 /// [`crate::error::Error::DiskFull`], [`crate::error::Error::Io`]: the note of this recovery stays, and the next one does all of it
 /// again.
-pub(super) fn apply(
-    env: &Arc<dyn Env>,
-    path: &Path,
-    reader: &MessageReader,
-    plan: &WritePlan,
-    sizes: Sizes,
-) -> Result<CommitLog> {
-    let report = reader.recovery();
-    let Shared {
+pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan: &WritePlan) -> Result<CommitLog> {
+    let Recovered {
         log,
         queues,
         index,
-        appended,
-    } = reader.shared();
+        report,
+    } = recovered;
     queues.settle(plan.rewrite_from, plan.is_redone)?;
-    index.settle(sizes.index, plan.index_cut, plan.rewrite_from.is_none(), plan.is_redone)?;
+    index.settle(plan.sizes.index, plan.index_cut, plan.rewrite_from.is_none(), plan.is_redone)?;
     let mut queue_offsets = QueueOffsets::new();
     for (topic, queue_id, queue) in queues.file_queues() {
         queue_offsets.entry(topic).or_default().insert(queue_id, queue.max_offset());
@@ -41,14 +33,14 @@ pub(super) fn apply(
         log.fill(lost)?;
     }
     let end = LogEnd {
-        appended,
+        at: report.log_end,
         written_until: plan.written_until,
         rewrite_from: plan.rewrite_from,
         last_store_time: report.last_store_time,
         stamped: plan.stamped,
         queue_offsets,
     };
-    let log = log.truncate(env.clone(), sizes.commit_log, end)?;
+    let log = log.clone().truncate(env.clone(), plan.sizes.commit_log, end)?;
     claim_log(env.as_ref(), path, report.log_end, plan.rewrite_from.is_none())?;
     // Not before: as long as something is to be salvaged, heal has to refuse it.
     if let Some(checkpoint) = &plan.checkpoint {

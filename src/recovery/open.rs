@@ -1,0 +1,157 @@
+//! What a reader and a writer open: the files of a store, recovered in memory. For a writer there is also the plan that makes the disk agree.
+//!
+//! Nothing here changes a file. [`crate::recovery::apply`] does.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::{Recovery, Sizes, StoreConfig};
+use crate::error::Result;
+use crate::format::{Checkpoint, IndexGeometry};
+use crate::log::{ConsumeQueueStore, IndexCut, IndexService, LogFiles};
+use crate::recovery::decision::{expect_recoverable, find_missing};
+use crate::recovery::index_end::{IndexStart, cut_index, estimate_index_start};
+use crate::recovery::plan::{RecoveryPlan, plan};
+use crate::recovery::recovery_note::RecoveryNote;
+use crate::recovery::report::RecoveryReport;
+use crate::recovery::store_files::{Opened, StoreFiles};
+use crate::storage::Env;
+
+/// The files of a store, recovered in memory: queues and index agree with the log up to its end.
+pub(crate) struct Recovered {
+    pub(crate) log: Arc<LogFiles>,
+    pub(crate) queues: Arc<ConsumeQueueStore>,
+    pub(crate) index: Arc<IndexService>,
+    /// What was found.
+    pub(crate) report: RecoveryReport,
+}
+
+impl Recovered {
+    fn of(files: StoreFiles, report: RecoveryReport) -> Self {
+        Self {
+            log: files.log,
+            queues: files.queues,
+            index: files.index,
+            report,
+        }
+    }
+}
+
+/// How a writer goes on with what was found.
+pub(crate) struct WritePlan {
+    /// Of every file that the writer makes.
+    pub(crate) sizes: Sizes,
+    /// What is kept of the index.
+    pub(crate) index_cut: IndexCut,
+    /// The first message of which a key may be missing in it.
+    pub(crate) index_from: i64,
+    /// After a crash: from here on nothing is known to be on disk.
+    pub(crate) rewrite_from: Option<i64>,
+    /// What is written down before anything is changed; `None` if nothing is.
+    pub(crate) note: Option<RecoveryNote>,
+    /// Behind it every byte of the log is zero.
+    pub(crate) written_until: i64,
+    /// There is a note of a recovery, whether it counts or not.
+    pub(crate) is_noted: bool,
+    /// An earlier recovery has not ended: of what it wrote, what is read may not be on disk.
+    pub(crate) is_redone: bool,
+    /// The stamps, if some of those on disk are of a time that no message has, in the future: they must go before that time comes,
+    /// for they would vouch for all that comes until then.
+    pub(crate) checkpoint: Option<Checkpoint>,
+    /// The store time up to which the checkpoint speaks.
+    pub(crate) stamped: i64,
+}
+
+/// Opens the files of the store in the directory `path`, and recovers them in memory.
+///
+/// # Errors
+/// [`crate::error::Error::Invalid`] for an option, [`crate::error::Error::Corrupt`] for files that cannot belong together,
+/// [`crate::error::Error::Io`].
+pub(crate) fn open_for_reading(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<Recovered> {
+    let files = StoreFiles::load(env, path, config)?;
+    let plan = loop {
+        let removals = files.log.removals();
+        let plan = plan(&files.opened(config, None))?;
+        // A broker may remove a segment after it was listed. That is no hole in the log: the log starts later now.
+        if files.log.removals() == removals {
+            break plan;
+        }
+    };
+    let mut report = plan.apply_in_memory(&files.log, &files.queues)?;
+    report.missing = find_missing(&files.opened(config, None), &report)?;
+    Ok(Recovered::of(files, report))
+}
+
+/// Opens the files of a store that this process is going to write to, and says how it goes on.
+///
+/// # Errors
+/// As [`open_for_reading`]; [`crate::error::Error::Corrupt`] for what a writer must not touch,
+/// [`crate::error::Error::Unsupported`].
+pub(crate) fn open_for_writing(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    config: &StoreConfig,
+    sizes: Sizes,
+) -> Result<(Recovered, WritePlan)> {
+    config.validate()?;
+    let files = StoreFiles::load(env, path, config)?;
+    files.queues.expect_writable()?;
+    files.index.expect_geometry(sizes.index)?;
+    let (plan, index_start) = plan_with_index(&files, config, sizes.index)?;
+    let unsynced_from = plan.unsynced_from;
+    let mut report = plan.apply_in_memory(&files.log, &files.queues)?;
+    let note = RecoveryNote::load(env.as_ref(), path)?;
+    // Whoever has closed the store since has recovered it.
+    let unfinished = note.filter(|_| !report.clean_exit);
+    let closed_at = if report.clean_exit {
+        Some(report.log_end)
+    } else {
+        unfinished.and_then(|note| note.closed_at)
+    };
+    let opened = files.opened(config, None);
+    expect_recoverable(&Opened { closed_at, ..opened }, &report)?;
+    report.missing = find_missing(&opened, &report)?;
+    let written_until = files.log.written_until(report.log_end)?;
+    report.bytes_cut = (written_until - report.log_end) as u64;
+    let rewrite_from = unfinished.map_or(unsynced_from, |note| note.rewrite_from.min(unsynced_from));
+    let rewrite_from = (!opened.is_trusted()).then_some(rewrite_from);
+    let is_changed = rewrite_from.is_some() || written_until > report.log_end || files.index.is_changed_by(index_start.cut);
+    // A clock that went back leaves stamps in the future that are right.
+    let mut stamps = files.found.ignoring_future(env.now_ms().max(report.last_store_time));
+    if config.recovery == Recovery::Salvage {
+        stamps = stamps.of_another_history(report.last_store_time);
+    }
+    let plan = WritePlan {
+        sizes,
+        index_cut: index_start.cut,
+        index_from: index_start.from,
+        rewrite_from,
+        note: is_changed.then_some(RecoveryNote {
+            rewrite_from: rewrite_from.unwrap_or(report.log_end),
+            closed_at,
+        }),
+        written_until: unfinished.map_or(written_until, |_| files.log.files_end()),
+        is_noted: note.is_some(),
+        is_redone: unfinished.is_some(),
+        checkpoint: Some(stamps).filter(|stamps| *stamps != files.found),
+        stamped: stamps.physic_msg_timestamp.min(report.last_store_time),
+    };
+    Ok((Recovered::of(files, report), plan))
+}
+
+/// The plan for a writer, whose scan starts early enough for every key that the index lacks.
+fn plan_with_index(files: &StoreFiles, config: &StoreConfig, geometry: IndexGeometry) -> Result<(RecoveryPlan, IndexStart)> {
+    let StoreFiles {
+        log, index, checkpoint, ..
+    } = files;
+    let mut index_from = estimate_index_start(log, index, checkpoint, geometry)?;
+    loop {
+        let plan = plan(&files.opened(config, Some(index_from)))?;
+        let start = cut_index(log, index, checkpoint, geometry, plan.report.log_end)?;
+        if start.from >= plan.report.scan_start {
+            return Ok((plan, start));
+        }
+        // An index file is not believed after all: the messages of its keys have to be read, too.
+        index_from = start.from;
+    }
+}

@@ -1,0 +1,32 @@
+//! What an open found.
+
+use std::ops::Range;
+
+/// What an open found, for people and programs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Whether the last writer said goodbye: no `abort` file.
+    pub clean_exit: bool,
+    /// Physical offset from which the log was read.
+    pub scan_start: i64,
+    /// Physical offset at which the log ends.
+    pub log_end: i64,
+    /// Why it ends there.
+    pub stop_reason: String,
+    /// Store time of the log's last message, in ms; 0 if there is none.
+    pub last_store_time: i64,
+    /// Where the log's last message starts; 0 if there is none.
+    pub last_offset: i64,
+    /// Messages that the log holds and the queue files lack.
+    pub undispatched: u64,
+    /// Messages whose topic or queue offset no queue can have: they are read by physical offset, id and key alone.
+    pub refused: u64,
+    /// Queue entries that point at or past the end of the log, or into what was lost of it.
+    pub queue_entries_ahead: u64,
+    /// Bytes behind the end of the log that were overwritten with zeros or removed: what was written of them, torn. 0 for a reader.
+    pub bytes_cut: u64,
+    /// Damaged stretches inside the log that were passed over, by physical offset: only with [`Recovery::Salvage`].
+    pub lost: Vec<Range<i64>>,
+    /// Why messages are missing that the store's own files tell of; `None` if no file tells of more.
+    pub missing: Option<String>,
+}
