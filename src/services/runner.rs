@@ -12,16 +12,13 @@ use crate::services::{Dispatcher, FlushRealTime, Next, Stepped};
 /// A service of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Service {
-    /// Puts what the log has gained into queues and index.
+    /// Puts the messages of the log into their queues and into the index.
     Dispatch,
     /// Makes the log durable.
     Flush,
 }
 
 impl Service {
-    /// Every one of them.
-    pub const ALL: [Self; 2] = [Self::Dispatch, Self::Flush];
-
     fn name(self) -> &'static str {
         match self {
             Self::Dispatch => "dispatcher",
@@ -31,44 +28,59 @@ impl Service {
 }
 
 /// The services of one store.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Services {
+    /// It also drains the log and stamps the checkpoint when the store is closed.
     dispatcher: Arc<Mutex<Dispatcher>>,
-    flusher: Arc<Mutex<FlushRealTime>>,
+    all: Vec<(Service, Arc<Mutex<dyn Stepped>>)>,
 }
 
 impl Services {
     pub(crate) fn new(dispatcher: Dispatcher, flusher: FlushRealTime) -> Self {
+        let dispatcher = Arc::new(Mutex::new(dispatcher));
         Self {
-            dispatcher: Arc::new(Mutex::new(dispatcher)),
-            flusher: Arc::new(Mutex::new(flusher)),
+            dispatcher: dispatcher.clone(),
+            all: vec![
+                (Service::Dispatch, dispatcher),
+                (Service::Flush, Arc::new(Mutex::new(flusher))),
+            ],
         }
     }
 
-    /// One step. A panic counts as a failure, and no failure leaves anybody waiting.
+    /// Runs one step of a service. A service that panics has failed. A service that has failed tells all who wait for it.
     pub(crate) fn step(&self, service: Service, now: Instant) -> Result<Next> {
-        let mut stepped = self.lock(service);
-        let outcome = without_panic(service.name(), || stepped.step(now));
-        outcome.inspect_err(|cause| stepped.fail(cause.clone()))
+        let found = self.all.iter().find(|(listed, _)| *listed == service);
+        found.map_or(Ok(Next::Done), |(_, stepped)| step(service, stepped, now))
     }
 
-    /// Starts a thread for the service. It ends when the service does, fails or `is_over`.
-    pub(crate) fn spawn(&self, service: Service, is_over: impl Fn() -> bool + Send + 'static) -> Result<JoinHandle<()>> {
-        let services = self.clone();
-        let run = move || {
-            while !is_over() {
-                match services.step(service, Instant::now()) {
-                    Ok(Next::Again) => {}
-                    Ok(Next::Idle { until }) => {
-                        let (mark, target) = services.lock(service).awaited();
-                        mark.wait(target, until);
+    /// Starts a thread for each service. A thread ends when its service is done, has failed or `is_over`. Those that were started are
+    /// added to `threads`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when a thread cannot be started.
+    pub(crate) fn spawn(
+        &self,
+        threads: &mut Vec<JoinHandle<()>>,
+        is_over: impl Fn() -> bool + Clone + Send + 'static,
+    ) -> Result<()> {
+        for (service, stepped) in &self.all {
+            let (service, stepped, is_over) = (*service, stepped.clone(), is_over.clone());
+            let run = move || {
+                while !is_over() {
+                    match step(service, &stepped, Instant::now()) {
+                        Ok(Next::Again) => {}
+                        Ok(Next::Idle { until }) => {
+                            let (mark, target) = lock(&stepped).awaited();
+                            mark.wait(target, until);
+                        }
+                        Ok(Next::Done) | Err(_) => return,
                     }
-                    Ok(Next::Done) | Err(_) => return,
                 }
-            }
-        };
-        let spawned = thread::Builder::new().name(format!("mqstore-{}", service.name())).spawn(run);
-        spawned.map_err(|error| Error::io("start a thread for", service.name(), error))
+            };
+            let spawned = thread::Builder::new().name(format!("mqstore-{}", service.name())).spawn(run);
+            threads.push(spawned.map_err(|error| Error::io("start a thread for", service.name(), error))?);
+        }
+        Ok(())
     }
 
     /// Dispatches what a log that was stopped still holds.
@@ -76,30 +88,29 @@ impl Services {
     /// # Errors
     /// What dispatching raises; after a shortage it may be called again.
     pub(crate) fn drain(&self) -> Result<()> {
-        let mut dispatcher = self.lock(Service::Dispatch);
+        let mut dispatcher = lock(self.dispatcher.as_ref());
         while dispatcher.step(Instant::now())? != Next::Done {}
         Ok(())
     }
 
     /// Stamps the checkpoint for all that is dispatched.
     pub(crate) fn stamp(&self) -> Result<()> {
-        self.dispatcher.lock().unwrap_or_else(PoisonError::into_inner).stamp()
-    }
-
-    fn lock(&self, service: Service) -> MutexGuard<'_, dyn Stepped + 'static> {
-        match service {
-            Service::Dispatch => lock(self.dispatcher.as_ref()),
-            Service::Flush => lock(self.flusher.as_ref()),
-        }
+        lock(self.dispatcher.as_ref()).stamp()
     }
 }
 
-/// Of a service that panicked nothing is asked any more but to tell those who wait.
-fn lock(stepped: &Mutex<dyn Stepped>) -> MutexGuard<'_, dyn Stepped + 'static> {
+fn step(service: Service, stepped: &Mutex<dyn Stepped>, now: Instant) -> Result<Next> {
+    let mut stepped = lock(stepped);
+    let outcome = without_panic(service.name(), || stepped.step(now));
+    outcome.inspect_err(|cause| stepped.fail(cause.clone()))
+}
+
+/// A service that panicked is locked, too: it still tells those who wait for it.
+fn lock<S: Stepped + ?Sized>(stepped: &Mutex<S>) -> MutexGuard<'_, S> {
     stepped.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A panic of `work` as a failure.
+/// Runs `work`; a panic in it is a failure.
 pub(crate) fn without_panic<T>(service: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         Err(Error::Panicked {

@@ -1,4 +1,6 @@
-//! A service never blocks and never looks at the clock: a thread can run it, or a caller that wants to decide what happens when.
+//! What runs beside the callers of a store, as steps: a thread runs them, or a caller that decides what happens when.
+//!
+//! A step does a little work. It may write and sync, so it lasts as long as the disk does. It waits for nobody, and it is told the time.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -21,7 +23,7 @@ pub enum Next {
     Done,
 }
 
-/// A service of a store.
+/// A service, as the threads and the callers see it.
 pub trait Stepped: Debug + Send {
     /// Does what there is to do at the time `now`, at most a little of it.
     ///

@@ -125,14 +125,6 @@ impl Region {
         self.intact(at..at + bytes.len())
     }
 
-    /// The big-endian number at `at`, in one access that acquires what was written before its `store_be_u32`. `None` if
-    /// the region ends before or `at` is no multiple of 4.
-    pub fn load_be_u32(&self, at: usize) -> Option<u32> {
-        let cell = self.cell(at)?;
-        self.count(size_of::<u32>());
-        Some(u32::from_be(cell.load(Ordering::Acquire)))
-    }
-
     /// Stores a big-endian number at `at` in one access that releases what was written before. `false` as for `write`, or
     /// if `at` is no multiple of 4.
     pub fn store_be_u32(&self, at: usize, number: u32) -> bool {

@@ -153,13 +153,10 @@ impl MessageStore {
     fn start_threads(&self) -> Result<()> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(running) = running.as_mut() else { return Ok(()) };
-        for service in Service::ALL {
-            let appended = self.log.appended.clone();
-            // What is left when the store is closed is for who closes it.
-            let is_over = move || matches!(appended.poisoned(), Some(Error::Closed));
-            running.threads.push(self.services.spawn(service, is_over)?);
-        }
-        Ok(())
+        let appended = self.log.appended.clone();
+        // `close` does what is left when the store is closed.
+        let is_over = move || matches!(appended.poisoned(), Some(Error::Closed));
+        self.services.spawn(&mut running.threads, is_over)
     }
 
     /// Reads what this store holds, what was appended a moment ago included.

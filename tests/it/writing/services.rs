@@ -57,7 +57,7 @@ fn a_stepped_store_does_nothing_by_itself_and_everything_in_its_steps() {
     store.step(Service::Flush, start + Duration::from_millis(500)).unwrap();
     assert!(store.flushed_offset() > offset);
     store.close().unwrap();
-    for service in Service::ALL {
+    for service in [Service::Dispatch, Service::Flush] {
         assert_eq!(store.step(service, Instant::now()).unwrap(), Next::Done);
     }
 }
