@@ -1,7 +1,7 @@
 //! The one waiting primitive: an offset that only rises, and threads that wait for it to pass theirs.
 //!
-//! *Appended*, *flushed* and *dispatched* are watermarks. Whoever raises one wakes exactly the threads whose offset it reached,
-//! lowest first; nobody polls.
+//! *Appended*, *flushed* and *dispatched* are watermarks. A thread that raises one wakes exactly the threads whose offset it reached,
+//! lowest first. No thread polls.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ pub enum Wait {
 #[derive(Debug, Default)]
 pub struct Watermark {
     value: AtomicI64,
-    /// How many threads are in `state.waiting`: raising the mark costs no lock while it is 0.
+    /// How many threads are in `state.waiting`. Raising the watermark takes no lock while it is 0.
     waiting: AtomicUsize,
     state: Mutex<State>,
 }
@@ -48,12 +48,12 @@ impl Watermark {
         }
     }
 
-    /// Where it stands.
+    /// Its value.
     pub fn get(&self) -> i64 {
         self.value.load(Ordering::Acquire)
     }
 
-    /// Raises it to `value`, if that is higher, and wakes the threads that waited for no more.
+    /// Raises it to `value`, if that is higher, and wakes the threads that wait for `value` or less.
     pub fn advance(&self, value: i64) {
         // Sequentially consistent, as in `enter`: of two threads that each write one of the two numbers and then read the other,
         // at least one sees what the other wrote.
@@ -63,7 +63,7 @@ impl Watermark {
         }
     }
 
-    /// Nothing rises any more: everybody who waits, now or later, for more than was reached gets `cause`. The first cause stays.
+    /// The watermark rises no more. Every thread that waits, now or later, for more than its value gets `cause`. The first cause stays.
     pub fn poison(&self, cause: Error) {
         self.state().poisoned.get_or_insert(cause);
         self.wake(i64::MAX);
@@ -74,7 +74,7 @@ impl Watermark {
         self.state().poisoned.clone()
     }
 
-    /// Waits until the mark is at least `target`; for ever without a deadline.
+    /// Waits until the watermark is at least `target`, or until the deadline. Without a deadline it waits for ever.
     pub fn wait(&self, target: i64, deadline: Option<Instant>) -> Wait {
         if self.get() >= target {
             return Wait::Reached;
@@ -121,7 +121,7 @@ impl Watermark {
         }
     }
 
-    /// A thread that panicked while it held the lock left the map whole: every change to it is one call.
+    /// A thread that panics while it holds the lock leaves the map whole, because every change to the map is one call.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,18 +1,18 @@
-//! What a writer does with what was found, in one place. Whatever is refused was not changed.
+//! What a writer does with what recovery found: the table. A store that is refused was not changed.
 //!
 //! | exit | found | heal | salvage |
 //! |-|-|-|-|
 //! | any | the last segment cut short, a hole in the log, or a page of it that the device cannot read | refused | refused |
 //! | clean | all agree | goes on | goes on |
-//! | clean | queues or index behind the log | they get what they lack | the same |
-//! | clean | queues ahead of the log, a segment behind its end, or its end before its checkpoint | refused | as after a crash |
+//! | clean | queues or index lack messages of the log | they get what they lack | the same |
+//! | clean | queues ahead of the log, a segment after its end, or its end before its checkpoint | refused | as after a crash |
 //! | crash | no log, but queues that point into it | refused | the queues go |
-//! | crash | nothing whole at the log's start, but behind it | refused | what is whole stays |
+//! | crash | no whole record at the log's start, but a later one | refused | what is whole stays |
 //! | crash | damage before a message that a broker's checkpoint vouches for | refused | what is whole stays |
 //! | crash | damage in the last message of our own stamp | refused | what is whole stays |
 //! | crash | damage before the last message of our own stamp | not looked at | what is whole stays |
-//! | crash | a torn end | queues, index, log are cut there | what is whole behind it stays, too |
-//! | crash | queues behind or ahead | they get what they lack, and lose what is ahead | the same |
+//! | crash | a torn end | queues, index, log are cut there | what is whole after it stays, too |
+//! | crash | queues lack messages of the log, or are ahead of it | they get what they lack, and lose what is ahead | the same |
 
 use crate::error::{Error, Result};
 use crate::log::LogFiles;

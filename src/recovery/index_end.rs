@@ -1,4 +1,4 @@
-//! Which of the index is believed, held against the log, and from which message on keys are put into it again.
+//! Which index files agree with the log, and from which message on keys are put into the index again.
 
 use crate::error::Result;
 use crate::format::{Check, Checkpoint, IndexGeometry};
@@ -13,7 +13,7 @@ pub(super) struct IndexStart {
     pub from: i64,
 }
 
-/// Where indexing goes on if the log ends where its files do.
+/// Where indexing goes on if the log ends where its last segment does.
 ///
 /// # Errors
 /// As [`cut_index`].

@@ -5,8 +5,8 @@ use crate::format::{Check, CqUnit};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, StoredMessage};
 use crate::recovery::store_files::Opened;
 
-/// The offset from which every record is read: at or before the first one that queues or index may lack, after a crash also the place
-/// that the checkpoint's times vouch for, and always one where a record is known to start.
+/// The physical offset from which every record is read. A record starts there. No message before it is missing in the queues or in the
+/// index. After a crash, everything before it is on disk, as the checkpoint says.
 pub(super) fn scan_start(opened: &Opened<'_>) -> Result<i64> {
     let Opened {
         log, checkpoint, check, ..
@@ -27,8 +27,8 @@ pub(super) fn scan_start(opened: &Opened<'_>) -> Result<i64> {
     Ok(start)
 }
 
-/// Whether the queue files hold another number of entries up to the message of our stamp than when it was stamped: a file was taken away,
-/// of which nothing else tells if its queue got no message since, or a torn entry leads to where it must not.
+/// Whether the queue files hold another number of entries, up to the message of our stamp, than at the time of the stamp. Then a queue
+/// file was removed, or a torn entry leads to a wrong place. If the queue got no message since, nothing else shows that.
 fn has_other_entries(opened: &Opened<'_>) -> Result<bool> {
     let Opened {
         log, queues, checkpoint, ..
@@ -36,13 +36,13 @@ fn has_other_entries(opened: &Opened<'_>) -> Result<bool> {
     let Some(known) = checkpoint.queue_entries(log.first_offset()) else {
         return Ok(false);
     };
-    // Nothing came behind the stamp of a clean exit.
+    // No message came after the stamp of a clean exit.
     let until = (!opened.clean).then_some(checkpoint.logics_physical_offset);
     Ok(queues.count_entries(until)? != known)
 }
 
-/// The last message of which the checkpoint says, exactly, that it and all in front of it are on disk and in their queues: only ours says
-/// so. A broker's stamps are times, which leave a margin.
+/// The message of our stamp: it and all messages before it are on disk and in their queues. `None` for a broker's stamps, which are
+/// times and leave a margin.
 pub(super) fn last_stamped(opened: &Opened<'_>) -> Result<Option<StoredMessage>> {
     let Opened {
         log, checkpoint, check, ..
@@ -51,14 +51,14 @@ pub(super) fn last_stamped(opened: &Opened<'_>) -> Result<Option<StoredMessage>>
         return Ok(None);
     }
     Ok(match log.read(checkpoint.logics_physical_offset, check)? {
-        // Another one stands there if the checkpoint is of another history of this log.
+        // Another message stands there if the checkpoint is of another history of this log.
         LogRecord::Message(message) => Some(message).filter(|last| last.view().store_time() == checkpoint.physic_msg_timestamp),
         _ => None,
     })
 }
 
-/// Where the queues end, if a whole message ends there; else the start of the newest segment that the queues reach into and that
-/// begins with a whole record.
+/// Where the queues end, if a whole message ends there. Otherwise the start of the newest segment that begins with a whole record and
+/// holds a message of the queues.
 fn start_by_queues(opened: &Opened<'_>) -> Result<i64> {
     let Opened { log, queues, check, .. } = *opened;
     if queues.rocksdb().is_some() || queues.has_only_batch_queues() {
@@ -99,8 +99,8 @@ fn newest_start(log: &LogFiles, until: i64, check: Check) -> Result<i64> {
     newest(log, check, |start| Ok(start <= until))
 }
 
-/// Start of the newest segment that begins with a whole record stored at `until` or before. Of the others only the time is read: there
-/// may be hundreds.
+/// Start of the newest segment that begins with a whole record stored at `until` or before. Only the store time of the other segments is
+/// read: there may be hundreds.
 fn start_by_time(log: &LogFiles, until: i64, check: Check) -> Result<i64> {
     let wanted = |start| Ok(log.claimed_store_time(start)?.is_some_and(|time| time != 0 && time <= until));
     newest(log, check, wanted)

@@ -1,18 +1,20 @@
-//! Whether a record that parses lost bytes in a power cut: no checksum covers topic and properties, so it parses without the sectors
-//! that hold them as long as its lengths are there. What never reached the disk reads as zeros.
+//! Whether a record that parses lost bytes in a power cut.
 //!
-//! Only a record of ours is judged. Its text never looks so: its topic holds no NUL, its properties end in a separator, and have no run
-//! of NUL that fills a sector, because an append refuses one (`MAX_NUL_RUN`). A broker's text may hold anything.
+//! No checksum covers topic and properties. A record whose lengths are there parses without the sectors of its topic and properties, and
+//! those sectors read as zeros.
+//!
+//! Only our own records are judged. Their topics hold no NUL, and their properties end in a separator. An append refuses properties with
+//! a run of NUL that fills a sector (`MAX_NUL_RUN`). The records of a broker may hold any bytes there.
 
 use crate::format::MessageView;
 
-/// What a disk writes whole or not at all.
+/// Bytes that a disk writes whole or not at all.
 const SECTOR: usize = 512;
-/// The longest run of NUL in properties. A run that is one longer fills a sector with the byte before it: the low byte of the
-/// properties' length, which may be 0.
+/// The longest run of NUL that properties may hold. The byte before them is the low byte of their length, which may be 0: together with
+/// it, a run that is one longer fills a sector.
 pub const MAX_NUL_RUN: usize = SECTOR - 2;
 
-/// Of a record, before its properties.
+/// Bytes of the length field before the properties.
 const PROPERTIES_LENGTH: usize = 2;
 
 /// Whether a record of ours lost a sector, or the record's part of one.

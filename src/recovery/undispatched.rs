@@ -1,4 +1,4 @@
-//! What the queue files lack of what the log holds.
+//! The entries that the queue files lack: one for each message of the log that has none.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -11,21 +11,21 @@ use crate::log::{ConsumeQueue, ConsumeQueueStore, LogFiles, LogRecord, QueueTail
 /// For each topic and queue id: the entries that the queue lacks.
 pub(super) type QueueTails = BTreeMap<(String, i32), QueueTail>;
 
-/// Gathers what the queues lack.
+/// Collects the entries that the queues lack, while the log is scanned.
 pub(super) struct Undispatched<'a> {
     log: &'a LogFiles,
     queues: &'a ConsumeQueueStore,
     delay_levels: DelayLevels,
-    /// Asked for once a queue, not once a message.
+    /// One for each queue that the scan has met.
     lacking: Vec<Lacking>,
-    /// Where in it a queue stands, by topic and queue id.
+    /// The place of a queue in `lacking`, by topic and queue id.
     places: HashMap<String, HashMap<i32, usize>>,
-    /// The queue of the last message: often the next one's, too.
+    /// The place of the last message's queue. The next message is often of the same queue.
     last: usize,
-    /// A message came whose predecessor in its queue did not.
+    /// The scan met a message and not the message before it in its queue.
     pub(super) gap: bool,
     pub(super) refused: u64,
-    /// Where messages lead that were lost a moment ago, and how many can have been.
+    /// Where the entries of messages lead that the scan has just found lost, and how many messages that can be.
     filler: Option<CqUnit>,
     lost: i64,
 }
@@ -56,7 +56,7 @@ impl<'a> Undispatched<'a> {
         }
     }
 
-    /// Messages are lost in so many bytes: numbers that a queue then lacks lead to what fills their place.
+    /// Messages were lost in this many bytes. Entries for the queue offsets that are then missing lead to `filler`.
     pub(super) fn pass_over(&mut self, filler: Option<CqUnit>, bytes: i64) {
         self.filler = filler.or(self.filler);
         self.lost += bytes / MIN_RECORD_SIZE as i64;
@@ -76,13 +76,13 @@ impl<'a> Undispatched<'a> {
         };
         let (log, filler, lost) = (self.log, self.filler, self.lost);
         let Some(lacking) = self.queue(view) else {
-            return Ok(()); // a batch consume queue, which is not built here
+            return Ok(()); // a batch consume queue: this crate does not write those
         };
         let known = match &lacking.queue {
             Some(queue) => queue.known_unit(queue_offset)?,
             None => None,
         };
-        // An entry lies across two sectors now and then, and its tag in the one that is lost. One with an extension has an address there.
+        // An entry may lie in two sectors, and the sector of its tags code may be lost. An entry with an extension has an address there.
         let is_whole = |known: &CqUnit| {
             let tags_code = known.ext_address().map_or(unit.tags_code, |_| known.tags_code);
             *known == CqUnit { tags_code, ..unit }
@@ -91,7 +91,7 @@ impl<'a> Undispatched<'a> {
             return Ok(());
         }
         let is_possible = lacking.is_valid && (0..MAX_QUEUE_OFFSET).contains(&queue_offset) && queue_id >= 0;
-        // Another message has this number, and stands where its entry leads.
+        // Another message has this queue offset, and its entry leads to it.
         let is_taken = match known.filter(|known| known.physical_offset != unit.physical_offset) {
             Some(known) => leads(log, &lacking.topic, queue_id, queue_offset, known)?,
             None => false,
@@ -101,15 +101,15 @@ impl<'a> Undispatched<'a> {
             self.pass_over(Some(unit), MIN_RECORD_SIZE as i64);
             return Ok(());
         }
-        let gap = lacking.is_behind_a_gap(queue_offset);
+        let gap = lacking.is_after_a_gap(queue_offset);
         let filler = filler.filter(|_| queue_offset - lacking.next().unwrap_or(queue_offset) <= lost);
         let (filled, refused) = lacking.put(queue_offset, unit, filler);
         self.gap |= gap;
         self.lost -= filled;
         self.refused += refused;
         if refused > 0 || (gap && filled == 0) {
-            // Its number, queue or topic is damaged, maybe: no checksum covers them. Then some queue lacks it, and the messages behind it
-            // there are right; the number that is missing leads here.
+            // Its queue offset, queue or topic may be damaged, because no checksum covers them. Then another queue lacks it, and the later
+            // messages of that queue are right. The queue offset that is missing there leads here.
             self.pass_over(Some(unit), MIN_RECORD_SIZE as i64);
         }
         Ok(())
@@ -132,7 +132,7 @@ impl<'a> Undispatched<'a> {
         let place = self.lacking.len();
         self.lacking.push(Lacking {
             queue: self.queues.queue(&topic, queue_id).ok()?,
-            // A directory of another name would be found to hold entries of another topic.
+            // The directory of any other name would hold the entries of another topic.
             is_valid: matches!(topic, Cow::Borrowed(_)) && validate_topic(&topic, view.version()).is_ok(),
             topic: topic.clone().into_owned(),
             queue_id,
@@ -152,36 +152,36 @@ impl<'a> Undispatched<'a> {
 }
 
 impl Lacking {
-    /// The number that the queue's next message gets; `None` for a queue without one.
+    /// The queue offset of the queue's next message; `None` for a queue without a message.
     fn next(&self) -> Option<i64> {
         let gathered = self.entries.end();
         let known = self.queue.as_ref().map(|queue| queue.max_offset()).filter(|max| *max > 0);
         gathered.max(known)
     }
 
-    fn is_behind_a_gap(&self, offset: i64) -> bool {
+    fn is_after_a_gap(&self, offset: i64) -> bool {
         offset > self.next().unwrap_or(0)
     }
 
-    /// Adds an entry, and in front of it fillers for numbers that are lacking where some can have been lost. Tells how many of those,
-    /// and how many messages are refused.
+    /// Adds an entry, after entries that lead to a filler for each queue offset that is missing where messages can have been lost. Gives
+    /// the number of those entries, and of messages that are refused.
     fn put(&mut self, offset: i64, unit: CqUnit, filler: Option<CqUnit>) -> (i64, u64) {
         let (mut filled, mut refused) = (0, 0);
         if let Some(next) = self.next().filter(|next| offset > *next) {
             let Some(filler) = filler else {
-                // Nobody ever appended the messages between: this number is not to be believed.
+                // Nobody ever appended the messages between: this queue offset is damaged.
                 return (0, 1);
             };
             self.entries.extend((next..offset).map(|lost| (lost, filler)).collect());
             filled = offset - next;
         }
         if self.entries.get(offset).is_some() {
-            return (filled, 1); // a second message of one number is the damaged one
+            return (filled, 1); // of two messages with one queue offset, the second is the damaged one
         }
         let is_empty = self.queue.as_ref().is_none_or(|queue| queue.max_offset() <= 0);
         if is_empty && self.entries.first().is_some_and(|first| offset < first) {
-            // The queue holds nothing in front of its first message: one of the two numbers is wrong, and a second message in a row
-            // is better evidence than one.
+            // Nothing stands before the first message of a queue, so one of the two queue offsets is wrong. Two messages in a row are
+            // better evidence than one.
             refused = 1;
             if self.entries.len() > 1 {
                 return (filled, refused);
@@ -193,10 +193,11 @@ impl Lacking {
     }
 }
 
-/// Beyond it a queue file has no name.
+/// No queue file has a name for a higher one.
 const MAX_QUEUE_OFFSET: i64 = i64::MAX / CQ_UNIT_SIZE as i64;
 
-/// Half and rolled-back messages have no queue entry, and a producer batch stored whole belongs to a batch consume queue.
+/// Whether the message has an entry in a consume queue. Half and rolled-back messages have none. An inner batch has one in a batch
+/// consume queue.
 fn has_queue_entry(view: &MessageView<'_>) -> bool {
     matches!(view.transaction(), Transaction::None | Transaction::Commit) && !view.is_inner_batch()
 }

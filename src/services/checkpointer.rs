@@ -1,4 +1,4 @@
-//! The checkpoint's stamps: each moves only after what it says is on disk.
+//! The stamps of the checkpoint. Each is written only after what it vouches for is on disk.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,28 +20,28 @@ pub struct LastDispatched {
 /// Stamps the checkpoint of one store.
 #[derive(Debug)]
 pub struct Checkpointer {
-    /// Where the file is.
+    /// The file system.
     pub env: Arc<dyn Env>,
     /// The file.
     pub path: PathBuf,
-    /// What it speaks of.
+    /// The log that it vouches for.
     pub log: Arc<CommitLog>,
-    /// The same.
+    /// The queues that it vouches for.
     pub queues: Arc<ConsumeQueueStore>,
-    /// The same.
+    /// The index that it vouches for.
     pub index: Arc<IndexService>,
     /// Of the index files.
     pub geometry: IndexGeometry,
 }
 
 impl Checkpointer {
-    /// Makes everything durable, queues being written out up to `last`, and says so. All keys of messages below `keys_dispatched` are
+    /// Makes everything durable and stamps it. The queues are written out up to `last`. Every key of a message before `keys_dispatched` is
     /// in the index.
     ///
     /// # Errors
     /// [`crate::error::Error::DiskFull`]: the old stamps stay. [`crate::error::Error::Io`], [`crate::error::Error::Poisoned`].
     pub fn stamp(&self, last: LastDispatched, keys_dispatched: i64) -> Result<()> {
-        // Before the sync: a message that comes after it must not look as if it were covered.
+        // Before the sync: no later message gets this store time, so the stamp covers none that the sync did not.
         self.log.close_store_time(last.store_time);
         self.log.flush()?;
         self.queues.sync()?;

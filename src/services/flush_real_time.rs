@@ -1,4 +1,4 @@
-//! The flusher: makes the log durable every so often, and at once when somebody waits for it. `RocketMQ` calls it `FlushRealTime`.
+//! The flusher: makes the log durable at an interval, and at once when a caller waits for that. `RocketMQ` calls it `FlushRealTime`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use crate::log::CommitLog;
 use crate::services::service::{Next, Stepped};
 use crate::watermark::Watermark;
 
-/// Syncs the log; all who wait meanwhile share the next sync.
+/// Syncs the log. All callers that wait during a sync share the next one.
 #[derive(Debug)]
 pub struct FlushRealTime {
     log: Arc<CommitLog>,
-    /// Up to where somebody waits for the log to be durable; at most where it ends. Poisoned when the flusher is to end.
+    /// Up to here a caller waits for the log to be durable. Never past the end of the log. Poisoned when the flusher is to end.
     wanted: Arc<Watermark>,
     interval: Duration,
-    /// When the next sync comes without being wanted.
+    /// When the next sync comes if no caller waits.
     due: Option<Instant>,
 }
 
