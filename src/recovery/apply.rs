@@ -1,4 +1,4 @@
-//! Recovery's plan, carried out on disk: what was derived from the log is cut before the log is, and only then written to.
+//! Carries the plan of a writer out on disk. Queues and index are cut before the log is. Only then is anything written to them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,14 +42,14 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
     };
     let log = log.clone().truncate(env.clone(), plan.sizes.commit_log, end)?;
     claim_log(env.as_ref(), path, report.log_end, plan.rewrite_from.is_none())?;
-    // Not before: as long as something is to be salvaged, heal has to refuse it.
+    // Not before: `heal` has to refuse the store until all of it is salvaged.
     if let Some(checkpoint) = &plan.checkpoint {
         save_checkpoint(env.as_ref(), &path.join(CHECKPOINT_FILE), checkpoint)?;
     }
     let all: Vec<_> = queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
     queues.write_out(&all)?;
     if !report.lost.is_empty() {
-        // Entries that lead to fillers now lie before what the next recovery writes again.
+        // The entries that lead to fillers lie before the stretch that the next recovery writes again.
         queues.sync()?;
     }
     if plan.note.is_some() || plan.is_noted {

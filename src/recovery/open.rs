@@ -49,16 +49,16 @@ pub(crate) struct WritePlan {
     pub(crate) rewrite_from: Option<i64>,
     /// What is written down before anything is changed; `None` if nothing is.
     pub(crate) note: Option<RecoveryNote>,
-    /// Behind it every byte of the log is zero.
+    /// Past it every byte of the log is zero.
     pub(crate) written_until: i64,
-    /// There is a note of a recovery, whether it counts or not.
+    /// There is a recovery note, valid or not.
     pub(crate) is_noted: bool,
-    /// An earlier recovery has not ended: of what it wrote, what is read may not be on disk.
+    /// An earlier recovery has not ended: what it wrote is read, and may not be on disk.
     pub(crate) is_redone: bool,
-    /// The stamps, if some of those on disk are of a time that no message has, in the future: they must go before that time comes,
-    /// for they would vouch for all that comes until then.
+    /// The stamps that replace those on disk, if some of those are of a time in the future, which no message has. When that time comes,
+    /// they would vouch for every message until then.
     pub(crate) checkpoint: Option<Checkpoint>,
-    /// The store time up to which the checkpoint speaks.
+    /// The store time up to which the checkpoint vouches for messages.
     pub(crate) stamped: i64,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn open_for_writing(
     let unsynced_from = plan.unsynced_from;
     let mut report = plan.apply_in_memory(&files.log, &files.queues)?;
     let note = RecoveryNote::load(env.as_ref(), path)?;
-    // Whoever has closed the store since has recovered it.
+    // A writer that has closed the store since has recovered it.
     let unfinished = note.filter(|_| !report.clean_exit);
     let closed_at = if report.clean_exit {
         Some(report.log_end)

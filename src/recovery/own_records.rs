@@ -1,7 +1,7 @@
-//! From which record on the log is ours alone: the `lock` file says so, and every start of a broker takes it back.
+//! The offset from which every record of the log is ours. The `lock` file holds it, and every start of a broker overwrites it.
 //!
-//! What our records hold is known to the last byte, so that recovery tells one that lost bytes in a power cut from a whole one. A
-//! broker's may hold anything.
+//! The form of our records is known to the last byte, so recovery tells one that lost bytes in a power cut from a whole one. The records
+//! of a broker may hold any bytes.
 
 use std::io;
 use std::path::Path;
@@ -16,9 +16,9 @@ use crate::storage::{Access, Env, Step, read_file};
 /// [`Error::Io`] when the file is there and cannot be read.
 pub(super) fn load_own_from(env: &dyn Env, root: &Path) -> Result<Option<i64>> {
     let path = root.join(LOCK_FILE);
-    // One byte more than ours has: a longer file is another one.
+    // One byte more than our lock file has: a longer file is not ours.
     match read_file(env, &path, LOCK_FILE_SIZE + 1) {
-        // No regular file, or one that only its writer may read.
+        // Not a regular file, or a file that only its writer may read.
         Err(Error::Io { source, .. })
             if matches!(source.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) =>
         {
@@ -28,8 +28,8 @@ pub(super) fn load_own_from(env: &dyn Env, root: &Path) -> Result<Option<i64>> {
     }
 }
 
-/// Makes durable that every record from the log's end on is ours. What was ours before stays so. `is_trusted`: what the lock file shows
-/// is on disk.
+/// Makes durable that every record from the log's end on is ours. A record that was ours before stays so. `is_trusted`: the lock file is
+/// on disk as it is read.
 ///
 /// # Errors
 /// [`Error::DiskFull`], [`Error::Io`].
@@ -41,7 +41,7 @@ pub(super) fn claim_log(env: &dyn Env, root: &Path, log_end: i64, is_trusted: bo
     let path = root.join(LOCK_FILE);
     let refused = |error| Error::full_or_io("write", &path, error);
     let file = env.open(&path, Access::ReadWrite).map_err(refused)?;
-    // Under this name may lie a link to another file. Then nothing is ever known to be ours.
+    // The name may be a link to another file. Then no record is ever known to be ours.
     if file.len().map_err(refused)? > LOCK_FILE_SIZE as u64 {
         return Ok(());
     }

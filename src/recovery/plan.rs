@@ -1,5 +1,5 @@
-//! Recovery's plan: where the log ends, what the queues lack, what of them points past the end. Pure: it reads and decides, and
-//! changes nothing. A read-only open carries it out in memory.
+//! The plan of recovery: where the log ends, which entries the queues lack, and which of their entries point past the end. Planning
+//! reads and decides, and changes nothing. A read-only open carries the plan out in memory.
 //!
 //! Source of the rules: docs/FORMAT.md, "Start and recovery". Two of `RocketMQ`'s habits are left out on purpose: the record that
 //! starts exactly where the queues end is dispatched too (5.3.2 to 5.5.1 lose it), and the end of the log is not taken from a
@@ -16,18 +16,18 @@ use crate::recovery::store_files::Opened;
 use crate::recovery::torn_record::lost_bytes;
 use crate::recovery::undispatched::{QueueTails, Undispatched, leads};
 
-/// What to do so that queues and log agree.
+/// What makes queues and log agree.
 #[derive(Debug)]
 pub struct RecoveryPlan {
     /// What was found.
     pub report: RecoveryReport,
-    /// Behind the last message that the checkpoint vouches for, what was read may be in memory alone: the filler of a segment, too.
+    /// From here on, what was read may be in memory alone: it comes after the last message that the checkpoint vouches for.
     pub unsynced_from: i64,
     undispatched: QueueTails,
 }
 
 impl RecoveryPlan {
-    /// Carries the plan out in memory: the queues leave out what points past the log, and get what they lack in their tails.
+    /// Carries the plan out in memory: the queues drop entries that point past the log, and get the entries that they lack in their tails.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`], [`crate::error::Error::Corrupt`] for a queue file that cannot be read.
@@ -68,8 +68,7 @@ impl RecoveryPlan {
 pub fn plan(opened: &Opened<'_>) -> Result<RecoveryPlan> {
     let start = scan_start(opened)?;
     let (plan, gap) = plan_from(start, opened)?;
-    // A message whose predecessor in its queue is nowhere: the files of that queue are lost, or its first messages expired. Only
-    // the whole log tells.
+    // A queue lacks the message before one that was read: its files are lost, or its first messages expired. Only the whole log tells.
     let first = opened.log.first_offset();
     if gap && start > first {
         return Ok(plan_from(first, opened)?.0);
@@ -107,7 +106,7 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
             }
             note(&mut report, &message);
             if is_filler(&message.view()) {
-                // An earlier recovery has put it where messages were lost.
+                // An earlier recovery has put a filler where messages were lost.
                 undispatched.pass_over(Some(unit_of(&message.view())), i64::from(message.view().size()));
             }
             undispatched.add(&message.view())?;
@@ -160,12 +159,12 @@ fn last_before(scan_start: i64, opened: &Opened<'_>) -> Result<Option<StoredMess
     })
 }
 
-/// Where the log goes on behind damage, if that is to be passed over.
+/// Where the log goes on after damage, if damage is passed over.
 fn find_next_record(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
     if !opened.is_salvage() {
         return Ok(None);
     }
-    // A filler has to fit in front of it, if not at the end of the segment.
+    // A filler has to fit before it, unless that is the end of the segment.
     let end = report.log_end;
     let segment_end =
         end + opened.log.segment_size() as i64 - (end - opened.log.first_offset()) % opened.log.segment_size() as i64;
@@ -186,9 +185,9 @@ fn end_of_hole(log: &LogFiles, at: i64) -> Result<Option<i64>> {
     Ok(None)
 }
 
-/// Whether an entry is right although no message was read where it leads. Every record after the scan's start was read: an entry that
-/// leads to none of its queue there is stale, or torn. Before it, rising addresses are enough: to read a record for each of
-/// thousands of queues takes long. Nothing can be read of what has expired, is missing, or was lost.
+/// Whether an entry is right although no message was read where it leads. Every record after the scan's start was read, so an entry that
+/// leads to none of its queue there is stale or torn. Before the scan's start, rising offsets are enough: to read a record for each of
+/// thousands of queues takes long. A message that has expired, is missing or was lost cannot be read.
 fn is_believed(log: &LogFiles, report: &RecoveryReport, unit: CqUnit, before: Option<CqUnit>) -> Result<bool> {
     let at = unit.physical_offset;
     Ok(match before {
@@ -230,7 +229,7 @@ fn unit_of(filler: &MessageView<'_>) -> CqUnit {
     }
 }
 
-/// Where entries lead whose messages were lost in this stretch; `None` if no message fits into what is there of it.
+/// The entry for messages that were lost in this stretch: it leads to the filler. `None` if no filler fits into the stretch.
 fn filler(log: &LogFiles, lost: &Range<i64>) -> Option<CqUnit> {
     let (physical_offset, size) = log.first_filler(lost)?;
     Some(CqUnit {
@@ -240,7 +239,7 @@ fn filler(log: &LogFiles, lost: &Range<i64>) -> Option<CqUnit> {
     })
 }
 
-/// Where entries lead, in memory alone, whose messages stood in a missing segment.
+/// The entry, in memory alone, for messages of a missing segment.
 fn missing(hole: i64) -> CqUnit {
     CqUnit {
         physical_offset: hole,

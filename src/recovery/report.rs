@@ -5,7 +5,7 @@ use std::ops::Range;
 /// What an open found, for people and programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// Whether the last writer said goodbye: no `abort` file.
+    /// Whether the last writer closed the store: there was no `abort` file.
     pub clean_exit: bool,
     /// Physical offset from which the log was read.
     pub scan_start: i64,
@@ -17,16 +17,16 @@ pub struct RecoveryReport {
     pub last_store_time: i64,
     /// Where the log's last message starts; 0 if there is none.
     pub last_offset: i64,
-    /// Messages that the log holds and the queue files lack.
+    /// Messages of the log that the queue files lack.
     pub undispatched: u64,
-    /// Messages whose topic or queue offset no queue can have: they are read by physical offset, id and key alone.
+    /// Messages whose topic or queue offset no queue can have. They are read by physical offset, id and key only.
     pub refused: u64,
     /// Queue entries that point at or past the end of the log, or into what was lost of it.
     pub queue_entries_ahead: u64,
-    /// Bytes behind the end of the log that were overwritten with zeros or removed: what was written of them, torn. 0 for a reader.
+    /// Written bytes past the end of the log that were overwritten with zeros or removed. 0 for a reader.
     pub bytes_cut: u64,
     /// Damaged stretches inside the log that were passed over, by physical offset: only with [`Recovery::Salvage`].
     pub lost: Vec<Range<i64>>,
-    /// Why messages are missing that the store's own files tell of; `None` if no file tells of more.
+    /// Why the store lacks messages that its own files tell of; `None` if they tell of none.
     pub missing: Option<String>,
 }

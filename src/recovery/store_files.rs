@@ -1,4 +1,4 @@
-//! The files of a store as an open finds them, before anything is made of them.
+//! The files of a store as an open finds them.
 
 use std::io;
 use std::path::Path;
@@ -76,11 +76,11 @@ pub struct Opened<'a> {
     pub queues: &'a ConsumeQueueStore,
     /// The stamps, without those in the future.
     pub checkpoint: &'a Checkpoint,
-    /// Whether the last writer said goodbye: no `abort` file.
+    /// Whether the last writer closed the store: there is no `abort` file.
     pub clean: bool,
     /// The physical offset from which on every record is ours.
     pub own_from: Option<i64>,
-    /// Where the log ended when the store was closed, if only an open that failed has come since.
+    /// Where the log ended when the store was closed, if only opens that failed came since.
     pub closed_at: Option<i64>,
     /// How much of a record is verified.
     pub check: Check,
@@ -91,17 +91,17 @@ pub struct Opened<'a> {
 }
 
 impl Opened<'_> {
-    /// Whether what is damaged inside the log is passed over.
+    /// Whether damage inside the log is passed over.
     pub fn is_salvage(&self) -> bool {
         self.config.recovery == Recovery::Salvage
     }
 
-    /// Whether nobody else can have written the record at this physical offset.
+    /// Whether the record at this physical offset is known to be ours.
     pub(super) fn is_own(&self, physical_offset: i64) -> bool {
         self.own_from.is_some_and(|from| from <= physical_offset)
     }
 
-    /// Whether somebody has to make sure that what is read is on disk.
+    /// Whether everything that is read is on disk.
     pub fn is_trusted(&self) -> bool {
         self.clean && !self.is_salvage()
     }
@@ -155,8 +155,8 @@ fn exists(env: &dyn Env, dir: &Path, name: &str) -> Result<bool> {
     Ok(entries.iter().any(|entry| entry.name == name))
 }
 
-/// Whether `path` is a directory with a `commitlog` directory in it, or what is left when somebody died who was making one; otherwise
-/// the error says what it is.
+/// Refuses a `path` that is no store: neither a directory with a `commitlog` directory in it, nor a store whose first writer died while
+/// it made the directories. The error says what it is.
 ///
 /// # Errors
 /// [`Error::NotAStore`].
@@ -213,10 +213,10 @@ pub(crate) fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
     not_a_store(format!("{}{more}{lost}", names.join(", ")))
 }
 
-/// Directories of what is derived from the log.
+/// The directories of the files that are derived from the log.
 const DERIVED: [&str; 2] = [CONSUME_QUEUE_DIR, INDEX_DIR];
 
-/// Whether these are the first things that a writer makes, and nothing else: what is derived from a log shows that one was there.
+/// Whether these are the first things that a writer makes, and nothing else. Queue or index files show that there was a log.
 fn is_begun(env: &dyn Env, path: &Path, entries: &[DirEntry]) -> Result<bool> {
     for entry in entries {
         let name = entry.name.to_string_lossy();

@@ -20,8 +20,8 @@ pub struct AppendFile {
 }
 
 impl AppendFile {
-    /// Makes the segment that starts at `start` in `dir`, all `len` bytes of it allocated. It is made beside `dir`, because a broker
-    /// stops at a foreign file in there, and takes the place of no other file. Its name is durable after [`AppendFile::sync_name`].
+    /// Makes the segment that starts at `start` in `dir`, with all of its `len` bytes allocated. It is made beside `dir`, because a broker
+    /// does not start with a foreign file in there. It replaces no file. Its name is durable after [`AppendFile::sync_name`].
     ///
     /// # Errors
     /// [`Error::DiskFull`] when there is no room, [`Error::Io`]: nothing is left behind, and another try starts afresh.
@@ -31,7 +31,7 @@ impl AppendFile {
             .parent()
             .unwrap_or(dir)
             .join(format!("{UNFINISHED_PREFIX}{}", segment_name(start)));
-        // What an earlier process left there when it died.
+        // An earlier process may have died while it made this file.
         let _ = env.unlink(&new);
         let made = || {
             let file = env.create(&new)?;
@@ -49,15 +49,15 @@ impl AppendFile {
                 region,
             }),
             Err(error) => {
-                // What was made so far must not hold the space.
+                // The unfinished file must not keep its space.
                 let _ = env.unlink(&new);
                 Err(Error::full_or_io("make", &path, error))
             }
         }
     }
 
-    /// Goes on with an existing segment, which `open` opens for writing. A broker's may have holes, where a full disk would be found
-    /// only when a page is written: they get their blocks now.
+    /// Appends to an existing segment, which `open` opens for writing. A segment of a broker may have holes, in which a full disk would
+    /// show only when a page is written. The holes get their blocks now.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
@@ -79,8 +79,7 @@ impl AppendFile {
         }
     }
 
-    /// Makes the name of a new segment durable, and the end of the one under which it was made: after that a record in it can be
-    /// acknowledged.
+    /// Makes the name of a new segment durable, and the removal of its temporary name. After that a record in it can be acknowledged.
     ///
     /// # Errors
     /// A [shortage](Error::is_shortage): nothing was synced. [`Error::Io`]: whether the segment survives a power cut is not known.
@@ -93,7 +92,7 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Removes a segment that holds no record. The end of its name is durable with the next sync of the file system.
+    /// Removes a segment that holds no record. The removal is durable with the next sync of the file system.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -111,7 +110,7 @@ impl AppendFile {
         self.start
     }
 
-    /// Offset behind its last byte.
+    /// Offset after its last byte.
     pub fn end(&self) -> u64 {
         self.start + self.region.len() as u64
     }
@@ -121,8 +120,8 @@ impl AppendFile {
         self.region.write(at, bytes)
     }
 
-    /// Overwrites what was ever written of a range, by offset, with zeros, durably. What reads as zeros is written, too: memory may
-    /// show them where a sync has failed.
+    /// Overwrites the written parts of a range, by offset, with zeros, durably. Bytes that read as zeros are written, too: where a sync has
+    /// failed, memory may show zeros that are not on disk.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].

@@ -1,5 +1,5 @@
-//! The seam. Everything above it meets files, directories, locks and the clock only through [`Env`] and [`File`], so that
-//! one implementation ([`RealEnv`](super::RealEnv)) can be exchanged for one that counts, fails, tears or forgets.
+//! The seam. All code above it uses files, directories, locks and the clock only through [`Env`] and [`File`]. The real implementation is
+//! [`RealEnv`](super::RealEnv); the tests have others, which count, fail, tear or forget.
 //!
 //! The words of the contract:
 //! - *visible*: any process that looks sees it. Every write and directory change is visible when its call returns.
@@ -35,9 +35,9 @@ pub enum Access {
 /// How a range of a file will be used. A hint: it changes no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// Front to back: read far ahead.
+    /// From the start to the end: read far ahead.
     Sequential,
-    /// Here and there: do not read ahead.
+    /// At random places: do not read ahead.
     Random,
     /// Soon: start reading it now.
     WillNeed,
@@ -80,7 +80,7 @@ pub enum Step {
     /// A new segment's length and blocks, before it is renamed into the log. Without: a segment of a foreign length stands
     /// in the log, and a broker refuses the store.
     SegmentAllocated,
-    /// The segment's new name in `commitlog/` and the end of its old name in the store's directory, before the first ack
+    /// The segment's new name in `commitlog/` and the removal of its temporary name in the store's directory, before the first ack
     /// inside it. Without: the segment is gone with acked records in it.
     SegmentRenamed,
     /// The records below an offset, before `flushed` rises to it. Without: acked records are lost or torn.
@@ -91,20 +91,20 @@ pub enum Step {
     /// Index files that a crash has damaged are gone, and what is kept of the others is on disk again, before the log is cut.
     /// Without: a damaged file looks like one of a store that was closed, and keys are not found.
     IndexCut,
-    /// The end of the name of a segment past the recovered end of the log, newest first, each before the next. Without: one that
-    /// is gone in front of one that came back is a hole in the log, and the store is refused.
+    /// The removal of a segment past the recovered end of the log, newest first, each before the next. Without: a later segment
+    /// comes back and an earlier one does not. That is a hole in the log, and the store is refused.
     LogCut,
-    /// The recovered end of the log, written again with the bytes that were read, and what fills the gaps of one that is salvaged,
-    /// before they are served. Without: after a sync that failed the system shows bytes that are not on disk; they are read,
-    /// acknowledged, and lost in the next power cut.
+    /// The recovered end of the log, written again with the bytes that were read, and the fillers of a salvage, before they are
+    /// served. Without: after a sync that failed the system shows bytes that are not on disk; they are read, acknowledged, and lost
+    /// in the next power cut.
     LogRewritten,
-    /// The log past its recovered end is zeros, before a record is appended there. Without: a stale record behind the new
+    /// The log past its recovered end is zeros, before a record is appended there. Without: a stale record after the new
     /// end looks like the next one.
     TailZeroed,
     /// The claim in the lock file that every later record is ours, before the first of them. Without: a record that lost a sector
     /// is served, for it might be a broker's.
     LogClaimed,
-    /// The entries in the consume-queue files, before a checkpoint stamp that covers them. Without: recovery starts behind
+    /// The entries in the consume-queue files, before a checkpoint stamp that covers them. Without: recovery starts after
     /// entries that are lost, and their messages are never dispatched again.
     QueueFiles,
     /// An index file, before the checkpoint stamp that covers it. Without: keys are not found although the stamp says that
@@ -117,7 +117,7 @@ pub enum Step {
     Checkpoint,
     /// The checkpoint's name, before `abort` goes. Without: a clean store starts from a stamp of long ago, or none.
     CheckpointRenamed,
-    /// The end of `abort`'s name, last thing of a clean close. Without: the next open recovers a store that needs none.
+    /// The removal of `abort`, the last thing of a clean close. Without: the next open recovers a store that needs none.
     AbortRemoved,
     /// A configuration file under its temporary name, before it is renamed. Without: the new name holds an empty file, and
     /// the store's geometry is lost.
@@ -127,7 +127,7 @@ pub enum Step {
     ConfigRenamed,
 }
 
-/// A held lock: dropped, or the process gone, it is released.
+/// A held lock. It is released when it is dropped, and when the process ends.
 #[derive(Debug)]
 pub struct Lock {
     _held: Box<dyn Any + Send + Sync>,
@@ -166,7 +166,7 @@ pub trait Env: Send + Sync + Debug {
     /// `NotFound`, `NotADirectory`, `PermissionDenied` ...
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
 
-    /// Gives a file or directory a new name, on the same file system, in one step: whoever looks sees the old or the new
+    /// Gives a file or directory a new name, on the same file system, in one step: a process that looks sees the old or the new
     /// one. A file that had the new name is replaced. Durable after `sync_dir` of both parents; until then a power cut
     /// leaves either name, or (across directories) both or none.
     ///
@@ -180,7 +180,7 @@ pub trait Env: Send + Sync + Debug {
     /// `AlreadyExists` if anything has the new name: nothing was changed.
     fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Takes a file's name away; the bytes go when the last open file and mapping do. Durable after `sync_dir`.
+    /// Removes a file's name. Its bytes are freed with its last open file and mapping. Durable after `sync_dir`.
     ///
     /// # Errors
     /// `NotFound`; `IsADirectory` ...
@@ -202,7 +202,7 @@ pub trait Env: Send + Sync + Debug {
     /// another one, and a broker. Never waits.
     ///
     /// # Errors
-    /// `WouldBlock` if somebody holds it; `InvalidInput` if it is no regular file.
+    /// `WouldBlock` if it is held; `InvalidInput` if it is no regular file.
     fn lock(&self, path: &Path) -> io::Result<Lock>;
 
     /// Milliseconds since 1970-01-01 UTC by the wall clock, a few milliseconds coarse. May step back.
@@ -243,7 +243,7 @@ pub trait File: Send + Sync + Debug {
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize>;
 
     /// Writes bytes from position `at` on, growing the file if need be, and says how many were written: fewer than given is
-    /// no error (a disk that fills up does that), and the caller goes on behind them. Visible on return, not durable.
+    /// no error (a disk that fills up does that), and the caller goes on after them. Visible on return, not durable.
     ///
     /// # Errors
     /// `StorageFull` and others: nothing is known about the bytes of this call.
@@ -291,8 +291,8 @@ pub trait File: Send + Sync + Debug {
     /// As the system gives them; ignoring one is always right.
     fn advise(&self, range: Range<u64>, advice: Advice) -> io::Result<()>;
 
-    /// Maps the first `len` bytes, shared with every other mapping and with `read_at`/`write_at`. Outlives the `File`. A mapping made
-    /// before anybody opened the file for writing may show the file as it was then, for ever (overlayfs).
+    /// Maps the first `len` bytes, shared with every other mapping and with `read_at`/`write_at`. Outlives the `File`. A mapping that
+    /// is made before the file is first opened for writing may show the file as it was then, for ever (overlayfs).
     ///
     /// # Errors
     /// `InvalidInput` if the file is shorter than `len`: a mapping never goes past the end. `OutOfMemory` if the process

@@ -1,4 +1,4 @@
-//! What a child of fork must not keep of its parent, and how it knows that it is one.
+//! What a child of fork must not keep of its parent, and how an object knows that it is in a child.
 //!
 //! An open-file-description lock is held as long as any process has the description open. A child inherits it, so a lock would outlive
 //! a parent that was killed. The child therefore closes the descriptor as the first thing that it does, by close alone: releasing the
@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Tells a process from those that it was forked from: two values are equal in one process, and differ across a fork.
+/// Tells a process from the ones that it was forked from: two values are equal in one process, and differ across a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Generation(u32);
 
@@ -20,7 +20,7 @@ pub struct Generation(u32);
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 impl Generation {
-    /// The one of this process. Costs a load; a process id would cost a system call.
+    /// The generation of this process. It costs a load; a process id would cost a system call.
     pub fn current() -> Self {
         static HANDLERS: Once = Once::new();
         HANDLERS.call_once(|| {
@@ -97,7 +97,7 @@ pub(super) struct PrivateFile {
 }
 
 impl PrivateFile {
-    /// Opens it. No fork comes between the opening and the note of it.
+    /// Opens it. No fork comes between opening it and listing its descriptor.
     pub(super) fn open(open: impl FnOnce() -> io::Result<File>) -> io::Result<Self> {
         let opened_in = Generation::current();
         let file = PRIVATE.with(|descriptors| {

@@ -57,7 +57,7 @@ impl Slot {
         {
             return false;
         }
-        // Whoever sees one of the fields below sees a changed state after it (pairs with the fence in `range`).
+        // A thread that sees one of the fields below sees a changed state after it (pairs with the fence in `range`).
         fence(Ordering::Release);
         self.start.store(start, Ordering::Relaxed);
         self.end.store(start + len, Ordering::Relaxed);
@@ -88,7 +88,7 @@ impl Slot {
     /// Replaces everything from the page of `address` to the mapping's end by zeros.
     fn replace_by_zeros(&self, address: usize, start: usize, end: usize) -> bool {
         let page = address & !(PAGE_SIZE.load(Ordering::Relaxed).wrapping_sub(1));
-        // Before the zeros are there, so that nobody can read one and then find the slot untouched.
+        // Before the zeros are there, so that no thread reads one and then finds the slot untouched.
         self.intact_len.fetch_min(page.saturating_sub(start), Ordering::AcqRel);
         self.faults.fetch_add(1, Ordering::AcqRel);
         let protection = if self.writable.load(Ordering::Relaxed) {
@@ -150,7 +150,7 @@ impl Registration {
 
     /// Bytes from the start that are the file's, for every read before this call.
     pub(super) fn intact_len(&self) -> usize {
-        // The reads come first: neither the compiler nor the processor may move them behind the load.
+        // The reads come first: neither the compiler nor the processor may move them after the load.
         fence(Ordering::Acquire);
         self.slot.intact_len.load(Ordering::Relaxed)
     }
@@ -162,7 +162,7 @@ impl Drop for Registration {
     }
 }
 
-/// A handler that was there before ours, and the one that was there when we replaced that one before.
+/// A handler that ours has replaced, and the one that ours had replaced before.
 struct Previous {
     action: libc::sigaction,
     older: *const Previous,
@@ -184,7 +184,7 @@ const MAX_REPEATS: usize = 1000;
 
 static PAGE_SIZE: AtomicUsize = AtomicUsize::new(4096);
 
-/// Somebody has installed the guard: from then on a handler that replaces it is replaced in turn.
+/// Whether the guard was installed. From then on a handler that replaces it is replaced in turn.
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Installs the guard for the whole process. Another handler may replace it later (Python's `faulthandler.enable()` does): each
@@ -212,7 +212,7 @@ pub(super) fn put_back() -> io::Result<()> {
     if current.sa_sigaction == handler_address() {
         return Ok(());
     }
-    // Known before ours is in place: a fault right after finds it.
+    // Listed before ours is in place: a fault right after finds it.
     remember(&current);
     // SAFETY: all-zero is a valid sigaction: no handler, no flags, an empty mask.
     let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };

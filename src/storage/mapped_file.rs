@@ -59,13 +59,13 @@ impl MappedFile {
         self.region.is_empty()
     }
 
-    /// The queue offset behind the last mapped byte.
+    /// The queue offset after the last mapped byte.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.len())
     }
 
-    /// The bytes in place, `None` outside the file. Only where no process writes any more, and to be followed by
-    /// [`check_intact`](Self::check_intact).
+    /// The bytes in place, `None` outside the file. Only where no process writes any more. Call [`check_intact`](Self::check_intact) after
+    /// using them.
     pub fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
         self.region.bytes(range)
     }
@@ -86,8 +86,8 @@ impl MappedFile {
         self.region.faults()
     }
 
-    /// Whether every byte read from `range` so far was the file's, and none the guard's zeros. What is lost once stays lost
-    /// until the file is mapped anew.
+    /// Whether every byte read from `range` so far was the file's, and none was a zero of the guard. A page that is lost once stays lost
+    /// until the file is mapped again.
     ///
     /// # Errors
     /// [`Error::Corrupt`] with the first byte that was lost.
@@ -113,7 +113,7 @@ impl MappedFile {
         })
     }
 
-    /// A copy of a range, for bytes that somebody may still change; `None` outside the file or if they could not be read.
+    /// A copy of a range, for bytes that a writer may still change; `None` outside the file or if they could not be read.
     pub fn copy(&self, range: Range<usize>) -> Option<SelectedBuffer> {
         let len = range.end.checked_sub(range.start)?;
         // The check comes before the allocation: a range taken from a corrupt record may have any length.
@@ -154,7 +154,7 @@ impl SelectedBuffer {
         matches!(self, Self::Mapped { .. })
     }
 
-    /// Whether what was read from here so far were the file's bytes: no page of it, or before it in the file, was lost.
+    /// Whether the bytes that were read from here so far were the file's: no page of them, or before them in the file, was lost.
     ///
     /// # Errors
     /// [`Error::Corrupt`]: zeros stand there instead.

@@ -26,7 +26,7 @@ pub struct MappedFileQueue {
     file_size: u64,
     files: RwLock<Vec<Arc<PooledFile>>>,
     ignored: Vec<OsString>,
-    /// Files without a byte behind the others.
+    /// Files without a byte, after the others.
     empty: Vec<PathBuf>,
     pool: Arc<MappingPool>,
     /// How often files were found to be removed.
@@ -72,7 +72,7 @@ impl MappedFileQueue {
         })
     }
 
-    /// The files without a byte behind the others: a broker that was killed as it made one leaves it, and then does not start.
+    /// The files without a byte, after the others. A broker that was killed as it made a file leaves one, and then does not start.
     pub fn empty_files(&self) -> &[PathBuf] {
         &self.empty
     }
@@ -134,7 +134,7 @@ impl MappedFileQueue {
         self.holder(offset).is_some_and(|file| file.is_removed())
     }
 
-    /// Adds a file that a writer has just made: almost always behind every other.
+    /// Adds a file that a writer has just made: almost always after every other.
     pub fn add(&self, start: u64) {
         let file = PooledFile::new(self.dir.join(segment_name(start)), start, self.file_size);
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
@@ -142,7 +142,7 @@ impl MappedFileQueue {
         files.insert(place, Arc::new(file));
     }
 
-    /// Removes the file that starts at `start`; the name's end is durable after a sync of the directory.
+    /// Removes the file that starts at `start`. The removal is durable after a sync of the directory.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -191,8 +191,8 @@ impl MappedFileQueue {
         found.map_err(|error| Error::io("look into", path, error))
     }
 
-    /// Refuses files that nothing can be appended to: the last is not as long as the others, or they do not start where such files do,
-    /// so that the next one would not stand behind them.
+    /// Refuses files that nothing can be appended to: the last one is not as long as the others, or the files do not start at multiples of
+    /// their length, so that the next file would not follow them.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -333,8 +333,8 @@ fn segments(dir: &Path, entries: Vec<DirEntry>) -> Result<(Vec<PooledFile>, Vec<
     Ok((files, ignored))
 }
 
-/// Whether the files can stand behind each other: every length but the last is `file_size`, every start a multiple of it
-/// behind the first, every offset a positive signed number.
+/// Whether the files can follow each other: every length but the last is `file_size`, every start is a multiple of it after the first,
+/// and every offset is a positive signed number.
 fn check_lengths(dir: &Path, file_size: u64, files: &[PooledFile]) -> Result<()> {
     let corrupt = |file: &PooledFile, offset: u64, reason: String| {
         Err(Error::Corrupt {

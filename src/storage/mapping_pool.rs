@@ -1,5 +1,5 @@
-//! Mappings that are let go of when there are too many: a store has tens of thousands of queue files, the system allows 65,530
-//! mappings and the guard 8,192.
+//! Mappings that are dropped when there are too many: a store has tens of thousands of queue files, the system allows 65,530 mappings and
+//! the guard 8,192.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,9 +18,9 @@ pub struct PooledFile {
     pub(super) start: u64,
     pub(super) len: u64,
     state: RwLock<State>,
-    /// Asked for since the pool last passed by.
+    /// Asked for since the pool last looked at it.
     used: AtomicBool,
-    /// The file was not there any more when it was to be mapped.
+    /// The file was removed before it was mapped.
     removed: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ impl PooledFile {
         self.removed.load(Ordering::Acquire)
     }
 
-    /// Notes that the file is gone, and lets go of its mapping: its bytes stay on the disk as long as they are mapped.
+    /// Notes that the file was removed, and drops its mapping: its bytes stay on the disk as long as they are mapped.
     pub(super) fn set_removed(&self) {
         self.removed.store(true, Ordering::Release);
         self.state_mut().mapped = None;
@@ -114,8 +114,8 @@ impl ProcessPool {
     }
 }
 
-/// Holds at most so many files mapped; the one that was not asked for the longest goes first. A mapping that somebody still
-/// holds lives until they drop it.
+/// Keeps at most `capacity` files mapped. The file that was not asked for the longest is dropped first. A mapping that a caller still holds
+/// lives until the caller drops it.
 #[derive(Debug)]
 pub struct MappingPool {
     capacity: usize,
@@ -126,8 +126,8 @@ pub struct MappingPool {
 const MAX_MAPPED_FILES: usize = 3500;
 
 impl MappingPool {
-    /// The pool of this process: its limit is the process's, however many stores are open. A fork has one of its own: the lock
-    /// of the one that it inherits may be held by a thread that it has not.
+    /// The pool of this process: its limit is the process's, however many stores are open. A child of fork has a pool of its own: a
+    /// thread of the parent may hold the lock of the inherited pool.
     pub fn shared() -> Arc<Self> {
         static FIRST: OnceLock<ProcessPool> = OnceLock::new();
         let pid = std::process::id();
@@ -169,9 +169,9 @@ impl MappingPool {
         Ok(mapped)
     }
 
-    /// Puts a newly mapped file in, and lets the oldest unused ones go for it (the clock rule: used ones get another round).
+    /// Adds a newly mapped file, and drops the oldest unused ones for it (the clock rule: used ones get another round).
     fn admit(&self, file: &Arc<PooledFile>) {
-        // Dropped behind the lock: unmapping takes long, and whoever maps a file would wait for it.
+        // Dropped after the lock: unmapping takes long, and a thread that maps a file would wait for it.
         let mut let_go = Vec::new();
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         mapped.push_back(Arc::downgrade(file));

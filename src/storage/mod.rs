@@ -1,6 +1,6 @@
 //! Files, mappings and the clock: the seam to the operating system. Never interprets a byte.
 
-/// A SIGBUS under a mapping becomes zeros and a count instead of the end of the process.
+/// The SIGBUS guard: a fault under a mapping becomes zeros and a count, and does not end the process.
 #[expect(unsafe_code, reason = "a signal handler and the slot table that it reads")]
 mod guard;
 /// Mapped memory as bounds-checked reads and writes.
@@ -8,7 +8,7 @@ mod guard;
 mod region;
 /// The seam: what the operating system is asked for, and what each answer promises.
 mod env;
-/// What a child of fork must not keep of its parent, and how it knows that it is one.
+/// What a child of fork must not keep of its parent.
 #[expect(unsafe_code, reason = "the system's fork handlers and the mutex that they share")]
 mod fork;
 /// The operating system itself.

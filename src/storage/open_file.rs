@@ -59,7 +59,7 @@ impl OpenFile {
         &self.written
     }
 
-    /// The least range that holds every byte of `range` that was ever written.
+    /// The smallest range that holds every byte of `range` that was ever written.
     pub fn written_in(&self, range: &Range<u64>) -> Range<u64> {
         let first = self.written.partition_point(|part| part.end <= range.start);
         let after = self.written.partition_point(|part| part.start < range.end);

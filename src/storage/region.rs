@@ -10,7 +10,7 @@ use memmap2::{Advice, MmapRaw};
 
 use super::guard::Registration;
 
-/// The first bytes of a file as memory, shared with everybody who has the file mapped.
+/// The first bytes of a file as memory, shared with every process that has the file mapped.
 ///
 /// Nothing here panics or reaches past the end. Other threads and processes may write meanwhile: a racing [`read`] gives a
 /// mix of old and new bytes, so what is being appended is ordered by the caller. A page that cannot be read (the file was
@@ -169,7 +169,7 @@ impl Region {
         (end <= self.len).then(|| unsafe { self.start.add(at) })
     }
 
-    #[expect(clippy::cast_ptr_alignment, reason = "checked right behind the cast")]
+    #[expect(clippy::cast_ptr_alignment, reason = "checked right after the cast")]
     fn cell(&self, at: usize) -> Option<&AtomicU32> {
         let pointer = self.pointer(at, size_of::<u32>())?.cast::<u32>();
         // SAFETY: four bytes of the region, aligned; on x86-64 and aarch64 an atomic load may read read-only memory.

@@ -1,4 +1,4 @@
-//! Directories and small files: read whole, and made or replaced so that neither a crash nor a full disk leaves anything half made in their place.
+//! Directories and small files. They are read whole, and made or replaced so that neither a crash nor a full disk leaves half of one.
 
 use std::ffi::OsStr;
 use std::io;
@@ -48,8 +48,8 @@ pub fn remove_file(env: &dyn Env, path: &Path) -> Result<()> {
     }
 }
 
-/// Puts a file with these bytes in the place of the one at `path`, durably: whoever looks, after a crash too, finds the old or the
-/// new one. `new_bytes` is the step that syncs the new file before it gets the name, `new_name` the one that syncs the name.
+/// Replaces the file at `path` by one with these bytes, durably: a process that looks, after a crash too, finds the old or the new
+/// one. `new_bytes` is the step that syncs the new file before it gets the name, `new_name` the one that syncs the name.
 ///
 /// # Errors
 /// [`Error::DiskFull`]: the old one stays. [`Error::Io`].
@@ -57,7 +57,7 @@ pub fn replace_file(env: &dyn Env, path: &Path, bytes: &[u8], new_bytes: Step, n
     put(env, path, bytes, Some((new_bytes, new_name)))
 }
 
-/// As [`replace_file`], without a sync: whoever looks finds the old or the new file, but a power cut may leave the new one empty.
+/// As [`replace_file`], without a sync: a process that looks finds the old or the new file, but a power cut may leave the new one empty.
 ///
 /// # Errors
 /// As [`replace_file`].
@@ -69,7 +69,7 @@ fn put(env: &dyn Env, path: &Path, bytes: &[u8], steps: Option<(Step, Step)>) ->
     let dir = path.parent().unwrap_or(path);
     let name = path.file_name().unwrap_or(OsStr::new(""));
     let new = dir.join(format!("{UNFINISHED_PREFIX}{}", name.display()));
-    // What an earlier process left there when it died.
+    // An earlier process may have died while it made this file.
     remove_file(env, &new)?;
     let made = || {
         let file = env.create(&new)?;
@@ -84,7 +84,7 @@ fn put(env: &dyn Env, path: &Path, bytes: &[u8], steps: Option<(Step, Step)>) ->
         }
     };
     made().map_err(|error| {
-        // What was made so far must not hold the space.
+        // The unfinished file must not keep its space.
         let _ = env.unlink(&new);
         Error::full_or_io("write", path, error)
     })
