@@ -1,10 +1,10 @@
-//! One file family each, from the log that everything derives from to what is derived. Reads and bounds; decides nothing across families.
+//! The file families: the commit log, and what is derived from it. Each file reads and writes one family and decides nothing about another.
 
-/// The commit log: read, appended to, cut, salvaged.
+/// The commit log: read, appended to, truncated, salvaged.
 mod commit_log;
-/// Consume queues: the places of the messages of each queue.
+/// Consume queues: for each queue, where its messages lie in the log.
 mod consume_queue;
-/// Index files: from keys to places.
+/// Index files: from message keys to physical offsets.
 mod index;
 /// Up to which store time each family is known to be on disk.
 mod store_checkpoint;

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::format::{CONFIG_DIR, GEOMETRY_FILE};
 use crate::storage::{Env, Step, read_file, replace_file};
 
-/// Larger than any that was ever written.
+/// More bytes than any record of sizes has.
 const MAX_LEN: usize = 64 * 1024;
 
 type Field = (&'static str, fn(&mut StoreConfig) -> &mut Option<u64>);
@@ -25,8 +25,8 @@ const FIELDS: [Field; 4] = [
     ("max_index_num", |config| &mut config.max_index_num),
 ];
 
-/// Fills the sizes that `config` leaves open with the recorded ones, and says whether there are any. Where it leaves none open the
-/// record is not looked at, so that a store opens whose record is damaged.
+/// Fills the sizes that `config` leaves open with the recorded ones, and says whether there are any. If `config` leaves none open, the
+/// record is not read, so that a store with a damaged record can be opened.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the file is no JSON object of numbers, or of sizes that cannot be right; [`Error::Io`].
@@ -57,7 +57,7 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
         };
         *field(&mut filled) = Some(value);
     }
-    // Every option was right before, so it is a recorded size that cannot be.
+    // Every option was valid before, so a recorded size is wrong.
     filled
         .validate()
         .map_err(|error| corrupt(format!("{error}; give it as an option")))?;
@@ -65,7 +65,7 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
     Ok(true)
 }
 
-/// Records the sizes of `config`, which are all given, durably, unless they stand there already. A damaged record is replaced.
+/// Records the sizes of `config`, which are all given, durably. Does nothing if they are recorded already. A damaged record is replaced.
 ///
 /// # Errors
 /// [`Error::DiskFull`], [`Error::Io`].

@@ -15,8 +15,8 @@ pub fn load_checkpoint(env: &dyn Env, path: &Path) -> Result<Checkpoint> {
     Ok(Checkpoint::decode(&fields.unwrap_or_default()))
 }
 
-/// Puts a new checkpoint in the place of the old one at `path`, durably: what it stamps was synced before. Never in place, for a
-/// stamp that is half the old and half the new one vouches for what is not there.
+/// Replaces the checkpoint at `path` by a new one, durably. Everything that it vouches for was synced before. The old file is not
+/// overwritten: a stamp that is half old and half new would vouch for what is not there.
 ///
 /// # Errors
 /// [`crate::error::Error::DiskFull`]: the old one stays. [`crate::error::Error::Io`].

@@ -1,5 +1,5 @@
-//! The commit log, written: one lock, one copy. Everything that can be done before the lock is (checks, checksum, property bytes,
-//! header); inside it a message gets its queue offset, physical offset and store time, and is copied into the mapped segment.
+//! Appending to the commit log: one lock, one copy. Checks, checksum, property bytes and header are made before the lock. Under the lock a
+//! message gets its queue offset, physical offset and store time, and is copied into the mapped segment.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::log::commit_log::log_files::LogFiles;
 use crate::storage::{AppendFile, Env, Step};
 use crate::watermark::Watermark;
 
-/// Segments that may wait for a sync; each holds a descriptor and a mapping. Whoever needs one more syncs first.
+/// Segments that may wait for a sync; each holds a descriptor and a mapping. A thread that needs one more syncs first.
 const MAX_UNSYNCED: usize = 64;
 
 /// Where a message was put.
@@ -19,7 +19,7 @@ const MAX_UNSYNCED: usize = 64;
 pub struct Appended {
     /// Its record's first byte.
     pub physical_offset: i64,
-    /// Its number in its queue.
+    /// Its queue offset.
     pub queue_offset: i64,
     /// Its record's bytes.
     pub wrote_bytes: i32,
@@ -37,13 +37,13 @@ pub(crate) struct LogEnd {
     pub at: i64,
     /// Past it every byte is zero.
     pub written_until: i64,
-    /// After a crash: from here on what stands in the log may be in memory alone.
+    /// After a crash: from here on, the bytes of the log may be in memory alone.
     pub rewrite_from: Option<i64>,
     /// Store time of its last message; 0 for none.
     pub last_store_time: i64,
-    /// The checkpoint says of messages up to this store time that they are on disk: no other gets one.
+    /// The checkpoint vouches for messages up to this store time, so every new message gets a later one.
     pub stamped: i64,
-    /// The next number of each queue.
+    /// The next queue offset of each queue.
     pub queue_offsets: QueueOffsets,
 }
 
@@ -55,7 +55,7 @@ pub struct CommitLog {
     segment_size: u64,
     files: Arc<LogFiles>,
     tail: Mutex<Tail>,
-    /// Held while a segment is made, by one thread; `tail` only to look and to hand the segment over.
+    /// Held by the thread that makes a segment. That thread holds `tail` only to look and to hand the segment over.
     allocating: Mutex<()>,
     /// Held while the log is synced, by one thread.
     flushing: Mutex<()>,
@@ -63,9 +63,9 @@ pub struct CommitLog {
     unsynced: Mutex<Vec<Arc<AppendFile>>>,
     /// Every byte below can be read.
     pub appended: Arc<Watermark>,
-    /// Every byte below survives a power cut. Poisoned when nobody is promised any more that others will.
+    /// Every byte below survives a power cut. Poisoned when no later byte is acknowledged any more.
     pub flushed: Arc<Watermark>,
-    /// Why no other byte is made durable: a write or sync of the log itself failed.
+    /// Why no later byte is made durable: a write or sync of the log itself failed.
     broken: OnceLock<Error>,
 }
 
@@ -87,7 +87,7 @@ impl Tail {
         self.current.as_ref().map_or(0, |file| file.end().saturating_sub(self.end))
     }
 
-    /// The next number of the message's queue, taken; 0 for those that have none.
+    /// Takes the next queue offset of the message's queue; 0 for a message that has none.
     fn next_queue_offset(&mut self, message: &EncodedMessage<'_>) -> i64 {
         if !message.has_queue_offset() {
             return 0;
@@ -102,15 +102,15 @@ impl Tail {
     }
 }
 
-/// What one attempt under the lock came to.
+/// The outcome of one attempt under the lock.
 enum Outcome {
     Written,
-    /// The next segment must be made first: so many bytes do not fit into this one.
+    /// The next segment must be made first: this many bytes do not fit into the current one.
     WouldBlock(u64),
 }
 
 impl CommitLog {
-    /// Goes on at the end of `files`, which is in `current` unless the next segment has to be made: see [`LogFiles::truncate`].
+    /// Appends at the end of `files`, which lies in `current` unless the next segment has to be made. See [`LogFiles::truncate`].
     pub(super) fn new(
         env: Arc<dyn Env>,
         files: Arc<LogFiles>,
@@ -157,13 +157,13 @@ impl CommitLog {
         lock(&self.tail).last_store_time
     }
 
-    /// Gives no message from now on a store time that the checkpoint is about to vouch for.
+    /// Gives every later message a store time after the one that the checkpoint is about to vouch for.
     pub fn close_store_time(&self, store_time: i64) {
         let mut tail = lock(&self.tail);
         tail.stamped = tail.stamped.max(store_time);
         let end = tail.end as i64;
         drop(tail);
-        // What got an older time is flushed with the rest, although whoever appends it may not have said so yet.
+        // A message that already has an older time is flushed with the rest, although its append may not have returned yet.
         self.appended.advance(end);
     }
 
@@ -216,7 +216,7 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Appends all messages behind each other in one segment, in one hold of the lock, or none.
+    /// Appends all messages one after the other in one segment, in one hold of the lock, or none.
     ///
     /// # Errors
     /// As [`CommitLog::append`].
@@ -228,7 +228,7 @@ impl CommitLog {
         Ok(done)
     }
 
-    /// Works under the lock, with the time; what that appends can be read after it.
+    /// Does the work under the lock, with the time. What it appends can be read afterwards.
     fn with_tail(&self, work: impl FnOnce(&mut Tail, i64) -> Result<Outcome>) -> Result<Outcome> {
         let mut tail = lock(&self.tail);
         if let Some(cause) = &tail.stopped {
@@ -241,7 +241,7 @@ impl CommitLog {
         outcome
     }
 
-    /// Puts messages that belong into one segment. The end moves when all of them are written.
+    /// Writes messages that go into one segment. The end moves when all of them are written.
     fn put(&self, tail: &mut Tail, now: i64, messages: &[EncodedMessage<'_>], done: &mut Vec<Appended>) -> Result<Outcome> {
         let len: u64 = messages.iter().map(|message| message.len() as u64).sum();
         if !fits(len, tail.remaining()) && !self.roll(tail)? {
@@ -290,7 +290,7 @@ impl CommitLog {
         Ok(true)
     }
 
-    /// Makes the segment behind the current one, outside the lock, unless another thread has made room for `len` bytes.
+    /// Makes the segment after the current one, outside the lock, unless another thread has made room for `len` bytes.
     fn make_next_segment(&self, len: u64) -> Result<()> {
         let _one_at_a_time = lock(&self.allocating);
         let start = {
@@ -305,7 +305,7 @@ impl CommitLog {
         }
         let file = AppendFile::create(self.env.as_ref(), &self.dir, start, self.segment_size)?;
         if let Err(cause) = file.sync_name(self.env.as_ref()) {
-            // A shortage came before the sync: the next try makes the segment anew.
+            // The shortage came before the sync: the next try makes the segment again.
             let is_gone = cause.is_shortage() && file.remove(self.env.as_ref()).is_ok();
             return Err(if is_gone { cause } else { self.fail(cause) });
         }
@@ -316,11 +316,11 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Makes everything appended so far durable and says up to where. One thread syncs at a time; what came while others waited for
-    /// it goes along with the next, and they find it done.
+    /// Makes everything appended so far durable and says up to where. One thread syncs at a time. Threads that wait for it share the next
+    /// sync, which covers what was appended meanwhile.
     ///
     /// # Errors
-    /// [`Error::Poisoned`]: something of the store failed, now or before; a sync that failed is never tried again.
+    /// [`Error::Poisoned`]: a part of the store failed, now or before; a sync that failed is never tried again.
     pub fn flush(&self) -> Result<i64> {
         match self.flushed.poisoned() {
             None | Some(Error::Closed) => self.flush_rest(),
@@ -328,7 +328,7 @@ impl CommitLog {
         }
     }
 
-    /// As [`CommitLog::flush`], whatever failed beside the log: for who closes the store.
+    /// As [`CommitLog::flush`], also after a failure outside the log: for the close of the store.
     ///
     /// # Errors
     /// [`Error::Poisoned`]: a write or sync of the log failed, now or before.
@@ -362,32 +362,32 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Appends nothing from now on, and says up to where it did. The first cause stays. Gives the failure that everybody is told of.
+    /// Ends appending. The first cause stays; gives the failure that every later caller gets.
     pub fn stop(&self, cause: Error) -> Error {
         let mut tail = lock(&self.tail);
         let first = tail.stopped.get_or_insert_with(|| cause.clone()).clone();
         let end = tail.end as i64;
         drop(tail);
-        // Before the poison, so that whoever follows the log sees all of it.
+        // Before the poison, so that a thread that follows the log sees all of it.
         self.appended.advance(end);
         self.appended.poison(first.clone());
         // A close is no failure.
         if matches!(first, Error::Closed) { cause } else { first }
     }
 
-    /// Appends nothing and promises nothing from now on. What was appended can still be made durable: [`CommitLog::flush_rest`].
+    /// Ends appending and acknowledging. What was appended can still be made durable: [`CommitLog::flush_rest`].
     pub fn refuse(&self, cause: Error) -> Error {
         let first = self.stop(cause);
         self.flushed.poison(first.clone());
         first
     }
 
-    /// Waits until no segment is being made. After [`CommitLog::stop`] no other is begun, and nothing changes in the log's directory.
+    /// Waits until no segment is being made. After [`CommitLog::stop`] no thread begins another, and the log's directory stays as it is.
     pub fn end_allocation(&self) {
         drop(lock(&self.allocating));
     }
 
-    /// Removes the segment that was made ahead, once the log is stopped: a store that was closed has none behind its end.
+    /// Removes the segment that was made ahead, once the log is stopped: a closed store has no segment past its end.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -399,9 +399,9 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Appends nothing and makes nothing durable from now on.
+    /// Ends appending and making durable.
     pub fn poison(&self, cause: Error) -> Error {
-        // What follows another failure says nothing of the log itself.
+        // A failure after another one says nothing about the log itself.
         if !matches!(cause, Error::Poisoned { .. }) {
             let _ = self.broken.set(cause.clone());
         }
@@ -413,12 +413,12 @@ impl CommitLog {
         self.poisoned(first)
     }
 
-    /// What everybody is told from now on.
+    /// The error that every later caller gets.
     fn poisoned(&self, cause: Error) -> Error {
         Error::poisoned(cause, self.flushed.get())
     }
 
-    /// A page could not be written: as `fail`, for who holds the lock.
+    /// A page could not be written: as `fail`, for a thread that holds the lock.
     fn lost(&self, tail: &mut Tail, file: &AppendFile, at: usize) -> Error {
         let cause = Error::Corrupt {
             path: file.path().to_owned(),
@@ -433,7 +433,7 @@ impl CommitLog {
     }
 }
 
-/// A thread that panicked inside left nothing half done that the next could not see: the end moves last.
+/// A thread that panicked under the lock left no half of a record before the end: the end moves last.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

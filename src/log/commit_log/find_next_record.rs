@@ -1,7 +1,7 @@
 //! The search for the next whole record after damage.
 //!
-//! A body may hold bytes that are a record, and name the very place at which they stand. So where the lengths of what is damaged can
-//! be followed, they are, and the search byte by byte starts where they lead to nothing.
+//! A body may hold bytes that are a record and that name their own place. So the search follows the lengths of the damaged records as far
+//! as they lead to a record, and goes on byte by byte from there.
 
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ use crate::log::commit_log::log_files::{LogFiles, LogRecord};
 
 /// Bytes that are searched for a record at once.
 const SEARCHED_AT_ONCE: usize = 64 * 1024;
-/// Bytes of what only begins like a record that are looked at in one search: in a damaged log there are few, and in one that somebody
-/// made so each of its bytes is one.
+/// Bytes that only begin like a record and that one search reads. A damaged log has few of them. In a log that was made for it, every
+/// byte may be the start of one.
 const MAX_IMITATED: u64 = 4 << 30;
 
 impl LogFiles {
@@ -32,8 +32,8 @@ impl LogFiles {
         self.search(end.max(from), since)
     }
 
-    /// Where the damaged records from `damaged` on end by their own lengths, each at the start of the next: there stands a whole record,
-    /// or one whose lengths lead nowhere.
+    /// Where the damaged records from `damaged` on end by their own lengths, each at the start of the next. A whole record stands there, or
+    /// one whose lengths lead to no record.
     fn end_of_damaged(&self, damaged: i64) -> Result<i64> {
         let mut at = damaged;
         while let Some(end) = self.believable_end(at)? {
@@ -48,8 +48,8 @@ impl LogFiles {
         Ok(at)
     }
 
-    /// Where the record that claims to start at `at` ends: by all its lengths, if they agree; else by the first, if something stands there
-    /// that starts like a record or a filler.
+    /// Where the record that claims to start at `at` ends: by all its lengths, if they agree; otherwise by its total size, if a record or a
+    /// filler seems to start there.
     fn believable_end(&self, at: i64) -> Result<Option<i64>> {
         match self.read(at, Check::Structure)? {
             LogRecord::Message(message) => return Ok(Some(message.view().end())),
@@ -84,7 +84,7 @@ impl LogFiles {
             // Most of a segment that was made ahead was never written.
             let asked = (asked.start - start) as u64..(asked.end - start) as u64;
             for part in self.files.written(start as u64, asked)? {
-                // A copy may have left out a page of zeros, and with it the first bytes of a length.
+                // A sparse copy may have left out a page of zeros, and the first bytes of a length with it.
                 let part = (start + part.start as i64 - 3).max(from).max(start)..start + part.end as i64;
                 if let Some(found) = self.find_whole(part, since, &mut imitated)? {
                     return Ok(Some(found));
@@ -94,7 +94,7 @@ impl LogFiles {
         Ok(None)
     }
 
-    /// As `search`, in a part of one segment. Adds the bytes of what is none after all to `imitated`.
+    /// As `search`, in a part of one segment. Adds the bytes of each imitation of a record to `imitated`.
     fn find_whole(&self, part: Range<i64>, since: i64, imitated: &mut u64) -> Result<Option<i64>> {
         let mut at = part.start;
         let mut bytes = vec![0; SEARCHED_AT_ONCE + CLAIM_SIZE];
@@ -103,7 +103,7 @@ impl LogFiles {
             let len = bytes.len().min(file.len() as usize - position);
             let window = bytes.get_mut(..len).unwrap_or_default();
             if !file.read(position, window) {
-                // A page that cannot be read hides what is in it, and what follows in this file.
+                // A page that cannot be read hides its bytes and all later ones of this file.
                 break;
             }
             for head in record_heads(window, at).filter(|head| *head < SEARCHED_AT_ONCE) {

@@ -1,14 +1,14 @@
 //! The commit log: every message of every topic, in the order of arrival.
 
-/// The segments, read.
+/// Reading the segments.
 mod log_files;
 /// Where the log goes on after damage.
 mod find_next_record;
-/// The end of the log, appended to.
+/// Appending at the end of the log.
 mod commit_log;
-/// From a log that was read to one that is appended to.
+/// Truncation: from a log that was read to one that is appended to.
 mod truncate;
-/// What stands in the place of what was lost.
+/// Fillers in the place of lost records.
 mod salvage;
 
 pub(crate) use commit_log::LogEnd;

@@ -1,4 +1,4 @@
-//! Stretches of the log that are lost, filled with records that say nothing: the log is one chain again, for us and for a broker.
+//! Fills the lost stretches of a log with records without content: the log is one chain of records again, for us and for a broker.
 
 use std::ops::Range;
 
@@ -7,16 +7,16 @@ use crate::format::{Check, encode_filler, filler_size, segment_name};
 use crate::log::commit_log::log_files::{LogFiles, LogRecord};
 
 impl LogFiles {
-    /// Fills a stretch in front of a message. Its store time is theirs, so that times still never fall. Durable with the rest of the log,
-    /// which a salvage writes again from its start on.
+    /// Fills a stretch before a message. The fillers get the store time of that message, so that store times never fall. They are durable with
+    /// the rest of the log, which a salvage writes again from its start.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`], [`Error::Corrupt`] for a stretch that no record fits into.
     pub fn fill(&self, lost: &Range<i64>) -> Result<()> {
-        let LogRecord::Message(behind) = self.read(lost.end, Check::Structure)? else {
-            return Err(self.corrupt(lost.end, "expected the message behind what was lost".to_owned()));
+        let LogRecord::Message(after) = self.read(lost.end, Check::Structure)? else {
+            return Err(self.corrupt(lost.end, "expected the message after the lost stretch".to_owned()));
         };
-        let store_time = behind.view().store_time();
+        let store_time = after.view().store_time();
         for (start, part, at_end) in self.parts(lost) {
             let path = self.dir().join(segment_name(start as u64));
             let refused = |error| Error::full_or_io("fill", &path, error);
@@ -32,7 +32,7 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Where the first record stands with which a lost stretch is filled, and its bytes. A segment's end may have room for none.
+    /// Where the first filler of a lost stretch stands, and its bytes. The end of a segment may have room for none.
     pub fn first_filler(&self, lost: &Range<i64>) -> Option<(i64, i32)> {
         let mut fillers = self
             .parts(lost)

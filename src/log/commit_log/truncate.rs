@@ -1,5 +1,5 @@
-//! The only way from a log that was read to one that can be appended to: what stands behind its end goes first, durably, for a stale
-//! record there would look like the next one.
+//! The only way from a log that was read to one that can be appended to. Everything past its end is removed first, durably: a stale record
+//! there would look like the next one.
 
 use std::io;
 use std::ops::Range;
@@ -12,13 +12,13 @@ use crate::log::commit_log::log_files::LogFiles;
 use crate::storage::{Env, Step};
 
 impl LogFiles {
-    /// Cuts the log at its end and goes on there.
+    /// Truncates the log at its end, where it can then be appended to.
     ///
     /// # Errors
     /// [`Error::DiskFull`] and [`Error::Io`] when a segment cannot be opened for writing, changed or synced.
     pub(crate) fn truncate(self: Arc<Self>, env: Arc<dyn Env>, segment_size: u64, end: LogEnd) -> Result<CommitLog> {
         let at = end.at;
-        self.remove_behind(env.as_ref(), at)?;
+        self.remove_after(env.as_ref(), at)?;
         let last = self.starts().next_back().filter(|start| at < start + segment_size as i64);
         let current = match last {
             None => None,
@@ -31,15 +31,15 @@ impl LogFiles {
             let stale = at as u64..current.end().min(end.written_until.max(at) as u64);
             current.clear(stale)?;
             if end.rewrite_from.is_some() {
-                // It may have been made a moment before the crash.
+                // The segment may have been made just before the crash.
                 current.sync_name(env.as_ref())?;
             }
         }
         Ok(CommitLog::new(env, self, segment_size, current, end))
     }
 
-    /// Removes the segments that start behind `end`, the newest first.
-    fn remove_behind(&self, env: &dyn Env, end: i64) -> Result<()> {
+    /// Removes the segments that start after `end`, the newest first.
+    fn remove_after(&self, env: &dyn Env, end: i64) -> Result<()> {
         for empty in self.files.empty_files() {
             match env.unlink(empty) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::io("remove", empty, error)),
@@ -54,8 +54,8 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Writes what recovery has read again, durably: where a sync has failed it may be in memory alone, and the system does not write
-    /// it a second time by itself.
+    /// Writes again what recovery has read, durably. Where a sync has failed, the bytes may be in memory alone, and the system does not write
+    /// them a second time by itself.
     fn rewrite(&self, recovered: Range<i64>) -> Result<()> {
         for start in self.starts() {
             let segment = recovered.start.max(start)..recovered.end.min(start + self.segment_size() as i64);

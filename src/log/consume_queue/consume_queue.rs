@@ -1,6 +1,7 @@
-//! A consume queue: for each queue offset, where in the log its message lies. 20 bytes an entry, no gaps, entry n at byte 20 n.
+//! A consume queue: for each queue offset, where its message lies in the log. An entry has 20 bytes, entry n stands at byte 20 n, and
+//! there are no gaps.
 //!
-//! The files hold what was written out; the in-memory tail holds what the log has beyond them. Readers see both.
+//! The files hold the entries that were written out. The in-memory tail holds the later ones. Readers see both.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -24,15 +25,15 @@ pub struct ConsumeQueue {
     pub(super) dir: PathBuf,
     pub(super) files: MappedFileQueue,
     state: RwLock<State>,
-    /// The removed files, of the queue and of the log, that the smallest offset takes account of.
+    /// How many removed files, of the queue and of the log, the smallest offset takes account of.
     followed: AtomicU64,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
-    /// Queue offsets that the files hold, after the entries ahead of the log were left out.
+    /// Queue offsets that the files hold, without the entries ahead of the log.
     pub(super) on_disk: Range<i64>,
-    /// Entries that the files held when they were opened, as long as nothing was written to them.
+    /// Entries of the files that were read when they were opened, as long as nothing was written to them.
     pub(super) ends: QueueEnds,
     pub(super) tail: QueueTail,
     min_offset: i64,
@@ -68,7 +69,7 @@ impl ConsumeQueue {
         })
     }
 
-    /// A queue without files, which will lie in `dir`; nothing is looked at.
+    /// A queue without files, whose files will lie in `dir`. No directory is read.
     pub fn empty(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Self {
         let files = MappedFileQueue::empty(env.clone(), dir, file_size.unwrap_or(0), pool);
         let state = State {
@@ -106,7 +107,7 @@ impl ConsumeQueue {
         Ok(self.state().tail.get(offset).is_some() || on_file(&self.files, offset)?.is_some())
     }
 
-    /// The first queue offset behind a missing file that holds `offset`: where the next file starts, or the entries in memory.
+    /// The first queue offset after the missing file that holds `offset`: where the next file starts, or the entries in memory.
     pub fn end_of_gap(&self, offset: i64) -> i64 {
         let starts = self.files.starts().into_iter().map(|start| start as i64 / UNIT);
         let next_file = starts.into_iter().find(|start| *start > offset);
@@ -130,7 +131,7 @@ impl ConsumeQueue {
     /// queue that does not start at 0.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for an entry inside the queue that is none, or whose file is missing.
+    /// [`Error::Corrupt`] for an invalid entry inside the queue, or one whose file is missing.
     pub fn unit(&self, offset: i64) -> Result<Option<CqUnit>> {
         {
             let state = self.state();
@@ -170,10 +171,10 @@ impl ConsumeQueue {
         }
     }
 
-    /// What is known of an offset, damaged entries left out. For an entry near the queue's end no file is mapped.
+    /// The entry at an offset; `None` for a damaged one, too. For an entry near the queue's end no file is mapped.
     ///
     /// # Errors
-    /// [`Error::Io`]: what the entry says is not known.
+    /// [`Error::Io`]: the entry could not be read.
     pub(crate) fn known_unit(&self, offset: i64) -> Result<Option<CqUnit>> {
         let at_end = {
             let state = self.state();
@@ -209,12 +210,12 @@ impl ConsumeQueue {
         Ok(unit.filter(|unit| names_message(*unit)))
     }
 
-    /// The entries of its files, read without a mapping.
+    /// A reader of the entries in the files, without a mapping.
     pub(super) fn entries(&self) -> EntryReader<'_> {
         EntryReader::new(&self.files, self.state().ends)
     }
 
-    /// Entries in its files, or those of messages up to the one at `until`.
+    /// The number of entries in the files; with `until`, of messages up to the one at that physical offset.
     pub(super) fn count_entries(&self, until: Option<i64>) -> Result<i64> {
         let on_disk = self.state().on_disk.clone();
         let last = self.last_unit()?.map_or(i64::MAX, |unit| unit.physical_offset);
@@ -229,14 +230,14 @@ impl ConsumeQueue {
         Ok(self.files.starts().into_iter().map(in_file).sum())
     }
 
-    /// Leaves out the entries at the end of the files that point at or past the end of the `log`, or lead to none of the queue's messages,
-    /// by the offset, the entry, and the entry of a message before it; returns how many. If no entry is left and nothing of the log
-    /// has expired, the queue starts at 0 again: its first file is one that a power cut took.
+    /// Drops the entries at the end of the files that point at or past the end of the `log`, or that lead to no message of the queue, as
+    /// `leads` says of the queue offset, the entry, and the entry of a message before it. Returns how many. If no entry is left and
+    /// nothing of the log has expired, the queue starts at 0 again: a power cut took its first file.
     pub(crate) fn cut(&self, log: Range<i64>, leads: impl Fn(i64, CqUnit, Option<CqUnit>) -> Result<bool>) -> Result<u64> {
         let mut entries = self.entries();
         let mut state = self.state_mut();
         let end = state.on_disk.end;
-        // One by one from the end: an entry further in front that points past the log is damage, and the others stay.
+        // One by one from the end: an earlier entry that points past the log is damage, and the others stay.
         while !state.on_disk.is_empty() {
             let last = state.on_disk.end - 1;
             let mut valid = |offset: i64| Ok(entries.get(offset)?.filter(|unit| unit.is_valid()));
@@ -256,30 +257,30 @@ impl ConsumeQueue {
         Ok(cut)
     }
 
-    /// Lets the entries of messages that stood in the stretch `lost` lead to `filler`; returns how many.
+    /// Makes the entries of messages of the stretch `lost` lead to `filler`; returns how many.
     pub(crate) fn lead_to(&self, filler: CqUnit, lost: &Range<i64>) -> Result<u64> {
         let on_disk = self.state().on_disk.clone();
         let first = first_at(&mut self.entries(), on_disk.clone(), lost.start)?;
-        let behind = first_at(&mut self.entries(), on_disk, lost.end)?;
-        self.extend((first..behind).map(|offset| (offset, filler)).collect());
-        Ok((behind - first).cast_unsigned())
+        let after = first_at(&mut self.entries(), on_disk, lost.end)?;
+        self.extend((first..after).map(|offset| (offset, filler)).collect());
+        Ok((after - first).cast_unsigned())
     }
 
-    /// Adds what the log has and the files lack.
+    /// Adds the entries that the files lack.
     pub(crate) fn extend(&self, tail: QueueTail) {
         let mut state = self.state_mut();
         if let Some(first) = tail.first() {
             if state.on_disk.is_empty() {
                 state.on_disk = first..first;
             }
-            // A power cut takes any of the new files, the first one, too.
+            // A power cut may take any of the new files, also the first one.
             state.on_disk.start = state.on_disk.start.min(first);
         }
         state.tail.extend(tail);
     }
 
-    /// Moves the smallest offset if files of the queue, or of the log, were found to be removed since the last call: of the log, so
-    /// often, and it starts at `first_physical` now.
+    /// Moves the smallest offset if files of the queue or of the log were found to be removed since the last call. `in_log` is how often
+    /// segments were found to be removed, and the log now starts at `first_physical`.
     pub(crate) fn follow_removals(&self, in_log: u64, first_physical: impl Fn() -> i64) -> Result<()> {
         loop {
             let removals = in_log + self.files.removals();
@@ -320,7 +321,7 @@ impl ConsumeQueue {
         }
     }
 
-    /// The first queue offset from `offset` on whose entry was not in a file that another process has removed.
+    /// The first queue offset, from `offset` on, whose entry did not lie in a file that another process has removed.
     fn after_removed(&self, state: &State, offset: i64) -> i64 {
         if !(state.on_disk.contains(&offset) && self.is_removed(offset)) {
             return offset;
@@ -331,12 +332,12 @@ impl ConsumeQueue {
         ends.min().unwrap_or(state.on_disk.end)
     }
 
-    /// Adds the entry of a message that the log has gained. Tells how many entries now wait to be written out; `None` if it was
-    /// there before, which changes nothing.
+    /// Adds the entry of a new message of the log. Gives the number of entries that now wait to be written out; `None` if the entry was there
+    /// before, and nothing changed.
     pub(crate) fn append(&self, offset: i64, unit: CqUnit) -> Option<usize> {
         let mut state = self.state_mut();
         if state.max_offset() == 0 {
-            // A queue whose first message is not number 0 starts there.
+            // The first message of a queue may have another queue offset than 0: the queue starts there.
             state.on_disk = offset..offset;
             state.min_offset = offset;
         }
@@ -346,7 +347,7 @@ impl ConsumeQueue {
         Some(state.tail.len())
     }
 
-    /// Whether it has entries that are not written out.
+    /// Whether it has entries that were not written out.
     pub(crate) fn waits(&self) -> bool {
         !self.state().tail.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Every consume queue of a store, by topic and queue id, and the forms of queue that this crate does not read.
+//! All consume queues of a store, by topic and queue id, and the forms of queue that this crate does not read.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,11 +37,11 @@ pub struct ConsumeQueueStore {
     file_size: Option<u64>,
     pool: Arc<MappingPool>,
     topics: RwLock<Topics>,
-    /// Files that a writer had begun to make when it died.
+    /// Files that a writer had not finished when it died.
     staged: Vec<PathBuf>,
-    /// Where the queues are a RocksDB database and nowhere else.
+    /// The database, if the queues are only in RocksDB.
     rocksdb: Option<PathBuf>,
-    /// Of a writer: kept open, since each sync tells of the errors since the one before.
+    /// A writer keeps it open: each sync reports the errors since the one before.
     file_system: OnceLock<Arc<dyn FileSystem>>,
 }
 
@@ -91,8 +91,7 @@ impl ConsumeQueueStore {
         !topics.is_empty() && topics.values().all(|queues| matches!(queues, TopicQueues::Batch(_)))
     }
 
-    /// Bytes of a queue file below the store directory `root`, if there is one: the first that is found tells, and no other is looked
-    /// for.
+    /// Bytes of a queue file below the store directory `root`, if there is one: those of the first that is found.
     ///
     /// # Errors
     /// As [`MappedFileQueue::load`].
@@ -161,7 +160,7 @@ impl ConsumeQueueStore {
             Entry::Occupied(queue) => queue.get().clone(),
             Entry::Vacant(place) => {
                 let dir = self.root.join(CONSUME_QUEUE_DIR).join(topic).join(queue_id.to_string());
-                // What lies on disk was listed when the store was opened: a name out of a record leads to no file.
+                // The directory was listed when the store was opened: no file is opened by a name from a record.
                 let queue = ConsumeQueue::empty(self.env.clone(), &dir, self.file_size, self.pool.clone());
                 place.insert(Arc::new(queue)).clone()
             }
@@ -175,7 +174,7 @@ impl ConsumeQueueStore {
         batch.map(|(topic, _)| topic.clone()).collect()
     }
 
-    /// Refuses queues that cannot be gone on with: a database, or one whose last file is cut short.
+    /// Refuses queues that cannot be written to: a database, or a queue whose last file is cut short.
     ///
     /// # Errors
     /// [`Error::Unsupported`], [`Error::Corrupt`].
@@ -189,7 +188,7 @@ impl ConsumeQueueStore {
         self.file_queues().iter().try_for_each(|(_, _, queue)| queue.expect_whole())
     }
 
-    /// Writes out what these queues hold in memory. New files are synced under other names first, all together where there are many.
+    /// Writes out the entries that these queues hold in memory. New files are synced under temporary names first, together if there are many.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
@@ -198,7 +197,7 @@ impl ConsumeQueueStore {
             let mut staged = Vec::new();
             let written = self.write_some(queues, &mut staged);
             if written.is_err() {
-                // What was made so far must not hold the space.
+                // The unfinished files must not keep their space.
                 for (_, file) in &staged {
                     file.discard(self.env.as_ref());
                 }
@@ -210,7 +209,7 @@ impl ConsumeQueueStore {
         }
     }
 
-    /// Writes out as far as there are files, and one new file of each queue that has more.
+    /// Writes out into the files that there are, and makes one new file for each queue with more entries.
     fn write_some<'a>(&self, queues: &'a [Arc<ConsumeQueue>], staged: &mut Vec<(&'a ConsumeQueue, StagedFile)>) -> Result<()> {
         for queue in queues {
             if let Some(file) = queue.write_out()? {
@@ -225,14 +224,14 @@ impl ConsumeQueueStore {
         staged.iter().try_for_each(|(queue, file)| queue.publish(file))
     }
 
-    /// Cuts the files where the queues end now, durably. After a crash (`rewrite_from`: entries of messages from there on may not be on
-    /// disk) what is left is written again, and what a writer had begun to make goes. `is_redone`: an earlier recovery has not ended, and
-    /// all that it may have cut is cut again.
+    /// Truncates the files where the queues end now, durably. After a crash (`rewrite_from`: entries of messages from there on may not be on
+    /// disk) the remaining entries are written again, and unfinished files are removed. `is_redone`: an earlier recovery has not ended, and
+    /// everything that it may have cut is cut again.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
     pub(crate) fn settle(&self, rewrite_from: Option<i64>, is_redone: bool) -> Result<()> {
-        // Before anything is written: an error that somebody else is told of first is then told here, too.
+        // Before anything is written: an error that another process is told of first is then told here, too.
         self.file_system().map_err(|error| Error::io("open", &self.root, error))?;
         let mut cut = QueueCut::default();
         for (_, _, queue) in self.file_queues() {
@@ -247,7 +246,7 @@ impl ConsumeQueueStore {
             }
         }
         match cut.len() {
-            // Names that went may not be gone on disk, and nothing tells of which directories.
+            // Removed names may still be on disk, and nothing tells in which directories.
             _ if is_redone => self.sync_all(Step::QueuesCut),
             0 => Ok(()),
             1..=SYNCED_ONE_BY_ONE => cut.sync(self.env.as_ref()),
@@ -255,7 +254,7 @@ impl ConsumeQueueStore {
         }
     }
 
-    /// Entries that the files of all queues hold, or those of messages up to the one at `until`.
+    /// The number of entries in the files of all queues; with `until`, of messages up to the one at that physical offset.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -274,7 +273,7 @@ impl ConsumeQueueStore {
         synced.map_err(|error| Error::io("sync", &self.root, error))
     }
 
-    /// The one that a writer keeps open.
+    /// The file system, which a writer keeps open.
     fn file_system(&self) -> io::Result<Arc<dyn FileSystem>> {
         if let Some(open) = self.file_system.get() {
             return Ok(open.clone());
@@ -326,7 +325,7 @@ impl ConsumeQueueStore {
     }
 }
 
-/// Whether a RocksDB database lies there: it keeps a file `CURRENT`. A directory of this name is a topic's.
+/// Whether a RocksDB database lies there: it has a file `CURRENT`. A directory of that name is a topic's.
 fn is_rocksdb(entries: &[DirEntry]) -> bool {
     let mut files = entries.iter().filter(|entry| entry.kind == EntryKind::File);
     files.any(|file| file.name == ROCKSDB_CURRENT_FILE)

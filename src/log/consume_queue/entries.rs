@@ -1,4 +1,4 @@
-//! The entries in the files of a queue, as they stand there.
+//! The entries in the files of a queue.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::format::{CQ_UNIT_SIZE, CqUnit};
 use crate::storage::{MappedFileQueue, OpenFile};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
-/// Bytes of a queue file where no file and no option tells: RocketMQ's 300,000 entries.
+/// Bytes of a queue file if no file and no option tells: RocketMQ's 300,000 entries.
 const DEFAULT_FILE_SIZE: u64 = 6_000_000;
 
 pub(super) fn entries_per_file(files: &MappedFileQueue) -> i64 {
@@ -22,8 +22,8 @@ pub(super) fn next_file_start(files: &MappedFileQueue, offset: i64) -> i64 {
     (offset / per_file + 1).saturating_mul(per_file)
 }
 
-/// The entry as the file has it, whatever it says; `None` where there is no file, or where it ends before. Maps the file: for
-/// entries that are read one after the other. See [`EntryReader`] for a few of many queues.
+/// The entry as the file has it, valid or not; `None` if there is no file, or if it ends before. Maps the file: for entries that are
+/// read one after the other. For a few entries of many queues see [`EntryReader`].
 pub(super) fn on_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqUnit>> {
     let Some(at) = position_in_queue(offset) else {
         return Ok(None);
@@ -45,8 +45,8 @@ fn position_in_queue(offset: i64) -> Option<u64> {
     offset.checked_mul(UNIT).and_then(|at| u64::try_from(at).ok())
 }
 
-/// Entries of a queue by their offsets, those that an open asks for again and again: the first one, and the last two. Kept, so
-/// that the files of ten thousand queues are opened once.
+/// The entries of a queue that an open asks for several times: the first one, and the last two. They are kept, so that the files of ten
+/// thousand queues are opened once.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct QueueEnds([Option<(i64, CqUnit)>; 3]);
 
@@ -58,10 +58,10 @@ impl QueueEnds {
     }
 }
 
-/// Bytes that are read at once: as many entries as two pages hold.
+/// Bytes that are read at once: the entries of two pages.
 const BLOCK: u64 = 8192 / CQ_UNIT_SIZE as u64 * CQ_UNIT_SIZE as u64;
 
-/// Reads entries here and there, without a mapping: opens the file that it was asked for last, and holds one block of it.
+/// Reads entries at random places, without a mapping: keeps the last file open, and one block of it in memory.
 pub(super) struct EntryReader<'a> {
     files: &'a MappedFileQueue,
     known: QueueEnds,
@@ -72,7 +72,7 @@ pub(super) struct EntryReader<'a> {
 }
 
 impl<'a> EntryReader<'a> {
-    /// A reader that opens no file for what is `known`.
+    /// A reader that opens no file for the entries in `known`.
     pub(super) fn new(files: &'a MappedFileQueue, known: QueueEnds) -> Self {
         Self {
             files,
@@ -121,12 +121,12 @@ impl<'a> EntryReader<'a> {
         Ok(())
     }
 
-    /// The offset after a valid entry of the file that starts at `start`, near the end of what was written of it: where the valid ones
-    /// end as a rule. `start` if there is none.
+    /// The offset after a valid entry of the file that starts at `start`, near the end of its written part, where the valid entries usually
+    /// end. `start` if there is none.
     fn guess_end(&mut self, start: i64) -> Result<i64> {
         self.open((start * UNIT) as u64)?;
         let parts = self.file.as_ref().map(OpenFile::written).unwrap_or_default();
-        // A file that this crate has made has a part of its own at its end, of zeros.
+        // A file that this crate has made ends with a part of zeros.
         let last: Vec<Range<u64>> = parts.iter().rev().take(2).cloned().collect();
         for part in last {
             let last_page = part.end.saturating_sub(1) / 4096 * 4096;
@@ -139,7 +139,7 @@ impl<'a> EntryReader<'a> {
     }
 }
 
-/// The block that begins at `at`, shorter where the file ends. Only what was ever written of it is read.
+/// The block that begins at `at`; it is shorter where the file ends. Only its written part is read.
 fn block_of(file: &OpenFile, at: u64) -> Result<Vec<u8>> {
     let block = at..file.len().min(at + BLOCK);
     let written = file.written_in(&block);
@@ -153,17 +153,17 @@ fn block_of(file: &OpenFile, at: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// First offset of `range` on file whose entry names a message at or after `physical`.
+/// First offset of `range` in the files whose entry names a message at or after `physical`.
 pub(super) fn first_at(entries: &mut EntryReader<'_>, range: Range<i64>, physical: i64) -> Result<i64> {
     let is_before = |unit: CqUnit| unit.is_valid() && (unit.is_pre_blank() || unit.physical_offset < physical);
     search(range, |offset| Ok(entries.get(offset)?.is_some_and(is_before)))
 }
 
-/// Entries behind the first invalid one that are looked at before that counts as the end: two pages of them.
+/// Entries after the first invalid one that are read before it counts as the end: two pages of them.
 const LOOK_AHEAD: i64 = 2 * 4096 / UNIT;
 
-/// The end of the valid entries, and what was read of them: they fill files from the front, the rest of a file is zero. Damage in
-/// front of valid entries does not end the queue.
+/// The end of the valid entries, and the entries that were read. They fill a file from its start, and the rest of the file is zero. Damage
+/// before valid entries does not end the queue.
 pub(super) fn find_end(files: &MappedFileQueue) -> Result<(i64, QueueEnds)> {
     let mut entries = EntryReader::new(files, QueueEnds::default());
     let starts: Vec<i64> = files.starts().into_iter().map(|start| start as i64 / UNIT).collect();
@@ -179,7 +179,7 @@ pub(super) fn find_end(files: &MappedFileQueue) -> Result<(i64, QueueEnds)> {
         }
         if end > *start {
             let mut ends = QueueEnds::default();
-            // The others cost another file, and are asked for only after a crash, or where messages have expired.
+            // The other entries cost another file. They are needed only after a crash, or if messages have expired.
             let wanted = [end - 1, end - 2, *start];
             for (place, offset) in ends.0.iter_mut().zip(wanted) {
                 if offset >= *start {
@@ -201,7 +201,7 @@ fn find_valid(entries: &mut EntryReader<'_>, range: Range<i64>) -> Result<Option
     Ok(None)
 }
 
-/// First offset of `range` that is not `before`; those that are stand in front.
+/// First offset of `range` that is not `before`. The offsets that are `before` come first.
 pub(super) fn search(range: Range<i64>, mut before: impl FnMut(i64) -> Result<bool>) -> Result<i64> {
     let Range {
         start: mut low,

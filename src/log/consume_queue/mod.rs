@@ -1,14 +1,14 @@
-//! Consume queues: for each queue the places of its messages, in files and an in-memory tail.
+//! Consume queues: for each queue, where its messages lie in the log, in files and an in-memory tail.
 
-/// Entries that are in memory alone.
+/// Entries that are only in memory.
 mod tail;
-/// Entries in files, found and searched.
+/// Entries in files.
 mod entries;
 /// One queue.
 mod consume_queue;
 /// From the tail to the files.
 mod write_out;
-/// What recovery cuts off a queue's files.
+/// Truncation of a queue's files.
 mod truncate;
 /// All queues of a store.
 mod consume_queue_store;

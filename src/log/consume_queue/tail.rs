@@ -1,5 +1,5 @@
-//! The entries of a queue that are in memory: stretches without a gap, for most queues one. A map of single entries takes twice the
-//! memory and several times as long, and a store whose queues are lost has all of them here.
+//! The entries of a queue that are in memory, as stretches without a gap; most queues have one. A map of single entries takes twice the
+//! memory and several times as long, and a store whose queue files are lost has all its entries here.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeFrom;
@@ -30,7 +30,7 @@ impl QueueTail {
         self.stretches.first_key_value().map(|(start, _)| *start)
     }
 
-    /// The offset behind the largest one that has an entry.
+    /// The offset after the largest one that has an entry.
     pub fn end(&self) -> Option<i64> {
         self.stretches.last_key_value().map(|(start, units)| end_of(*start, units))
     }
@@ -53,7 +53,7 @@ impl QueueTail {
         before.map(|(start, units)| end_of(*start, units))
     }
 
-    /// Puts an entry in; gives the one that it takes the place of.
+    /// Adds an entry; gives the one that it replaces.
     pub fn insert(&mut self, offset: i64, unit: CqUnit) -> Option<CqUnit> {
         if let Some((start, units)) = self.stretches.range_mut(..=offset).next_back() {
             let at = usize::try_from(offset - start).unwrap_or(usize::MAX);
@@ -71,7 +71,7 @@ impl QueueTail {
         None
     }
 
-    /// Puts all entries of another in.
+    /// Adds all entries of another tail.
     pub fn extend(&mut self, other: Self) {
         if self.is_empty() {
             *self = other;
@@ -82,7 +82,7 @@ impl QueueTail {
         }
     }
 
-    /// Takes out every entry in front of `end`.
+    /// Removes every entry before `end`.
     pub fn forget_before(&mut self, end: i64) {
         while let Some(mut stretch) = self.stretches.first_entry().filter(|stretch| *stretch.key() < end) {
             let start = *stretch.key();

@@ -1,4 +1,4 @@
-//! Makes the files of a queue what the queue is after recovery: no entry behind its end, no file that holds none.
+//! Truncates the files of a queue after recovery: no entry past its end is left, and no file without an entry.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -10,16 +10,15 @@ use crate::log::consume_queue::entries::first_at;
 use crate::storage::{Access, Env, OpenFile, Step};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
-/// Of this many zeros behind a queue's end it is taken that nothing follows: looking through all of the rest of 50,000 queue files
-/// takes minutes.
+/// After this many zeros past a queue's end, the rest of the file counts as zeros: reading the rest of 50,000 queue files takes minutes.
 const LOOKED_AT_ONCE: usize = 256 * 1024;
 
-/// What was changed in a queue's directory and is not durable yet.
+/// What truncation changed in a queue's directory and is not durable yet.
 #[derive(Debug, Default)]
 pub(super) struct QueueCut {
-    /// Files of which something was overwritten.
+    /// Files in which bytes were overwritten.
     files: Vec<PathBuf>,
-    /// Directories out of which files went.
+    /// Directories from which files were removed.
     dirs: Vec<PathBuf>,
 }
 
@@ -47,8 +46,8 @@ impl QueueCut {
 }
 
 impl ConsumeQueue {
-    /// Zeroes what a crash has left behind the queue's end, and removes, newest first, the files that hold no message's entry: a broker reads
-    /// one full of zeros as an entry. `is_redone`: an earlier recovery has not ended, so that zeros that are read may not be on disk.
+    /// Zeroes what a crash has left past the queue's end, and removes the files without an entry of a message, newest first: a broker takes a
+    /// file full of zeros for an entry. `is_redone`: an earlier recovery has not ended, so zeros that are read may not be on disk.
     pub(super) fn settle(&self, clean: bool, is_redone: bool) -> Result<QueueCut> {
         let mut cut = QueueCut::default();
         let end = self.state().on_disk.end;
@@ -59,7 +58,7 @@ impl ConsumeQueue {
                 cut.dirs = vec![self.dir.clone()];
                 continue;
             }
-            if !clean && self.zero_behind(start, end, is_redone)? {
+            if !clean && self.zero_after_end(start, end, is_redone)? {
                 cut.files.push(self.dir.join(segment_name(start)));
             }
             break;
@@ -70,14 +69,14 @@ impl ConsumeQueue {
         Ok(cut)
     }
 
-    /// Whether the entry is one of the fillers in front of the first message.
+    /// Whether the entry is one of the fillers before the first message.
     fn is_filler(&self, offset: i64) -> Result<bool> {
         Ok(self.entries().get(offset)?.is_some_and(CqUnit::is_pre_blank))
     }
 
-    /// Zeroes what stands past the end in the file that holds it; if `is_redone`, what reads as zeros, too. Says whether anything was
+    /// Zeroes the bytes past the end in the file that holds it; if `is_redone`, also those that read as zeros. Says whether anything was
     /// written.
-    fn zero_behind(&self, start: u64, end: i64, is_redone: bool) -> Result<bool> {
+    fn zero_after_end(&self, start: u64, end: i64, is_redone: bool) -> Result<bool> {
         let Some(file) = self.files.open(start)? else {
             return Ok(false);
         };
@@ -101,7 +100,7 @@ impl ConsumeQueue {
         Ok(true)
     }
 
-    /// Writes the entries of messages at or behind `physical` again: where a sync has failed they may be in memory alone.
+    /// Writes the entries of messages at or after `physical` again: where a sync has failed they may be in memory alone.
     pub(super) fn rewrite(&self, physical: i64) -> Result<()> {
         let range = self.state().on_disk.clone();
         if self.last_unit()?.is_none_or(|unit| unit.physical_offset < physical) {

@@ -11,7 +11,7 @@ use crate::storage::{Access, Env, Step, create_dir};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
 
-/// A queue file under another name, with its first entries in it.
+/// A queue file under a temporary name, with its first entries in it.
 #[derive(Debug)]
 pub(super) struct StagedFile {
     new: PathBuf,
@@ -20,7 +20,7 @@ pub(super) struct StagedFile {
 }
 
 impl StagedFile {
-    /// Makes it durable, so that no power cut leaves a file of zeros in its place.
+    /// Makes it durable, so that no power cut leaves a file of zeros under its final name.
     pub(super) fn sync(&self, env: &dyn Env) -> Result<()> {
         let synced = env
             .open(&self.new, Access::ReadWrite)
@@ -28,15 +28,15 @@ impl StagedFile {
         synced.map_err(|error| Error::io("sync", &self.new, error))
     }
 
-    /// Removes it, if it did not get its place.
+    /// Removes it, if it did not get its final name.
     pub(super) fn discard(&self, env: &dyn Env) {
         let _ = env.unlink(&self.new);
     }
 }
 
 impl ConsumeQueue {
-    /// Writes the tail out as far as there are files for it; visible, not durable. What comes next then stands in a new file that is
-    /// not in its place yet.
+    /// Writes the tail out into the files that there are; visible, not durable. The next entries then go into a new file, which has a
+    /// temporary name.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
@@ -59,7 +59,7 @@ impl ConsumeQueue {
         Ok(None)
     }
 
-    /// The first entries of the tail that stand without a gap and in one file: the first one's number and the bytes of all.
+    /// The first entries of the tail without a gap and in one file: the queue offset of the first, and the bytes of all.
     fn next_stretch(&self) -> Option<(i64, Vec<u8>)> {
         let state = self.state();
         let first = state.tail.first()?;
@@ -73,8 +73,8 @@ impl ConsumeQueue {
         Some((first, bytes))
     }
 
-    /// Makes a queue file beside the queue's directory, where a broker passes over names that are no number. It gets its entries
-    /// there: a broker takes a file full of zeros for an entry.
+    /// Makes a queue file beside the queue's directory, where a broker ignores names that are no number. It gets its entries there: a
+    /// broker takes a file full of zeros for an entry.
     fn stage(&self, start: u64, entries: Range<i64>, at: u64, bytes: &[u8]) -> Result<StagedFile> {
         let size = (self.entries_per_file() * UNIT) as u64;
         let queue = self.dir.file_name().unwrap_or_default();
@@ -83,7 +83,7 @@ impl ConsumeQueue {
         for dir in [topic, &self.dir] {
             create_dir(self.env.as_ref(), dir)?;
         }
-        // What an earlier process left there when it died.
+        // An earlier process may have died while it made this file.
         let _ = self.env.unlink(&new);
         let filled = || {
             let file = self.env.create(&new)?;
@@ -95,14 +95,14 @@ impl ConsumeQueue {
             Ok(())
         };
         filled().map_err(|error| {
-            // What was made so far must not hold the space.
+            // The unfinished file must not keep its space.
             let _ = self.env.unlink(&new);
             Error::full_or_io("make", &new, error)
         })?;
         Ok(StagedFile { new, start, entries })
     }
 
-    /// Puts a file that was staged, and synced since, in its place.
+    /// Gives its final name to a file that was staged, and synced since.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
@@ -116,7 +116,7 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// These entries, the first ones of the tail, are in the files now.
+    /// Notes that the first entries of the tail, up to here, are in the files now.
     fn wrote(&self, entries: Range<i64>) {
         let mut state = self.state_mut();
         state.ends = QueueEnds::default();
