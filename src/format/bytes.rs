@@ -1,5 +1,5 @@
-//! Everything on disk and on the wire is big-endian and signed. A field outside the slice reads as zero and is not written:
-//! parsers compare lengths first, and getters stay total whatever bytes lie behind them.
+//! Everything on disk and on the wire is big-endian and signed. A field outside the slice reads as zero and is not written: parsers compare
+//! lengths first, and no getter can fail, whatever the bytes are.
 
 fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])

@@ -53,7 +53,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// A missing or short file reads as zeros: recovery then trusts nothing.
+    /// A missing or short file reads as zeros, which vouch for nothing.
     pub fn decode(bytes: &[u8]) -> Self {
         Self {
             physic_msg_timestamp: i64_at(bytes, PHYSIC_MSG_TIMESTAMP_AT),
@@ -115,7 +115,7 @@ impl Checkpoint {
         }
     }
 
-    /// The same stamps, those beyond `now` as 0: a clock that was wrong vouches for nothing.
+    /// The same stamps, with those after `now` as 0: a stamp of a wrong clock vouches for nothing.
     #[must_use]
     pub fn ignoring_future(mut self, now: i64) -> Self {
         for stamp in [
@@ -130,8 +130,8 @@ impl Checkpoint {
         self
     }
 
-    /// What the stamps are worth for a log that was salvaged, and ends with a message of this store time: other messages may stand where
-    /// they were, and ours is not exact any more.
+    /// The stamps for a log that was salvaged and ends with a message of this store time: other messages may stand at the old places, and
+    /// our stamp is not exact any more.
     #[must_use]
     pub fn of_another_history(self, last_store_time: i64) -> Self {
         Self {

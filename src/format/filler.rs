@@ -8,9 +8,8 @@ use super::sys_flag::{ROLLBACK, Transaction};
 /// Bytes of a filler, but for the last one of a stretch.
 const FILLER_SIZE: usize = 1 << 20;
 
-/// What goes into a stretch of log that was lost, at `physical_offset`, where `left` bytes of the stretch are left, up to the end of the
-/// file if `at_file_end`: a record without a topic, rolled back so that nobody dispatches it, or the file's BLANK. Every version reads
-/// over both.
+/// The filler at `physical_offset` of a lost stretch of the log, of which `left` bytes are left, up to the end of the file if `at_file_end`.
+/// It is a record without a topic, marked as rolled back so that no broker dispatches it, or the file's BLANK. Every version skips both.
 ///
 /// # Errors
 /// [`Malformed`] for fewer bytes than a record has.
@@ -46,7 +45,7 @@ pub fn filler_size(left: usize, at_file_end: bool) -> usize {
     }
 }
 
-/// Whether the record stands in the place of what was lost.
+/// Whether the record is a filler in the place of lost records.
 pub fn is_filler(view: &MessageView<'_>) -> bool {
     view.transaction() == Transaction::Rollback && view.topic_bytes().is_empty()
 }

@@ -95,7 +95,7 @@ pub struct IndexHeader {
 }
 
 impl IndexHeader {
-    /// Any 40 bytes. A count of 0 or less is a file without items and reads as 1.
+    /// Any 40 bytes. A count of 0 or less is a file without items, and reads as 1.
     pub fn decode(bytes: &[u8; INDEX_HEADER_SIZE]) -> Self {
         Self {
             begin_time: i64_at(bytes, BEGIN_TIME_AT),
@@ -119,7 +119,7 @@ impl IndexHeader {
         out
     }
 
-    /// The header of a new file behind `previous`, or of the first file. It starts with the previous end, so that the time of
+    /// The header of a new file after `previous`, or of the first file. It starts with the previous end, so that the time of
     /// its first item counts from there although the first put replaces the begin time.
     pub fn rolled_from(previous: Option<&Self>) -> Self {
         let (time, physical_offset) = previous.map_or((0, 0), |file| (file.end_time, file.end_physical_offset));

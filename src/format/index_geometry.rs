@@ -15,7 +15,7 @@ pub enum GeometryGuess {
     Empty,
 }
 
-/// Items that are looked at before a file of a broker's default length is believed.
+/// Items that are checked before a file of a broker's default length counts as one of a broker.
 const SAMPLES: usize = 256;
 /// Geometries that are checked in full. A file with real keys leaves one; only zeros in place of keys leave more.
 const MAX_FULL_CHECKS: usize = 8;

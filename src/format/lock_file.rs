@@ -1,4 +1,4 @@
-//! The `lock` file: whose records the log holds.
+//! The `lock` file: from which offset on the records of the log are ours.
 //!
 //! ```text
 //! a broker:  0 "lock"

@@ -73,7 +73,7 @@ impl<'a> MessageView<'a> {
         i64_at(self.bytes, PHYSICAL_OFFSET_AT)
     }
 
-    /// The physical offset behind its last byte, by the record's own account.
+    /// The physical offset after its last byte, by the record's own account.
     pub fn end(&self) -> i64 {
         self.physical_offset().saturating_add(i64::from(self.size()))
     }

@@ -28,19 +28,19 @@ mod message_view;
 mod record;
 /// Decompression of a body.
 mod body;
-/// Several messages in one body.
+/// Batches: several messages in one body.
 mod producer_batch;
 /// Entries of consume queues, batch queues and queue extensions.
 mod consume_queue;
-/// What stands in the place of records that were lost.
+/// Fillers in the place of lost records.
 mod filler;
 /// Header, slots and items of an index file.
 mod index;
 /// The numbers of slots and items, found from an index file's content.
 mod index_geometry;
-/// How far a broker had flushed.
+/// The checkpoint: up to where the files are on disk.
 mod checkpoint;
-/// Whose records the log holds.
+/// The lock file: from where the records of the log are ours.
 mod lock_file;
 /// Days as dates.
 mod date;
@@ -50,7 +50,7 @@ mod file_name;
 mod store_layout;
 /// Which topics may be written.
 mod topic_name;
-/// What master and slave send each other.
+/// The frames between master and slave.
 mod replication;
 
 pub use body::decode_body;

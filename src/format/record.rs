@@ -192,7 +192,7 @@ pub fn claimed_store_time(bytes: &[u8]) -> Option<i64> {
 }
 
 /// Positions in `bytes` where by magic and own account a record starts, if the first byte has the physical offset `offset`.
-/// [`CLAIM_SIZE`] bytes behind a position decide.
+/// [`CLAIM_SIZE`] bytes from a position on decide.
 pub fn record_heads(bytes: &[u8], offset: i64) -> impl Iterator<Item = usize> {
     // Most of what is searched is zeros.
     let chunks = bytes
@@ -226,7 +226,7 @@ pub fn encode_blank(remaining: u32) -> [u8; BLANK_SIZE] {
     out
 }
 
-/// Whether a record (or a whole batch) still goes into a file with `remaining` bytes: a BLANK must fit behind it.
+/// Whether a record (or a whole batch) still goes into a file with `remaining` bytes: a BLANK must fit after it.
 pub fn fits(record_len: u64, remaining: u64) -> bool {
     record_len.checked_add(BLANK_SIZE as u64).is_some_and(|end| end <= remaining)
 }

@@ -37,7 +37,7 @@ pub const MIN_RECORD_SIZE: usize = 91;
 const _: () = assert!(RecordLayout::EMPTY.size() == MIN_RECORD_SIZE);
 const _: () = assert!(size_of::<RecordLayout>() <= 16);
 
-/// Bytes in front of the body, with two IPv6 hosts.
+/// Bytes before the body, with two IPv6 hosts.
 pub(super) const MAX_HEAD_SIZE: usize = RecordLayout::of_header(Version::V1, BORN_HOST_V6 | STORE_HOST_V6).body_at();
 
 /// The two record forms. V2 (5.1.0 and later) differs only in its magic and in a two-byte topic length.
