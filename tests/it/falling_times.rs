@@ -104,7 +104,7 @@ fn a_lookup_by_time_finds_the_first_message_before_a_fall_and_after_it() {
 }
 
 #[test]
-fn a_stamp_does_not_vouch_for_an_index_file_that_was_written_after_the_clock_was_set_back() {
+fn a_stamp_does_not_cover_an_index_file_that_was_written_after_the_clock_was_set_back() {
     let times: Vec<i64> = (100..108).chain(50..58).map(|time| START + time).collect();
     let (dir, reader) = store(&times);
     drop(reader);

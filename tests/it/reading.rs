@@ -334,7 +334,7 @@ fn a_message_whose_segment_is_gone_is_being_removed_and_min_offset_moves_past_it
 }
 
 #[test]
-fn a_queue_that_starts_late_skips_its_filler() {
+fn a_queue_that_starts_late_skips_its_pre_blanks() {
     let dir = tempdir().unwrap();
     let mut writer = StoreWriter::small(dir.path());
     for n in 0..5 {
@@ -533,7 +533,7 @@ fn a_whole_record_at_a_place_that_it_does_not_name_ends_the_log() {
 }
 
 #[test]
-fn a_filler_of_another_size_than_what_remains_ends_the_log() {
+fn a_blank_of_another_size_than_what_remains_ends_the_log() {
     let dir = tempdir().unwrap();
     let (writer, offsets) = plain(dir.path(), 300);
     writer.finish(false);

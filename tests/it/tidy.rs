@@ -39,12 +39,12 @@ fn unsafe_stands_only_where_it_may_and_says_why_it_holds() {
 }
 
 #[test]
-fn every_function_can_be_seen_whole_and_every_file_held_in_the_head() {
+fn no_function_is_over_70_lines_and_no_file_over_450() {
     assert_none(&habits::too_long(&Tree::of_this_repository()));
 }
 
 #[test]
-fn nothing_is_left_for_later() {
+fn no_comment_puts_work_off() {
     assert_none(&habits::left_for_later(&Tree::of_this_repository()));
 }
 

@@ -347,7 +347,7 @@ fn delay_levels_are_clamped_and_only_count_in_the_delay_topic() {
 }
 
 #[test]
-fn gv8e_the_filler_is_valid_but_stands_for_no_message() {
+fn gv8e_a_pre_blank_is_valid_but_stands_for_no_message() {
     cq_both_ways(CqUnit::PRE_BLANK, "00000000000000007fffffff0000000000000000");
     assert!(CqUnit::PRE_BLANK.is_pre_blank());
     assert!(!CqUnit::decode(&[0; 20]).is_valid());

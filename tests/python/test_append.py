@@ -324,7 +324,7 @@ def test_a_result_is_a_value(store: mqstore.Store) -> None:
     assert first != first.physical_offset
 
 
-def test_arguments_behind_the_body_are_named(store: mqstore.Store) -> None:
+def test_arguments_after_the_body_are_keyword_only(store: mqstore.Store) -> None:
     with pytest.raises(TypeError):
         store.append("orders", b"", "paid")  # type: ignore[misc]
     assert appended(store, topic="t", body=b"b").body == b"b"

@@ -63,7 +63,7 @@ def test_an_index_that_is_gone_costs_no_answer(copied: Callable[[str], Path]) ->
         assert result.complete
 
 
-def test_a_record_cut_short_ends_the_log_in_front_of_it(tmp_path: Path) -> None:
+def test_a_record_cut_short_ends_the_log_before_it(tmp_path: Path) -> None:
     encoder = Encoder(tmp_path / "store")
     for number in range(3):
         last = encoder.append("orders", b"x" * 100, unique_key=f"U{number}")

@@ -75,7 +75,7 @@ def test_a_queue_whose_records_are_gone_is_being_removed(encoder: Encoder) -> No
         assert store.get("orders", 0, result.min_offset).status == "FOUND"
 
 
-def test_fillers_in_front_of_a_queue_are_passed_over(encoder: Encoder) -> None:
+def test_pre_blanks_at_the_start_of_a_queue_are_passed_over(encoder: Encoder) -> None:
     for _ in range(5):
         encoder.append("orders", b"x")
     encoder.queues["orders", 0][:2] = [PRE_BLANK] * 2

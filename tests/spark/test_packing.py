@@ -67,7 +67,7 @@ def test_nothing_packs_into_nothing() -> None:
     assert partition_count(0, None, 8) == 0
 
 
-def test_a_small_store_keeps_all_cores_busy_but_not_with_crumbs() -> None:
+def test_a_small_store_keeps_all_cores_busy_without_tiny_partitions() -> None:
     assert partition_count(1, None, 8) == 1
     assert partition_count(2 * LEAST_PARTITION_BYTES, None, 8) == 2
     assert partition_count(100 * LEAST_PARTITION_BYTES, None, 8) == 8

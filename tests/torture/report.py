@@ -1,4 +1,4 @@
-"""Writes docs/RELIABILITY.md from what was counted (docs/reliability.json) and rocketmq_failures.toml beside this file."""
+"""Writes docs/RELIABILITY.md from the counts in docs/reliability.json and from rocketmq_failures.toml in this directory."""
 
 from __future__ import annotations
 
@@ -18,29 +18,43 @@ FAILURES = Path(__file__).with_name("rocketmq_failures.toml")
 
 HEAD = """# Reliability
 
-What was tried against the store, and what came of it. `tests/torture/report.py` writes this page; the counts are of all runs of
-`make torture` whose numbers were kept. What is promised, and which step keeps it, is in [DURABILITY.md](DURABILITY.md).
+What was tried against the store, and what came of it. [DURABILITY.md](DURABILITY.md) says what is promised.
 
-*Lost* is a message that was acknowledged (or, where only the process died, appended) and was not there afterwards; *phantom* is
-one that was there and that nobody had appended so; *errors* are the unexpected ones: where a failure is injected, being told is
-what is wanted."""
+In short:
+
+1. The crash tests kill processes, cut power, fill disks, fail system calls and remove devices, real and simulated.
+2. After each case the store is opened again and every message is compared with what was appended.
+3. {cases:,} cases have lost {lost:,} acknowledged messages and shown {phantom:,} messages that nobody appended: see *Counts*.
+4. RocketMQ's own crash images are given to RocketMQ and to mqstore. mqstore finds at least as many messages and keys.
+5. On images of 5.5.1, and on segments that were cut short, RocketMQ finds fewer: see *Recovered from the same crash images*.
+6. Each ordering step and many checks are removed from the code, one at a time. A test must fail for each: see *Planted faults*.
+7. Each known failure of RocketMQ's store has a row that names the tests for it: see *Failures of RocketMQ's own store*.
+8. Not tried yet, because not built yet: synchronous flushing, the pool of buffers, deletion of old files, replication.
+9. The tests assume a disk that keeps what it synced. A disk that lies about its cache can lose acknowledged messages.
+10. `make torture` and `make mutants` count, and `tests/torture/report.py` makes this page of the counts: do not edit it."""
+
+COUNTS = """## Counts
+
+All runs of `make torture` whose numbers were kept. A *lost* message was acknowledged (or, if only the process died, appended) and
+was not found afterwards. A *phantom* message was found, but was not appended with that content. *Errors* counts unexpected errors
+only: where the test injects a failure, an error is the right answer."""
 
 PLANTED = """## Planted faults
 
-`make mutants` takes one ordering step (left out at run time) or one check (removed by a patch in `tests/mutants`) out of the
-store at a time, and some test has to fail. Of the newest run of each: what found it, from which seed, and after how many
-simulated power cuts or seconds of testing."""
+`make mutants` removes one part of the store at a time: an ordering step, left out at run time, or a check, removed by a patch in
+`tests/mutants`. A test must then fail. The table shows the newest run of each: the check or test that failed, its seed, and after
+how many simulated power cuts or seconds it failed."""
 
-ROWS = """## What went wrong in RocketMQ's own store
+ROWS = """## Failures of RocketMQ's own store
 
-From its issues and pull requests, with the test of ours that would notice the same here. Rows
-without an issue were found by reading its code."""
+From its issues and pull requests, with the tests that would notice the same failure in mqstore. A row without an issue comes from
+reading RocketMQ's code."""
 
-RECOVERED = """## Who recovered what
+RECOVERED = """## Recovered from the same crash images
 
-RocketMQ's own crash images (processes killed at random points, some with files lost or cut afterwards), given to RocketMQ of
-the same version and to mqstore: what a consumer finds afterwards, of what had been acknowledged. Made by
-`tests/interop/test_crashes.py`; one image of each kind."""
+Crash images of RocketMQ: processes killed at random points, in some images with files removed or cut afterwards. RocketMQ of the
+same version and mqstore recovered a copy each. The table shows how many acknowledged messages and keys a consumer then finds.
+`tests/interop/test_crashes.py` makes the images; the table has one of each kind."""
 
 
 def test_names() -> set[str]:
@@ -67,10 +81,10 @@ def counted(layers: dict[str, Any]) -> str:
 
 
 def after(fault: dict[str, Any]) -> str:
-    """How soon a fault was found."""
+    """After how many power cuts or seconds a fault was found."""
     if fault["images"] is not None:
-        # Those that a scene makes by itself are not counted.
-        return f"{fault['images']:,} power cuts" if fault["images"] else "those of a scene made for it"
+        # The power cuts inside a scene are not counted.
+        return f"{fault['images']:,} power cuts" if fault["images"] else "a scene made for it"
     return f"{fault['seconds']} s" if fault["seconds"] else "under 0.1 s"
 
 
@@ -81,7 +95,7 @@ def planted(faults: dict[str, Any]) -> str:
         found = fault["killed_by"] or "**nothing**"
         by = f"`{found.rpartition('::')[2]}`" if "::" in found else found
         rows.append([f"the step {name} is left out" if fault["is_step"] else fault["gone"], by, fault["seed"], after(fault)])
-    return table(["planted", "found by", "seed", "after"], rows)
+    return table(["removed or broken", "found by", "seed", "after"], rows)
 
 
 def failures(rows: dict[str, Any], known: set[str]) -> Iterator[list[str]]:
@@ -105,10 +119,11 @@ def render() -> str:
     """The page."""
     data = json.loads(COUNTED.read_text())
     rows = tomllib.loads(FAILURES.read_text())
-    parts = [HEAD, "## Counts", counted(data["tried"])]
+    totals = {column: sum(layer[column] for layer in data["tried"].values()) for column in ("cases", "lost", "phantom")}
+    parts = [HEAD.format(**totals), COUNTS, counted(data["tried"])]
     parts += [RECOVERED, recovered([json.loads(line) for line in IMAGES.read_text().splitlines()])]
     parts += [PLANTED, planted(data.get("planted", {}))]
-    parts += [ROWS, table(["row", "issue", "what happened", "held up by"], list(failures(rows, test_names())))]
+    parts += [ROWS, table(["row", "issue", "what happened", "tests"], list(failures(rows, test_names())))]
     return "\n\n".join(parts) + "\n"
 
 

@@ -155,7 +155,7 @@ def test_a_file_system_that_cannot_refuse_to_replace_a_file_gets_a_link(shimmed:
 
 
 @pytest.mark.parametrize("keep", [1, -1, 7])
-def test_a_short_write_is_gone_on_with_and_nobody_notices(
+def test_a_short_write_is_continued_and_nobody_notices(
     shimmed: Nursery, place: Path, layer: Begin, is_long: bool, keep: int
 ) -> None:
     cases = layer(f"short writes: {keep} bytes" if keep > 0 else f"short writes: all but {-keep} bytes")

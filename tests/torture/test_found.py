@@ -29,7 +29,7 @@ def test_an_index_file_that_was_just_being_made_is_no_obstacle(shimmed: Nursery,
 
 
 @pytest.mark.parametrize("lost", range(1, 14))
-def test_what_comes_after_a_cut_is_found_whatever_the_index_held_behind_it(shimmed: Nursery, place: Path, lost: int) -> None:
+def test_what_comes_after_a_cut_is_found_whatever_the_index_held_past_it(shimmed: Nursery, place: Path, lost: int) -> None:
     # 19 messages fill two index files, and the third is empty, as a writer has it that was about to go on.
     store = crashed(shimmed, place, 19)
     full = max((store / "index").iterdir())

@@ -196,7 +196,7 @@ fn an_index_file_whose_length_never_arrived_goes_when_the_store_is_opened() {
 }
 
 #[test]
-fn keys_past_the_end_of_the_log_go_although_an_empty_index_file_stands_behind_them() {
+fn keys_past_the_end_of_the_log_go_although_an_empty_index_file_follows_them() {
     let env = killed(|store| {
         store.append(with(&[("KEYS", "a")])).unwrap();
         store.append(with(&[("KEYS", "b c")])).unwrap();

@@ -93,7 +93,7 @@ pub(super) fn cut_by_segments(without: Option<Step>, seed: u64) -> Checked {
 }
 
 /// The power goes when `abort` is gone and its end not durable yet: a store that looks closed has the stamp of its close.
-pub(super) fn cut_before_the_goodbye(without: Option<Step>, seed: u64) -> Checked {
+pub(super) fn cut_before_the_close_ends(without: Option<Step>, seed: u64) -> Checked {
     let check = "a closed store has its stamp";
     let env = machine();
     env.leave_out(without);
@@ -164,7 +164,7 @@ fn a_store_whose_segments_are_being_cut_opens_after_a_power_cut() {
 #[test]
 fn a_store_that_looks_closed_has_the_stamp_of_its_close() {
     for seed in 0..50 {
-        cut_before_the_goodbye(None, seed).unwrap();
+        cut_before_the_close_ends(None, seed).unwrap();
     }
 }
 

@@ -9,7 +9,7 @@ use super::campaign::{Plan, carry_out, fail_every_call};
 use super::examine::{Care, Counts};
 use super::history::History;
 use super::model::{Checked, Violation};
-use super::scenes::{closed_while_it_rolls, cut_before_the_goodbye, cut_by_segments, salvaged_twice};
+use super::scenes::{closed_while_it_rolls, cut_before_the_close_ends, cut_by_segments, salvaged_twice};
 
 /// Histories that are tried without a step before it counts as superfluous.
 const HISTORIES: u64 = 60;
@@ -81,7 +81,12 @@ pub(super) fn leave_out(step: Step) -> Verdict {
     let whole = |seed| broken(carry_out(&History::draw(seed, plan.longest), seed, plan, &counts, None));
     let failing = |seed| broken(fail_every_call(&History::draw(seed, small.longest), seed, small, &counts));
     let scenes = |seed| {
-        let all = [salvaged_twice, closed_while_it_rolls, cut_by_segments, cut_before_the_goodbye];
+        let all = [
+            salvaged_twice,
+            closed_while_it_rolls,
+            cut_by_segments,
+            cut_before_the_close_ends,
+        ];
         all.into_iter().find_map(|scene| broken(scene(without, seed)))
     };
     let killed_by = (0..SCENES)

@@ -287,7 +287,7 @@ fn an_index_item_that_leads_to_a_message_without_its_key_makes_its_stretch_be_wa
 }
 
 #[test]
-fn an_index_file_whose_header_is_not_that_of_its_items_is_not_believed() {
+fn an_index_file_whose_header_is_not_that_of_its_items_is_not_used() {
     for number in [0, 1, 4] {
         for (at, len) in [(16, 8), (24, 8), (36, 4)] {
             for bit in 0..len * 8 {

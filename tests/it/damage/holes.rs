@@ -171,7 +171,7 @@ fn a_get_that_meets_a_damaged_entry_is_an_error_and_not_a_shorter_answer() {
 }
 
 #[test]
-fn only_what_lies_in_front_of_the_first_segment_is_passed_over() {
+fn only_what_lies_before_the_first_segment_is_passed_over() {
     let dir = tempdir().unwrap();
     let (writer, offsets) = plain(dir.path(), COUNT);
     writer.finish(true);

@@ -42,7 +42,7 @@ fn any_single_queue_file_that_is_gone_is_rebuilt_dense() {
 }
 
 #[test]
-fn half_a_record_at_every_byte_ends_the_log_in_front_of_it_and_leaves_zeros() {
+fn half_a_record_at_every_byte_ends_the_log_before_it_and_leaves_zeros() {
     for (body, step) in [(0, 1), (100, 1), (3000, 37)] {
         let record = |writer: &mut StoreWriter, body: usize| {
             writer.append(Message {
@@ -115,7 +115,7 @@ impl Opened<'_> {
 }
 
 #[test]
-fn queues_three_ahead_and_three_behind_are_the_log_s_after_the_open() {
+fn queues_three_entries_ahead_or_short_of_the_log_agree_with_it_after_the_open() {
     for (queue_keeps, log_keeps) in [(150, 294), (147, 300), (147, 294), (147, 290)] {
         let store = Crashed::new(300, false);
         for queue in 0..2 {
@@ -194,7 +194,7 @@ fn a_record_of_ours_with_a_sector_of_zeros_is_torn_even_in_the_middle_of_the_log
 }
 
 #[test]
-fn what_was_being_made_when_the_writer_died_is_gone_after_the_open() {
+fn unfinished_files_of_a_writer_that_died_are_gone_after_the_open() {
     let store = Crashed::new(10, false);
     let left = [
         "mqstore-new-00000000000000016384",

@@ -47,7 +47,7 @@ fn with_a_stale_zero_absent_or_future_checkpoint_the_messages_are_the_same() {
 }
 
 #[test]
-fn the_log_is_read_from_the_file_that_the_stamps_vouch_for_or_from_what_is_lacking_if_that_is_earlier() {
+fn the_log_is_read_from_the_file_that_the_stamps_cover_or_from_what_is_lacking_if_that_is_earlier() {
     let probe = Crashed::new(600, false);
     let per_segment: Vec<i64> = (0..=probe.offsets[599] / SEGMENT).map(|n| n * SEGMENT).collect();
     let time_at = |segment: i64| {
@@ -136,7 +136,7 @@ fn of_two_stamps_the_earlier_one_counts_and_one_in_the_future_counts_as_none() {
 }
 
 #[test]
-fn only_what_the_checkpoint_does_not_vouch_for_is_written_again() {
+fn only_what_the_checkpoint_does_not_cover_is_written_again() {
     let rewritten = |stamped: Option<i64>| {
         let store = Crashed::new(600, false);
         if let Some(number) = stamped {
@@ -163,7 +163,7 @@ fn only_what_the_checkpoint_does_not_vouch_for_is_written_again() {
 }
 
 #[test]
-fn six_hundred_segments_cost_six_hundred_heads_and_what_lies_past_the_checkpoint() {
+fn six_hundred_segments_open_by_their_heads_and_what_lies_past_the_checkpoint() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let mut writer = StoreWriter::new(dir.path(), 4096, 100_000, 100, 2402);
     while writer.put("orders", 0, &[b'x'; 800], &[("KEYS", "k")]) < 600 * 4096 {}
@@ -280,7 +280,7 @@ fn a_running_store_stamps_its_checkpoint_every_so_many_bytes_for_what_is_durable
 }
 
 #[test]
-fn no_message_gets_a_store_time_that_the_checkpoint_already_vouches_for() {
+fn no_message_gets_a_store_time_that_the_checkpoint_already_covers() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let env = CountingEnv::new();
     env.set_now(1_700_000_000_000);

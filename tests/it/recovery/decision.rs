@@ -55,7 +55,7 @@ fn a_crash_without_a_log_leaves_an_empty_store_unless_queues_point_into_one() {
 }
 
 #[test]
-fn a_store_whose_log_directory_is_gone_is_none_whatever_else_is_left() {
+fn a_store_whose_log_directory_is_gone_is_refused_whatever_else_is_left() {
     for clean in [true, false] {
         for gone in [
             &["index", "checkpoint"][..],
@@ -177,7 +177,7 @@ fn a_queue_file_that_loses_its_only_entries_goes_and_none_of_zeros_stays() {
 }
 
 #[test]
-fn queues_behind_the_log_get_what_they_lack_byte_for_byte() {
+fn queues_that_lag_the_log_get_what_they_lack_byte_for_byte() {
     for lacking in [1, 3, 49, 50, 51, 149] {
         for clean in [true, false] {
             let store = Crashed::new(300, clean);
@@ -193,7 +193,7 @@ fn queues_behind_the_log_get_what_they_lack_byte_for_byte() {
 }
 
 #[test]
-fn damage_in_front_of_what_the_checkpoint_vouches_for_is_refused_untouched() {
+fn damage_before_what_the_checkpoint_covers_is_refused_untouched() {
     for (damaged, is_inside) in [(100, true), (200, true), (201, false), (299, false)] {
         let store = Crashed::new(300, false);
         // Messages are 10 ms apart: this is the time of number 201.

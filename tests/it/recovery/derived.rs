@@ -247,7 +247,7 @@ fn a_queue_whose_only_message_has_expired_keeps_its_number_over_a_crash() {
 }
 
 #[test]
-fn a_reader_goes_on_behind_a_missing_segment_whatever_queue_files_are_missing_too() {
+fn a_reader_goes_on_after_a_missing_segment_whatever_queue_files_are_missing_too() {
     for (clean, gone) in [
         (true, "consumequeue"),
         (false, "consumequeue"),

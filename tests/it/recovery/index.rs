@@ -45,7 +45,7 @@ fn a_torn_sector_anywhere_in_an_index_file_costs_no_key_and_doubles_none() {
 }
 
 #[test]
-fn an_index_that_lags_behind_is_caught_up_after_any_exit() {
+fn an_index_that_lags_the_log_is_caught_up_after_any_exit() {
     for clean in [true, false] {
         for keep in [0, 1, 2] {
             let store = Crashed::new(1000, clean);

@@ -156,7 +156,7 @@ fn a_reader_that_salvages_reads_both_sides_and_changes_nothing() {
 }
 
 #[test]
-fn a_stale_record_behind_the_damage_is_not_salvaged() {
+fn a_stale_record_after_the_damage_is_not_salvaged() {
     let store = Crashed::new(300, false);
     let (path, at) = store.segment(store.offsets[299]);
     // Stored before the message in front of the damage: what an earlier crash has cut.
@@ -272,7 +272,7 @@ fn a_queue_whose_last_messages_are_lost_keeps_their_numbers_through_the_salvage_
 }
 
 #[test]
-fn messages_lost_after_a_damaged_end_of_segment_lead_to_a_filler_of_the_next_segment() {
+fn messages_lost_after_a_damaged_end_of_segment_lead_to_a_salvage_record_of_the_next_segment() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let mut writer = StoreWriter::small(dir.path());
     let mut offsets = vec![writer.put("orders", 0, b"", &[])];

@@ -84,7 +84,7 @@ fn a_store_that_was_salvaged_and_killed_opens_again() {
 }
 
 #[test]
-fn damage_in_front_of_our_own_stamp_is_not_looked_for_and_reading_it_says_so() {
+fn damage_before_our_own_stamp_is_not_looked_for_and_reading_it_is_an_error() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let offsets = ours(dir.path(), 10);
     damage(dir.path(), offsets[4]);
@@ -98,7 +98,7 @@ fn damage_in_front_of_our_own_stamp_is_not_looked_for_and_reading_it_says_so() {
 }
 
 #[test]
-fn a_stamp_of_before_a_salvage_vouches_for_nothing_that_came_after() {
+fn a_stamp_of_before_a_salvage_covers_nothing_that_came_after() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let offsets = ours(dir.path(), 10);
     let before = stamps(dir.path());
@@ -124,7 +124,7 @@ fn a_stamp_of_before_a_salvage_vouches_for_nothing_that_came_after() {
 }
 
 #[test]
-fn a_broker_s_queue_stamp_in_front_of_its_first_log_stamp_is_not_ours() {
+fn a_broker_s_queue_stamp_before_its_first_log_stamp_is_not_ours() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let offsets = ours(dir.path(), 10);
     let record = offsets[1] - offsets[0];
@@ -215,7 +215,7 @@ fn a_page_of_unstamped_entries_that_did_not_arrive_does_not_make_all_of_the_log_
 }
 
 #[test]
-fn queues_of_a_salvaged_store_that_are_deleted_come_back_around_what_fills_the_gap() {
+fn deleted_queues_of_a_salvaged_store_come_back_around_the_salvage_records() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let offsets = ours(dir.path(), 10);
     damage(dir.path(), offsets[5]);

@@ -84,7 +84,7 @@ fn full_index_files_roll_with_the_header_of_the_one_before() {
 }
 
 #[test]
-fn index_files_of_one_moment_or_an_earlier_one_get_names_behind_each_other() {
+fn index_files_of_one_moment_or_an_earlier_one_get_names_in_order() {
     let place = Place::new();
     let (env, store) = place.create_counting(StoreConfig {
         max_hash_slot_num: Some(2),

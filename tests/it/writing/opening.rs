@@ -223,7 +223,7 @@ fn a_clean_store_whose_log_ends_before_its_checkpoint_is_refused_untouched() {
 }
 
 #[test]
-fn a_clean_store_with_a_segment_behind_its_end_is_refused_untouched() {
+fn a_clean_store_with_a_segment_past_its_end_is_refused_untouched() {
     let place = Place::new();
     written(&place);
     let behind = place.names("commitlog").len() as u64 * super::SEGMENT;
@@ -376,7 +376,7 @@ fn what_else_a_broker_keeps_in_its_checkpoint_stays() {
 }
 
 #[test]
-fn an_entry_that_was_zeroed_is_written_again_and_those_behind_it_stay() {
+fn an_entry_that_was_zeroed_is_written_again_and_those_after_it_stay() {
     let place = Place::new();
     let mut writer = StoreWriter::small(&place.store);
     for n in 0..40_u8 {

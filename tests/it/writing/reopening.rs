@@ -92,7 +92,7 @@ fn keys_that_the_index_lacks_at_its_end_are_put_with_the_entries() {
 }
 
 #[test]
-fn a_queue_that_starts_in_the_middle_goes_on_behind_its_filler() {
+fn a_queue_that_starts_in_the_middle_goes_on_after_its_pre_blanks() {
     let place = Place::new();
     let mut writer = StoreWriter::small(&place.store);
     for n in 70..73_u8 {
@@ -123,7 +123,7 @@ fn a_queue_that_starts_in_the_middle_goes_on_behind_its_filler() {
 }
 
 #[test]
-fn a_queue_rebuilt_from_a_log_that_lost_its_start_gets_filler_in_front() {
+fn a_queue_rebuilt_from_a_log_that_lost_its_start_begins_with_pre_blanks() {
     let place = Place::new();
     let offsets = written(&place);
     let complete = files(&place, "consumequeue");
@@ -175,7 +175,7 @@ fn place_opened(place: &Place) -> MessageStore {
 }
 
 #[test]
-fn a_filler_without_a_next_segment_is_written_over() {
+fn a_blank_without_a_next_segment_is_written_over() {
     let place = Place::new();
     fs::create_dir_all(place.at("commitlog")).unwrap();
     let mut bytes = Message {
@@ -194,7 +194,7 @@ fn a_filler_without_a_next_segment_is_written_over() {
 }
 
 #[test]
-fn stale_bytes_behind_the_end_are_zeroed_before_anything_is_appended() {
+fn stale_bytes_past_the_end_are_zeroed_before_anything_is_appended() {
     let place = Place::new();
     let store = place.create();
     let first = store.append(record_of(1000)).unwrap().appended;
@@ -306,7 +306,7 @@ fn readable_queues(reader: &MessageReader) -> impl Iterator<Item = (String, i32)
 }
 
 #[test]
-fn every_golden_store_is_gone_on_with_and_what_a_broker_wrote_stays() {
+fn every_golden_store_is_continued_and_what_a_broker_wrote_stays() {
     let place = Place::new();
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let (mut clean, mut asking, mut unclean) = (0, 0, 0);
