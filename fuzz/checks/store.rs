@@ -34,24 +34,24 @@ pub fn check(bytes: &[u8]) {
     let _ = reader.resolve_keys(&[("t", "k0"), ("t", "k1"), ("u", "k0")]);
 }
 
-/// The files, each behind the one before it of its kind.
+/// The files, each after the previous one of its kind.
 fn unpack(mut bytes: &[u8]) -> Image {
     let mut image = Image::default();
     let mut ends = [0; 4];
     while let [kind, high, low, rest @ ..] = bytes {
         let len = usize::from(u16::from_be_bytes([*high, *low])).min(rest.len());
-        let (content, behind) = rest.split_at(len);
-        bytes = behind;
-        let mut behind_the_last = |place: usize, dir: &str| {
+        let (content, later) = rest.split_at(len);
+        bytes = later;
+        let mut after_the_last = |place: usize, dir: &str| {
             let name = segment_name(ends[place]);
             ends[place] += len as u64;
             Path::new(dir).join(name)
         };
         let path: PathBuf = match kind % 8 {
-            0 => behind_the_last(0, "commitlog"),
-            1 => behind_the_last(1, "consumequeue/t/0"),
-            2 => behind_the_last(2, "consumequeue/u/1"),
-            3 => behind_the_last(3, "batchconsumequeue/b/0"),
+            0 => after_the_last(0, "commitlog"),
+            1 => after_the_last(1, "consumequeue/t/0"),
+            2 => after_the_last(2, "consumequeue/u/1"),
+            3 => after_the_last(3, "batchconsumequeue/b/0"),
             4 => format!("index/202601010000000{kind:02}").into(),
             5 => "checkpoint".into(),
             6 => "config/mqstore.json".into(),

@@ -5,7 +5,7 @@
 The log is about 1 GiB of messages of 1 KiB with a key, and its files are in the page cache. Prints; asserts nothing. RocketMQ's
 figure is that of `load` alone, without the start of its process and of its services. `open` is until messages can be appended,
 `keys` until every key is in the index as well, as it is after RocketMQ's `load`. mqstore also writes again, and syncs, what no
-stamp vouches for, which RocketMQ does not.
+stamp covers, which RocketMQ does not.
 """
 
 from __future__ import annotations

@@ -104,11 +104,11 @@ def places(results: list[Record]) -> tuple[list[Record], list[list[int]]]:
 def results(plan: list[Step], ours: list[Record], theirs: list[Record], segment: int, *, separator_at_end: bool) -> Iterator[str]:
     """What both sides say of the same single puts into empty stores, the time aside: each has its own clock.
 
-    Without a separator behind the last property, as until 5.2, a record of RocketMQ is one byte shorter than ours.
+    Until 5.2 RocketMQ puts no separator after the last property: its record is one byte shorter than ours.
     """
     sizes = [result["wrote_bytes"] for result in theirs]
     if [result["physical_offset"] for result in theirs] != list(placed(sizes, segment)):
-        yield "the records of RocketMQ do not lie behind each other"
+        yield "the records of RocketMQ do not follow each other"
     if not separator_at_end:
         sizes = [size + bool(step["properties"]) for step, size in zip(plan, sizes, strict=True)]
     for step, our, their, size, at in zip(plan, ours, theirs, sizes, placed(sizes, segment), strict=True):
@@ -119,7 +119,7 @@ def results(plan: list[Step], ours: list[Record], theirs: list[Record], segment:
 
 
 def placed(sizes: list[int], segment: int) -> Iterator[int]:
-    """Where records of these sizes go: behind each other, but into the next segment if one does not fit."""
+    """The offsets of records of these sizes: each follows the previous one, or starts the next segment if it does not fit."""
     end = 0
     for size in sizes:
         room = segment - end % segment
@@ -160,7 +160,7 @@ def queues(dump: Dump) -> Iterator[str]:
 
 
 def rolls(path: Path, geometry: Geometry, dump: Dump, puts: list[list[int]]) -> Iterator[str]:
-    """Each put lies behind the one before, or in the next segment if it does not fit; only then a segment ends, as it must."""
+    """Each put follows the previous one, or starts the next segment if it does not fit. A segment ends only then, with a BLANK."""
     end = 0
     for offsets in sorted(puts):
         room = geometry.segment - end % geometry.segment
@@ -236,7 +236,7 @@ class Asker:
         return {"op": "time", "topic": topic, "queue": queue, "time": time, "side": self.random.choice(["LOWER", "UPPER"])}
 
     def get(self) -> Question:
-        """By a number in, before or behind the queue, with or without tags, from memory or from disk."""
+        """By a queue offset in, before or past the queue, with or without tags, from memory or from disk."""
         pick = self.random.choice
         topic, queue = pick([*self.queues, ("absent", 0)])
         _, high, _ = self.dump.queues.get((topic, queue), (0, 0, []))
@@ -312,7 +312,7 @@ class Asker:
         """The nearer neighbour of a time that no message has, among those in the file that RocketMQ 4 looks into."""
         in_file = self.geometry.queue // ENTRY_SIZE
         if left == len(times) or left % in_file == 0:
-            # Behind the last message, or between two files: the second is looked into.
+            # After the last message, or between two files: the second file is searched.
             return [min(left, len(times) - 1)]
         return [left - 1 if time - times[left - 1] <= times[left] - time else left]
 
@@ -335,5 +335,5 @@ class Asker:
             "physical_offsets": [message.physical_offset for message in got],
         }
         if self.rocketmq.number < (4, 9, 4) and ours["status"] == "OFFSET_OVERFLOW_BADLY" and ours["min_offset"] == 0:
-            ours["next_begin_offset"] = 0  # until 4.9.4 a reader far behind the end was sent to the start
+            ours["next_begin_offset"] = 0  # until 4.9.4 a reader far past the end was sent to the start
         return None if ours == theirs else f"{ours} and {theirs}"

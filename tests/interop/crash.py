@@ -113,14 +113,14 @@ def cut(image: Image, geometry: Geometry, offset: int, drawn: random.Random) -> 
         log.seek(offset % geometry.segment)
         (size,) = struct.unpack(">i", log.read(4))
         log.truncate(offset % geometry.segment + drawn.randrange(1, size))
-    behind = [file for file in folder.iterdir() if file.name > last.name]
+    later = [file for file in folder.iterdir() if file.name > last.name]
     if image.kind == SHORTENED:
-        for file in behind:
+        for file in later:
             file.unlink()
         return
-    for file in behind:
+    for file in later:
         os.truncate(file, 0)
-    for file in (last, *behind):
+    for file in (last, *later):
         os.truncate(file, geometry.segment)  # what it lacks is zeros
 
 

@@ -18,7 +18,7 @@ from rocketmq import Dump
 import mqstore
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Of so many puts behind each other the last third goes into one batch.
+#: Of so many consecutive puts the last third goes into one batch.
 STRETCH = 150
 #: What a step and `append` call by one name.
 OWN_FIELDS = [

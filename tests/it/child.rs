@@ -1,4 +1,4 @@
-//! Tests that need a process of their own: an ignored test of this binary is its child's whole program.
+//! Tests that need a process of their own: an ignored test of this binary is the whole program of the child.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -15,7 +15,7 @@ pub(crate) fn is_child() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
-/// In the child: says that it is ready, and waits until the parent lets it go.
+/// In the child: tells the parent that it is ready, and waits for the parent.
 pub(crate) fn wait_for_parent() {
     println!("{READY}");
     std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -33,12 +33,12 @@ fn start(program: &str, dir: &Path) -> Child {
         .unwrap()
 }
 
-/// Runs a child to its end; one that takes more than half a minute is killed and fails the test.
+/// Runs a child to its end. A child that takes more than half a minute is killed, and the test fails.
 pub(crate) fn run(program: &str) -> Output {
     run_within(program, Duration::from_secs(30))
 }
 
-/// Runs a child to its end; one that takes longer is killed and fails the test.
+/// Runs a child to its end. A child that takes longer is killed, and the test fails.
 pub(crate) fn run_within(program: &str, limit: Duration) -> Output {
     let mut child = start(program, Path::new("."));
     let started = Instant::now();

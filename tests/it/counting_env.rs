@@ -24,13 +24,13 @@ struct Counts {
     opened: Mutex<Vec<PathBuf>>,
     bytes_read: Mutex<HashMap<PathBuf, Arc<AtomicU64>>>,
     calls: Mutex<BTreeMap<&'static str, usize>>,
-    /// 0: the real clock.
+    /// 0 means the real clock.
     now_ms: AtomicI64,
     hook: Mutex<Option<Arc<dyn Hook>>>,
     look_hook: Mutex<Option<Arc<dyn Hook>>>,
 }
 
-/// Called before a change or a look, with its text: may wait, and may refuse it.
+/// Called before a change or a look-up, with its text. It may wait, and may make the call fail.
 trait Hook: Send + Sync {
     fn before(&self, call: &str) -> io::Result<()>;
 }
@@ -52,13 +52,13 @@ impl CountingEnv {
         Self::default()
     }
 
-    /// Everything that made, changed, locked or removed a file, or could have, in order: `"open for writing PATH"`,
+    /// Every call that made, changed, locked or removed a file, or could have, in order: `"open for writing PATH"`,
     /// `"sync LogRange PATH"` ...
     pub(crate) fn changes(&self) -> Vec<String> {
         self.counts.changes.lock().unwrap().clone()
     }
 
-    /// Each file or file system opened, as often as it was.
+    /// Each opened file or file system, once for each time it was opened.
     pub(crate) fn opened(&self) -> Vec<PathBuf> {
         self.counts.opened.lock().unwrap().clone()
     }
@@ -86,13 +86,13 @@ impl CountingEnv {
         self.counts.now_ms.store(ms, Ordering::SeqCst);
     }
 
-    /// Calls `hook` before each change (and with "clock" before each look at the clock) from now on; what it refuses fails.
+    /// Calls `hook` before each change (and with "clock" before each look at the clock) from now on. A call that the hook refuses fails.
     pub(crate) fn before_changes(&self, hook: impl Fn(&str) -> io::Result<()> + Send + Sync + 'static) {
         *self.counts.hook.lock().unwrap() = Some(Arc::new(hook));
     }
 
     /// Calls `hook` before each call that takes a descriptor or memory to look at something: `"list PATH"`, `"open PATH"`, `"map PATH"`.
-    /// What it refuses fails.
+    /// A call that it refuses fails.
     pub(crate) fn before_looks(&self, hook: impl Fn(&str) -> io::Result<()> + Send + Sync + 'static) {
         *self.counts.look_hook.lock().unwrap() = Some(Arc::new(hook));
     }

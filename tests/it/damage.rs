@@ -1,4 +1,4 @@
-//! Damaged stores: what is lost is an error that names its place, and everything else reads as before.
+//! Damaged stores: a lost message is an error that names its place, and everything else reads as before.
 
 mod bases;
 mod by_key;

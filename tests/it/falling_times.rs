@@ -1,4 +1,4 @@
-//! Store times that fall, as those of a broker do whose clock was set back: a query between two times and a lookup by time stay exact.
+//! Store times that fall, as after a broker's clock was set back: a query between two times and a lookup by time stay exact.
 
 use std::fs;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn first_at(times: &[i64], time: i64) -> i64 {
     times.iter().position(|stored| *stored >= time).unwrap_or(times.len()) as i64
 }
 
-/// A second between two messages, and the clock set back by a minute before each message with a number in `falls`.
+/// Messages are a second apart. The clock is set back by a minute before each message with a number in `falls`.
 fn with_falls(count: usize, falls: &[usize]) -> Vec<i64> {
     let back = |n: usize| falls.iter().filter(|fall| **fall <= n).count() as i64 * 60_000;
     (0..count).map(|n| START + n as i64 * 1000 - back(n)).collect()

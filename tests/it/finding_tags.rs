@@ -1,4 +1,4 @@
-//! Queries by tag: from the index where the store is said to hold tags there, by walking the log everywhere else.
+//! Queries by tag: from the index if an option says that it holds tags, otherwise by walking the log.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -31,7 +31,7 @@ fn any_pairs() -> impl Strategy<Value = Vec<(String, String)>> {
     vec((name, value), 0..6)
 }
 
-/// Property bytes as writers leave them, and such that nobody writes.
+/// Property bytes as writers write them, and some that no writer writes.
 fn any_properties() -> impl Strategy<Value = Vec<u8>> {
     let encoded = (any_pairs(), any::<bool>()).prop_map(|(pairs, trailing)| {
         let pairs = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -127,12 +127,12 @@ fn read_at_every_check(bytes: &[u8]) {
 
 proptest! {
     #[test]
-    fn any_message_reads_back_as_it_was(message in any_message(), behind in vec(any::<u8>(), 0..40)) {
+    fn any_message_reads_back_as_it_was(message in any_message(), rest in vec(any::<u8>(), 0..40)) {
         let mut bytes = message.encode().unwrap();
         let size = bytes.len();
         prop_assert_eq!(message.encoded_len(), size);
-        bytes.extend(behind);
-        // What ends in a property that looks like a CRC of the record is held to be one.
+        bytes.extend(rest);
+        // Properties that end in something like a CRC of the record are taken to have one.
         let check = if message.crc_property { Check::Whole } else { Check::Body };
         let Record::Message(view) = read_record(&bytes, check) else {
             return Err(TestCaseError::fail("no message"));

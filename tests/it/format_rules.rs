@@ -1,4 +1,4 @@
-//! What the format room refuses, what it puts up with, and how it reads what a broker may have left.
+//! What the format room refuses, what it tolerates, and how it reads what a broker may have left.
 
 use mqstore::format::{
     Check, IndexGeometry, IndexHeader, Message, MessageView, ProducerBatch, Properties, Record, RecordLayout, Version,

@@ -14,7 +14,7 @@ use crate::reading::open;
 
 const GIB: u64 = 1 << 30;
 
-/// A store of two segments of `size` bytes with one message at the start of each; what was never written is a hole in the file.
+/// A store of two segments of `size` bytes with one message at the start of each; the rest of the file is sparse.
 fn two_segments(root: &Path, size: u64) -> [i64; 2] {
     let dir = root.join("commitlog");
     fs::create_dir_all(&dir).unwrap();

@@ -1,4 +1,4 @@
-//! Stores that RocketMQ wrote: every record, queue entry, index file and checkpoint comes out of our own types byte for byte.
+//! Stores that RocketMQ wrote: our types encode every record, queue entry, index file and checkpoint to the same bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -236,7 +236,7 @@ impl IndexImage {
     }
 }
 
-/// The index files that a log gives. A record without keys makes the file, too, in which its keys would go.
+/// The index files that a log gives. A record without keys also makes the file in which its keys would be.
 fn build_index(log: &Log<'_>, geometry: IndexGeometry, index_tags: bool) -> Vec<IndexImage> {
     let mut images: Vec<IndexImage> = Vec::new();
     for view in log.values() {

@@ -1,4 +1,4 @@
-//! The SIGBUS guard: pages that go away under a mapping are noted, faults of others still end where they did.
+//! The SIGBUS guard: pages that go away under a mapping are counted; faults elsewhere still reach the handler that they reached before.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -135,7 +135,7 @@ fn four_threads_meet_the_same_cut_and_each_is_told() {
     assert!(region.faults() >= 1 && region.intact_len() == 16 * PAGE);
 }
 
-/// Slots are reused all the time while others fault: a handler that mixed two of them up would map zeros over a stranger.
+/// Slots are reused while other threads fault. A handler that confused two slots would map zeros over foreign memory.
 #[test]
 fn mappings_that_come_and_go_never_lose_a_strangers_page() {
     install_guard().unwrap();
@@ -301,7 +301,7 @@ fn no_core_dump() {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) }, 0);
 }
 
-/// Touches a page that is gone, of a mapping that the guard does not know.
+/// Touches a missing page in a mapping that the guard does not know.
 fn fault_elsewhere() -> u8 {
     no_core_dump();
     let dir = TempDir::new().unwrap();
@@ -548,7 +548,7 @@ fn child_has_handlers_above_and_below_the_guard() {
         install_guard().unwrap();
         let dir = TempDir::new().unwrap();
         let path = filled_file(dir.path(), "f", 2);
-        // The one below goes, as it came, although the guard is above it.
+        // The lower handler is removed again, although the guard is above it.
         set_handler(libc::SIG_DFL, 0);
         let region = map(&path, 2, Access::Read);
         set_handler(hand_back as Handler as usize, libc::SA_SIGINFO);

@@ -1,4 +1,4 @@
-//! How much memory a piece of code takes at most, and how often it asks for some: each thread counts what it allocates itself.
+//! The peak memory of a piece of code, and the number of its allocations. Each thread counts its own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

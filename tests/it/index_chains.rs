@@ -1,4 +1,4 @@
-//! Chains of an index file: how they grow, how far a query follows them, and that no broken one holds it up or changes its answer.
+//! Chains of an index file: how they grow, and how far a query follows them. A broken chain neither delays a query nor changes its answer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::store_writer::StoreWriter;
 /// The geometry of [`StoreWriter::small`].
 const SMALL: IndexGeometry = IndexGeometry { slots: 100, items: 400 };
 
-/// Different keys with one hash: in Java `"Aa"` and `"BB"` hash alike, and so does every row of them.
+/// Different keys with one hash: in Java `"Aa"` and `"BB"` have the same hash, and so has every sequence of them.
 fn colliding_keys() -> Vec<String> {
     let half = |bit: bool| if bit { "BB" } else { "Aa" };
     (0..10_u8)
@@ -128,7 +128,7 @@ const BREAKAGES: [Breakage; 8] = [
         previous: number + 3,
         ..item
     }),
-    ("a link behind the last item", |_, item| IndexItem { previous: 399, ..item }),
+    ("a link past the last item", |_, item| IndexItem { previous: 399, ..item }),
     ("a link beyond the file", |_, item| IndexItem {
         previous: i32::MAX,
         ..item

@@ -1,4 +1,4 @@
-//! An index file to which somebody writes while it is read: a look that meets a put halfway is taken again.
+//! An index file that is written while it is read: a reader that meets a half-done put looks again.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,4 @@
-//! A directory of mapped files: which it takes, which it refuses, and which file holds an offset.
+//! A directory of mapped files: which files it accepts, which it refuses, and which file holds an offset.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What the tests ask a store for.
+//! Queries that several tests share.
 
 use mqstore::read::{QueryBy, QueryRequest};
 

@@ -1,4 +1,4 @@
-//! The entries of a queue that are in memory, against a map of single entries.
+//! The in-memory tail of a queue, compared with a map of single entries.
 
 use std::collections::BTreeMap;
 

@@ -480,7 +480,7 @@ fn a_reader_says_what_a_closed_store_lacks_of_its_log() {
     assert!(missing().contains(&format!("{lost} queue entries")), "{}", missing());
     fs::remove_file(&last).unwrap();
     assert!(missing().contains(&format!("{lost} queue entries")), "{}", missing());
-    // Without queues the checkpoint tells of it.
+    // Without queues only the checkpoint shows it.
     fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
     let stamps = Checkpoint {
         physic_msg_timestamp: writer.last_store_time,

@@ -36,7 +36,7 @@ fn files(dir: &Path, found: &mut BTreeMap<String, (SystemTime, Vec<u8>)>) {
     }
 }
 
-/// Reads everything there is to read, in every way there is.
+/// Reads everything, by every call.
 fn read_all(reader: &Arc<MessageReader>) -> usize {
     let mut count = 0;
     for topic in reader.topics().unwrap() {
@@ -150,7 +150,7 @@ fn a_segment_that_was_made_ahead_is_not_read() {
 
 #[test]
 fn ten_thousand_queues_stay_within_few_mappings() {
-    // In memory where there is such a directory: a disk takes half a minute to make ten thousand of them.
+    // On tmpfs if there is one: a disk takes half a minute to make ten thousand files.
     let dir = tempdir_in("/dev/shm").or_else(|_| tempdir()).unwrap();
     let mut writer = StoreWriter::new(dir.path(), 1 << 20, 10, 100, 400);
     for n in 0..10_000 {

@@ -1,4 +1,4 @@
-//! Opening a store for writing that its last writer did not close: what is kept, what is cut, what is refused, and what is read for it.
+//! Opening a crashed store for writing: what is kept, what is cut, what is refused, and how much is read.
 
 mod accidents;
 mod checkpoints;
@@ -30,7 +30,7 @@ use crate::store_writer::StoreWriter;
 /// Bytes of a segment of [`StoreWriter::small`].
 const SEGMENT: i64 = 16384;
 
-/// A store in memory that a broker of small files has left.
+/// A store on tmpfs, as a broker with small files leaves it.
 struct Crashed {
     dir: TempDir,
     /// Of every message, in order.
@@ -39,7 +39,7 @@ struct Crashed {
 }
 
 impl Crashed {
-    /// `count` messages by turns in `orders/0` and `orders/1`, keys k0, k1 ..., without a checkpoint.
+    /// `count` messages, alternately in `orders/0` and `orders/1`, keys k0, k1 ..., without a checkpoint.
     fn new(count: i32, clean: bool) -> Self {
         let dir = TempDir::new_in("/dev/shm").unwrap();
         let mut writer = StoreWriter::small(dir.path());
@@ -77,7 +77,7 @@ impl Crashed {
         edit(&path, |bytes| bytes[at + 90] ^= 1);
     }
 
-    /// Vouches for every message stored so long after the first one.
+    /// Covers every message stored so long after the first one.
     fn stamp(&self, time: i64) {
         let stamps = Checkpoint {
             physic_msg_timestamp: time,

@@ -59,7 +59,7 @@ fn scanned(reader: &Arc<MessageReader>) -> Vec<i64> {
     scan.map(|message| message.unwrap().view().queue_offset()).collect()
 }
 
-/// The offsets of the messages that a consumer reads who asks from `offset` on until nothing is left.
+/// The offsets of the messages that a consumer gets from `offset` on.
 fn consumed(reader: &MessageReader, mut offset: i64) -> Vec<i64> {
     let mut found = Vec::new();
     for _ in 0..2 * MESSAGES {
@@ -97,7 +97,7 @@ fn all() -> Vec<i64> {
     (0..MESSAGES).collect()
 }
 
-/// Every call that reads answers with what is there: these messages by place and key, and these by queue.
+/// Every reading call answers with the remaining messages: these by offset and key, and these by queue.
 fn expect_answers(reader: &Arc<MessageReader>, offsets: &[i64], is_in_log: impl Fn(i64) -> bool, in_queue: &[i64]) {
     for n in 0..MESSAGES {
         let at = offsets[n as usize];
@@ -286,7 +286,7 @@ fn a_message_that_was_read_stays_readable_when_its_segment_goes() {
     message.intact().unwrap();
 }
 
-/// Files below `path` that are removed and still mapped by this process: their bytes stay on the disk.
+/// Removed files below `path` that this process still maps. Their bytes stay on the disk.
 fn pinned(path: &Path) -> usize {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let name = path.to_str().unwrap();

@@ -1,4 +1,4 @@
-//! A machine on the heap: files and directories of which a power cut keeps what its seed says, with the calls that are to fail.
+//! A machine in memory. A seed decides what a power cut keeps of its files and directories, and chosen calls fail.
 //!
 //! What processes see and what is durable are two images. A sync copies the first to the second; [`SimulatedEnv::crash`] mixes the
 //! two sector by sector and name by name, [`SimulatedEnv::kill`] keeps both and ends the process. Either gives a new machine that
@@ -50,7 +50,7 @@ struct Machine {
     stall: Mutex<Option<Stall>>,
 }
 
-/// What is done once, before a call.
+/// A hook that runs once, before a call.
 struct Pause {
     before: Call,
     work: Box<dyn FnOnce() + Send>,
@@ -62,7 +62,7 @@ impl fmt::Debug for Pause {
     }
 }
 
-/// What happens once while a sync takes its time.
+/// A hook that runs once, during a slow sync.
 struct Stall {
     steps: &'static [Step],
     work: Box<dyn FnOnce(&SimulatedEnv) + Send>,
@@ -78,7 +78,7 @@ impl fmt::Debug for Stall {
 #[derive(Debug)]
 struct Camera {
     random: Random,
-    /// Of so many calls that change something, one is preceded by a power cut on a copy of the machine.
+    /// One in so many changing calls is preceded by a power cut on a copy of the machine.
     one_in: u64,
     taken: Vec<Image>,
 }
@@ -167,7 +167,7 @@ impl SimulatedEnv {
         self.calls().fault = fault;
     }
 
-    /// How many calls the fault concerned, so far.
+    /// How many calls the fault has concerned so far.
     pub(crate) fn concerned(&self) -> u64 {
         self.calls().concerned
     }
@@ -177,17 +177,17 @@ impl SimulatedEnv {
         self.calls().synced_again.clone()
     }
 
-    /// Lets a step do nothing and say `Ok`.
+    /// Makes a step do nothing and return `Ok`.
     pub(crate) fn leave_out(&self, step: Option<Step>) {
         self.calls().without = step;
     }
 
-    /// Writes down every call that changes something, and every decision of a crash, from now on.
+    /// Records every changing call and every decision of a crash from now on.
     pub(crate) fn log_calls(&self) {
         self.calls().are_logged = true;
     }
 
-    /// The calls written down since it was last asked, a line each.
+    /// The calls recorded since the last call of this function, a line each.
     pub(crate) fn take_log(&self) -> Vec<String> {
         let log = std::mem::take(&mut self.calls().log);
         log.iter()
@@ -200,25 +200,25 @@ impl SimulatedEnv {
         self.calls().count
     }
 
-    /// Does something when this call comes next, and before it goes on.
+    /// Runs something before the next call of this kind.
     pub(crate) fn pause_before(&self, call: Call, work: impl FnOnce() + Send + 'static) {
         let work = Box::new(work);
         *self.machine.pause.lock().unwrap() = Some(Pause { before: call, work });
     }
 
-    /// Lets the next sync for one of these steps take its time: what was written before the call is durable, nobody has been told so, and
-    /// meanwhile others do this.
+    /// Makes the next sync for one of these steps slow: what was written before the call is durable, the call has not returned, and
+    /// this runs meanwhile.
     pub(crate) fn stall(&self, steps: &'static [Step], meanwhile: impl FnOnce(&Self) + Send + 'static) {
         let work = Box::new(meanwhile);
         *self.machine.stall.lock().unwrap() = Some(Stall { steps, work });
     }
 
-    /// No sync takes its time any more.
+    /// No sync is slow any more.
     pub(crate) fn end_stall(&self) {
         *self.machine.stall.lock().unwrap() = None;
     }
 
-    /// Takes images before calls from now on: one in so many, with seeds out of this one.
+    /// From now on takes an image before one in so many calls, with seeds drawn from this one.
     pub(crate) fn take_images(&self, seed: u64, one_in: u64) {
         *self.machine.camera.lock().unwrap() = Some(Camera {
             random: Random::new(seed),
@@ -227,7 +227,7 @@ impl SimulatedEnv {
         });
     }
 
-    /// The images taken since this was last asked.
+    /// The images taken since the last call of this function.
     pub(crate) fn taken(&self) -> Vec<Image> {
         let mut camera = self.machine.camera.lock().unwrap();
         camera
@@ -253,7 +253,7 @@ impl SimulatedEnv {
         files
     }
 
-    /// Puts a file there, durably and whatever was there before, as from a backup.
+    /// Puts a file at a path, durably, and replaces what was there, as from a backup.
     pub(crate) fn put(&self, path: &Path, bytes: &[u8]) {
         let mut disk = self.disk();
         let _ = disk.unlink(path);
@@ -296,7 +296,7 @@ impl SimulatedEnv {
         verdict
     }
 
-    /// Judges a call that does all or nothing: `None` is to say `Ok` and do nothing.
+    /// Decides a call that does all or nothing. `None` means: return `Ok` and do nothing.
     fn admit(&self, call: Call, path: &Path) -> io::Result<Option<()>> {
         match self.judge(call, path) {
             Verdict::Go | Verdict::Short => Ok(Some(())),
@@ -305,7 +305,7 @@ impl SimulatedEnv {
         }
     }
 
-    /// What a sync that has done its work does before it returns.
+    /// Runs between the work of a sync and its return.
     fn take_time(&self, step: Step) {
         let stall = self
             .machine

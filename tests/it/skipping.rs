@@ -1,4 +1,4 @@
-//! Reading many messages of a store in which some were lost or are damaged: raise at the first, or skip and count.
+//! Bulk reads of a store with lost or damaged messages: raise at the first, or skip and count.
 
 use std::fs;
 use std::path::Path;
@@ -51,7 +51,7 @@ impl Damaged {
         }
     }
 
-    /// The same after a salvage: what was damaged is lost. All derived files are made anew.
+    /// The same after a salvage: damaged messages are now lost. All derived files are made again.
     fn salvaged(damaged: &[i64]) -> Self {
         let store = Self::new(damaged);
         fs::write(store.path().join("abort"), "").unwrap();

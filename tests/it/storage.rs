@@ -1,4 +1,4 @@
-//! The seam's contract on the real environment.
+//! The contract of `storage::Env` on the real system.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -175,13 +175,13 @@ fn what_was_never_written_is_no_data_and_one_byte_is() {
     let written = |range| file.written(range).unwrap();
     assert_eq!(written(0..1 << 20), [0..0; 0]);
     file.write_all_at(&[7], 1 << 19).unwrap();
-    // A system may take what lies around a byte for written, too.
+    // A system may report the bytes around a written byte as written, too.
     let around = |at: u64| written(0..1 << 20).iter().any(|part| part.contains(&at));
     assert!(around(1 << 19) && !around(0));
     let region = file.map(1 << 20, Access::ReadWrite).unwrap();
     assert!(region.write(1 << 12, &[7]));
     assert!(around(1 << 12) && around(1 << 19));
-    // Only what is asked for, and nothing behind the end.
+    // Only what is asked for, and nothing past the end.
     let one = (1 << 19)..(1 << 19) + 1;
     assert_eq!(written(one.clone()), std::slice::from_ref(&one));
     assert_eq!(written(1 << 20..1 << 21), [0..0; 0]);
@@ -291,7 +291,7 @@ fn a_mapping_shares_its_bytes_with_the_file_both_ways() {
     region.prefetch(5000..9000);
 }
 
-/// The bounds hold whatever is asked for, on a mapping and on the heap alike.
+/// The bounds hold for any request, on a mapping and on the heap.
 fn assert_bounded(region: &Region, len: usize) {
     let mut four = [0; 4];
     assert!(region.read(len - 4, &mut four) && region.read(len, &mut []) && region.write(len - 4, &four));

@@ -38,7 +38,7 @@ impl StoreWriter {
         Self::new(root, 16384, 50, 100, 400)
     }
 
-    /// Appends and dispatches; the queue offset is the queue's next unless the message names one. Returns the physical offset.
+    /// Appends and dispatches; the message gets the next queue offset unless it names one. Returns the physical offset.
     pub fn append(&mut self, mut message: Message) -> i64 {
         if message.store_time == 0 {
             self.last_store_time += 10;
@@ -119,7 +119,7 @@ impl StoreWriter {
         image[..40].copy_from_slice(&header.encode());
     }
 
-    /// Writes everything out; an unclean store keeps its abort file.
+    /// Writes everything to the files. A store that is not clean keeps its abort file.
     pub fn finish(&self, clean: bool) {
         for dir in ["commitlog", "consumequeue", "index"] {
             fs::create_dir_all(self.root.join(dir)).unwrap();
@@ -152,7 +152,7 @@ impl StoreWriter {
             let at = *offset as usize * 20;
             let start = at - at % self.cq_file_size;
             let file = files.entry(start).or_insert_with(|| {
-                // A queue that starts inside a file has filler entries in front.
+                // A queue that starts inside a file begins with PRE_BLANK entries.
                 CqUnit::PRE_BLANK.encode().repeat(first.saturating_sub(start) / 20)
             });
             file.resize(at - start, 0);

@@ -12,7 +12,7 @@ mod tree;
 
 use tree::{Finding, Tree};
 
-/// Fails with one line a finding.
+/// Fails with one line for each finding.
 fn assert_none(findings: &[Finding]) {
     let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
     assert!(lines.is_empty(), "{} findings\n{}\n", lines.len(), lines.join("\n"));

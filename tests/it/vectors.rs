@@ -1,4 +1,4 @@
-//! Bytes that were worked out by hand from the format and compared with what RocketMQ writes.
+//! Bytes made by hand from the format, and compared with what RocketMQ writes.
 
 use mqstore::format::{
     BatchCqUnit, BatchUnit, Checkpoint, CqExtUnit, CqUnit, DelayLevels, Host, IndexGeometry, IndexHeader, IndexItem, Message,

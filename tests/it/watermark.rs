@@ -1,4 +1,4 @@
-//! The waiting primitive: who is woken, in which order, and when nobody will be any more.
+//! `Watermark`: who is woken, in which order, and when no waiter is woken any more.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::channel;
@@ -141,7 +141,7 @@ fn a_stray_wake_of_a_thread_ends_no_wait() {
     assert!(matches!(waiting.join().unwrap(), (Wait::Reached, 1)));
 }
 
-/// Each raise may be the last: if one did not see a thread that had not seen it, that thread would sleep for ever.
+/// Each raise may be the last. If a raise and a thread that starts to wait missed each other, the thread would sleep for ever.
 #[test]
 fn no_wake_is_lost_between_many_threads() {
     const ROUNDS: i64 = 3000;

@@ -1,4 +1,4 @@
-//! Writing: what is appended reads back and lies on disk as it should, whatever threads, limits, clocks and devices do.
+//! Writing: what is appended reads back and is right on disk, with any threads, limits, clocks and device failures.
 
 mod appending;
 mod batches;
@@ -35,7 +35,7 @@ use tempfile::TempDir;
 
 use crate::counting_env::CountingEnv;
 
-/// Where segments, queue files and index files all roll soon.
+/// Sizes with which segments, queue files and index files roll soon.
 const SEGMENT: u64 = 16384;
 
 fn small() -> StoreConfig {
@@ -48,7 +48,7 @@ fn small() -> StoreConfig {
     }
 }
 
-/// A place for a store, in memory where many files are made: `store` in it does not exist yet.
+/// A directory for a store, on tmpfs for many files. `store` in it does not exist yet.
 struct Place {
     _dir: TempDir,
     store: PathBuf,
@@ -157,7 +157,7 @@ fn record_of(len: usize) -> Message<'static> {
     message
 }
 
-/// Every message of a log with segments of this size, in order: no byte of it is passed over but the fillers.
+/// Every message of a log with segments of this size, in order: no byte of it is passed over but the BLANKs.
 fn walk(reader: &MessageReader, segment: u64) -> Vec<StoredMessage> {
     let mut found = Vec::new();
     let mut bounds = reader.physical_bounds();

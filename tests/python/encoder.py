@@ -91,7 +91,7 @@ class Encoder:
         return physical_offset
 
     def append_record(self, record: bytes) -> int:
-        """Appends the bytes of a record, behind a filler if the segment is too short; where they start."""
+        """Appends the bytes of a record, after a BLANK if the segment is too short. Returns where they start."""
         physical_offset = self._room_for(len(record))
         remaining = physical_offset - len(self.log)
         if remaining:

@@ -20,7 +20,7 @@ MS_REC_PRIVATE = 0x4000 | 0x40000
 LOOP_CTL_GET_FREE = 0x4C82
 LOOP_CONFIGURE = 0x4C0A
 LO_FLAGS_AUTOCLEAR = 4
-#: Reads and writes go past the memory to what is behind the device.
+#: Reads and writes bypass the page cache.
 LO_FLAGS_DIRECT_IO = 16
 #: Where the flags stand in `struct loop_config`, which has 304 bytes.
 LOOP_FLAGS_AT = 8 + 5 * 8 + 3 * 4

@@ -140,7 +140,7 @@ class Journal:
     raised: list[tuple[str, str, str, str]] = field(default_factory=list)
     untyped: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    #: The lines behind the first fault, up to the next open; the acks and calls among them.
+    #: The lines after the first fault, up to the next open, and the acks and calls among them.
     after: list[str] = field(default_factory=list)
     acks_after: int = 0
     calls_after: list[Call] = field(default_factory=list)

@@ -44,7 +44,7 @@ static int below(const char *path) {
     return root_len && strncmp(path, root, root_len) == 0 && (path[root_len] == '/' || path[root_len] == 0);
 }
 
-/* The file behind a descriptor, if it is one of ours. */
+/* The file of a descriptor, if it is one of ours. */
 static int names(int fd, char *path, size_t size) {
     char link[40];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);

@@ -1,4 +1,4 @@
-//! Many seeds on all cores, and what a failing one says.
+//! Runs many seeds on all cores, and reports a failing one.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,18 +19,18 @@ use crate::simulated_env::{Failure, Fault};
 /// What is tried with each seed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
-    /// Operations of a history at most.
+    /// The most operations of a history.
     pub(super) longest: usize,
-    /// Of so many calls, one is preceded by a power cut on a copy of the machine.
+    /// One in so many calls is preceded by a power cut on a copy of the machine.
     pub(super) one_in: u64,
     pub(super) care: Care,
     /// Steps that do nothing.
     pub(super) without: Option<Step>,
 }
 
-/// Multiplies the campaigns, for a machine that has the time.
+/// The variable that multiplies the number of campaigns.
 const SCALE: &str = "MQSTORE_CRASHES";
-/// One seed, to see it fail again.
+/// The variable that chooses one seed.
 const SEED: &str = "MQSTORE_CRASH_SEED";
 
 fn number(variable: &str) -> Option<u64> {
@@ -39,19 +39,19 @@ fn number(variable: &str) -> Option<u64> {
         .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
-/// How often the campaigns are made.
+/// How often the campaigns are run.
 fn scale() -> u64 {
     let scale = number(SCALE).unwrap_or(1);
     assert!(scale > 0, "{SCALE}=0 tries nothing");
     scale
 }
 
-/// So many seeds, or more on a machine that has the time.
+/// So many seeds, times the multiplier.
 pub(super) fn seeds(first: u64, count: u64) -> Range<u64> {
     first..first + count * scale()
 }
 
-/// What a campaign must have tried that tries so much when nobody asks for more; nothing is sure of a single seed.
+/// The least that a campaign of the usual length must have tried. A single seed is not checked.
 pub(super) fn at_least(once: u64) -> u64 {
     if number(SEED).is_some() { 0 } else { once * scale() }
 }
@@ -114,7 +114,7 @@ pub(super) fn first_failure(numbers: &Range<u64>, work: impl Fn(u64) -> Checked 
     failure.into_inner().unwrap()
 }
 
-/// Tries all seeds (or the one that is asked for), and fails with all that helps to see why.
+/// Tries all seeds, or the chosen one, and fails with everything that helps to find the reason.
 pub(super) fn assert_none_fails(test: &str, seeds: Range<u64>, plan: Plan) -> Counts {
     let counts = Counts::default();
     let seeds = number(SEED).map_or(seeds, |seed| seed..seed + 1);
@@ -139,7 +139,7 @@ fn explain(test: &str, seed: u64, violation: &Violation, plan: Plan) -> String {
     )
 }
 
-/// How calls fail: each of these at every call that it concerns.
+/// The kinds of failure. Each is tried at every call that it concerns.
 const FAULTS: [(Failure, bool); 8] = [
     (Failure::Device, false),
     (Failure::Device, true),

@@ -1,5 +1,5 @@
-//! What is done with an image that a crash has left: it is read, opened for writing, crashed again inside that, gone on with and
-//! closed, and held against the model each time.
+//! Examines the image that a crash left. It is read, opened for writing, crashed again inside that, continued and
+//! closed, and compared with the model each time.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,21 +20,21 @@ use super::reading;
 use super::torn::Torn;
 use crate::simulated_env::{Image, Random, SimulatedEnv};
 
-/// Where the store lies on the machine.
+/// The store's directory on the machine.
 pub(super) const STORE: &str = "/data/store";
 
 /// What a campaign has tried.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) images: AtomicU64,
-    /// Of those, the ones inside a recovery, and inside one of an image inside one.
+    /// Of those, power cuts inside a recovery, and inside a recovery of such an image.
     pub(super) nested: [AtomicU64; 2],
     /// With a sector that is neither old nor new, in the log, the index or a queue.
     pub(super) torn: AtomicU64,
-    /// In which such a sector makes another message of one that nobody acknowledged.
+    /// Images in which such a sector changes a message that nobody acknowledged.
     pub(super) garbled: AtomicU64,
     pub(super) faults: AtomicU64,
-    /// Recoveries of which a call failed, and that were made good by the next one.
+    /// Recoveries in which a call failed, and which the next recovery completed.
     pub(super) failed_recoveries: AtomicU64,
 }
 
@@ -48,16 +48,16 @@ impl Counts {
     }
 }
 
-/// How thoroughly images are looked at.
+/// How thoroughly images are examined.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Care {
     /// Recoveries that are crashed inside each other.
     pub(super) deep: usize,
-    /// Of so many images, one goes through each of the longer checks.
+    /// One in so many images gets each of the longer checks.
     pub(super) one_in: u64,
 }
 
-/// Looks at images of one store.
+/// Examines images of one store.
 pub(super) struct Examiner<'a> {
     pub(super) geometry: Geometry,
     pub(super) care: Care,
@@ -70,19 +70,19 @@ pub(super) fn root() -> &'static Path {
     Path::new(STORE)
 }
 
-/// Lets the dispatcher do all that there is, written out and all.
+/// Steps the dispatcher until everything is dispatched and written out.
 pub(super) fn dispatch_all(store: &MessageStore) -> Result<(), Error> {
     let mut now = Instant::now();
     for _ in 0..2 {
         while store.step(Service::Dispatch, now)? == Next::Again {}
-        // By then what waits in memory is due.
+        // By this time the entries in memory are due.
         now += Duration::from_secs(1);
     }
     Ok(())
 }
 
 impl Examiner<'_> {
-    /// Holds an image against what it may hold; images of its own recovery, too, as deep as care goes.
+    /// Compares an image with what it may hold, and the images of its recovery, too, to the depth in `care`.
     pub(super) fn image(&self, image: &SimulatedEnv, expect: &Expect, seed: u64, depth: usize) -> Checked {
         self.counts.add(depth, &expect.torn);
         let mut random = Random::new(seed);
@@ -95,7 +95,7 @@ impl Examiner<'_> {
         if found.count == 0 && lost_its_start(image, &expect.entries) {
             return self.salvage(image, expect);
         }
-        // What a kill leaves may still be lost until a recovery has made it durable.
+        // After a kill, data may still be lost until a recovery has made it durable.
         let is_durable = image.is_durable(Path::new("/"));
         let inside_expect = if is_durable {
             expect.exactly(found.clone())
@@ -127,7 +127,7 @@ impl Examiner<'_> {
         }
         for Image { env, seed, report, .. } in inside {
             let expect = inside_expect.clone();
-            // Of an image on which everything is durable, a recovery changes no byte that counts.
+            // If everything in an image is durable, a recovery changes no byte that counts.
             let expect = if is_durable { expect } else { expect.torn(&report) };
             when("crashed inside the recovery", self.image(&env, &expect, seed, depth + 1))?;
         }
@@ -148,7 +148,7 @@ impl Examiner<'_> {
         }
     }
 
-    /// Nothing tells a log that lost its unsynced start from one whose start was damaged: it is refused, and opens when it is told to
+    /// A log that lost its unsynced start looks like one whose start was damaged. It is refused, and opens when asked to
     /// keep what is whole.
     fn salvage(&self, image: &SimulatedEnv, expect: &Expect) -> Checked {
         ensure(expect.acked == 0, "acknowledged messages are there", || {
@@ -253,7 +253,7 @@ impl Examiner<'_> {
         works(check, dispatch_all(store))?;
         reading::check(store.reader(), &model.expect(), self.geometry.segment, random)?;
         Files::of(env, root()).check(&model.entries, model.torn.garbled(), self.geometry, State::Open)?;
-        // As long as the message that was lost: a stale one behind that would look like the next.
+        // As long as the lost message: a stale record after it would then look like the next one.
         let lost = expect.entries.get(expect.acked).map(|lost| lost.bytes.len());
         let shortest = one_more(0).encoded_len();
         let len = lost.and_then(|lost| lost.checked_sub(shortest)).unwrap_or(random.index(900));
@@ -273,7 +273,7 @@ impl Examiner<'_> {
         Ok(())
     }
 
-    /// What must hold when a store was closed: everything is there, whatever comes, and what is derived can be derived again.
+    /// Checks of a closed store: no crash loses anything, and derived files can be made again.
     pub(super) fn closed(&self, env: &SimulatedEnv, model: &Model, random: &mut Random) -> Checked {
         let files = Files::of(env, root());
         files.check(&model.entries, model.torn.garbled(), self.geometry, State::Closed)?;
@@ -320,7 +320,7 @@ impl Examiner<'_> {
     }
 }
 
-/// Whether the log has bytes, and not its first message.
+/// Whether the log has bytes but lacks its first message.
 pub(super) fn lost_its_start(env: &SimulatedEnv, entries: &Entries) -> bool {
     let log = Files::of(env, root()).log();
     entries.first().is_some_and(|first| !log.starts_with(&first.bytes)) && log.iter().any(|byte| *byte != 0)

@@ -1,4 +1,4 @@
-//! Small histories on a machine whose k-th call fails, for every k: what an error means, and what it must not have cost.
+//! Small histories on a machine whose k-th call fails, for every k: what an error means, and what it must not lose.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ struct Failing<'a> {
     /// Whether any call of the store has failed.
     has_failed: bool,
     failure: Failure,
-    /// Why the store takes no more.
+    /// Why the store is poisoned.
     poisoned: Option<Error>,
 }
 
@@ -102,7 +102,7 @@ impl Failing<'_> {
         Ok(())
     }
 
-    /// What a call gives, if it does not fail.
+    /// The result of a call, if it does not fail.
     fn tried<T>(&mut self, call: impl FnOnce(&MessageStore) -> Result<T, Error>) -> Option<T> {
         let outcome = call(&self.store);
         self.has_failed |= outcome.is_err();
@@ -115,7 +115,7 @@ impl Failing<'_> {
         }
     }
 
-    /// What an append says it stored is there, and of one that fails nothing else.
+    /// The log has what an append reports as stored, and nothing more of one that fails.
     fn append(&mut self, drafts: &[Draft], is_batch: bool) -> Checked {
         let messages: Vec<_> = drafts.iter().map(Draft::message).collect();
         let mut done: Vec<AppendResult> = Vec::new();
@@ -129,7 +129,7 @@ impl Failing<'_> {
         if let Err(error) = &outcome {
             self.note(error);
         }
-        // A look at what was stored is a call like any other: it must not take the failure.
+        // The check of the log makes calls, too; the failure must not hit them.
         let fault = self.env.pause_fault();
         let added = self.model.add(self.store.reader(), &messages, &done);
         self.env.resume_fault(fault);
@@ -155,7 +155,7 @@ impl Failing<'_> {
         while self.tried(|store| store.step(service, now)) == Some(Next::Again) {}
     }
 
-    /// A store that is poisoned takes nothing and promises nothing, and names its first failure to all.
+    /// A poisoned store accepts and acknowledges nothing, and every error names its first failure.
     fn refuses_everything(&mut self) -> Checked {
         // Those who wait for the dispatcher are told in its next step.
         self.step(Service::Dispatch, 0);
@@ -178,7 +178,7 @@ impl Failing<'_> {
         Ok(())
     }
 
-    /// What found too few descriptors or too little memory works again when there are some.
+    /// A call that found no descriptor or memory works again when there is some.
     fn heal(&mut self) -> Checked {
         let check = "a shortage poisons no store";
         ensure(self.poisoned.is_none(), check, || format!("{:?}", self.poisoned))?;
@@ -192,7 +192,7 @@ impl Failing<'_> {
         })
     }
 
-    /// The machine heals: what was acknowledged is read, survives a kill and power cuts, and a close that succeeds is one.
+    /// The machine works again: acknowledged messages are read and survive a kill and power cuts, and a close that succeeds is complete.
     fn end(mut self, random: &mut Random) -> Checked {
         let synced_again = self.env.synced_again();
         ensure(synced_again.is_none(), "a failed sync is not tried again", || {

@@ -1,4 +1,4 @@
-//! A store as its files lie there, held against the model: what a broker, or the next writer, will find.
+//! The files of a store, compared with the model: what a broker or the next writer finds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(super) struct Files(BTreeMap<PathBuf, Vec<u8>>);
 /// How much must be in the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// A writer has it open: queues and index may lag behind the log.
+    /// A writer has it open: queues and index may lack the last messages.
     Open,
     /// It was closed.
     Closed,
@@ -45,12 +45,12 @@ impl Files {
         self.get("checkpoint").map(Checkpoint::decode).unwrap_or_default()
     }
 
-    /// The log's bytes, one segment behind the other.
+    /// The log's bytes, one segment after the other.
     pub(super) fn log(&self) -> Vec<u8> {
         self.below("commitlog").flat_map(|(_, bytes)| bytes.iter().copied()).collect()
     }
 
-    /// Where these files differ from others, apart from what says who has the store open.
+    /// Where these files differ from others, except the files that say who has the store open.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let names: BTreeSet<_> = self.0.keys().chain(other.0.keys()).collect();
         let mut counted = names
@@ -68,8 +68,8 @@ impl Files {
         ))
     }
 
-    /// An entry behind the last message of its queue that points at or past the end of the log. Those in front are written again when
-    /// their message is dispatched; until then a power cut may bring an old one back, and the next recovery looks at it.
+    /// An entry after the last message of its queue that points at or past the end of the log. Earlier ones are written again when
+    /// their message is dispatched; until then a power cut may bring an old one back, and the next recovery examines it.
     pub(super) fn entry_past(&self, entries: &[Arc<Entry>], garbled: &Garbled) -> Option<String> {
         let end = entries.last().map_or(0, |entry| entry.end());
         let expected = queues(entries);
@@ -82,15 +82,15 @@ impl Files {
             let is_sound = queue_id.parse().is_ok_and(|id| !garbled.is_in(topic, id));
             let start = parse_segment_name(name).unwrap_or(0) as usize / CQ_UNIT_SIZE;
             let units = bytes.as_chunks::<CQ_UNIT_SIZE>().0.iter().map(CqUnit::decode);
-            let mut behind = units.skip(queue.saturating_sub(start));
-            if let Some(past) = behind.find(|unit| is_sound && unit.size > 0 && unit.physical_offset >= end) {
+            let mut later = units.skip(queue.saturating_sub(start));
+            if let Some(past) = later.find(|unit| is_sound && unit.size > 0 && unit.physical_offset >= end) {
                 return Some(format!("{past:?} in {}, the log ends at {end}", path.display()));
             }
         }
         None
     }
 
-    /// Holds every file against the messages that the log holds.
+    /// Compares every file with the messages in the log.
     pub(super) fn check(&self, entries: &[Arc<Entry>], garbled: &Garbled, geometry: Geometry, state: State) -> Checked {
         self.check_log(entries, geometry.segment as usize, state)?;
         self.check_queues(entries, garbled, geometry.queue_file as usize, state)?;
@@ -118,18 +118,18 @@ impl Files {
         }
         let log = self.log();
         let end = entries.last().map_or(0, |entry| entry.end() as usize);
-        let behind = |start: usize| log.get(start..).unwrap_or_default().iter().position(|byte| *byte != 0);
+        let first_byte = |start: usize| log.get(start..).unwrap_or_default().iter().position(|byte| *byte != 0);
         let own = if end.is_multiple_of(segment) {
             None
         } else {
-            filler(&log, end, segment)
+            blank(&log, end, segment)
         };
-        let stale = behind(own.unwrap_or(end));
+        let stale = first_byte(own.unwrap_or(end));
         ensure(stale.is_none(), "the log ends in zeros", || {
-            format!("it ends at {end}, byte {stale:?} behind is none")
+            format!("it ends at {end}, byte {stale:?} after it is not zero")
         })?;
         let needed = end.div_ceil(segment) * segment;
-        // A segment in which the log is to go on may stand behind one that is full, or be the first.
+        // The segment in which the log goes on may follow a full one, or be the first.
         let goes_on = end.is_multiple_of(segment) || own.is_some();
         let most = if goes_on { needed + segment } else { needed };
         ensure(
@@ -147,7 +147,7 @@ impl Files {
             let parts: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
             let [_, topic, queue_id, name] = parts[..] else { continue };
             let queue_id = queue_id.parse().unwrap_or(-1);
-            // A message that is another one now may have any number in any queue.
+            // A message that a tear changed may have any queue offset in any queue.
             if garbled.is_in(topic, queue_id) {
                 continue;
             }
@@ -205,7 +205,7 @@ impl Files {
         )
     }
 
-    /// What the checkpoint stamps is there.
+    /// The message that the checkpoint names is in the log.
     fn check_checkpoint(&self, entries: &[Arc<Entry>], geometry: Geometry, state: State) -> Checked {
         let check = "the checkpoint tells no more than is there";
         let stamps = self.checkpoint();
@@ -230,14 +230,14 @@ impl Files {
     }
 }
 
-/// Where the filler behind the log's end ends, if one stands there: a segment that was filled up and whose next one never came.
-fn filler(log: &[u8], end: usize, segment: usize) -> Option<usize> {
+/// Where the BLANK at the log's end ends, if there is one: the segment was ended, and the next one was never made.
+fn blank(log: &[u8], end: usize, segment: usize) -> Option<usize> {
     let head: [u8; BLANK_SIZE] = *log.get(end..)?.first_chunk()?;
     let remaining = segment - end % segment;
     (head == mqstore::format::encode_blank(remaining as u32)).then_some(end + BLANK_SIZE)
 }
 
-/// Holds one file against the keys that are expected from it on, and says how many of them it has.
+/// Compares one file with the keys that are expected from it on, and returns how many it has.
 fn check_index_file(bytes: &[u8], shape: IndexGeometry, expected: &[(i32, i64, i64)]) -> Result<usize, String> {
     let header = bytes.first_chunk::<INDEX_HEADER_SIZE>().map(IndexHeader::decode);
     let Some(header) = header.filter(|_| bytes.len() as u64 == shape.file_len()) else {
@@ -255,7 +255,7 @@ fn check_index_file(bytes: &[u8], shape: IndexGeometry, expected: &[(i32, i64, i
         let slot = newest.entry(shape.slot_of(*hash)).or_default();
         if (item.key_hash, item.physical_offset, item.previous) != (*hash, *offset, *slot) {
             return Err(format!(
-                "item {number} is {item:?}, expected {hash} at {offset} behind {slot}"
+                "item {number} is {item:?}, expected {hash} at {offset} with link {slot}"
             ));
         }
         *slot = number as i32;

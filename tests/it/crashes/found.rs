@@ -1,4 +1,4 @@
-//! What the campaigns have found, each at its smallest.
+//! Failures that the campaigns found, each as a small test.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn open(env: &SimulatedEnv) -> MessageStore {
     examiner.open(env, false).unwrap()
 }
 
-/// The machine after a store was made, worked with and killed; all of it has reached the disk.
+/// The machine after a store was made, used and killed. All of it has reached the disk.
 fn killed(work: impl FnOnce(&MessageStore)) -> SimulatedEnv {
     let env = machine();
     let store = open(&env);
@@ -83,7 +83,7 @@ fn a_record_without_a_sector_in_its_middle_is_not_served() {
 
 #[test]
 fn a_record_without_its_last_sector_is_not_served_though_the_next_one_is_whole() {
-    // The first record ends where a sector does.
+    // The first record ends at the end of a sector.
     let shortest = with(&[("p", "x")]).encoded_len();
     let filler = "x".repeat(1 + 1024 - shortest);
     let env = killed(|store| {

@@ -1,4 +1,4 @@
-//! A recovery that fails, and the open after it on the same machine: the memory of the system shows what the first one wrote, and
+//! A recovery that fails, and the next open on the same machine: the page cache shows what the first recovery wrote, and
 //! the disk does not hold it.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ const QUEUE: &str = "consumequeue/t/0/00000000000000000000";
 const NOTE: &str = "config/mqstore-recovery.json";
 
 impl Examiner<'_> {
-    /// One call of a recovery of this image fails, out of so many. The store is opened again on the same machine, and goes on.
+    /// One call of a recovery of this image fails. The store is opened again on the same machine and continued.
     pub(super) fn recover_again(&self, image: &SimulatedEnv, expect: &Expect, calls: u64, random: &mut Random) -> Checked {
         let env = image.copy();
         env.set_fault(Some(Fault {
@@ -117,7 +117,7 @@ fn read(env: &SimulatedEnv) -> Vec<u8> {
     bodies(&MessageReader::open(&env.shared(), root(), GEOMETRY.recorded()).unwrap())
 }
 
-/// Fails call after call of a recovery, once each, and gives what is left to `then` each time, with the name of the call that failed.
+/// Fails each call of a recovery once, and passes what is left to `then`, with the name of the failed call.
 fn fail_each_call(image: &SimulatedEnv, recovery: Recovery, mut then: impl FnMut(&SimulatedEnv, &str)) -> BTreeMap<String, u32> {
     let mut failed = BTreeMap::new();
     for number in 0.. {
@@ -131,7 +131,7 @@ fn fail_each_call(image: &SimulatedEnv, recovery: Recovery, mut then: impl FnMut
         let opened = open(&env, recovery);
         let is_over = env.concerned() <= number;
         env.set_fault(None);
-        // A call that fails may be followed by the removal of what it was for.
+        // After a failed call, recovery may remove what the call was for.
         let mut changes = env.take_log().into_iter().filter(|call| !call.starts_with("Unlink"));
         let call = changes.next_back().unwrap_or_default();
         if let Ok(store) = opened {
@@ -174,7 +174,7 @@ fn expect_nothing_stale(env: &SimulatedEnv, call: &str, expected: &[u8]) {
     }
 }
 
-/// Goes on with a store whose recovery failed: whatever memory shows, what was cut does not come back.
+/// Opens a store again whose recovery failed. What was cut does not come back, whatever the page cache shows.
 fn expect_cut(env: &SimulatedEnv, call: &str, kept: &[u8]) {
     assert_eq!(read(env), kept, "{call}");
     let store = open(env, Recovery::Heal).unwrap_or_else(|error| panic!("{call}: {error}"));

@@ -1,4 +1,4 @@
-//! What is done to a store, drawn from one seed: its sizes and a list of operations that can be printed, shortened and repeated.
+//! A history: the sizes of a store and a list of operations, drawn from one seed. It can be printed, shortened and repeated.
 
 use std::ops::Range;
 
@@ -40,7 +40,7 @@ impl Geometry {
         }
     }
 
-    /// Those with which it is opened again: the sizes are for the store to know.
+    /// The options with which it is opened again, without sizes: the store has recorded them.
     pub(super) fn recorded(self) -> StoreConfig {
         StoreConfig {
             checkpoint_interval: self.stamped_every,
@@ -50,14 +50,14 @@ impl Geometry {
     }
 }
 
-/// One message; `number` makes it unlike every other one.
+/// One message. `number` makes it different from every other one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Draft {
     number: u64,
     topic: &'static str,
     queue_id: i32,
     body: usize,
-    /// Bytes of a property that nobody looks at: properties longer than a sector can be torn in their middle.
+    /// Bytes of a property without a meaning: properties longer than a sector can be torn in their middle.
     filler: usize,
     keys: u64,
     is_tagged: bool,
@@ -67,13 +67,13 @@ pub(super) struct Draft {
     guise: Guise,
 }
 
-/// How a whole message looks like what it is not.
+/// How a whole message imitates something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Guise {
     None,
-    /// Its record ends where so many bytes do.
+    /// Its record ends at a multiple of so many bytes.
     Aligned(usize),
-    /// Its body is a record for the very place at which it stands.
+    /// Its body is a record that names the offset at which that body stands.
     HoldsRecord,
     /// A property has so many NUL as its value.
     NulValue(usize),
@@ -96,7 +96,7 @@ impl Guise {
         }
     }
 
-    /// Property bytes in this guise.
+    /// The property bytes of this imitation.
     fn properties(self, mut properties: Vec<u8>) -> Vec<u8> {
         let (name, value) = match self {
             Self::NulValue(count) | Self::NulAtEnd(count) => ("nul".to_owned(), "\0".repeat(count)),
@@ -139,7 +139,7 @@ impl Draft {
             }
             Guise::HoldsRecord => {
                 let held = Message {
-                    // In front of the body of a record with two IPv4 hosts.
+                    // The bytes before the body in a record with two IPv4 hosts.
                     physical_offset: end + 88,
                     store_time: 1 << 42,
                     ..self.message()
@@ -197,7 +197,7 @@ impl Draft {
     }
 }
 
-/// Messages as a producer sends them in one batch: what they share, with all of them in its body.
+/// Messages as a producer sends them in one batch: the shared fields, with all messages in the body.
 pub(super) fn producer_batch(drafts: &[Draft]) -> Message<'static> {
     let mut body = Vec::new();
     for draft in drafts {
@@ -222,19 +222,19 @@ pub(super) fn producer_batch(drafts: &[Draft]) -> Message<'static> {
     }
 }
 
-/// One thing that is done to the store.
+/// One operation on the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Operation {
     Append(Draft),
     AppendAll(Vec<Draft>),
     ProducerBatch(Vec<Draft>),
-    /// What it returns for is acknowledged.
+    /// A flush; what it returns for is acknowledged.
     Flush,
     /// Waits for the last message to be durable, with the flusher's help.
     WaitDurable,
-    /// Lets the dispatcher work, so many ms later by its clock.
+    /// Steps the dispatcher, so many ms later by its clock.
     Dispatch(u64),
-    /// Lets the flusher work, so many ms later by its clock.
+    /// Steps the flusher, so many ms later by its clock.
     FlushStep(u64),
     /// The next sync takes so long by the wall clock, which may jump back meanwhile, and another caller appends before it returns.
     Stall(Draft, i64),
@@ -250,7 +250,7 @@ pub(super) enum Operation {
     PowerCut(u64),
 }
 
-/// A store's sizes and what is done to it.
+/// The sizes of a store and the operations on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct History {
     pub(super) geometry: Geometry,

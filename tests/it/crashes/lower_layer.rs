@@ -1,5 +1,5 @@
-//! A store whose files come from a lower layer of overlayfs, as in a container: the first write gives a file new pages, which no mapping
-//! made before shows.
+//! A store whose files come from a lower layer of overlayfs, as in a container: the first write gives a file new pages, which no
+//! earlier mapping shows.
 
 use mqstore::format::{Message, encode_properties};
 use mqstore::read::{QueryBy, QueryRequest, QueueScan};

@@ -1,4 +1,4 @@
-//! What a store is made of, made while the power goes: small files are there whole or not at all, and segments for good.
+//! Power cuts while files are made: small files are whole or missing, and segments that were used stay.
 
 use std::sync::mpsc::channel;
 

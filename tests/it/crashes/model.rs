@@ -1,4 +1,4 @@
-//! What a store must hold: every message that was appended, and how many of them nothing may take away again.
+//! What a store must hold: every appended message, and how many of them are acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,14 +12,14 @@ use mqstore::store::AppendResult;
 use super::torn::{Garbled, Torn};
 use crate::simulated_env::CrashReport;
 
-/// A check that a store did not stand.
+/// A check that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Violation {
     pub(super) check: &'static str,
     pub(super) what: String,
 }
 
-/// Says what was being done when a check broke.
+/// Adds to a failed check what was being done.
 pub(super) fn when<T>(what: &str, checked: Checked<T>) -> Checked<T> {
     checked.map_err(|violation| Violation {
         what: format!("{what}: {}", violation.what),
@@ -35,7 +35,7 @@ impl fmt::Display for Violation {
 
 pub(super) type Checked<T = ()> = Result<T, Violation>;
 
-/// Breaks the check unless this holds.
+/// Fails the check unless this holds.
 pub(super) fn ensure(holds: bool, check: &'static str, what: impl FnOnce() -> String) -> Checked {
     if holds {
         Ok(())
@@ -44,7 +44,7 @@ pub(super) fn ensure(holds: bool, check: &'static str, what: impl FnOnce() -> St
     }
 }
 
-/// An error where the store must not have one.
+/// Fails the check on an error that the store must not raise.
 pub(super) fn works<T>(check: &'static str, result: Result<T, Error>) -> Checked<T> {
     result.map_err(|error| Violation {
         check,
@@ -59,7 +59,7 @@ pub(super) struct Entry {
     pub(super) physical_offset: i64,
     pub(super) store_time: i64,
     pub(super) topic: String,
-    /// Its place, if it belongs into a queue.
+    /// Its queue and queue offset, if it belongs to a queue.
     pub(super) queue: Option<(i32, i64)>,
     pub(super) unit: CqUnit,
     pub(super) keys: Vec<String>,
@@ -90,18 +90,18 @@ impl Entry {
 
 pub(super) type Entries = Vec<Arc<Entry>>;
 
-/// What was appended, in order, and how far it is acknowledged.
+/// The appended messages, in order, and how many are acknowledged.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Model {
     pub(super) entries: Entries,
-    /// So many of them were covered by a flush or a wait that returned, or were there after a recovery.
+    /// So many are acknowledged: by a flush or a wait that returned, or by a recovery that kept them.
     pub(super) acked: usize,
-    /// What a power cut has torn of what is there.
+    /// What a power cut has torn in them.
     pub(super) torn: Torn,
 }
 
 impl Model {
-    /// Takes over what an append says that it stored, after a look at what the store makes of it.
+    /// Adds the messages that an append reports as stored, as the store encodes them.
     pub(super) fn add(&mut self, reader: &MessageReader, messages: &[Message<'_>], done: &[AppendResult]) -> Checked {
         for (message, done) in messages.iter().zip(done) {
             let stored = works("append", reader.message_at(done.appended.physical_offset))?;
@@ -125,7 +125,7 @@ impl Model {
         self.acked = self.acked.max(covered);
     }
 
-    /// A crash left so many; a recovery that serves them has acknowledged them.
+    /// A crash left so many messages. A recovery that serves them has acknowledged them.
     pub(super) fn keep(&mut self, count: usize) {
         self.entries.truncate(count);
         self.acked = count;
@@ -143,7 +143,7 @@ impl Model {
     }
 }
 
-/// What a log turned out to hold.
+/// The messages found in a log.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     /// So many of the messages that were appended.
@@ -153,22 +153,22 @@ pub(super) struct Found {
     pub(super) garbled: Garbled,
 }
 
-/// What an image may hold: the first messages of a list.
+/// What an image may hold: a prefix of a list of messages.
 #[derive(Debug, Clone)]
 pub(super) struct Expect {
     pub(super) entries: Entries,
-    /// So many at least.
+    /// The least number of messages.
     pub(super) acked: usize,
-    /// Exactly so many, where a recovery has said so before.
+    /// The exact number, if an earlier recovery has fixed it.
     pub(super) exact: Option<usize>,
-    /// The store was opened at least once: it has to be there.
+    /// The store was opened at least once, so it must exist.
     pub(super) is_made: bool,
     /// What a power cut has torn.
     pub(super) torn: Torn,
 }
 
 impl Expect {
-    /// With more that may be torn.
+    /// The same with more that may be torn.
     pub(super) fn torn(self, report: &CrashReport) -> Self {
         Self {
             torn: Torn::of(report).and(&self.torn),
@@ -187,7 +187,7 @@ impl Expect {
         }
     }
 
-    /// Judges the number of messages that a log holds.
+    /// Checks the number of messages in a log.
     pub(super) fn judge(&self, count: usize) -> Checked {
         ensure(count >= self.acked, "acknowledged messages are there", || {
             format!("{count} messages are left, {} were acknowledged", self.acked)

@@ -1,4 +1,4 @@
-//! A store as its readers see it, held against the model.
+//! A store as its readers see it, compared with the model.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use super::model::{Checked, Entry, Expect, Found, Violation, ensure, keys, queue
 use super::torn::Garbled;
 use crate::simulated_env::Random;
 
-/// Keys that are looked for in one image at most.
+/// The most keys that are queried in one image.
 const KEYS: usize = 12;
 
-/// Every message of the log in order: no byte of it is passed over but the fillers.
+/// Every message of the log in order: no byte of it is passed over but the BLANKs.
 pub(super) fn walk(reader: &MessageReader, segment: u64) -> Checked<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     let mut bounds = reader.physical_bounds();
@@ -30,7 +30,7 @@ pub(super) fn walk(reader: &MessageReader, segment: u64) -> Checked<Vec<Vec<u8>>
     Ok(found)
 }
 
-/// Holds log, queues and keys against what is expected.
+/// Compares log, queues and keys with what is expected.
 pub(super) fn check(reader: &MessageReader, expect: &Expect, segment: u64, random: &mut Random) -> Checked<Found> {
     let found = walk(reader, segment)?;
     let count = found.len();

@@ -1,4 +1,4 @@
-//! Carries a history out, alone on one thread, and has every image that is taken on the way examined.
+//! Carries out a history on one thread, and examines every image taken on the way.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use super::model::{Checked, Expect, Model, ensure, when, works};
 use super::torn::Torn;
 use crate::simulated_env::{CrashReport, Image, Random, SimulatedEnv};
 
-/// Syncs that may take their time: under them nobody who appends has to wait.
+/// Syncs that may be slow. No append has to wait for them.
 const STALLED: [Step; 6] = [
     Step::LogRange,
     Step::QueueFiles,
@@ -28,13 +28,13 @@ const STALLED: [Step; 6] = [
     Step::CheckpointRenamed,
 ];
 
-/// What happened while a sync took its time.
+/// What happened during a slow sync.
 struct Meanwhile {
     /// How long, by the wall clock.
     took: i64,
     message: Message<'static>,
     appended: Result<AppendResult, Error>,
-    /// The machine as other processes see it then.
+    /// The machine as other processes see it at that time.
     live: SimulatedEnv,
 }
 
@@ -47,12 +47,12 @@ pub(super) struct Run<'a> {
     env: SimulatedEnv,
     store: Option<Arc<MessageStore>>,
     meanwhile: Arc<Mutex<Option<Meanwhile>>>,
-    /// A reader beside the writer, with what there was when it came.
+    /// A reader in another process, with the messages that the store had when it opened.
     reader: Option<(MessageReader, Expect)>,
     model: Model,
     now: Instant,
     is_made: bool,
-    /// What happened, for people; empty unless it is wanted.
+    /// A log for people; empty unless it was asked for.
     pub(super) told: Vec<String>,
     is_telling: bool,
 }
@@ -173,7 +173,7 @@ impl<'a> Run<'a> {
             return Ok(());
         };
         let (acked, waited_for) = (self.model.acked, self.model.entries.len());
-        // The first call says that somebody waits; nobody can help it but the flusher's step.
+        // The first call registers a waiter. Only a step of the flusher can end the wait.
         let at_once = Some(Instant::now());
         if let Err(Error::TimedOut { .. }) = self.store().wait_durable(last, at_once) {
             works("the flusher works", self.store().step(Service::Flush, self.now))?;
@@ -186,7 +186,7 @@ impl<'a> Run<'a> {
         self.examine_taken(acked)
     }
 
-    /// Another caller appends while the next sync takes its time.
+    /// Another caller appends during the next, slow sync.
     fn stall(&mut self, message: Message<'static>, ms: i64) {
         let (store, told) = (
             Arc::downgrade(self.store.as_ref().expect("the store is open")),
@@ -205,7 +205,7 @@ impl<'a> Run<'a> {
         });
     }
 
-    /// Takes over what was appended while a sync took its time; a reader saw all of it then.
+    /// Adds what was appended during a slow sync. A reader saw all of it at that time.
     fn add_meanwhile(&mut self) -> Checked {
         let Some(Meanwhile {
             took,
@@ -234,7 +234,7 @@ impl<'a> Run<'a> {
         .map(drop)
     }
 
-    /// A reader beside the writer sees everything that was appended, changes nothing, and goes on to see just that.
+    /// A reader in another process sees everything appended so far, changes nothing, and keeps that snapshot.
     fn read(&mut self) -> Checked {
         let segment = self.examiner.geometry.segment;
         if let Some((reader, expect)) = self.reader.take() {
@@ -317,7 +317,7 @@ impl<'a> Run<'a> {
             .ok()
             .and_then(|reader| super::reading::walk(&reader, self.examiner.geometry.segment).ok());
         let held = held.map(|found| Torn::of(report).held(&self.model.entries, &found, self.model.acked));
-        // What is not as it must be is found when the history goes on with it.
+        // A wrong state is found as the history goes on.
         !held.is_some_and(|held| held.is_ok_and(|held| held.garbled.is_any() || held.garbled.is_index_torn))
     }
 
@@ -337,7 +337,7 @@ impl<'a> Run<'a> {
         let segment = self.examiner.geometry.segment;
         let count = super::reading::check(opened.reader(), &expect, segment, &mut self.random)?.count;
         self.store = Some(Arc::new(opened));
-        // Inside the recovery no more was sure than before it.
+        // During the recovery no more messages were acknowledged than before it.
         self.examine_taken(acked)?;
         expect.acked = count;
         self.model.keep(count);

@@ -1,4 +1,4 @@
-//! What no history on one thread comes to: a store closed while it rolls, and one of which something inside was lost.
+//! Cases that no history on one thread reaches: a store closed while it rolls, and a store with damage inside.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -38,7 +38,7 @@ fn open(env: &SimulatedEnv, config: StoreConfig) -> Result<MessageStore, Error> 
     MessageStore::open_stepped(&env.shared(), root(), config, OpenMode::Append)
 }
 
-/// One thread needs the next segment, and has made it when another one closes the store: it goes again, for good.
+/// One thread has made the next segment when another closes the store: the segment is removed, durably.
 pub(super) fn closed_while_it_rolls(without: Option<Step>, seed: u64) -> Checked {
     let check = "a store that was closed while it rolled opens";
     let env = machine();
@@ -70,7 +70,7 @@ pub(super) fn closed_while_it_rolls(without: Option<Step>, seed: u64) -> Checked
     Ok(())
 }
 
-/// Recovery removes several segments past the end of the log, and the power goes meanwhile: what is left has no hole.
+/// The power goes while recovery removes several segments past the end of the log: no hole is left.
 pub(super) fn cut_by_segments(without: Option<Step>, seed: u64) -> Checked {
     let check = "a store whose segments are being cut opens";
     let env = machine();
@@ -92,7 +92,7 @@ pub(super) fn cut_by_segments(without: Option<Step>, seed: u64) -> Checked {
     Ok(())
 }
 
-/// The power goes when `abort` is gone and its end not durable yet: a store that looks closed has the stamp of its close.
+/// The power goes after `abort` is removed and before that is durable: a store that looks closed has the stamp of its close.
 pub(super) fn cut_before_the_close_ends(without: Option<Step>, seed: u64) -> Checked {
     let check = "a closed store has its stamp";
     let env = machine();
@@ -116,7 +116,7 @@ pub(super) fn cut_before_the_close_ends(without: Option<Step>, seed: u64) -> Che
     Ok(())
 }
 
-/// A message inside the log is damaged; the store is told to keep the others, and the power goes again.
+/// A message inside the log is damaged. The store is salvaged, and the power goes again.
 pub(super) fn salvaged_twice(without: Option<Step>, seed: u64) -> Checked {
     let check = "what was salvaged survives the next power cut";
     let env = machine();

@@ -1,4 +1,4 @@
-//! The shortest history that still fails: operations go as long as the same check breaks without them.
+//! Shortens a failing history: operations are removed as long as the same check still fails.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use super::model::Violation;
 
 /// How long a failing history is shortened.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Runs that each candidate gets: with other operations the power goes at other calls.
+/// Runs of each candidate: with other operations the power goes at other calls.
 const RUNS: u64 = 6;
 
-/// A shorter history that breaks the same check, with the plan and the seed by which it does.
+/// A shorter history that fails the same check, with the plan and the seed that show it.
 pub(super) fn shortest(history: &History, seed: u64, plan: Plan, violation: &Violation) -> (History, Plan, u64) {
     let until = Instant::now() + PATIENCE;
     // The power goes before every call, so that a candidate does not pass by luck.
@@ -26,7 +26,7 @@ pub(super) fn shortest(history: &History, seed: u64, plan: Plan, violation: &Vio
     };
     let mut shortest = history.clone();
     let mut by = (plan, seed);
-    // Half of it at once, then smaller pieces: of a long history hardly anything matters.
+    // Half of the operations at once, then smaller pieces: few operations of a long history matter.
     let mut piece = shortest.operations.len().div_ceil(2);
     while piece > 0 {
         let before = shortest.operations.len();

@@ -1,4 +1,4 @@
-//! Every step that durability rests on, left out: some check must break, or the campaigns would not notice its loss in the code.
+//! Leaves out each step that durability rests on. Some check must fail; otherwise the campaigns would not notice its loss.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,15 +11,15 @@ use super::history::History;
 use super::model::{Checked, Violation};
 use super::scenes::{closed_while_it_rolls, cut_before_the_close_ends, cut_by_segments, salvaged_twice};
 
-/// Histories that are tried without a step before it counts as superfluous.
+/// Histories that are tried without a step before the step counts as superfluous.
 const HISTORIES: u64 = 60;
 /// Seeds that each scene gets before those.
 const SCENES: u64 = 20;
 /// Small histories, of which every call fails once, after those.
 const FAILING: u64 = 6;
 
-/// The step behind another in the list of all; a match, so that a new one cannot be forgotten.
-fn behind(step: Step) -> Option<Step> {
+/// The step after this one in the list of all steps. It is a match, so that a new step cannot be left out.
+fn next(step: Step) -> Option<Step> {
     Some(match step {
         Step::StoreDirectories => Step::AbortCreated,
         Step::AbortCreated => Step::SegmentAllocated,
@@ -45,13 +45,13 @@ fn behind(step: Step) -> Option<Step> {
 
 /// All steps.
 pub(super) fn all() -> Vec<Step> {
-    std::iter::successors(Some(Step::StoreDirectories), |step| behind(*step)).collect()
+    std::iter::successors(Some(Step::StoreDirectories), |step| next(*step)).collect()
 }
 
-/// What became of a store that left a step out.
+/// The result of leaving out one step.
 pub(super) struct Verdict {
     pub(super) step: Step,
-    /// The seed and what it broke; `None` if nothing did.
+    /// The seed and the failed check; `None` if no check failed.
     pub(super) killed_by: Option<(u64, Violation)>,
     images: u64,
 }
@@ -66,7 +66,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Tries the scenes, and then histories in order, until one breaks.
+/// Tries the scenes, and then histories in order, until one fails.
 pub(super) fn leave_out(step: Step) -> Verdict {
     let counts = Counts::default();
     let without = Some(step);

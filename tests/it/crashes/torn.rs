@@ -1,4 +1,4 @@
-//! Sectors that a power cut has torn inside, and what may come of them: nothing but a message that nobody acknowledged, whose bytes
+//! Sectors that a power cut tore, and their permitted effects: a message that nobody acknowledged, whose bytes
 //! differ inside those sectors and in fields that no checksum covers, and a key whose item in the index was torn.
 
 use std::collections::BTreeSet;
@@ -11,14 +11,14 @@ use super::examine::root;
 use super::model::{Entries, Entry, Found};
 use crate::simulated_env::{CrashReport, SECTOR};
 
-/// Messages that nobody acknowledged and that are others now: what derives from them may be either message's.
+/// Messages that nobody acknowledged and that a tear changed. What derives from them may be of either message.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Garbled {
     /// Where they stand.
     offsets: BTreeSet<i64>,
     /// The queues that either message names.
     queues: BTreeSet<(String, i32)>,
-    /// A sector of an index file was torn. No checksum covers an item: a hash that is another one's now leads nowhere.
+    /// A sector of an index file was torn. No checksum covers an item, so a changed hash finds nothing.
     pub(super) is_index_torn: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Torn {
     log: BTreeSet<i64>,
     /// Files of queues with one.
     queues: BTreeSet<PathBuf>,
-    /// What has come of it.
+    /// Its effects.
     garbled: Garbled,
 }
 
@@ -86,7 +86,7 @@ impl Torn {
         self
     }
 
-    /// What else is known to have come of it.
+    /// Its other known effects.
     pub(super) fn with(mut self, garbled: Garbled) -> Self {
         self.garbled = garbled;
         self
@@ -104,7 +104,7 @@ impl Torn {
         !self.queues.is_empty()
     }
 
-    /// The message that stands where this one was appended, if a tear explains how they differ.
+    /// The message at the offset of this one, if a tear explains the difference.
     fn other(&self, appended: &Entry, found: &[u8]) -> Option<Entry> {
         let start = appended.physical_offset;
         let is_torn = |at: usize| {

@@ -1,4 +1,4 @@
-//! Finding by key and id in damaged stores: right and complete, or an answer that says it is not.
+//! Finding by key and id in damaged stores: the answer is right and complete, or says that it is not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -155,7 +155,7 @@ fn no_message_at_or_past_the_end_of_the_log_is_found_by_key() {
         if late_checkpoint {
             write_checkpoint(dir.path(), writer.last_store_time + 60_000);
         }
-        // The log ends in its last segment; whole records, and the index, go on behind that place.
+        // The log ends in its last segment; whole records, and the index, go on after that place.
         let last_segment = offsets[299] - offsets[299] % SEGMENT;
         let n = offsets.iter().position(|offset| *offset > last_segment).unwrap() + 4;
         edit_log(dir.path(), offsets[n], |bytes| bytes[90] ^= 1);

@@ -1,6 +1,6 @@
 //! Tens of thousands of damaged stores, each made from one number, opened and asked everything.
 //!
-//! `MQSTORE_SEED=17 cargo test --test it -- twenty_thousand --nocapture` makes round 17 alone and says what was done to which store;
+//! `MQSTORE_SEED=17 cargo test --test it -- twenty_thousand --nocapture` runs round 17 only and prints what was done to which store;
 //! `MQSTORE_ROUNDS=5000000` makes more of them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,16 +29,16 @@ use super::truth::Truth;
 use crate::heap;
 
 const ROUNDS: u64 = 20_000;
-/// One in so many stores lies on disk, with real mappings; those with links, pipes and sockets always do.
+/// One in so many stores is on disk, with real mappings. Stores with links, pipes or sockets always are.
 const ON_DISK: usize = 8;
 const SLOWEST: Duration = Duration::from_secs(1);
-/// A round that takes this long will not end.
+/// A round that takes this long counts as a hang.
 const HANGING: Duration = Duration::from_secs(120);
-/// What reading a store takes, whatever its fields say, beside a copy or two of what its largest file holds.
+/// The memory that reading a store may take, in addition to a copy or two of its largest file.
 const MOST_HEAP: usize = 3 << 20;
 
-/// Fields of a record that no checksum of a broker covers: damage there is given out as it stands. (The body's own checksum is
-/// among them because nobody asks for that of an empty body.)
+/// Fields of a record that no checksum of a broker covers: damage there is returned as it is. (The body's own checksum is
+/// among them because it is not checked for an empty body.)
 const UNPROTECTED: [&str; 14] = [
     "body CRC",
     "form",
@@ -56,7 +56,7 @@ const UNPROTECTED: [&str; 14] = [
     "topic",
 ];
 
-/// What all rounds came to.
+/// The results of all rounds.
 #[derive(Default)]
 struct Tally {
     rounds: u64,
@@ -74,7 +74,7 @@ struct Tally {
     wrong: Vec<String>,
 }
 
-/// One round, done.
+/// The result of one round.
 struct Outcome {
     done: Vec<Done>,
     store: &'static str,
@@ -94,7 +94,7 @@ fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// What is done with an open store on disk.
+/// What happens to an open store on disk.
 enum Then {
     Nothing,
     /// A file is cut short under its reader, and everything asked again.
@@ -103,7 +103,7 @@ enum Then {
     Write(Recovery),
 }
 
-/// Asks, does what comes then, and asks again.
+/// Asks all questions, makes the change, and asks again.
 fn read(env: &Arc<dyn Env>, root: &Path, then: Then, truth: &Truth, answers: &mut Answers<'_>) -> (bool, Option<Mended>) {
     let opened = MessageReader::open(env, root, StoreConfig::default()).map(Arc::new);
     let reader = answers.value(opened);
@@ -125,8 +125,8 @@ fn read(env: &Arc<dyn Env>, root: &Path, then: Then, truth: &Truth, answers: &mu
     (reader.is_some(), mended)
 }
 
-/// What comes then. A store whose recorded sizes were damaged is not written to, for they may be those of a whole disk; one of which a
-/// file has two names neither, for what is written under one overwrites what the other holds.
+/// The change. A store whose recorded sizes were damaged is not written to, because the sizes may fill the disk. Neither is one of which a
+/// file has two names, because a write under one name changes the other.
 fn then(draw: &mut Draw, image: &Image, root: &Path, done: &[Done]) -> Then {
     let files = image
         .files()
@@ -143,7 +143,7 @@ fn then(draw: &mut Draw, image: &Image, root: &Path, done: &[Done]) -> Then {
     }
 }
 
-/// How long this thread has been on a core: what else runs on the machine does not count.
+/// The CPU time of this thread. Other load on the machine does not count.
 fn on_core() -> Duration {
     let times = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(times.split(' ').next().unwrap().parse().unwrap())
@@ -219,7 +219,7 @@ impl Tally {
     }
 }
 
-/// Makes the rounds on every core.
+/// Runs the rounds on every core.
 fn run(seeds: std::ops::Range<u64>, bases: &[(Base, Truth)]) -> Tally {
     let next = AtomicU64::new(seeds.start);
     let tally = Mutex::new(Tally::default());

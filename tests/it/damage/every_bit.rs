@@ -1,4 +1,4 @@
-//! One bit of a store flips: somebody says so, or no answer changes; and where neither holds is known by name.
+//! One bit of a store flips: it is detected, or no answer changes. The fields where neither holds are listed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -149,14 +149,14 @@ fn questions(reader: &MessageReader) -> Vec<Question> {
     questions
 }
 
-/// What a flipped bit came to.
+/// The effect of a flipped bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// Every answer is as before.
     Harmless,
-    /// Whatever changed was an error, or is told by what opening found.
+    /// Every change was an error, or is in the recovery report.
     Detected,
-    /// Answers to some kinds of questions changed, and nobody said so.
+    /// Answers to some kinds of questions changed without an error.
     Undetected,
 }
 
@@ -182,7 +182,7 @@ impl Intact {
         }
     }
 
-    /// How it ends when one bit of a file flips, and which kinds of answers changed without a word.
+    /// The effect of one flipped bit of a file, and the kinds of answers that changed without an error.
     fn flip(&self, path: &Path, at: usize, bit: u8) -> (End, BTreeSet<&'static str>) {
         let mut image = self.image.clone();
         image.edit(path, |bytes| bytes[at] ^= 1 << bit);
@@ -289,13 +289,13 @@ fn flip_all(intact: &Intact) -> Tally {
     tally.into_inner().unwrap()
 }
 
-/// All fields in which a flipped bit can change answers without a word, with the questions concerned. No checksum of the format
-/// covers them, and nothing else on disk says the same:
+/// All fields in which a flipped bit can change answers without an error, with the questions concerned. No checksum of the format
+/// covers them, and no other bytes on disk repeat them:
 /// - of a record, everything but sizes, magic, physical offset, body and the body's CRC; a queue tells a record's topic, queue id and
 ///   queue offset, but neither `message_at` nor a query asks a queue;
-/// - of a queue entry, what is believed without reading the message (`position`, a tag that is not wanted), and the first bytes behind
+/// - of a queue entry, what is used without reading the message (`position`, a tag that is not wanted), and the first bytes after
 ///   the last entry, where a flipped bit looks like one more (`bounds`; reading it is an error);
-/// - of an index file, a link that leads past items of its own slot: only the whole file would tell.
+/// - of an index file, a link that skips items of its own slot: only the whole file would show it.
 const UNDETECTED: [(&str, &[&str]); 18] = [
     ("Index: previous", &["query"]),
     ("Log: born host", &["message_at", "message_in_queue"]),

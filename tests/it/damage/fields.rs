@@ -1,4 +1,4 @@
-//! Where the fields of every file of a store lie, worked out from docs/FORMAT.md alone.
+//! The positions of the fields in every file of a store, taken from docs/FORMAT.md only.
 
 use std::path::Path;
 
@@ -38,14 +38,14 @@ impl Family {
     }
 }
 
-/// A big-endian number; what lies outside reads as zero.
+/// A big-endian number; bytes past the end read as zero.
 pub(super) fn number(bytes: &[u8], at: usize, width: usize) -> i64 {
     let byte = |at: usize| bytes.get(at).copied().unwrap_or(0);
     let start = i64::from(byte(at).cast_signed());
     (at + 1..at + width).fold(start, |number, at| number << 8 | i64::from(byte(at)))
 }
 
-/// Fields that stand behind each other from `at` on.
+/// Consecutive fields from `at` on.
 fn row(at: usize, fields: &[(&'static str, usize)]) -> Vec<Field> {
     let mut at = at;
     let place = |(name, width): &(&'static str, usize)| {
@@ -59,7 +59,7 @@ fn row(at: usize, fields: &[(&'static str, usize)]) -> Vec<Field> {
     fields.iter().map(place).collect()
 }
 
-/// The record at `at`: its fields with their names, body, topic and properties among them; `None` behind the last record. Of bytes
+/// The record at `at`: its fields with their names, body, topic and properties among them; `None` after the last record. Of bytes
 /// that were damaged before, whatever they say.
 pub(super) fn record(bytes: &[u8], at: usize) -> Option<Vec<Field>> {
     let magic = bytes.get(at + 4..at + 8)?;
@@ -103,7 +103,7 @@ pub(super) fn record(bytes: &[u8], at: usize) -> Option<Vec<Field>> {
     Some(fields)
 }
 
-/// Where the records of a segment start, and behind them where the last one ends.
+/// Where the records of a segment start, and last where the last one ends.
 pub(super) fn record_starts(bytes: &[u8]) -> Vec<usize> {
     let mut starts = vec![0];
     let mut at = 0;
@@ -123,7 +123,7 @@ fn log_fields(bytes: &[u8]) -> Vec<Field> {
     fields.retain(|field| field.width > 0);
     let end = starts.last().copied().unwrap_or(0);
     if bytes.len() >= end + 8 {
-        fields.extend(row(end, &[("filler size", 4), ("filler magic", 4)]));
+        fields.extend(row(end, &[("BLANK size", 4), ("BLANK magic", 4)]));
     }
     fields
 }

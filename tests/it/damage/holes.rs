@@ -1,4 +1,4 @@
-//! Holes in log and queues: an error for exactly what they swallowed, never a shorter queue.
+//! Holes in log and queues: an error for exactly the messages in them, never a shorter queue.
 
 use std::fs;
 use std::ops::Range;
@@ -149,7 +149,7 @@ fn zeroed_entries_in_a_clean_queue_are_damage_at_each_of_them() {
     assert_eq!(
         reader.position("orders", 0, COUNT).unwrap(),
         None,
-        "behind the queue is no damage"
+        "past the queue is no damage"
     );
 }
 
@@ -166,8 +166,8 @@ fn a_get_that_meets_a_damaged_entry_is_an_error_and_not_a_shorter_answer() {
         ..get_request(10, "*")
     };
     corrupt_place(reader.get::<Error>(&all, |_| Ok(true)).unwrap_err());
-    let behind = reader.get::<Error>(&get_request(21, "*"), |_| Ok(true)).unwrap();
-    assert_eq!((behind.status, behind.messages.len()), (GetMessageStatus::Found, 29));
+    let later = reader.get::<Error>(&get_request(21, "*"), |_| Ok(true)).unwrap();
+    assert_eq!((later.status, later.messages.len()), (GetMessageStatus::Found, 29));
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn a_last_queue_file_cut_to_any_length_opens_and_lacks_nothing() {
 #[test]
 fn a_removed_message_followed_by_unwanted_ones_is_no_matched_message() {
     let dir = tempdir().unwrap();
-    // Tag "a" for the first `wanted` messages, "b" behind them.
+    // Tag "a" for the first `wanted` messages, "b" after them.
     let write = |wanted: i64| {
         let mut writer = StoreWriter::small(dir.path());
         let tag = |n| if n < wanted { "a" } else { "b" };

@@ -1,4 +1,4 @@
-//! A record of a size that nobody wrote, at the end of the log: what it claims is never made room for.
+//! A record with a damaged size at the end of the log: no memory is allocated for that size.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::heap::most_while;
 
 const TOTAL_SIZE_AT: usize = 0;
 const BODY_LENGTH_AT: usize = 84;
-/// What is held at once of a log whose end is looked at and cleared.
+/// The memory for examining and clearing the end of a log.
 const PIECE: usize = 64 * 1024;
 const MESSAGES: usize = 40;
 
@@ -54,7 +54,7 @@ fn a_last_record_of_a_hostile_size_costs_no_memory_beyond_its_segment() {
     }
 }
 
-/// A store that nobody closed.
+/// A store that was not closed.
 fn crashed() -> (tempfile::TempDir, Vec<i64>) {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let (writer, offsets) = plain(dir.path(), MESSAGES as i64);

@@ -78,7 +78,7 @@ impl Image {
         image
     }
 
-    /// Gives a name to something; what had it, and everything below that, is gone.
+    /// Puts an entry at a path, and removes what was there and below it.
     pub(super) fn put(&mut self, name: &Path, node: Node) {
         self.remove(name);
         for parent in name.ancestors().skip(1).filter(|parent| *parent != Path::new("")) {
@@ -141,7 +141,7 @@ impl Image {
     /// Whether a link leads to another file, or a directory, of the image.
     pub(super) fn has_two_names(&self) -> bool {
         let leads = |(name, node): (&PathBuf, &Node)| match node {
-            // What locks writes nothing.
+            // A lock writes nothing.
             Node::Link(to) if name != Path::new("lock") => {
                 let mut target = name.parent().unwrap_or(name).to_owned();
                 for part in to {

@@ -1,5 +1,5 @@
-//! Writing to damaged stores: a store is refused as it is, or mended, and then holds what is appended and nothing that was never
-//! there.
+//! Writing to damaged stores: a store is refused unchanged, or repaired. Then it holds what is appended and nothing that was never
+//! in it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::reading::open;
 /// Whatever a damaged record says, no message goes into a queue beyond it.
 const MAX_QUEUE_ID: i32 = 65_535;
 
-/// How writing to a damaged store went.
+/// The result of writing to a damaged store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mended {
     Refused,
@@ -39,7 +39,7 @@ fn places(reader: &MessageReader) -> Result<Vec<(String, i32)>> {
     Ok(places)
 }
 
-/// Appends two messages to each place and closes the store; gives where they stand.
+/// Appends two messages to each queue and closes the store. Returns their offsets.
 fn append(store: &MessageStore) -> Result<Vec<(i64, Message<'static>)>> {
     let mut appended = Vec::new();
     for n in 0..2 {
@@ -77,11 +77,11 @@ pub(super) fn mend(root: &Path, recovery: Recovery, truth: &Truth, answers: &mut
     };
     let store = match MessageStore::open(&env, root, config, OpenMode::Existing) {
         Ok(store) => store,
-        // What the system refuses it may refuse in the middle.
+        // The system may refuse a call in the middle of an open.
         Err(error) if is_system(&error) => return Mended::Refused,
         refused => {
             answers.value(refused.map(drop));
-            // Whoever locks writes the lock file's own bytes.
+            // A lock writes the bytes of the lock file.
             for (path, bytes) in before.files().filter(|(path, _)| *path != Path::new("lock")) {
                 if std::fs::read(root.join(path)).ok().as_deref() != Some(bytes) {
                     answers
@@ -106,7 +106,7 @@ pub(super) fn mend(root: &Path, recovery: Recovery, truth: &Truth, answers: &mut
         truth.add_appended(*offset, message);
     }
     let mut again = Answers::new(root, &truth);
-    again.fillers = true;
+    again.salvage_records = true;
     if let Some(reader) = again.value(MessageReader::open(&env, root, StoreConfig::default()).map(Arc::new)) {
         ask_everything(&reader, &mut again);
         for (offset, message) in &appended {

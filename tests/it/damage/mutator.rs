@@ -1,4 +1,4 @@
-//! Damage that knows where the fields lie: what a bad disk, a crash, a copy gone wrong or a hand with bad intent leaves.
+//! Damage aimed at fields: as a bad disk, a crash, a broken copy or an attacker leaves it.
 
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::draw::Draw;
 use super::fields::{Family, Field, fields, is_number, number, slots_of};
 use super::image::{Image, Node};
 
-/// An intact store, and the same or another one as it once was.
+/// An intact store, and an older copy of it or of another one.
 pub(super) struct Base {
     pub(super) name: &'static str,
     pub(super) image: Image,
@@ -106,7 +106,7 @@ fn file_of(draw: &mut Draw, image: &Image, family: Family) -> Option<PathBuf> {
     (!files.is_empty()).then(|| (*draw.one(&files)).to_owned())
 }
 
-/// Bytes up to the last that is not zero: damage behind them says little.
+/// Bytes up to the last that is not zero: damage after them says little.
 fn written(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1)
 }
@@ -127,7 +127,7 @@ fn change_field(draw: &mut Draw, image: &mut Image, _base: &Base, path: &Path) -
     Some(format!("{name} at {at} becomes {value}"))
 }
 
-/// A value of `width` bytes that someone may not have thought of.
+/// An unusual value of `width` bytes.
 fn hostile(draw: &mut Draw, old: i64, width: usize) -> i64 {
     let largest = i64::MAX >> (64 - 8 * width);
     let (bit, noise) = (draw.below(8 * width), draw.next() as i64);
@@ -403,7 +403,7 @@ const ODD_NAMES: [&[u8]; 16] = [
     b"20261120195119755",
 ];
 
-/// A file or directory that nobody asked for.
+/// An unexpected file or directory.
 fn odd_name(draw: &mut Draw, image: &mut Image) -> String {
     let name = *draw.one(&ODD_NAMES);
     let path = some_directory(draw, image).join(OsStr::from_bytes(name));

@@ -18,7 +18,7 @@ pub(super) fn write(image: &Image, dir: &Path) {
             Node::Link(to) => symlink(to, path).unwrap(),
             Node::Pipe => mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap(),
             Node::Socket => {
-                // A socket is bound by a short path only.
+                // The path of a socket must be short.
                 let short = dir.join("socket");
                 drop(UnixListener::bind(&short).unwrap());
                 fs::rename(short, path).unwrap();

@@ -1,4 +1,4 @@
-//! Every question that a reader answers, put to a damaged store, and each answer held against the truth.
+//! Asks a damaged store every question that a reader answers, and compares each answer with the intact store.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,17 +14,17 @@ use super::truth::Truth;
 /// More messages than any of the stores holds.
 const ENDLESS: usize = 100_000;
 
-/// What came of it.
+/// The answers.
 pub(super) struct Answers<'a> {
     root: &'a Path,
     truth: &'a Truth,
-    /// Whether recovery may have put fillers in the place of what was lost.
-    pub(super) fillers: bool,
+    /// Whether recovery may have written salvage records.
+    pub(super) salvage_records: bool,
     pub(super) messages: usize,
     pub(super) errors: usize,
-    /// Fields that came out changed without a word.
+    /// Fields that were returned changed, without an error.
     pub(super) undetected: BTreeSet<&'static str>,
-    /// What no damage may lead to.
+    /// Answers that no damage may cause.
     pub(super) wrong: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ impl<'a> Answers<'a> {
         Self {
             root,
             truth,
-            fillers: false,
+            salvage_records: false,
             messages: 0,
             errors: 0,
             undetected: BTreeSet::new(),
@@ -41,7 +41,7 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// The value; an error is counted, and has to be one that a reader can do something about.
+    /// The value. An error is counted, and must be one that a caller can act on.
     pub(super) fn value<T>(&mut self, result: Result<T>) -> Option<T> {
         let error = match result {
             Ok(value) => return Some(value),
@@ -63,10 +63,10 @@ impl<'a> Answers<'a> {
         None
     }
 
-    /// A message that was given out as whole.
+    /// A message that was returned as whole.
     fn message(&mut self, message: &StoredMessage) {
         self.messages += 1;
-        if self.fillers && is_filler(&message.view()) {
+        if self.salvage_records && is_filler(&message.view()) {
             return;
         }
         match self.truth.deviations(&message.view()) {
@@ -84,7 +84,7 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// Asks everything there is to ask, in every way there is.
+/// Asks every question, by every call.
 pub(super) fn ask_everything(reader: &Arc<MessageReader>, answers: &mut Answers<'_>) {
     let mut keys = Vec::new();
     for topic in answers.value(reader.topics()).unwrap_or_default() {

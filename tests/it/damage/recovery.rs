@@ -1,4 +1,4 @@
-//! Opening what a crash or a hand left: queues that are gone come back, and no field of a record leads out of the store or the mind.
+//! Opening stores after a crash or an edit by hand: missing queues come back, and no field of a record leads outside the store.
 
 use std::fs;
 use std::path::{Component, Path};
@@ -247,7 +247,7 @@ fn recorded_sizes_that_cannot_be_right_are_damage_of_their_file() {
     ] {
         fs::write(&path, sizes).unwrap();
         let opened = open_with(dir.path(), StoreConfig::default());
-        let Err(error) = opened else { panic!("{sizes} was believed") };
+        let Err(error) = opened else { panic!("{sizes} was accepted") };
         assert_eq!(super::corrupt_place(error).0, path, "{sizes}");
     }
     fs::write(

@@ -1,4 +1,4 @@
-//! What the intact store holds: nothing else may come out of a damaged copy of it.
+//! The messages of the intact store. A damaged copy must return no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::fields::{Family, record_starts};
 use super::image::Image;
 use super::mutator::Base;
 
-/// The records of an intact store and of what it once was, by physical offset.
+/// The records of an intact store and of its earlier state, by physical offset.
 #[derive(Default, Clone)]
 pub(super) struct Truth(BTreeMap<i64, Vec<Vec<u8>>>);
 

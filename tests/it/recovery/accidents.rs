@@ -27,7 +27,7 @@ fn any_single_queue_file_that_is_gone_is_rebuilt_dense() {
         for clean in [true, false] {
             let store = Crashed::new(300, clean);
             let complete = contents(&store.at("consumequeue"));
-            // Of the queue whose message is the log's last, so that a clean exit shows it, too.
+            // The queue of the log's last message, so that a clean exit shows it, too.
             let queue = store.at("consumequeue/orders/1");
             let is_seen = !clean || gone == 2;
             if !is_seen {
@@ -58,13 +58,13 @@ fn half_a_record_at_every_byte_ends_the_log_before_it_and_leaves_zeros() {
             record(&mut writer, 50);
         }
         let last = record(&mut writer, body) as usize;
-        let behind = record(&mut writer, 10) as usize;
+        let end = record(&mut writer, 10) as usize;
         writer.finish(false);
         claim(&dir);
         let image = contents(dir.path());
         let segment = dir.path().join("commitlog/00000000000000000000");
         let whole = fs::read(&segment).unwrap();
-        for half in (last..behind).step_by(step).chain([behind - 1]) {
+        for half in (last..end).step_by(step).chain([end - 1]) {
             for (name, bytes) in &image {
                 fs::write(dir.path().join(name), bytes).unwrap();
             }
@@ -88,7 +88,7 @@ fn half_a_record_at_every_byte_ends_the_log_before_it_and_leaves_zeros() {
     }
 }
 
-/// All records are ours: of a broker's nobody knows whether its zeros are the producer's.
+/// All records are ours: the zeros in a broker's record may be the producer's.
 fn claim(dir: &TempDir) {
     fs::write(dir.path().join("lock"), encode_lock_file(0)).unwrap();
 }

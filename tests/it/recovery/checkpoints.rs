@@ -1,4 +1,4 @@
-//! The checkpoint: any of them gives the same messages, a good one saves reading.
+//! The checkpoint: with any checkpoint the messages are the same; a good one saves reading.
 
 use std::fs;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ fn the_log_is_read_from_the_file_that_the_stamps_cover_or_from_what_is_lacking_i
             assert!(start <= per_segment[expected]);
         }
     }
-    // What a queue lacks is earlier than what the stamps say.
+    // The message that a queue lacks is earlier than the place that the stamps give.
     let store = Crashed::new(600, false);
     store.stamp(store.last_store_time + 60_000);
     store.lose_entries(0, 100);
@@ -147,14 +147,14 @@ fn only_what_the_checkpoint_does_not_cover_is_written_again() {
         opened.unwrap().close().unwrap();
         let is_rewrite = |change: &String| change.starts_with("sync LogRewritten ");
         let segments = env.changes().into_iter().filter(is_rewrite).count();
-        // From behind the message with the stamp on.
+        // From the end of the message with the stamp on.
         let segment = |number: i64| store.offsets[number as usize] / SEGMENT;
-        let vouched = match stamped {
+        let covered = match stamped {
             None => 0,
             Some(599) => segment(599) + 1,
             Some(number) => segment(number),
         };
-        assert_eq!(segments as i64, segment(599) + 1 - vouched);
+        assert_eq!(segments as i64, segment(599) + 1 - covered);
     };
     rewritten(None);
     for number in [0, 1, 250, 598, 599] {
@@ -169,7 +169,7 @@ fn six_hundred_segments_open_by_their_heads_and_what_lies_past_the_checkpoint() 
     while writer.put("orders", 0, &[b'x'; 800], &[("KEYS", "k")]) < 600 * 4096 {}
     writer.finish(false);
     let read = |env: &CountingEnv, start: i64| env.bytes_read(&dir.path().join("commitlog").join(format!("{start:020}")));
-    // What a broker stamps: a reader goes by that alone, it puts nothing into the index.
+    // A broker's stamps. A reader uses only them, because it puts nothing into the index.
     let stamps = Checkpoint {
         physic_msg_timestamp: writer.last_store_time,
         logics_msg_timestamp: writer.last_store_time,
@@ -183,11 +183,11 @@ fn six_hundred_segments_open_by_their_heads_and_what_lies_past_the_checkpoint() 
     // 3 s are 300 messages of 10 ms, four to a segment.
     let past_checkpoint = 601 * 4096 - scan_start;
     assert!((70 * 4096..80 * 4096).contains(&past_checkpoint), "{past_checkpoint}");
-    // In front of it nothing but what tells the time of a segment's first record, and that record where the scan starts.
+    // Before it, only the times of the segments' first records are read, and the record where the scan starts.
     for start in (0..scan_start).step_by(4096) {
         assert!(read(&env, start) <= 100, "{} bytes of {start}", read(&env, start));
     }
-    // A writer, which goes by the index, too, reads no more if that is stamped: of a younger file it holds each item against its record.
+    // A writer also uses the index. It reads no more if a stamp covers the index; it compares each item of a later file with its record.
     let copied = TempDir::new_in("/dev/shm").unwrap();
     super::copy(dir.path(), copied.path());
     let indexed = Checkpoint {
@@ -204,7 +204,7 @@ fn six_hundred_segments_open_by_their_heads_and_what_lies_past_the_checkpoint() 
         assert!(read <= 100, "{read} bytes of {start}");
     }
     store.close().unwrap();
-    // What we stamp: the last message, and nothing in front of it.
+    // Our stamps: the last message is read, and nothing before it.
     let last = reader.recovery().last_offset;
     let ours = Checkpoint {
         keys_stamp: writer.last_store_time,
@@ -224,7 +224,7 @@ fn six_hundred_segments_open_by_their_heads_and_what_lies_past_the_checkpoint() 
         assert_eq!(read(&env, start), 0, "{start}");
     }
 
-    // Stamps that vouch for nothing: every head is read, and then everything.
+    // Stamps that cover nothing: every head is read, and then everything.
     fs::write(dir.path().join("abort"), "").unwrap();
     fs::write(dir.path().join("checkpoint"), Checkpoint::default().encode()).unwrap();
     let store = MessageStore::open(&real(), dir.path(), StoreConfig::default(), OpenMode::Existing).unwrap();
@@ -258,13 +258,13 @@ fn stamps(dir: &TempDir) -> Checkpoint {
 fn a_running_store_stamps_its_checkpoint_every_so_many_bytes_for_what_is_durable() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let store = stamping(&dir);
-    let mut behind = 0;
+    let mut lag = 0;
     for _ in 0..50 {
         let done = store.append(message(500)).unwrap().appended;
         while store.step(Service::Dispatch, Instant::now()).unwrap() == Next::Again {}
         let stamped = stamps(&dir);
         let end = done.physical_offset + i64::from(done.wrote_bytes);
-        behind = behind.max(end - stamped.keys_dispatched);
+        lag = lag.max(end - stamped.keys_dispatched);
         assert!(stamped.keys_dispatched <= store.flushed_offset());
         if stamped.keys_dispatched > 0 {
             let last = store.reader().message_at(stamped.logics_physical_offset).unwrap();
@@ -276,7 +276,7 @@ fn a_running_store_stamps_its_checkpoint_every_so_many_bytes_for_what_is_durable
             );
         }
     }
-    assert!((2000..4096).contains(&behind), "{behind}");
+    assert!((2000..4096).contains(&lag), "{lag}");
 }
 
 #[test]

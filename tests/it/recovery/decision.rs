@@ -1,4 +1,4 @@
-//! The decision table, a test a row.
+//! The decision table: one test for each row.
 
 use std::fs;
 use std::sync::Arc;
@@ -154,9 +154,9 @@ fn a_queue_file_that_loses_its_only_entries_goes_and_none_of_zeros_stays() {
         let store = Crashed::new(202, false);
         let (path, at) = store.segment(store.offsets[kept as usize]);
         super::edit(&path, |bytes| bytes[at..].fill(0));
-        for behind in names(&store.at("commitlog")) {
-            if behind.parse::<i64>().unwrap() > store.offsets[kept as usize] {
-                fs::remove_file(store.at("commitlog").join(behind)).unwrap();
+        for later in names(&store.at("commitlog")) {
+            if later.parse::<i64>().unwrap() > store.offsets[kept as usize] {
+                fs::remove_file(store.at("commitlog").join(later)).unwrap();
             }
         }
         store.recover();
@@ -400,7 +400,7 @@ fn a_log_that_ends_at_a_page_that_cannot_be_read_is_refused() {
     let log = LogFiles::load(env.clone(), &store.at("commitlog"), None).unwrap();
     let queues = ConsumeQueueStore::load(env, store.path(), None).unwrap();
     let second = log.starts().nth(1).unwrap();
-    // Mapped, and then gone, as where a device fails.
+    // The page is mapped and then cut off, as when a device fails.
     log.read(second, Check::Body).unwrap();
     let segment = store.at(&format!("commitlog/{second:020}"));
     fs::File::options().write(true).open(segment).unwrap().set_len(0).unwrap();

@@ -1,4 +1,4 @@
-//! What derives from the log can be gone: it comes back.
+//! Missing derived files come back from the log.
 
 use std::fs;
 
@@ -75,7 +75,7 @@ fn any_queue_file_that_is_taken_from_a_stamped_store_comes_back() {
     };
     let open = || MessageStore::open(&real(), store.path(), config.clone(), OpenMode::Append).unwrap();
     let opened = open();
-    // Each topic in its turn: of most of them the end of the log knows nothing.
+    // Each topic once: the end of the log has messages of few of them.
     for topic in ["first", "second", "last"] {
         for n in 0..300 {
             let message = Message {
@@ -165,7 +165,7 @@ fn a_queue_file_of_any_bytes_opens_and_gives_the_log_s_messages() {
 #[test]
 fn a_queue_whose_messages_all_expired_has_equal_bounds_after_a_crash() {
     let store = Crashed::new(300, false);
-    // Only queue 1 goes on behind the first segment.
+    // Only queue 1 goes on after the first segment.
     for segment in names(&store.at("commitlog")).iter().take(2) {
         fs::remove_file(store.at("commitlog").join(segment)).unwrap();
     }

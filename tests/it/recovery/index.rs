@@ -1,4 +1,4 @@
-//! The index after a crash: what is whole is kept, what is not is made again; no key twice, no live key missing.
+//! The index after a crash: whole files are kept, others are made again; no key is twice in it, and no key of a message is missing.
 
 use std::fs;
 

@@ -14,7 +14,7 @@ use super::{edit, real};
 use crate::store_writer::StoreWriter;
 
 const SECTOR: usize = 512;
-/// Of the log that is broken here.
+/// The size of the log that is damaged here.
 const FIRST: &str = "commitlog/00000000000000000000";
 
 fn message(properties: Vec<u8>) -> Message<'static> {
@@ -25,7 +25,7 @@ fn message(properties: Vec<u8>) -> Message<'static> {
     }
 }
 
-/// Of one pair, with the separator after it or without.
+/// Properties of one pair, with the last separator or without.
 fn pair(name: &str, value: &str, is_ended: bool) -> Vec<u8> {
     encode_properties([(name, value)], is_ended).unwrap()
 }
@@ -169,12 +169,12 @@ fn what_a_broker_appended_to_our_crashed_store_is_kept_though_it_was_killed_befo
         broker_appends(left.path(), n, pair("k", &"\0".repeat(600), false));
     }
     assert_eq!(found(left.path()), [5; 4]);
-    // We go on, and are killed in our turn.
+    // We open the store again, append, and are killed.
     let store = open(left.path());
     store.append(message(pair("k", "v", true))).unwrap();
     let again = killed(&store);
     assert_eq!(found(again.path()), [6; 4]);
-    // Of the record that is ours its last byte never arrived.
+    // The last byte of our record never arrived.
     edit(&again.path().join(FIRST), |log| {
         let last = log.iter().rposition(|byte| *byte != 0).unwrap();
         log[last] = 0;

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::{Crashed, SEGMENT, contents, edit, hits, names, real};
 use crate::store_writer::StoreWriter;
 
-/// What is left of the queue: a body, or that the message is lost.
+/// What the queue still gives: a body, or that the message is lost.
 fn left(store: &Crashed, queue: i32) -> Vec<Option<String>> {
     let reader = store.reader();
     let bounds = reader.queue_bounds("orders", queue).unwrap();
@@ -25,7 +25,7 @@ fn left(store: &Crashed, queue: i32) -> Vec<Option<String>> {
     bounds.map(read).collect()
 }
 
-/// Every byte of the segments belongs to a record or a filler, up to the log's end, and names its own place.
+/// Every byte of the segments belongs to a record or a BLANK, up to the log's end, and names its own place.
 fn expect_one_chain(store: &Crashed) {
     let end = store.reader().physical_bounds().end;
     for name in names(&store.at("commitlog")) {
@@ -159,7 +159,7 @@ fn a_reader_that_salvages_reads_both_sides_and_changes_nothing() {
 fn a_stale_record_after_the_damage_is_not_salvaged() {
     let store = Crashed::new(300, false);
     let (path, at) = store.segment(store.offsets[299]);
-    // Stored before the message in front of the damage: what an earlier crash has cut.
+    // Stored before the message before the damage: an earlier crash has cut it.
     edit(&path, |bytes| {
         bytes[at + 56..at + 64].copy_from_slice(&1_i64.to_be_bytes());
     });
@@ -176,7 +176,7 @@ fn a_log_in_which_every_byte_imitates_a_record_ends_the_search_with_an_error() {
     let store = Crashed::new(1, false);
     let mut head = fs::read(store.segment(0).0).unwrap();
     head.truncate(88);
-    // Each claims the 32 MiB that follow, and has the checksum of another body.
+    // Each record has a length of 32 MiB, and the checksum of another body.
     head[..4].copy_from_slice(&(32 * MIB as u32).to_be_bytes());
     head[84..].copy_from_slice(&(32 * MIB as u32 - 91).to_be_bytes());
     let imitated: Vec<u8> = (0..64 * MIB as u64)
@@ -202,7 +202,7 @@ fn forged(physical_offset: i64) -> Vec<u8> {
     message.encode().unwrap()
 }
 
-/// Messages of which the bodies hold a record that names its very place and a later time.
+/// Messages whose bodies hold a record that names its own offset and a later time.
 fn with_forged_bodies(dir: &Path, count: usize) -> Vec<i64> {
     let mut writer = StoreWriter::small(dir);
     let mut put = |_| {
@@ -239,7 +239,7 @@ fn a_record_forged_in_the_body_of_a_damaged_one_is_none_and_the_next_real_one_is
     }
 }
 
-/// Messages of which nothing is left, in a stretch of the log.
+/// Lost messages, in a stretch of the log.
 fn wipe(store: &Crashed, from: i64, to: i64) {
     for start in (0..=to).step_by(SEGMENT as usize).filter(|start| from < start + SEGMENT) {
         edit(&store.segment(start).0, |bytes| {
@@ -278,7 +278,7 @@ fn messages_lost_after_a_damaged_end_of_segment_lead_to_a_salvage_record_of_the_
     let mut offsets = vec![writer.put("orders", 0, b"", &[])];
     let shortest = writer.end();
     while writer.end() < 2 * SEGMENT {
-        // The last record of the first segment leaves 40 bytes: no filler is so short.
+        // The last record of the first segment leaves 40 bytes: no salvage record is so short.
         let left = SEGMENT - 40 - writer.end();
         let body = if (shortest..3 * shortest).contains(&left) {
             left - shortest

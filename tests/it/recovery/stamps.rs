@@ -1,4 +1,4 @@
-//! What the stamps of one history are worth for the next one: after a salvage, after a broker, after a power cut.
+//! What the stamps of one history cover in the next one: after a salvage, after a broker, after a power cut.
 
 use std::fs;
 use std::path::Path;
@@ -112,13 +112,13 @@ fn a_stamp_of_before_a_salvage_covers_nothing_that_came_after() {
     std::thread::sleep(std::time::Duration::from_millis(100));
     let left = killed(dir.path());
     store.close().unwrap();
-    // Neither was flushed: of the first one the power cut left nothing.
+    // Neither message was flushed, and the power cut left nothing of the first.
     edit(&left.path().join("commitlog/00000000000000000000"), |bytes| {
         bytes[first as usize..second as usize].fill(0);
     });
     let reader = || MessageReader::open(&real(), left.path(), config(Recovery::Heal)).unwrap();
     assert_eq!(reader().recovery().log_end, first);
-    // Nor does the very checkpoint of before, put back.
+    // The old checkpoint, put back, covers nothing either.
     fs::write(left.path().join("checkpoint"), before.encode()).unwrap();
     assert_eq!(reader().recovery().log_end, first);
 }
@@ -194,7 +194,7 @@ fn a_page_of_unstamped_entries_that_did_not_arrive_does_not_make_all_of_the_log_
     let store = MessageStore::open(&real(), dir.path(), config(), OpenMode::Append).unwrap();
     let mut last = 0;
     for _ in 0..1000 {
-        last = store.append(message("behind")).unwrap().appended.physical_offset;
+        last = store.append(message("later")).unwrap().appended.physical_offset;
     }
     store.wait_dispatched(last, None).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(100));

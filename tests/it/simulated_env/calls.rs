@@ -1,11 +1,11 @@
-//! What the machine is asked for, call by call: the log of it, which calls fail, and which steps do nothing.
+//! The calls to the machine: their log, which of them fail, and which steps do nothing.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use mqstore::storage::Step;
 
-/// What was asked for.
+/// The kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Call {
     Open,
@@ -34,7 +34,7 @@ impl Call {
         }
     }
 
-    /// Whether files, names or what is durable of them differ after it.
+    /// Whether it changes files, names, or what is durable of them.
     pub(crate) fn is_change(self) -> bool {
         !matches!(self, Self::Open | Self::List | Self::Length | Self::Read | Self::Map)
     }
@@ -46,11 +46,11 @@ const SHORTAGES: [i32; 3] = [24, 23, 12];
 /// How calls fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The device: any call; if it stays, reading goes on.
+    /// The device fails: any call. If the failure stays, reads still work.
     Device,
-    /// The disk is full: whatever needs room.
+    /// The disk is full: any call that needs room.
     Full,
-    /// No descriptor or no memory is left: whatever needs one. No sync fails so, but that of a directory, which is opened for it.
+    /// No descriptor or memory is left: any call that needs one. Of the syncs only that of a directory fails so, because it opens it.
     Shortage,
     /// A part of the bytes is written, or read; no error.
     Short,
@@ -78,7 +78,7 @@ impl Failure {
     }
 }
 
-/// The `number`th call that it concerns fails, and if it stays all later ones do, too.
+/// The `number`th call that it concerns fails. If the fault stays, all later ones fail, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) failure: Failure,
@@ -89,9 +89,9 @@ pub(crate) struct Fault {
 /// What a call is to do.
 pub(super) enum Verdict {
     Go,
-    /// `Ok`, and nothing done.
+    /// Return `Ok` and do nothing.
     Nothing,
-    /// A part of it.
+    /// Do a part of it.
     Short,
     Fail(io::Error),
 }

@@ -1,4 +1,4 @@
-//! What the machine itself claims: it must lose what may be lost, and nothing else, or whatever is tested on it says nothing.
+//! Tests of the machine itself. It must be able to lose everything that a power cut may lose, and nothing else.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -183,7 +183,7 @@ fn after_a_kill_everything_is_seen_and_no_more_of_it_durable() {
     assert_eq!(after.files(path("/file"))[0].1, [2; 512]);
     assert!(after.lock(path("/lock")).is_ok());
     assert!(left(&after, 50).contains(&vec![1; 512]));
-    // What the killed process still does, nobody sees.
+    // Calls of the killed process have no effect.
     assert!(region.write(0, &[3; 512]));
     assert!(file.sync(STEP).is_err() && env.list(path("/")).is_err());
     assert_eq!(after.files(path("/file"))[0].1, [2; 512]);
@@ -284,8 +284,8 @@ fn a_sync_that_takes_its_time_covers_what_was_written_before_and_nothing_that_is
     assert_eq!(env.now(), before);
     file.sync(Step::Checkpoint).unwrap();
     assert_eq!(env.now(), before - 5000);
-    let behind: BTreeSet<bool> = left(&env, 50).iter().map(|bytes| bytes[512..] == [2; 512]).collect();
-    assert_eq!(behind, BTreeSet::from([false, true]));
+    let rests: BTreeSet<bool> = left(&env, 50).iter().map(|bytes| bytes[512..] == [2; 512]).collect();
+    assert_eq!(rests, BTreeSet::from([false, true]));
     env.stall(&[STEP], |_| panic!("it was ended"));
     env.end_stall();
     file.sync(STEP).unwrap();

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 /// What a name stands for: a place in the machine's table of files and directories.
 pub(super) type Inode = usize;
 
-/// Names that change together: a rename inside one directory takes one name away as it gives the other.
+/// Names that change together: a rename inside one directory removes one name and adds the other.
 #[derive(Debug, Clone)]
 struct Change {
     /// Its place among all changes of the machine.
@@ -17,9 +17,9 @@ struct Change {
 /// Which of the changes that no sync has covered are on the disk after a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// Those in front of this one: a journal that commits in order.
+    /// Those before this one: a journal that commits in order.
     Before(u64),
-    /// Each for itself: what the contract allows.
+    /// Each change alone: all that the contract allows.
     Any,
 }
 
@@ -61,7 +61,7 @@ impl Directory {
         self.changes.is_empty()
     }
 
-    /// The directory after a power cut; `happened` decides over each change for itself, and hears of each name.
+    /// The directory after a power cut. `happened` decides each change alone, and gets each name.
     pub(super) fn crashed(&self, kept: Kept, mut happened: impl FnMut(&str, Option<bool>) -> bool) -> Self {
         let mut names = self.durable.clone();
         for change in &self.changes {

@@ -15,7 +15,7 @@ const ROOT: Inode = 0;
 enum Node {
     File(Image),
     Directory(Directory),
-    /// No name led here any more when the power went.
+    /// No name led to it when the power went.
     Gone,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Disk {
 /// What a power cut decided.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CrashReport {
-    /// A line each, for people; none unless they are wanted.
+    /// A line each, for people; none unless asked for.
     pub(crate) lines: Vec<String>,
     are_lines_wanted: bool,
     /// Sectors that are neither old nor new: the file, and where in it.

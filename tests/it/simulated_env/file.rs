@@ -56,7 +56,7 @@ impl File for SimulatedFile {
         Ok(len)
     }
 
-    /// One that fails has written a part.
+    /// A write that fails has written a part.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
         let verdict = self.env.judge(Call::Write, &self.path);
         let part = bytes.len().div_ceil(2);
@@ -79,7 +79,7 @@ impl File for SimulatedFile {
         self.sync_bytes(range.start as usize..range.end as usize, step)
     }
 
-    /// One that fails has grown the file by a part, as ext4 leaves it.
+    /// An allocation that fails has grown the file by a part, as on ext4.
     fn allocate(&self, len: u64) -> io::Result<()> {
         let verdict = self.env.judge(Call::Allocate, &self.path);
         let mut disk = self.env.disk();

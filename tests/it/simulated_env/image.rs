@@ -9,7 +9,7 @@ use mqstore::storage::Region;
 
 use super::random::Random;
 
-/// What a disk writes at once, or tears.
+/// The unit that a disk writes at once, or tears.
 pub(crate) const SECTOR: usize = 512;
 /// What the kernel marks clean at once when a sync has failed: a block of the file system, which is at most a page. A write of one
 /// byte makes the whole block dirty again. The smallest block (xfs) hides the fewest mistakes.
@@ -18,13 +18,13 @@ const BLOCK: usize = SECTOR;
 /// How a power cut treats the sectors that no sync has covered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// Each for itself: the old bytes or the new ones.
+    /// Each sector alone: the old bytes or the new ones.
     Any,
     /// None arrived.
     All,
     /// All arrived, as after a kill that lasted.
     Nothing,
-    /// Each for itself, or torn in between: its front is new and its back old, or the other way round.
+    /// Each sector alone, or torn: its first bytes are new and its last bytes old, or the other way round.
     Torn,
     /// As torn, and what was being changed in a torn sector may be any byte.
     Garbage,
@@ -72,8 +72,8 @@ pub(super) struct Image {
     /// `None` while nobody has written or mapped the file since the machine started: then it is as on the disk.
     live: Option<Live>,
     durable: Arc<Vec<u8>>,
-    /// Nobody has opened the file for writing since the machine started. Then, as on overlayfs, the first who does gets a copy,
-    /// and the mappings made before go on showing the file as it was.
+    /// The file was not opened for writing since the machine started. Then, as on overlayfs, the first open for writing gets a copy,
+    /// and earlier mappings keep showing the old file.
     is_lower: bool,
     /// The blocks that a failed sync left unwritten, with what stood in them: the kernel marks them clean, so no later sync covers
     /// them until they are written again.
@@ -153,7 +153,7 @@ impl Image {
         }
     }
 
-    /// Makes exactly these bytes durable (no neighbour of them, which a stricter machine may do without), and the length.
+    /// Makes exactly these bytes durable, and the length. The bytes beside them stay as they are.
     pub(super) fn sync(&mut self, range: Range<usize>) {
         let range = range.start.min(self.len)..range.end.min(self.len);
         let Some(live) = &self.live else { return };
@@ -254,9 +254,9 @@ impl Image {
 pub(super) enum Fate {
     Old,
     New,
-    /// Its front is new and its back old, or the other way round.
+    /// Its first bytes are new and its last bytes old, or the other way round.
     Torn,
-    /// As torn, and what was being changed in between is anything.
+    /// As torn, and the bytes that were being changed may be anything.
     Spoiled,
 }
 

@@ -1,4 +1,4 @@
-//! Sections of docs/FORMAT.md that the sources name as theirs: each is a heading there.
+//! Sections of docs/FORMAT.md that the sources cite: each must be a heading there.
 
 use super::tree::{Finding, Tree};
 

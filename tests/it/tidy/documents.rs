@@ -40,7 +40,7 @@ struct Names<'a> {
     members: BTreeSet<&'a str>,
 }
 
-/// Every name or path in the documents that nothing answers to.
+/// Every name or path in the documents that does not exist.
 pub(super) fn unresolved(tree: &Tree) -> Vec<Finding> {
     let root = Module::root(tree);
     let codes: BTreeMap<&str, String> = tree.files(&["src/"], ".rs").map(|(path, text)| (path, code(text))).collect();

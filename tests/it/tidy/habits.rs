@@ -1,4 +1,4 @@
-//! Where `unsafe` may stand, how long things may be, and what may not be left in the text.
+//! Where `unsafe` is allowed, how long functions and files may be, and which words are forbidden.
 
 use super::tree::{Finding, Token, Tree, code, tokens};
 
@@ -21,7 +21,7 @@ const REASON_LINES: usize = 5;
 /// One screen.
 const FUNCTION_LINES: usize = 70;
 const FILE_LINES: usize = 450;
-/// Words that put work off, spelt so that this file does not hold them.
+/// Words that put work off, spelt so that this file does not contain them.
 const LEFT_FOR_LATER: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
 fn finding(path: &str, line: usize, message: String) -> Finding {
@@ -79,7 +79,7 @@ fn has_reason(lines: &[&str], line: usize) -> bool {
             .any(|text| text.contains("# Safety"))
 }
 
-/// Functions over one screen, and sources that nobody holds in the head.
+/// Functions and files that are too long.
 pub(super) fn too_long(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let sources = [

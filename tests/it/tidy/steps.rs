@@ -1,11 +1,11 @@
-//! The table of ordering steps in docs/DURABILITY.md against `enum Step`: the same names in the same order.
+//! The table of ordering steps in docs/DURABILITY.md compared with `enum Step`: the same names in the same order.
 
 use super::tree::{Finding, Tree, code};
 
 const DOCUMENT: &str = "docs/DURABILITY.md";
 const SOURCE: &str = "src/storage/env.rs";
 
-/// Where document and enum part; at the first such place only.
+/// The first place where document and enum differ.
 pub(super) fn out_of_step(tree: &Tree) -> Vec<Finding> {
     let documented = documented(tree.text(DOCUMENT).unwrap_or_default());
     let declared = declared(&code(tree.text(SOURCE).unwrap_or_default()));

@@ -1,4 +1,4 @@
-//! Appending: what is written reads back, by us and by a second open.
+//! Appending: what is written reads back, in this store and after a second open.
 
 use std::fs;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ fn store_times_never_fall_although_the_clock_does() {
     for now in [1_700_000_005_000, 1_700_000_004_000, 1_000, 1_700_000_006_000] {
         env.set_now(now);
         let stored = store.append(message("t", 0, b"x")).unwrap().appended.store_time;
-        assert!(stored >= last.max(now), "{stored} behind {last}, at {now}");
+        assert!(stored >= last.max(now), "{stored} after {last}, at {now}");
         last = stored;
     }
     store.close().unwrap();

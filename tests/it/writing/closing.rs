@@ -1,4 +1,4 @@
-//! Closing: nothing that was acknowledged is left out, nothing that was made ahead is left behind, and nobody waits for ever.
+//! Closing: every acknowledged message is kept, every segment that was made ahead is removed, and no waiter hangs.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -221,7 +221,7 @@ fn waiting_ends_at_its_deadline() {
         }
         Ok(())
     });
-    // The dispatcher is stuck in writing the first one's entry.
+    // The dispatcher is blocked while it writes the first entry.
     put(&store, "t", b"first");
     is_stuck.recv().unwrap();
     let last = put(&store, "t", b"x");

@@ -15,7 +15,7 @@ use crate::counting_env::CountingEnv;
 
 const THREADS: i32 = 64;
 
-/// Set when it goes, also by a panic, so that the other threads end and the test fails instead of hanging.
+/// Set when it is dropped, also by a panic, so that the other threads end and the test does not hang.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -43,7 +43,7 @@ fn sixty_four_threads_and_a_hundred_topics_leave_no_gap() {
     store.close().unwrap();
     let reader = place.reader();
     assert_eq!(reader.recovery().undispatched, 0);
-    // The log has no gap and names every place rightly.
+    // The log has no gap, and every record names its own offset.
     let log = walk(&reader, SEGMENT);
     assert_eq!(log.len(), THREADS as usize * 100);
     let mut queues: BTreeMap<(String, i32), i64> = BTreeMap::new();
@@ -95,7 +95,7 @@ fn store_time_never_falls_when_the_clock_steps_back_not_even_over_a_reopening() 
     assert_eq!(
         store.append(message("t", 0, b"x")).unwrap().appended.store_time,
         high + 1,
-        "the checkpoint vouches for the one before"
+        "the checkpoint covers the one before"
     );
     store.close().unwrap();
     let log = walk(&place.reader(), SEGMENT);
@@ -130,7 +130,7 @@ fn no_byte_below_the_appended_end_ever_changes() {
                 let (store, looks, done) = (&store, &looks, &done);
                 scope.spawn(move || {
                     for n in 0..40_usize {
-                        // Whoever looks may have failed.
+                        // The checking thread may have failed.
                         while looks.load(Ordering::SeqCst) < n / 4 && !done.load(Ordering::SeqCst) {
                             thread::yield_now();
                         }
@@ -153,7 +153,7 @@ fn no_byte_below_the_appended_end_ever_changes() {
         while !done.load(Ordering::SeqCst) {
             assert!(Instant::now() < deadline, "the writers hang");
             let end = store.reader().physical_bounds().end as u64;
-            // A look counts when there is something new to see; the writers wait for it after every few messages.
+            // A check counts only if there is something new. The writers wait for it after every few messages.
             if seen.last().map_or(0, |(last, _)| *last) != end {
                 seen.push((end, hash_below(&place, end)));
                 looks.fetch_add(1, Ordering::SeqCst);
@@ -223,7 +223,7 @@ fn a_thousand_rolls_leave_equal_segments_in_order_while_readers_read_whole_messa
             let (store, done, read) = (&store, &done, &read);
             scope.spawn(move || follow(store.reader(), &format!("t{thread}"), done, read));
         }
-        // Another process: it finds a store that is open, and what it finds is whole.
+        // Another process finds a store that is open, and every message in it is whole.
         scope.spawn(|| {
             while !done.load(Ordering::SeqCst) {
                 let other = place.reader();
@@ -243,7 +243,7 @@ fn a_thousand_rolls_leave_equal_segments_in_order_while_readers_read_whole_messa
     let open = open.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
     let open = open.filter(|path| path.starts_with(&place.store)).count();
     assert!(open < 100, "{open} descriptors for segments that no sync has covered");
-    // Those mapped for reading are the pool's to bound.
+    // The mapping pool bounds the files mapped for reading.
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let written = maps
         .lines()

@@ -1,4 +1,4 @@
-//! Devices that fail: a full disk at a roll heals, everything else poisons once and is never tried again.
+//! Devices that fail. After a full disk at a roll the store works again; any other failure poisons it and is never tried again.
 
 use std::fs;
 use std::io;
@@ -38,7 +38,7 @@ fn a_full_disk_at_a_roll_stores_nothing_leaves_nothing_and_heals() {
             let left: Vec<_> = super::names(&place.store);
             assert!(!left.iter().any(|name| name.starts_with("mqstore-new")), "{step}{left:?}");
         }
-        // What still fits goes in.
+        // A message that still fits is stored.
         put(&store, "t", b"small");
         env.heal();
         assert_eq!(put(&store, "t", &[1; 10_000]), SEGMENT as i64);
@@ -65,7 +65,7 @@ fn a_batch_on_a_full_disk_tells_what_it_stored() {
     assert_eq!(bodies(&place.reader(), "t", 0).len(), 6);
 }
 
-/// Fails every change that starts so, and counts how often it was tried.
+/// Fails every change whose text starts so, and counts the attempts.
 fn fail(env: &crate::counting_env::CountingEnv, step: &'static str) -> Arc<AtomicUsize> {
     let tried = Arc::new(AtomicUsize::new(0));
     let counter = tried.clone();

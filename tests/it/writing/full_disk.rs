@@ -1,4 +1,4 @@
-//! A disk that is full for a while, when a store is opened or under what is derived from the log: it heals, and nothing is written
+//! A disk that is full for a while, at an open or under derived files: the store works again, and nothing is written
 //! twice.
 
 use std::fs;
@@ -23,7 +23,7 @@ use crate::store_writer::StoreWriter;
 const WRITE_OUT: Duration = Duration::from_millis(10);
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Refuses changes that start and go on so for want of room.
+/// Fails changes whose text starts and continues so, as on a full disk.
 fn fill_up(env: &CountingEnv, start: &'static str, place: &'static str) {
     env.before_changes(move |change| {
         if change.starts_with(start) && change.contains(place) && !change.contains("directory") {
@@ -79,7 +79,7 @@ fn a_queue_that_was_written_out_beside_one_that_found_no_room_is_not_written_twi
     now += WRITE_OUT;
     for _ in 0..3 {
         assert_eq!(step(&store, now), Some(now + RETRY));
-        // It needs a new file now, and waits with the other.
+        // This queue needs a new file now, and waits with the other.
         put(&store, "a", b"x");
         now += RETRY;
     }
@@ -185,7 +185,7 @@ fn the_last_index_file_of_a_broker_gets_every_block_before_it_is_written() {
 /// What may take room of a disk.
 const TAKES_ROOM: [&str; 6] = ["create ", "create directory ", "write ", "allocate ", "zero ", "rename "];
 
-/// A store that crashed: its queues lack entries, its end is torn, and inside its log there is damage that salvaging fills.
+/// A store that crashed: its queues lack entries, its end is torn, and its log has damage inside for a salvage.
 pub(super) fn crashed(place: &Place) {
     let mut writer = StoreWriter::small(&place.store);
     let mut put = |n: i32| writer.put("orders", n % 2, &[b'x'; 300], &[("KEYS", &format!("k{n}"))]);

@@ -1,4 +1,4 @@
-//! A writer that ends while another of its threads makes a segment: the next writer of the store loses nothing to it.
+//! A writer ends while another of its threads makes a segment: the next writer loses nothing.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ enum End {
 /// The name of the thread that makes a segment.
 const ROLLING: &str = "rolling";
 
-/// A writer one of whose threads stands before a call of a roll.
+/// A writer with a thread that is stopped before a call of a roll.
 struct Stopped {
     store: Arc<MessageStore>,
     rolling: JoinHandle<Result<(), Error>>,
@@ -58,7 +58,7 @@ fn stop_in_roll(place: &Place, number: usize, end: End) -> Option<Stopped> {
     Some(Stopped { store, rolling, go })
 }
 
-/// Lets the thread [`ROLLING`] stop before its call with this number. A sync of the log by anybody else fails.
+/// Stops the thread [`ROLLING`] before its call with this number. A sync of the log by any other thread fails.
 fn stop_at(env: &CountingEnv, number: usize, end: End) -> (Arc<Sender<()>>, Receiver<()>, Sender<()>) {
     let (stands, stopped) = channel();
     let (go, may_go) = channel::<()>();

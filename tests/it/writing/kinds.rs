@@ -1,4 +1,4 @@
-//! Messages of every kind: what becomes of them in the log, in their queue and in the index.
+//! Messages of every kind: what they are in the log, in their queue and in the index.
 
 use std::fs;
 use std::net::Ipv6Addr;
@@ -237,7 +237,7 @@ fn a_whole_record_checksum_is_computed_in_place_and_anew_for_a_copy() {
             mqstore::format::Record::Message(_)
         ));
         assert!(stored.view().properties().get(property::CRC32).is_some());
-        // A copy that carries the sum of its old place.
+        // A copy with the checksum of its old offset.
         let mut copy = stored.view().to_message();
         copy.crc_property = false;
         copy.properties = stored.view().properties().bytes().to_vec();
@@ -258,7 +258,7 @@ fn tags_are_keys_only_where_asked_for() {
         let index = fs::read(place.at("index").join(&place.names("index")[0])).unwrap();
         let count = i32::from_be_bytes(index[36..40].try_into().unwrap());
         assert_eq!(count - 1, if index_tags { 2 } else { 1 });
-        // The tag comes behind the keys.
+        // The tag comes after the keys.
         let hash_of_item = |n: usize| i32::from_be_bytes(index[440 + n * 20..444 + n * 20].try_into().unwrap());
         assert_eq!(hash_of_item(1), index_key_hash("t", "k"));
         assert_eq!(hash_of_item(2), if index_tags { index_key_hash("t", "T#paid") } else { 0 });

@@ -1,4 +1,4 @@
-//! Every limit, just below, at and just above it; what is refused leaves no byte.
+//! Every limit: below it, at it and above it. A refused message leaves no byte.
 
 use std::fs;
 
@@ -130,7 +130,7 @@ fn a_topic_has_127_bytes_in_v1_and_255_in_v2() {
         illegal(&store, message(topic, 0, b"x"));
     }
     illegal(&store, message("t", -1, b"x"));
-    // A version that the caller brings along decides nothing.
+    // A version that the caller sets has no effect.
     let mut claimed = message("t", 0, b"x");
     claimed.version = Version::V2;
     let offset = store.append(claimed).unwrap().appended.physical_offset;
@@ -188,7 +188,7 @@ fn a_record_that_leaves_eight_bytes_fits_and_one_that_leaves_seven_rolls() {
         assert_eq!(segment[blank_at..blank_at + 8], encode_blank(remaining));
         assert!(
             segment[blank_at + 8..].iter().all(|byte| *byte == 0),
-            "only eight bytes of a filler are written"
+            "only eight bytes of a BLANK are written"
         );
         assert!(matches!(read_record(&segment[blank_at..], Check::Structure), Record::Blank { size } if size == remaining));
         assert_eq!(bodies(&place.reader(), "t", 0).len(), 3);

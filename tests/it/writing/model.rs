@@ -1,4 +1,4 @@
-//! Random scripts against a model: the directory that comes out is the model's, byte for byte.
+//! Random scripts compared with a model: the resulting directory equals the model's, byte for byte.
 
 use std::fs;
 use std::path::Path;
@@ -139,7 +139,7 @@ impl Script {
                     ..common.clone()
                 };
                 let done = self.store().append_producer_batch(&batch, None).unwrap();
-                // The model appends one by one; a batch that moved on as a whole leaves it a filler to write first.
+                // The model appends one by one; a batch that moved to the next segment as a whole leaves it a BLANK to write first.
                 self.model
                     .make_room(done.iter().map(|done| done.appended.wrote_bytes as usize).sum());
                 let records = bodies.into_iter().map(|body| Message {

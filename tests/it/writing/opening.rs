@@ -1,4 +1,4 @@
-//! Opening for writing: what is made and taken, in which order, and what is refused untouched.
+//! Opening for writing: what is made and locked, in which order, and what is refused unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -87,7 +87,7 @@ fn of_two_that_make_the_same_new_store_one_is_refused() {
     let place = Place::new();
     let env = CountingEnv::new();
     let (path, done) = (place.store.clone(), AtomicBool::new(false));
-    // The other one is there and gone between the first look at the directory and the lock.
+    // The other writer comes and goes between the first look at the directory and the lock.
     env.before_changes(move |change| {
         if change.starts_with("lock ") && !done.swap(true, Ordering::SeqCst) {
             open(&path, small(), OpenMode::Append).unwrap().close().unwrap();
@@ -210,7 +210,7 @@ fn a_clean_store_whose_queues_point_past_its_log_is_refused_untouched() {
 fn a_clean_store_whose_log_ends_before_its_checkpoint_is_refused_untouched() {
     let place = Place::new();
     let offsets = written(&place);
-    // Queues are gone, so that only the log itself and the checkpoint tell; a record in the middle of the last segment is damaged.
+    // The queues are gone, so only the log and the checkpoint show it. A record in the middle of the last segment is damaged.
     fs::remove_dir_all(place.at("consumequeue")).unwrap();
     let damaged = offsets[190] as u64;
     let segment = place
@@ -226,9 +226,9 @@ fn a_clean_store_whose_log_ends_before_its_checkpoint_is_refused_untouched() {
 fn a_clean_store_with_a_segment_past_its_end_is_refused_untouched() {
     let place = Place::new();
     written(&place);
-    let behind = place.names("commitlog").len() as u64 * super::SEGMENT;
+    let past = place.names("commitlog").len() as u64 * super::SEGMENT;
     fs::write(
-        place.at("commitlog").join(format!("{behind:020}")),
+        place.at("commitlog").join(format!("{past:020}")),
         vec![0; super::SEGMENT as usize],
     )
     .unwrap();
@@ -324,7 +324,7 @@ fn what_nothing_tells_of_a_brokers_store_is_as_the_broker_makes_it() {
         assert_eq!(sizes(&store), (Some(super::SEGMENT), Some(5_000_000), Some(20_000_000)));
         store.close().unwrap();
     }
-    // One whose maker died over it has no broker that may come back.
+    // If its maker died while making it, no broker comes back to it.
     let place = Place::new();
     fs::create_dir_all(place.at("commitlog")).unwrap();
     let store = place.reopen();
@@ -391,7 +391,7 @@ fn an_entry_that_was_zeroed_is_written_again_and_those_after_it_stay() {
         fs::write(&queue, bytes).unwrap();
     };
     change("orders", 20, &[0; 20]);
-    // The last entry of all tells a wrong size, so that the log is read from its start.
+    // The very last entry has a wrong size, so the log is read from its start.
     change("other", 8, &[0, 0, 1]);
     let expected: Vec<Vec<u8>> = (0..40).map(|n| vec![n]).collect();
     assert_eq!(bodies(&place.reader(), "orders", 0), expected);

@@ -1,4 +1,4 @@
-//! Going on with a store: our own, a broker's, and ones whose files end in every way that they may.
+//! Opening a store again for writing: our own, a broker's, and stores whose files end in every possible way.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Services: driven by the caller or by threads, they do the same; none of them leaves anybody waiting.
+//! Services do the same in steps of the caller and in threads, and none leaves a caller waiting.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -100,7 +100,7 @@ fn a_service_that_panics_poisons_the_store_and_leaves_nobody_waiting() {
         let (told, is_told) = channel();
         for wait in [MessageStore::wait_durable, MessageStore::wait_dispatched] {
             let (store, told) = (store.clone(), told.clone());
-            // Behind the end: only the failure can end this wait.
+            // Past the end: only the failure can end this wait.
             thread::spawn(move || told.send(wait(&store, offset + 10_000, None)));
         }
         for _ in 0..2 {

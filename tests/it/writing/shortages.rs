@@ -1,4 +1,4 @@
-//! No room, no descriptor, no memory: what cannot be made now is told or waited for, and nothing is poisoned.
+//! No room, no descriptor, no memory: the call fails or the service waits, and nothing is poisoned.
 
 use std::io;
 use std::sync::Arc;

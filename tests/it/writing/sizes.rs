@@ -1,4 +1,4 @@
-//! Files of a broker's sizes, and of the largest that there are. On disk: nothing of them is written but a few pages.
+//! Files of a broker's sizes, and of the largest possible ones. They are on disk; only a few pages of them are written.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -38,7 +38,7 @@ fn a_store_of_a_broker_s_sizes_has_a_broker_s_names_and_lengths() {
     let index = names(&path.join("index")).remove(0);
     let (len, allocated) = size(&path.join("index").join(index));
     assert!(len == 420_000_040 && allocated >= len);
-    // The sizes are a broker's again when it is opened without a word.
+    // Without options the next open uses the broker's sizes again.
     fs::remove_file(path.join("config/mqstore.json")).unwrap();
     let store = open(&path, StoreConfig::default(), OpenMode::Existing).unwrap();
     assert_eq!(store.config().max_hash_slot_num, Some(5_000_000));
@@ -74,7 +74,7 @@ fn fill_and_roll(size: u64) {
     let mut queue = entry.encode().to_vec();
     queue.resize(1000, 0);
     fs::write(path.join("consumequeue/t/0/00000000000000000000"), queue).unwrap();
-    // The zeros in front are no log: without this it is read from the front for keys.
+    // The zeros before it are no log. Without this, the log would be read from its start for keys.
     let stamps = Checkpoint {
         physic_msg_timestamp: 1,
         logics_msg_timestamp: 1,

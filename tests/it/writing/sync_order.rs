@@ -1,4 +1,4 @@
-//! The order of what durability rests on, as the environment saw it.
+//! The order of the syncs that durability rests on, as the environment saw them.
 
 use std::path::Path;
 
@@ -78,7 +78,7 @@ fn a_new_store_is_locked_first_and_marked_before_its_first_segment() {
 fn a_store_that_is_opened_again_is_locked_first_and_marked_before_it_is_changed() {
     let place = Place::new();
     put(&place.create(), "t", b"first");
-    // Something to clear behind the end.
+    // Something to clear past the end.
     let segment = place.at("commitlog/00000000000000000000");
     let mut bytes = std::fs::read(&segment).unwrap();
     bytes[5000] = 1;
@@ -236,7 +236,7 @@ fn a_full_index_file_is_synced_before_the_checkpoint_counts_it() {
 
 #[test]
 fn a_store_that_holds_no_segment_yet_gets_its_names_synced_by_whoever_opens_it() {
-    // Whoever made it may have been killed before they were.
+    // The writer that made it may have been killed before the syncs.
     let place = Place::new();
     place.create_with(never_flushing()).close().unwrap();
     let env = CountingEnv::new();

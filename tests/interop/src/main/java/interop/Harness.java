@@ -62,7 +62,7 @@ public final class Harness {
             exit = 1;
         }
         out.flush();
-        System.exit(exit); // some services of the store leave threads behind
+        System.exit(exit); // some services of the store leave threads running
     }
 
     private static void run(String[] arguments, Writer out) throws Exception {
