@@ -48,7 +48,7 @@ class Event:
 
 @contextlib.contextmanager
 def step(what: str) -> Iterator[None]:
-    """Says on stderr what takes a while, and then how long it took."""
+    """Prints on stderr what is being done, and then how long it took."""
     print(f"{what} ...", end=" ", file=sys.stderr, flush=True)
     begin = time.perf_counter()
     try:
@@ -83,7 +83,7 @@ def start_spark(name: str) -> SparkSession:
 
 @contextlib.contextmanager
 def _stderr_into(log: Path) -> Iterator[None]:
-    """Processes started meanwhile write their stderr into this file, and go on to do so; ours goes where it went."""
+    """Processes started meanwhile write their stderr into this file for good; our own stderr is unchanged afterwards."""
     ours = os.dup(2)
     with log.open("w") as file:
         os.dup2(file.fileno(), 2)
@@ -102,7 +102,7 @@ def events_store() -> Path:
     WORK.mkdir(parents=True, exist_ok=True)
     with step(f"unpacking {ARCHIVE.relative_to(REPOSITORY)}"), tempfile.TemporaryDirectory(dir=WORK) as fresh:
         subprocess.run([sys.executable, UNPACK, ARCHIVE, fresh], check=True)
-        # A half unpacked copy never bears the name.
+        # A partly unpacked copy never has this name.
         with contextlib.suppress(OSError):
             os.rename(Path(fresh) / "533_events", store)
     return store

@@ -40,7 +40,7 @@ OWN_COLUMNS = {"physical_offset", "store_time", "message_id", "born_host", "stor
 
 @dataclass
 class References:
-    """What is asked, and by the events themselves, what must come back."""
+    """The references, and the answers that the events themselves give."""
 
     offsets: list[Reference]
     keys: list[Key]
@@ -50,7 +50,7 @@ class References:
 
 @dataclass
 class TopicCount:
-    """A line of the table: what a topic holds, and how the references to it fared."""
+    """A line of the table: the contents of a topic, and how many references to it were resolved."""
 
     messages: int = 0
     bytes: int = 0
@@ -90,7 +90,7 @@ class ColumnOf:
 
 
 def write_store(events: list[Event], path: Path) -> None:
-    """The events as a store of our own, as RocketMQ was given them."""
+    """The events as a store of our own, with the fields that RocketMQ got."""
     table = pa.table(
         {
             "topic": [event.topic for event in events],
@@ -185,7 +185,7 @@ def check_bodies(outcome: Outcome, asked: References, positions: dict[Reference,
 
 
 def check_hits(outcome: Outcome, asked: References, positions: dict[Reference, int], rows: list[dict[str, Any]]) -> None:
-    """Each key has the events that carry it, where they were resolved to by offset; what nobody carries has none."""
+    """Each key has the events that carry it, at the positions resolved by offset. Unknown keys have none."""
     for row in rows:
         topic, key, hits = row["topic"], row["key"], row["hits"]
         if hits is None:

@@ -160,7 +160,7 @@ def queues(dump: Dump) -> Iterator[str]:
 
 
 def rolls(path: Path, geometry: Geometry, dump: Dump, puts: list[list[int]]) -> Iterator[str]:
-    """Each put follows the previous one, or starts the next segment if it does not fit. A segment ends only then, with a BLANK."""
+    """Each put follows the previous one, or starts the next segment if it does not fit. Only then a segment ends, with a BLANK."""
     end = 0
     for offsets in sorted(puts):
         room = geometry.segment - end % geometry.segment
@@ -317,7 +317,7 @@ class Asker:
         return [left - 1 if time - times[left - 1] <= times[left] - time else left]
 
     def compare_get(self, store: mqstore.Store, question: Question, theirs: dict[str, Any]) -> str | None:
-        """Equal, to the last number."""
+        """The answers must be equal."""
         tags = question.get("tags")
         got = store.get(
             question["topic"],

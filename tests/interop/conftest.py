@@ -1,4 +1,4 @@
-"""What all of these tests share; and at the end of the run, what was proved."""
+"""Shared by these tests, and the summary at the end of the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from generator import Geometry
 from proof import PROOFS, RECOVERED, Proof
 from rocketmq import VERSIONS, RocketMQ
 
-#: Small, so that every kind of file rolls; different, so that none is special.
+#: Small sizes, so that every kind of file rolls; different ones, so that none is special.
 GEOMETRIES = {
     "4.9.1": Geometry(segment=128 << 10, queue=1_000, slots=100, items=400),
     "4.9.8": Geometry(segment=256 << 10, queue=20_000, slots=500, items=1_000),

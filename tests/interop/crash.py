@@ -1,4 +1,4 @@
-"""Stores as a killed RocketMQ leaves them, some with files lost on top, and what each side brings back from the same bytes."""
+"""Stores that a killed RocketMQ left, some with files removed, and what each side recovers from the same bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rocketmq import Dump, RocketMQ, Survey
 
 import mqstore
 
-#: What is lost besides, by the name of the image.
+#: The files that are removed, by the name of the image.
 LOSSES: dict[str, list[str]] = {
     "killed": [],
     "queues lost": ["consumequeue"],
@@ -28,13 +28,13 @@ LOSSES: dict[str, list[str]] = {
     "checkpoint lost": ["checkpoint"],
     "queues, index and checkpoint lost": ["consumequeue", "index", "checkpoint"],
 }
-#: What happened to the log from somewhere inside the last record that is known to be there.
+#: How the log is cut inside its last known record.
 ZEROED, SHORTENED = "zeros from inside the last record on", "file shortened inside the last record"
-#: The writer pauses now and then, so that its flushes and its checkpoint get somewhere before it is killed.
+#: The writer pauses now and then, so that it flushes and writes checkpoints before it is killed.
 PUTS_BETWEEN_PAUSES, PAUSE = 50, {"op": "sleep", "ms": 100}
-#: How many keys are asked for.
+#: The number of keys that are queried.
 KEYS = 300
-#: Put into the store that was recovered.
+#: Appended to the recovered store.
 AFTERWARDS: Step = {
     "op": "put",
     "topic": BUSY_TOPIC,
@@ -57,9 +57,9 @@ class Image:
 
     kind: str
     path: Path
-    #: What every message asked for must hold, in the order of the log; the last ones may not have got in.
+    #: The messages that RocketMQ was asked to put, in the order of the log. The last ones may be missing in it.
     wanted: list[Record]
-    #: The first of them, with their places: those that are known to be in the log.
+    #: The first of them, which are known to be in the log, with their offsets.
     kept: list[Record]
 
     def copy(self, name: str) -> Path:
@@ -68,7 +68,7 @@ class Image:
 
 
 def crash(rocketmq: RocketMQ, geometry: Geometry, plan: list[Step], folder: Path, drawn: random.Random) -> list[Image]:
-    """Kills a writer somewhere in its plan, and makes every image of what is left."""
+    """Kills a writer somewhere in its plan, and makes every image of its store."""
     paused: list[Step] = []
     for number, step in enumerate(plan, 1):
         paused += [step] if number % PUTS_BETWEEN_PAUSES else [step, PAUSE]
@@ -125,7 +125,7 @@ def cut(image: Image, geometry: Geometry, offset: int, drawn: random.Random) -> 
 
 
 class Examiner:
-    """Has both sides recover an image, and holds what they bring back against each other."""
+    """Recovers an image on both sides, and compares the results."""
 
     def __init__(self, rocketmq: RocketMQ, geometry: Geometry, image: Image, drawn: random.Random) -> None:
         self.rocketmq, self.geometry, self.image = rocketmq, geometry, image
@@ -161,7 +161,7 @@ class Examiner:
         return embedded.dump(store, self.geometry.segment), found
 
     def gone_on(self, path: Path, dump: Dump, found: list[list[int]], questions: list[compare.Question]) -> Iterator[str]:
-        """Recovers on disk and appends; what that makes different from recovery in memory, or from what RocketMQ reads then."""
+        """Recovers on disk and appends. Returns the differences from recovery in memory, and from what RocketMQ then reads."""
         options = embedded.options(self.geometry)
         with mqstore.open(path, mode="a", index_tags=self.rocketmq.index_tags, **options) as store:
             on_disk, found_on_disk = self.dump(store)
@@ -177,7 +177,7 @@ class Examiner:
             yield f"RocketMQ finds {self.found(indexed)} of {self.found(found)} keys in our index"
 
     def refused(self, path: Path) -> Iterator[str]:
-        """No crash shortens a segment, but a copy that did not end does: it is read, and not written to."""
+        """No crash shortens a segment, but an interrupted copy does. Such a store is read, and refused for writing."""
         before = (path / "commitlog").stat().st_mtime_ns
         try:
             mqstore.open(path, mode="a", **embedded.options(self.geometry)).close()
@@ -188,7 +188,7 @@ class Examiner:
             yield "a shortened segment was written to"
 
     def count(self, what: str, rocketmq: int, ours: int, of: int) -> None:
-        """Writes down how many of something came back; all of them must on our side."""
+        """Records how many of something came back. On our side all must."""
         self.rows.append(Recovered(self.rocketmq.version, f"{self.image.kind}: {what}", rocketmq, ours, of))
         if ours != of:
             self.differences.append(f"{self.image.kind}: mqstore brings back {ours} of {of} {what}")
@@ -214,7 +214,7 @@ def as_survey(dump: Dump) -> Survey:
 
 
 def lost(survey: Survey, dump: Dump, wanted: list[Record]) -> Iterator[str]:
-    """What RocketMQ brings back and we do not, with every field, and in its own place of its queue.
+    """What RocketMQ recovers and we do not: every field, and the place in the queue.
 
     RocketMQ's check covers the body alone: a record whose properties were cut off passes, and is served though it was never put.
     """
@@ -230,7 +230,7 @@ def lost(survey: Survey, dump: Dump, wanted: list[Record]) -> Iterator[str]:
 
 
 def invented(dump: Dump, wanted: list[Record]) -> Iterator[str]:
-    """What we bring back but was not put: the log must be the first of what was asked for, in its order."""
+    """What we recover but nobody put: the log must hold a prefix of the puts, in their order."""
     found = [record for _, record in sorted(dump.records.items())]
     if len(found) > len(wanted):
         yield f"{len(found)} records, though only {len(wanted)} were put"

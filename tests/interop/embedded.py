@@ -20,7 +20,7 @@ import mqstore
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Of so many consecutive puts the last third goes into one batch.
 STRETCH = 150
-#: What a step and `append` call by one name.
+#: The fields that have one name in a step and in `append`.
 OWN_FIELDS = [
     "queue",
     "flag",
@@ -65,7 +65,7 @@ def options(geometry: Geometry) -> dict[str, Any]:
 def write(
     path: Path, mode: Any, geometry: Geometry, plan: list[Step], *, index_tags: bool
 ) -> tuple[list[Record], list[list[int]]]:
-    """Carries out a plan; gives where each message was stored, and where those of each put are."""
+    """Carries out a plan. Returns where each message was stored, and which messages belong to each put."""
     stored: list[Record] = []
     with mqstore.open(path, mode=mode, index_tags=index_tags, **options(geometry)) as store:
         for (op, together), group in groupby(enumerate(plan), way_in):
@@ -80,7 +80,7 @@ def write(
 
 
 def way_in(numbered: tuple[int, Step]) -> tuple[str, bool]:
-    """What is done together with a step: nothing with a pause or a producer batch, much with some puts."""
+    """The steps that go into one call: a pause or a producer batch alone, some puts together."""
     number, step = numbered
     # A row of a table is a copy of a stored message and stays where it was; only `append` sends a delayed one to its level.
     is_row = step["op"] == "put" and "DELAY" not in dict(step["properties"])
@@ -113,7 +113,7 @@ def put(store: mqstore.Store, step: Step) -> mqstore.AppendResult:
 
 
 def said(result: mqstore.AppendResult) -> Record:
-    """What is said of a put, under the names that the harness uses."""
+    """The report on a put, under the names that the harness uses."""
     names = ["status", "physical_offset", "queue_offset", "wrote_bytes", "message_id"]
     return {name: getattr(result, name) for name in names}
 
@@ -126,7 +126,7 @@ def append_together(store: mqstore.Store, steps: list[Step]) -> list[Record]:
 
 
 def batch_rows(step: Step) -> Iterator[dict[str, Any]]:
-    """The rows of a put or of a producer batch, whose own properties are its sender's business."""
+    """The rows of a put or of a producer batch. The properties of the batch itself are left out."""
     common = {name: step[name] for name in ROW.names if name in step}
     common |= {"queue_id": step["queue"], "born_time": EPOCH + timedelta(milliseconds=step["born_time"])}
     body = base64.b64decode(step["body"])

@@ -17,12 +17,12 @@ from typing import Any
 Step = dict[str, Any]
 Record = dict[str, Any]
 
-#: So long that nothing is delivered while a test runs.
+#: So long that no delayed message is delivered while a test runs.
 DELAY_LEVELS = "1h 2h 3h 12h 1d"
 DELAY_MS = [3_600_000 * hours for hours in (1, 2, 3, 12, 24)]
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 MAX_PROPERTIES = 32_767
-#: What a segment keeps free for the record that ends it.
+#: The bytes that a segment keeps free for its BLANK.
 BLANK = 8
 #: How often a plan has each of the records that it must have but only few of.
 RARE = 10
@@ -92,7 +92,7 @@ def decode_units(batch: bytes) -> Iterable[tuple[int, bytes, dict[str, str]]]:
 
 
 def asked(step: Step, *, batch_properties: bool) -> list[Record]:
-    """What the records of a step must hold, but for what the store adds. `batch_properties`: a batch's own reach its records."""
+    """What the records of a step must hold, except what the store adds. `batch_properties`: a batch's own reach its records."""
     common = {name: step[name] for name in ("topic", "sys_flag", "born_time", "born_host", "store_host", "reconsume_times")}
     common["queue_id"] = step["queue"]
     common["prepared_transaction_offset"] = step["prepared_transaction_offset"]
@@ -271,7 +271,7 @@ class Generator:
         return self.common() | {"topic": UNLUCKY_TOPIC, "properties": {"KEYS": UNLUCKY_KEY}}
 
     def full_segment(self) -> Step:
-        """A record that leaves just the room for the one that ends a segment, and so gets a segment for itself."""
+        """A record that leaves just the room for a BLANK, and so fills a segment alone."""
         step = self.common() | {"properties": {"TAGS": "full"}}
         room = self.geometry.segment - BLANK - record_size(step, b"", separator_at_end=self.separator_at_end)
         step["body"] = encoded(self.random.randbytes(room))

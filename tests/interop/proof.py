@@ -1,4 +1,4 @@
-"""What the tests proved, for the summary at the end of the run."""
+"""What the tests compared, for the summary at the end of the run."""
 
 from __future__ import annotations
 

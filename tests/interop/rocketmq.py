@@ -39,7 +39,7 @@ class Dump:
 
 @dataclass(frozen=True)
 class Survey:
-    """What is left of a store that may have lost something."""
+    """The contents of a store that may have lost something."""
 
     #: By physical offset, every record of the log.
     records: dict[int, Record]
@@ -48,7 +48,7 @@ class Survey:
 
 
 def need(program: str, package: str) -> str:
-    """The path of a program without which nothing is proved."""
+    """The path of a program that these tests need."""
     found = shutil.which(program)
     if found is None:
         raise RuntimeError(

@@ -29,7 +29,7 @@ TURNS = 3
 #: Puts that both sides carry out, each on a store of its own.
 SCRIPT = 1_000
 
-#: What a broker has that was told nothing else.
+#: The defaults of a broker.
 BROKER = Geometry(segment=1 << 30, queue=6_000_000, slots=5_000_000, items=20_000_000)
 
 
@@ -54,7 +54,7 @@ def make_plan(
 
 @contextmanager
 def opened(path: Path, geometry: Geometry) -> Iterator[tuple[mqstore.Store, mqstore.Store]]:
-    """The store as its files describe themselves, and once more with nothing taken for cached."""
+    """The store with the sizes that its files tell, and again with nothing counted as cached."""
     sizes = embedded.options(geometry)
     with mqstore.open(path) as store, mqstore.open(path, access_message_in_memory_max_ratio=0, **sizes) as cold:
         yield store, cold
@@ -62,7 +62,7 @@ def opened(path: Path, geometry: Geometry) -> Iterator[tuple[mqstore.Store, mqst
 
 @dataclass(frozen=True)
 class Written:
-    """What one side was asked to write, and what it says that it did."""
+    """What one side was asked to write, and what it reports."""
 
     writer: str
     plan: list[Step]

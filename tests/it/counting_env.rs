@@ -86,13 +86,14 @@ impl CountingEnv {
         self.counts.now_ms.store(ms, Ordering::SeqCst);
     }
 
-    /// Calls `hook` before each change (and with "clock" before each look at the clock) from now on. A call that the hook refuses fails.
+    /// Calls `hook` before each change (and with "clock" before each look at the clock) from now on. A call that the hook refuses
+    /// fails.
     pub(crate) fn before_changes(&self, hook: impl Fn(&str) -> io::Result<()> + Send + Sync + 'static) {
         *self.counts.hook.lock().unwrap() = Some(Arc::new(hook));
     }
 
-    /// Calls `hook` before each call that takes a descriptor or memory to look at something: `"list PATH"`, `"open PATH"`, `"map PATH"`.
-    /// A call that it refuses fails.
+    /// Calls `hook` before each call that takes a descriptor or memory to look at something: `"list PATH"`, `"open PATH"`, `"map
+    /// PATH"`. A call that it refuses fails.
     pub(crate) fn before_looks(&self, hook: impl Fn(&str) -> io::Result<()> + Send + Sync + 'static) {
         *self.counts.look_hook.lock().unwrap() = Some(Arc::new(hook));
     }

@@ -1,7 +1,7 @@
 //! Crashes, simulated: random histories on a simulated machine, whose every crash image must recover to what was acknowledged.
 //!
-//! One thread drives a whole store, services included, so one seed decides everything: the history, the calls before which the power
-//! goes, and what of the unsynced bytes and names arrives. `MQSTORE_CRASHES=50` makes the campaigns fifty times as long.
+//! One thread drives a whole store, services included, so one seed decides everything: the history, the calls before which the
+//! power goes, and what of the unsynced bytes and names arrives. `MQSTORE_CRASHES=50` makes the campaigns fifty times as long.
 
 mod campaign;
 mod examine;

@@ -1,4 +1,5 @@
-//! The SIGBUS guard: pages that go away under a mapping are counted; faults elsewhere still reach the handler that they reached before.
+//! The SIGBUS guard: pages that go away under a mapping are counted; faults elsewhere still reach the handler that they reached
+//! before.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -538,8 +539,8 @@ fn child_has_a_handler_that_comes_and_goes() {
     }
 }
 
-/// One handler was there before the guard and one came after it; both raise the signal again, as `faulthandler` does, and the guard is put
-/// back above both.
+/// One handler was there before the guard and one came after it; both raise the signal again, as `faulthandler` does, and the
+/// guard is put back above both.
 #[test]
 #[ignore = "a child's program"]
 fn child_has_handlers_above_and_below_the_guard() {

@@ -1,4 +1,5 @@
-//! Chains of an index file: how they grow, and how far a query follows them. A broken chain neither delays a query nor changes its answer.
+//! Chains of an index file: how they grow, and how far a query follows them. A broken chain neither delays a query nor changes
+//! its answer.
 
 use std::fs;
 use std::path::{Path, PathBuf};

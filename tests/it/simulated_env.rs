@@ -1,8 +1,8 @@
 //! A machine in memory. A seed decides what a power cut keeps of its files and directories, and chosen calls fail.
 //!
-//! What processes see and what is durable are two images. A sync copies the first to the second; [`SimulatedEnv::crash`] mixes the
-//! two sector by sector and name by name, [`SimulatedEnv::kill`] keeps both and ends the process. Either gives a new machine that
-//! shares nothing with this one, so a test looks at what a crash leaves and goes on with the machine that did not crash.
+//! What processes see and what is durable are two images. A sync copies the first to the second; [`SimulatedEnv::crash`] mixes
+//! the two sector by sector and name by name, [`SimulatedEnv::kill`] keeps both and ends the process. Either gives a new machine
+//! that shares nothing with this one, so a test looks at what a crash leaves and goes on with the machine that did not crash.
 
 mod calls;
 mod claims;
@@ -118,8 +118,8 @@ impl SimulatedEnv {
         Arc::new(self.clone())
     }
 
-    /// What a power cut leaves of this machine, which itself goes on: every sector that no sync covered is old, new or torn, every
-    /// name likewise there or not, as the seed says.
+    /// What a power cut leaves of this machine, which itself goes on: every sector that no sync covered is old, new or torn,
+    /// every name likewise there or not, as the seed says.
     pub(crate) fn crash(&self, seed: u64) -> (Self, CrashReport) {
         let are_lines_wanted = self.calls().are_logged;
         let (disk, report) = self.disk().crashed(seed, are_lines_wanted);
@@ -206,8 +206,8 @@ impl SimulatedEnv {
         *self.machine.pause.lock().unwrap() = Some(Pause { before: call, work });
     }
 
-    /// Makes the next sync for one of these steps slow: what was written before the call is durable, the call has not returned, and
-    /// this runs meanwhile.
+    /// Makes the next sync for one of these steps slow: what was written before the call is durable, the call has not returned,
+    /// and this runs meanwhile.
     pub(crate) fn stall(&self, steps: &'static [Step], meanwhile: impl FnOnce(&Self) + Send + 'static) {
         let work = Box::new(meanwhile);
         *self.machine.stall.lock().unwrap() = Some(Stall { steps, work });

@@ -1,4 +1,4 @@
-"""Hands Arrow data that its producer never looked at to a store. It reads a pickled case a line and writes an answer a line.
+"""Passes malformed Arrow data to a store. It reads a pickled case a line and writes an answer a line.
 
 It runs in a process of its own, so that whoever asks sees a crash as the end of the answers.
 """

@@ -1,4 +1,4 @@
-"""A store whose writer was killed reads as if it had closed it."""
+"""A store whose writer was killed reads as if it had been closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random stores, damaged, with files removed and salvaged: every reading call is held against a full list of what was stored.
+"""Random stores, damaged, with files removed and salvaged: every reading call is compared with a full list of what was stored.
 
 A result may lack what is gone. It never holds anything else, and one that says that it is complete lacks nothing.
 `MQSTORE_DIFFERENTIAL=1000` tries so many stores.
@@ -35,7 +35,7 @@ def as_rows(messages: Iterable[mqstore.Message]) -> list[dict[str, Any]]:
 
 
 class Model:
-    """A store, what was ever stored in it, and the dice."""
+    """A store, everything that was ever stored in it, and the random numbers."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.path, self.dice = path, random.Random(seed)

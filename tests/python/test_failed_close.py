@@ -1,4 +1,4 @@
-"""A store that nobody closed, and that cannot be closed when it is dropped, says so in one message and panics nowhere."""
+"""A store that was not closed, and cannot be closed when it is dropped, reports that in one message and does not panic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fork does: it takes no lock, waits for none of its parent's, and goes on with nothing that its parent began."""
+"""A forked child keeps no lock of its parent, waits for none, and continues nothing that its parent began."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow data that its producer never looked at ends in rows or in a `ValueError`: never in a crash, a panic or another word."""
+"""Malformed Arrow data gives rows or a `ValueError`: never a crash, a panic or another error."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def numbers(messages: object) -> list[int]:
 
 
 def all_calls(store: mqstore.Store, starts: list[int]) -> None:
-    """Asks everything that a reader can be asked; whatever is answered is the truth."""
+    """Calls everything that a reader answers, and checks each answer."""
     queue = store.topics["orders"].queues[0]
     assert list(store.topics) == ["orders"]
     # The first pass finds out what is gone; what was mapped before is readable until then.

@@ -1,4 +1,4 @@
-"""Opening, closing, and where a store may travel."""
+"""Opening, closing, and pickling stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening a store to write, what becomes durable, closing it, and whom it belongs to."""
+"""Opening a store for writing, durability, closing, and which process owns it."""
 
 from __future__ import annotations
 

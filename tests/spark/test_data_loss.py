@@ -40,7 +40,7 @@ def make(path: Path, body: bytes) -> Path:
 
 
 def expire_half(path: Path) -> None:
-    """What a broker's retention does: the oldest segments go."""
+    """Removes the oldest segments, as a broker's retention does."""
     segments = sorted((path / "commitlog").iterdir())
     for segment in segments[: len(segments) // 2]:
         segment.unlink()

@@ -1,4 +1,4 @@
-"""What must hold of a store after a crash: nothing lost, nothing made up, one order, dense queues, keys that lead there."""
+"""Checks a store after a crash: nothing lost or invented, one order, no gap in a queue, and each key finds its message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Options = dict[str, Any]
 
 @dataclass
 class Verdict:
-    """What a check found."""
+    """The result of a check."""
 
     lost: int = 0
     phantom: int = 0
@@ -35,7 +35,7 @@ class Verdict:
 
 
 def number_of(found: mqstore.Message) -> int | None:
-    """Which message this is; `None` if it is none of ours, or not as it was appended."""
+    """The number of the message; `None` if it is not one of ours, or differs from what was appended."""
     try:
         number, size, queues = (int(word) for word in found.body.split(b" ", 3)[:3])
     except ValueError:
@@ -46,7 +46,7 @@ def number_of(found: mqstore.Message) -> int | None:
 
 
 def check_open(store: mqstore.Store, must: Sequence[int], may: Sequence[int]) -> Verdict:
-    """Holds an open store against what was appended: all of `must`, then the first so many of `may`, and nothing else."""
+    """Compares an open store with what was appended: all of `must`, then a prefix of `may`, and nothing else."""
     verdict = Verdict()
     found: list[tuple[int, int]] = []
     for topic in store.topics.values():
@@ -67,14 +67,14 @@ def check_open(store: mqstore.Store, must: Sequence[int], may: Sequence[int]) ->
     verdict.phantom += len(verdict.present) - len(set(verdict.present) & set(expected))
     if verdict.present != expected[: len(verdict.present)] and not verdict.lost:
         verdict.errors.append(f"{verdict.present} is not how {expected} begins")
-    # Of a long log the keys of its two ends: those whose index is whole, and those whose index may not be.
+    # In a long log only keys of both ends are checked: at the start the index is whole, at the end it may not be.
     by_key = found if len(found) <= 2 * KEYS else found[:KEYS] + found[-KEYS:]
     verdict.errors += [error for place, number in by_key if (error := keys_miss(store, place, number))]
     return verdict
 
 
 def keys_miss(store: mqstore.Store, place: int, number: int) -> str:
-    """What is wrong with the ways that lead to a message by its key; nothing, as a rule."""
+    """The errors in finding messages by key."""
     topic = f"topic{number % 2}"
     result = store.query(topic, f"key{number}")
     places = [hit.physical_offset for hit in result]
@@ -84,12 +84,12 @@ def keys_miss(store: mqstore.Store, place: int, number: int) -> str:
 
 
 def sizes(path: Path, new: Options) -> Options:
-    """The options for a store: its files tell, unless it has none yet."""
+    """The options for a store: none if it has files, which tell the sizes."""
     return {} if any((path / "commitlog").glob("*")) or (path / "config" / "mqstore.json").exists() else new
 
 
 def check_read_only(path: Path, must: Sequence[int], may: Sequence[int], new: Options = SMALL) -> Verdict:
-    """As the store is read by somebody who changes nothing."""
+    """The verdict on the store opened for reading."""
     if not path.exists() or not any(path.iterdir()):
         return Verdict(lost=len(must))
     try:
@@ -124,7 +124,7 @@ def check_recovered(path: Path, must: Sequence[int], may: Sequence[int], next_nu
 
 
 def total(verdicts: Iterable[Verdict]) -> Verdict:
-    """The sum of many."""
+    """The sum of many verdicts."""
     together = Verdict()
     for verdict in verdicts:
         together.lost += verdict.lost

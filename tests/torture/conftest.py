@@ -1,4 +1,4 @@
-"""What the tests of crashes share: how long they may take, where stores lie, and the table at the end."""
+"""Shared by the crash tests: time limits, directories of stores, and the table at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_long() -> bool:
 
 @pytest.fixture
 def layer() -> Iterator[Callable[[str], results.Layer]]:
-    """Begins a layer of the table. When its test ends, it fails with the first of what went wrong."""
+    """Begins a layer of the table. At the end of its test it fails with the first error."""
     begun: list[results.Layer] = []
 
     def begin(name: str) -> results.Layer:
@@ -39,7 +39,7 @@ def layer() -> Iterator[Callable[[str], results.Layer]]:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory in memory, if the machine has one; it goes away with all that is in it."""
+    """A temporary directory, on tmpfs if the machine has it."""
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="mqstore-torture-", dir=memory if os.access(memory, os.W_OK) else None))
     yield folder
@@ -48,7 +48,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def mounts() -> None:
-    """This process has mounts of its own from now on, which end with it however it ends."""
+    """Gives this process mounts of its own. They end with the process, however it ends."""
     disks.enter_own_mounts()
 
 

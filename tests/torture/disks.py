@@ -1,4 +1,4 @@
-"""Small file systems that can be filled, shut down and broken. Nothing of them has a name: they end with this process."""
+"""Small file systems that can be filled, shut down and broken. Their files have no names, so they end with this process."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ LOOP_CONFIGURE = 0x4C0A
 LO_FLAGS_AUTOCLEAR = 4
 #: Reads and writes bypass the page cache.
 LO_FLAGS_DIRECT_IO = 16
-#: Where the flags stand in `struct loop_config`, which has 304 bytes.
+#: The position of the flags in `struct loop_config`, which has 304 bytes.
 LOOP_FLAGS_AT = 8 + 5 * 8 + 3 * 4
 #: One number for both: `EXT4_IOC_SHUTDOWN` and `XFS_IOC_GOINGDOWN`.
 SHUTDOWN = 0x8004587D
-#: What was only promised to memory is gone: data, names, and the file system's own log.
+#: Everything in memory only is lost: data, names, and the file system's own log.
 LOSE_ALL = 2
-#: The file system's own log is written first: names and lengths stay, data is gone.
+#: The file system's own log is written first: names and lengths stay, data is lost.
 KEEP_NAMES = 1
 
 
 def enter_own_mounts() -> None:
-    """Skips where that is not allowed."""
+    """Skips the test where that is not allowed."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNS) != 0:
         pytest.skip(f"may not mount: {os.strerror(ctypes.get_errno())}")
@@ -42,7 +42,7 @@ def enter_own_mounts() -> None:
 
 
 def program(name: str) -> str:
-    """Where a program of the system's administrator lies: those are not on everybody's path."""
+    """The path of a program in the sbin directories, which are not on every PATH."""
     found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
     if found is None:
         pytest.skip(f"{name} is missing")
@@ -50,7 +50,7 @@ def program(name: str) -> str:
 
 
 def umount(path: Path) -> None:
-    """Waits for those who are just ending."""
+    """Unmounts `path`. Waits for processes that are just ending."""
     deadline = time.monotonic() + 5
     while True:
         done = subprocess.run(["umount", path], capture_output=True, text=True)
@@ -62,7 +62,7 @@ def umount(path: Path) -> None:
 
 
 class Disk:
-    """A loop device over `backing`, which it takes over. It lasts as long as this process and no longer."""
+    """A loop device over `backing`, which it owns from now on. It lasts as long as this process."""
 
     def __init__(self, backing: int, flags: int = 0) -> None:
         try:
@@ -106,7 +106,7 @@ class FileSystem:
         umount(self.path)
 
     def shut_down(self, how: int = LOSE_ALL) -> None:
-        """As if the machine lost its power: nothing reaches the disk from now on."""
+        """Simulates a power cut: nothing reaches the disk from now on."""
         root = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.ioctl(root, SHUTDOWN, struct.pack("=I", how))
@@ -119,13 +119,13 @@ class FileSystem:
         self.disk.close()
 
     def free(self) -> int:
-        """Bytes that files can still have."""
+        """Bytes that are free for files."""
         status = os.statvfs(self.path)
         return status.f_bavail * status.f_frsize
 
 
 def memory(size: int) -> int:
-    """Bytes without a name."""
+    """A file without a name."""
     fd = os.memfd_create("disk")
     os.truncate(fd, size)
     return fd
@@ -160,7 +160,7 @@ class Pluggable:
         self.outer.shut_down()
 
     def plug(self) -> None:
-        """Back in, mounted again."""
+        """Plugs the disk in and mounts it again."""
         self.inner.close()
         self.outer.umount()
         self.outer.mount()
@@ -174,7 +174,7 @@ class Pluggable:
 
 @contextmanager
 def pluggable(size: int, place: Path) -> Iterator[Pluggable]:
-    """Plugged in."""
+    """Whether the disk is plugged in."""
     disk = Pluggable(size, place)
     try:
         yield disk
@@ -183,7 +183,7 @@ def pluggable(size: int, place: Path) -> Iterator[Pluggable]:
 
 
 def fill(path: Path) -> None:
-    """Writes a file until the disk has no block left. It gets its name when that is done."""
+    """Writes a file until the disk has no free block, and then gives it its name."""
     made = path.with_suffix(".made")
     with made.open("wb", buffering=0) as file:
         for piece in (1 << 20, 4096):
@@ -195,7 +195,7 @@ def fill(path: Path) -> None:
 
 @contextmanager
 def mounted(kind: str, path: Path, source: Path | str, *options: str) -> Iterator[Path]:
-    """What needs no disk: another file system, or a part of one, seen at `path`."""
+    """A mount that needs no disk: another file system, or a part of one, at `path`."""
     path.mkdir(exist_ok=True)
     done = subprocess.run(["mount", "-t", kind, "-o", ",".join(options), source, path], capture_output=True, text=True)
     if done.returncode:
@@ -208,7 +208,7 @@ def mounted(kind: str, path: Path, source: Path | str, *options: str) -> Iterato
 
 @contextmanager
 def overlay(lower: Path, place: Path) -> Iterator[Path]:
-    """The directory `lower` as a container sees its image: nothing changes it, what is written goes to a directory in `place`."""
+    """overlayfs over the directory `lower`, as over the image of a container: writes go to a directory in `place`."""
     upper, work = place / "upper", place / "work"
     for made in (upper, work):
         shutil.rmtree(made, ignore_errors=True)
@@ -219,6 +219,6 @@ def overlay(lower: Path, place: Path) -> Iterator[Path]:
 
 @contextmanager
 def tmpfs(path: Path, size: int) -> Iterator[Path]:
-    """A file system of pages, at most so large."""
+    """A tmpfs of at most this size."""
     with mounted("tmpfs", path, "none", f"size={size}"):
         yield path

@@ -73,7 +73,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def counted(layers: dict[str, Any]) -> str:
-    """A row a layer."""
+    """One row for each layer."""
     columns = ("cases", "lost", "phantom", "errors", "seconds")
     rows = [[name, *(f"{layer[column]:,}" for column in columns)] for name, layer in sorted(layers.items())]
     totals = [f"{sum(layer[column] for layer in layers.values()):,}" for column in columns[:-1]]
@@ -89,7 +89,7 @@ def after(fault: dict[str, Any]) -> str:
 
 
 def planted(faults: dict[str, Any]) -> str:
-    """A row a fault, ordering steps first."""
+    """One row for each fault, ordering steps first."""
     rows = []
     for name, fault in sorted(faults.items(), key=lambda item: (not item[1]["is_step"], item[0])):
         found = fault["killed_by"] or "**nothing**"
@@ -99,7 +99,7 @@ def planted(faults: dict[str, Any]) -> str:
 
 
 def failures(rows: dict[str, Any], known: set[str]) -> Iterator[list[str]]:
-    """A row a failure; one that names a test that does not exist, or has neither tests nor a reason, is refused."""
+    """One row for each failure. A failure that names a missing test, or has neither tests nor a reason, is refused."""
     for number, row in rows.items():
         names, because = row.get("tests", []), row.get("because", "")
         missing = [name for name in names if name not in known]
@@ -110,7 +110,7 @@ def failures(rows: dict[str, Any], known: set[str]) -> Iterator[list[str]]:
 
 
 def recovered(images: list[dict[str, Any]]) -> str:
-    """A row an image."""
+    """One row for each image."""
     columns = ("version", "image", "rocketmq", "mqstore", "of")
     return table(["version", "image", "RocketMQ", "mqstore", "of"], [[f"{image[name]}" for name in columns] for image in images])
 

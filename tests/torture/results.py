@@ -1,4 +1,4 @@
-"""Counts of what was tried: a row a layer, as a table, as JSON lines, and summed up in `docs/reliability.json`."""
+"""Counts of the cases, one row for each layer: as a table, as JSON lines, and summed up in `docs/reliability.json`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def in_time(share: float, cases: Sequence[T], seed: int) -> Iterator[T]:
 
 @dataclass
 class Row:
-    """What one layer tried. `errors` are the unexpected ones: of a failure that is injected, the error is what is wanted."""
+    """The counts of one layer. `errors` are the unexpected ones: after an injected failure an error is right."""
 
     layer: str
     cases: int = 0
@@ -63,7 +63,7 @@ class Layer:
     failures: list[str] = field(default_factory=list)
 
     def add(self, verdict: Verdict, case: object) -> bool:
-        """Counts a case; says whether all was well."""
+        """Counts a case. Returns whether it passed."""
         self.row.cases += 1
         self.row.lost += verdict.lost
         self.row.phantom += verdict.phantom

@@ -27,12 +27,12 @@ COUNT, KILL_BEFORE, KILL_AFTER, FAIL, SHORT, SKIP, OLD = range(7)
 FAULTS = ("nothing", "kill before", "kill after", "fail", "short write", "skip", "no flags of renameat2")
 #: The programs that are swept call by call; each starts without a store.
 PROGRAMS = ("append_and_flush", "roll", "batches", "index_roll", "many_queues", "close_and_reopen")
-#: What the system calls a write of names or bytes that somebody waits for.
+#: The names of the sync calls.
 SYNCS = ("fsync", "fdatasync", "msync", "syncfs")
 
 
 def build_shim() -> Path | None:
-    """The preload library, built unless it is younger than its source; `None` without a C compiler."""
+    """The preload library, built if it is older than its source; `None` without a C compiler."""
     source, library = HERE / "shim.c", OUT / "shim.so"
     if library.exists() and library.stat().st_mtime > source.stat().st_mtime:
         return library
@@ -71,12 +71,12 @@ class Nursery:
         environment = {"PATH": os.environ["PATH"]} | ({"LD_PRELOAD": str(shim)} if shim else {})
         command = [sys.executable, "-S", "-E", str(HERE / "writer.py"), str(ROOT / "python")]
         pipe = subprocess.PIPE
-        #: The child that runs, until its end was told.
+        #: The running child, until its end is reported.
         self.child: int | None = None
         self.process = subprocess.Popen(command, bufsize=0, stdin=pipe, stdout=pipe, env=environment, cwd="/")
 
     def start(self, job: dict[str, Any]) -> None:
-        """Starts a job; one that a test that failed has left is ended first."""
+        """Starts a job. A job that a failed test left is killed first."""
         assert self.process.stdin is not None
         if self.child is not None:
             self.kill()
@@ -89,7 +89,7 @@ class Nursery:
         return ended
 
     def kill(self) -> Ended:
-        """Kills the child; its process id is its own until the next one starts, even if it has ended."""
+        """Kills the child. Its process id is not reused before the next child starts, even if it has ended."""
         assert self.child is not None
         assert self.child > 1
         os.kill(self.child, signal.SIGKILL)
@@ -101,7 +101,7 @@ class Nursery:
 
     def _answer(self, kind: str) -> int:
         assert self.process.stdout is not None
-        # Without a buffer, in which a line would be missed by `select`.
+        # Unbuffered: `select` would miss a line in a buffer.
         if not select.select([self.process.stdout], [], [], 120)[0]:
             raise TimeoutError("the writers' parent does not answer")
         line = self.process.stdout.readline()
@@ -128,11 +128,11 @@ class Call:
 
 @dataclass
 class Journal:
-    """What a writer's journal says, in its order."""
+    """The contents of a writer's journal, in order."""
 
-    #: Messages that were to be appended, without those of appends that raised.
+    #: Messages whose append began, without those whose append raised.
     intended: list[int] = field(default_factory=list)
-    #: How many of them were, and how many are acknowledged.
+    #: How many of these appends returned, and how many are acknowledged.
     returned: int = 0
     acks: int = 0
     #: The same when the first fault was injected.
@@ -148,7 +148,7 @@ class Journal:
     opened: int = 0
     closed: int = 0
     reads: int = 0
-    #: Errors that were raised before whoever runs the writer took its disk away.
+    #: Errors that were raised before the test took the disk away.
     raised_before_cut: int = 0
     #: Acks that were given before that. A sync that runs while a file system is shut down or gives up may return as if all went
     #: well (ext4, Linux 6.18: blocks that had never been written); no power cut returns from a call.
@@ -158,7 +158,7 @@ class Journal:
     @staticmethod
     def read(path: Path) -> Journal:
         journal = Journal()
-        # A line that a kill cut short says nothing.
+        # A line that a kill cut short does not count.
         for line in path.read_text().splitlines(keepends=True) if path.exists() else ():
             if line.endswith("\n"):
                 journal.take(line.rstrip("\n"))
@@ -178,7 +178,7 @@ class Journal:
             case "appended":
                 self.returned = len(self.intended)
             case "acked":
-                # Of a log that a fault has ended, an ack may say less than was appended, never more.
+                # After a fault an ack may cover less than was appended, never more.
                 self.acks = self.count_up_to(int(words[0]))
                 if self.is_after:
                     self.acks_after = self.acks
@@ -219,7 +219,7 @@ class Journal:
 
     @property
     def appended(self) -> list[int]:
-        """Those that a process that dies must leave."""
+        """Messages that must survive the death of the process."""
         return self.intended[: self.returned]
 
     @property
@@ -229,7 +229,7 @@ class Journal:
 
     @property
     def acked(self) -> list[int]:
-        """Those that a machine that loses its power must leave."""
+        """Messages that must survive a power cut."""
         return self.intended[: self.acks if self.acks_before_cut is None else self.acks_before_cut]
 
     @property
@@ -239,13 +239,13 @@ class Journal:
 
     @property
     def unexpected(self) -> list[str]:
-        """What the writer was told before anybody took its disk away, and what at any time was no error of ours."""
+        """Errors before the test took the disk away, and errors of a wrong type at any time."""
         raised = self.raised if self.acks_before_cut is None else self.raised[: self.raised_before_cut]
         return [f"raised {error}" for error in raised] + self.untyped
 
     @property
     def next_number(self) -> int:
-        """One that no message has."""
+        """A number that no message has."""
         return max(self.intended, default=0) + 1_000_000
 
     @property
@@ -272,11 +272,11 @@ class Case:
 
     @property
     def journal_path(self) -> Path:
-        # Beside the directory that the shim watches.
+        # Outside of the directory that the shim watches.
         return self.path.with_suffix(".journal")
 
     def start(self, program: str, at: int, fault: int, **more: Any) -> None:
-        """Starts a program whose k-th system call is told apart."""
+        """Starts a program under the shim, which acts at its k-th system call."""
         paths = {"path": str(self.store), "watched": str(self.path), "journal": str(self.journal_path)}
         first = max(self.known, default=-1) + 1
         self.nursery.start({"program": program, "at": at, "fault": fault, "seed": self.seed, "first": first, **paths, **more})
@@ -289,7 +289,7 @@ class Case:
         return Journal.read(self.journal_path)
 
     def calls(self, program: str, most: int | None = None) -> Sequence[int]:
-        """The numbers of the calls that the program makes when it is left alone; evenly chosen if there are more than `most`."""
+        """The numbers of the calls that the program makes without a fault; evenly chosen if there are more than `most`."""
         made = range(1, self.count_calls(program) + 1)
         return made if most is None or len(made) <= most else [made[len(made) * number // most] for number in range(most)]
 
@@ -302,7 +302,7 @@ class Case:
         return len(journal.calls)
 
     def learn(self) -> None:
-        """What the store holds now, after a kill, is what the next writer finds."""
+        """After a kill: takes the present contents of the store as what the next writer must find."""
         journal = self.journal()
         seen = check_read_only(self.store, [*self.known, *journal.appended], journal.in_flight)
         assert seen.ok, seen
@@ -311,7 +311,7 @@ class Case:
 
 
 def crash_image(nursery: Nursery, place: Path, seed: int, image: Path) -> list[int]:
-    """Copies to `image` a store whose writer was killed at a call of a program of that seed; gives what it holds."""
+    """Copies to `image` a store whose writer was killed at a call of a program of that seed. Returns its messages."""
     chance = random.Random(seed)
     calls = Case(nursery, place, seed).count_calls("anything")
     case = Case(nursery, place, seed)
@@ -323,14 +323,14 @@ def crash_image(nursery: Nursery, place: Path, seed: int, image: Path) -> list[i
 
 
 def tell(journal: Path, line: str) -> None:
-    """Adds a line to a journal that its writer goes on with."""
+    """Adds a line to a journal that its writer continues."""
     fd = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.write(fd, f"{line}\n".encode())
     os.close(fd)
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    """Looks every millisecond; fails after half a minute."""
+    """Polls every millisecond; fails after half a minute."""
     deadline = time.monotonic() + 30
     while not is_so():
         assert time.monotonic() < deadline, "it does not come to that"

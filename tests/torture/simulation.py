@@ -14,7 +14,7 @@ from rig import ROOT
 
 Begin = Callable[[str], Layer]
 
-#: Of the time, as the shares of the other layers.
+#: The share of the time, like those of the other layers.
 SHARE = 0.1
 CAMPAIGNS = (
     "every_power_cut_keeps_what_was_acked",
@@ -44,7 +44,7 @@ def test_simulated_crashes_lose_nothing(layer: Begin) -> None:
         done = campaigns(scale)
     # "crash images: 7", "failed calls: 7", "crash images: 7 inside a recovery, 3 inside the recovery of one of those"
     counts = re.findall(r"(?:crash images|failed calls): (\d+)(?:[^\n]*, (\d+) inside)?", done.stdout)
-    # A campaign ends with the first image of which anything is lost or made up, and does not count those.
+    # A campaign ends at the first image with a lost or invented message, and does not count those.
     failed = re.findall(r"panicked at [^\n]*\n((?:seed|history) [^\n]*)", done.stdout)
     if done.returncode != 0:
         cases.add(Verdict(errors=failed or [f"exit code {done.returncode}"]), done.stdout[-4000:])

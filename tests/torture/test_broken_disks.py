@@ -1,4 +1,4 @@
-"""A disk that goes read-only or fails under a writer: it is told, acknowledges nothing more, reads on, and all comes back."""
+"""A disk that goes read-only or fails under a writer: an error, no later acknowledgement, reads go on, nothing is lost."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ import mqstore
 
 Begin = Callable[[str], Layer]
 
-#: Segments that last, so that it is a sync that finds out, and ones that do not, so that it is a roll.
+#: Large segments, so that a sync meets the failure, and small ones, so that a roll does.
 SEGMENTS = {"in a segment": 8 << 20, "at a roll": 4096}
 
 
 def mend(system: disks.FileSystem) -> None:
-    """As after a boot: what memory held is gone, and the file system is in order."""
+    """As after a boot: memory is empty, and the file system is repaired."""
     system.umount()
     subprocess.run([disks.program("e2fsck"), "-fy", system.disk.device], capture_output=True, check=False)
     system.mount()
@@ -48,7 +48,7 @@ def told(journal: Journal, verdict: Verdict, must_read: bool) -> Verdict:
 def break_under(
     writers: Nursery, place: Path, store: Path, segment: int, seed: int, harm: Callable[[], object]
 ) -> tuple[Journal, bool]:
-    """Takes the disk away from a writer; gives its journal, and whether it came to its end by itself."""
+    """Takes the disk away from a writer. Returns its journal, and whether it ended by itself."""
     journal = place / "journal"
     journal.unlink(missing_ok=True)
     options = {"mapped_file_size_commit_log": segment, "flush_interval_commit_log": 20}
@@ -76,7 +76,7 @@ def test_a_disk_that_goes_read_only_is_told_and_all_acks_hold(
                 harm = lambda trigger=trigger: trigger.write_text("made by a test")  # noqa: E731
                 journal, ok = break_under(writers, place, store, SEGMENTS[segments], seed + number, harm)
                 must, may = journal.acked, journal.not_acked
-                # What another process reads meanwhile: everything that was acknowledged.
+                # Meanwhile another process reads everything that was acknowledged.
                 meanwhile = check_read_only(store, must, may)
                 mend(system)
                 verdict = check_recovered(store, must, may, next_number=10_000_000)
@@ -123,7 +123,7 @@ def test_a_reader_whose_disk_is_pulled_out_reads_or_is_told(writers: Nursery, pl
             store, journal, go = disk.inner.path / "store", place / f"journal{count}", place / f"go{count}"
             with mqstore.open(store, "x", **SMALL) as writer:
                 writer.append_batch([message(number, 300, 2) for number in range(count)])
-            # So that memory holds nothing of it.
+            # So that no page of it is in memory.
             disk.inner.umount()
             disk.inner.mount()
             writers.start(

@@ -1,4 +1,4 @@
-"""Every system call fails once, or from then on: a typed error, no ack that does not hold, no sync tried again, nothing lost."""
+"""Every system call fails once, or from then on: a typed error, no false ack, no sync tried again, nothing lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPENS = ("open", "opendir", "create", "mmap")
 
 
 def is_best_effort(call: Call) -> bool:
-    """What an earlier process may have left under a name for the time being is removed if it can be."""
+    """Whether the call removes a temporary file of an earlier process. Its failure is no error."""
     return call.name == "unlink" and ("mqstore-new-" in call.path or call.path.endswith(".new"))
 
 
@@ -37,13 +37,13 @@ def is_of_the_log(call: Call) -> bool:
 
 
 def judged(journal: Journal, verdict: Verdict, error: str, sticky: bool) -> Verdict:
-    """The verdict, with what the writer should have been told and was not, or the other way round."""
+    """The verdict, with errors that the writer missed and errors that it should not have got."""
     fault = journal.fault
     verdict.errors += [f"untyped: {untyped}" for untyped in journal.untyped]
     if fault is None:
         verdict.errors += [f"raised {raised} without a fault" for raised in journal.raised]
         return verdict
-    # What is derived is written again when there is room, and taken from the log where it cannot be read.
+    # Derived files are written again when there is room, and read from the log where they cannot be read.
     is_waited_out = is_derived(fault) and (error in FULL + SHORT_OF or fault.name == "mmap")
     # The dispatcher maps the log for reading.
     healed = not sticky and (is_waited_out or (error in SHORT_OF and fault.name == "mmap"))
@@ -71,7 +71,7 @@ def judged(journal: Journal, verdict: Verdict, error: str, sticky: bool) -> Verd
 
 
 def appended_when_poisoned(journal: Journal) -> Iterator[str]:
-    """What a store took after it had said that it takes no more."""
+    """Messages that a store accepted after it was poisoned."""
     poisoned = False
     for line in journal.after:
         poisoned |= "PoisonedError" in line
@@ -80,7 +80,7 @@ def appended_when_poisoned(journal: Journal) -> Iterator[str]:
 
 
 def fail_at(case: Case, program: str, at: int, error: str, sticky: bool) -> Verdict:
-    """Runs a program whose k-th call fails, and holds what it was told and what is left against what it did."""
+    """Runs a program whose k-th call fails, and compares its errors and the store with what it did."""
     patience = 0.2 if error in FULL + SHORT_OF else 20.0
     ended = case.run(program, at=at, fault=FAIL, errno=getattr(errno, error), sticky=sticky, patience=patience)
     journal = case.journal()
@@ -123,7 +123,7 @@ def test_a_system_call_that_fails_inside_recovery_is_told_and_loses_nothing(
 
 
 def told_nothing(case: Case, ended: Ended) -> Verdict:
-    """The verdict on a fault that nobody may notice."""
+    """The verdict on a fault that must have no effect."""
     journal = case.journal()
     verdict = check_recovered(case.store, journal.intended, [], next_number=journal.next_number)
     if not (ended.ok and journal.ended and journal.closed):

@@ -1,4 +1,4 @@
-"""File systems of their own kind: overlayfs, as in containers, btrfs, and several paths that lead to one store."""
+"""Special file systems: overlayfs, as in containers, btrfs, and several paths to one store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ import mqstore
 Begin = Callable[[str], Layer]
 
 KINDS = ("overlay", "btrfs", "overlay on btrfs")
-#: What mkfs.xfs asks for at least.
+#: The least size that mkfs.xfs accepts.
 DISK = 320 << 20
 FS_IOC_GETFLAGS = 0x80086601
 FS_NOCOW_FL = 0x00800000
@@ -61,7 +61,7 @@ def contents(path: Path) -> dict[Path, bytes]:
 
 
 def goes_on(writers: Nursery, place: Path, store: Path, known: list[int], at: int, fault: int) -> tuple[Journal, Verdict]:
-    """A writer that goes on with a store until its k-th call, and what is left of it."""
+    """A writer that continues a store until its k-th call, and what it leaves."""
     journal = place / "journal"
     journal.unlink(missing_ok=True)
     job = {"program": "go_on_and_read", "path": str(store), "watched": str(store.parent), "journal": str(journal)}

@@ -1,4 +1,4 @@
-"""What the other tests here have found, in its smallest form."""
+"""Failures that the other tests here found, each as a small test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is full, at every 4 KiB across a roll: a typed error, nothing lost, and it goes on when there is room."""
+"""A disk that is full, at every 4 KiB across a roll: a typed error, nothing lost, and appends work again when there is room."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZES: dict[str, Any] = SMALL | {
     "mapped_file_size_consume_queue": 4000,
     "max_index_num": 400,
 }
-#: Free blocks at which nothing can be short any more: two rolls and all that comes with them.
+#: Free blocks that are enough for everything: two rolls and all that comes with them.
 ENOUGH = 64
 
 
@@ -48,7 +48,7 @@ def small(kind: str, path: Path) -> Iterator[Callable[[], int]]:
 
 
 def leave_free(path: Path, free: Callable[[], int], blocks: int) -> None:
-    """A ballast that leaves so many blocks; it is there, under its name, when it is as heavy as it gets."""
+    """A ballast file that leaves so many blocks. It gets its name when it has its full size."""
     made = path.with_suffix(".made")
     with made.open("wb") as file:
         size, most = 0, free() // BLOCK
@@ -70,7 +70,7 @@ def filled(writers: Nursery, place: Path, root: Path, free: Callable[[], int], b
     journal.unlink(missing_ok=True)
     job = {"program": "fill", "path": str(store), "journal": str(journal), "ballast": str(ballast), "options": SIZES}
     writers.start(job | {"size": 4000, "most": 36, "more": 20})
-    # Opened while there is room; it is the roll that is to meet the end.
+    # The store is opened while there is room, so that the roll meets the full disk.
     wait_until(lambda: Journal.read(journal).opened > 0)
     leave_free(ballast, free, blocks)
     ended = writers.wait()

@@ -1,4 +1,4 @@
-"""A writer that is killed has lost nothing that its append returned for, and so has one that is killed when it recovers."""
+"""A killed writer loses nothing that its append returned for, also if it is killed while it recovers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Begin = Callable[[str], Layer]
 
 
 def judged(case: Case, journal: Journal) -> Verdict:
-    """Holds what is left against what was appended and what was there before."""
+    """Compares the store with what was appended and what was there before."""
     verdict = check_recovered(case.store, [*case.known, *journal.appended], journal.in_flight, next_number=journal.next_number)
     verdict.errors += journal.unexpected
     return verdict

@@ -1,4 +1,4 @@
-"""A machine that loses its power has lost nothing that was acknowledged, and what a recovered store showed stays."""
+"""A power cut loses nothing that was acknowledged, and messages that a recovered store showed stay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from writer import SMALL
 
 Begin = Callable[[str], Layer]
 
-#: What mkfs.xfs asks for at least, and what lets mkfs.ext4 make a journal.
+#: The least size for mkfs.xfs, and for a journal with mkfs.ext4.
 SIZES = {"ext4": 64 << 20, "xfs": 320 << 20}
 
 

@@ -192,7 +192,8 @@ impl Failing<'_> {
         })
     }
 
-    /// The machine works again: acknowledged messages are read and survive a kill and power cuts, and a close that succeeds is complete.
+    /// The machine works again: acknowledged messages are read and survive a kill and power cuts, and a close that succeeds is
+    /// complete.
     fn end(mut self, random: &mut Random) -> Checked {
         let synced_again = self.env.synced_again();
         ensure(synced_again.is_none(), "a failed sync is not tried again", || {

@@ -68,8 +68,8 @@ impl Files {
         ))
     }
 
-    /// An entry after the last message of its queue that points at or past the end of the log. Earlier ones are written again when
-    /// their message is dispatched; until then a power cut may bring an old one back, and the next recovery examines it.
+    /// An entry after the last message of its queue that points at or past the end of the log. Earlier ones are written again
+    /// when their message is dispatched; until then a power cut may bring an old one back, and the next recovery examines it.
     pub(super) fn entry_past(&self, entries: &[Arc<Entry>], garbled: &Garbled) -> Option<String> {
         let end = entries.last().map_or(0, |entry| entry.end());
         let expected = queues(entries);

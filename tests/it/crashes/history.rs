@@ -236,7 +236,8 @@ pub(super) enum Operation {
     Dispatch(u64),
     /// Steps the flusher, so many ms later by its clock.
     FlushStep(u64),
-    /// The next sync takes so long by the wall clock, which may jump back meanwhile, and another caller appends before it returns.
+    /// The next sync takes so long by the wall clock, which may jump back meanwhile, and another caller appends before it
+    /// returns.
     Stall(Draft, i64),
     /// A reader opens the store beside its writer, and looks again when the next one opens.
     Read,

@@ -121,8 +121,8 @@ impl Torn {
         }
     }
 
-    /// The messages that an image holds instead of those that were appended, of which the first `sure` are as they were: `Err` gives
-    /// the place of one that is not.
+    /// The messages that an image holds instead of those that were appended, of which the first `sure` are as they were: `Err`
+    /// gives the place of one that is not.
     pub(super) fn held(&self, appended: &Entries, found: &[Vec<u8>], sure: usize) -> Result<Found, i64> {
         let mut garbled = self.garbled.clone();
         let mut entries = Entries::new();

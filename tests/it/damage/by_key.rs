@@ -234,8 +234,8 @@ fn a_limit_bounds_what_a_query_reads() {
     assert!(read < 10_000, "{read} bytes of the log were read for two messages");
 }
 
-/// A closed store of 60 messages in index files of 20 keys, so that the keys of some messages are split between two files; and one
-/// of these files.
+/// A closed store of 60 messages in index files of 20 keys, so that the keys of some messages are split between two files; and
+/// one of these files.
 fn with_tiny_index(root: &Path, number: usize) -> (Vec<i64>, PathBuf) {
     let mut writer = StoreWriter::new(root, 16384, 50, 100, 21);
     let offsets = (0..60).map(|n| put(&mut writer, "orders", n)).collect();

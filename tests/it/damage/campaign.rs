@@ -125,8 +125,8 @@ fn read(env: &Arc<dyn Env>, root: &Path, then: Then, truth: &Truth, answers: &mu
     (reader.is_some(), mended)
 }
 
-/// The change. A store whose recorded sizes were damaged is not written to, because the sizes may fill the disk. Neither is one of which a
-/// file has two names, because a write under one name changes the other.
+/// The change. A store whose recorded sizes were damaged is not written to, because the sizes may fill the disk. Neither is one
+/// of which a file has two names, because a write under one name changes the other.
 fn then(draw: &mut Draw, image: &Image, root: &Path, done: &[Done]) -> Then {
     let files = image
         .files()

@@ -1,5 +1,5 @@
-//! Writing to damaged stores: a store is refused unchanged, or repaired. Then it holds what is appended and nothing that was never
-//! in it.
+//! Writing to damaged stores: a store is refused unchanged, or repaired. Then it holds what is appended and nothing that was
+//! never in it.
 
 use std::path::Path;
 use std::sync::Arc;

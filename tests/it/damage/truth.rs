@@ -45,8 +45,8 @@ impl Truth {
         self.0.keys().copied()
     }
 
-    /// In which fields a message that was read differs from the one that the intact store has there: at most those that no checksum
-    /// covers. `Err` if it has no message of this body there.
+    /// In which fields a message that was read differs from the one that the intact store has there: at most those that no
+    /// checksum covers. `Err` if it has no message of this body there.
     pub(super) fn deviations(&self, read: &MessageView<'_>) -> Result<BTreeSet<&'static str>, String> {
         let at = read.physical_offset();
         let Some(known) = self.0.get(&at) else {

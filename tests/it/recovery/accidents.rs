@@ -1,4 +1,5 @@
-//! The classic accidents: a queue lost after the log was flushed, half a record at the end, and queues and log apart after a power cut.
+//! The classic accidents: a queue lost after the log was flushed, half a record at the end, and queues and log apart after a
+//! power cut.
 
 use std::fs;
 

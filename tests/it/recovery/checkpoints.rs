@@ -187,7 +187,8 @@ fn six_hundred_segments_open_by_their_heads_and_what_lies_past_the_checkpoint() 
     for start in (0..scan_start).step_by(4096) {
         assert!(read(&env, start) <= 100, "{} bytes of {start}", read(&env, start));
     }
-    // A writer also uses the index. It reads no more if a stamp covers the index; it compares each item of a later file with its record.
+    // A writer also uses the index. It reads no more if a stamp covers the index; it compares each item of a later file with its
+    // record.
     let copied = TempDir::new_in("/dev/shm").unwrap();
     super::copy(dir.path(), copied.path());
     let indexed = Checkpoint {

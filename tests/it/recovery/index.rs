@@ -1,4 +1,5 @@
-//! The index after a crash: whole files are kept, others are made again; no key is twice in it, and no key of a message is missing.
+//! The index after a crash: whole files are kept, others are made again; no key is twice in it, and no key of a message is
+//! missing.
 
 use std::fs;
 

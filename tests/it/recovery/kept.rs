@@ -1,4 +1,5 @@
-//! Records whose bytes look as if a power cut had torn them: which are kept, which are refused before they are written, and which are cut.
+//! Records whose bytes look as if a power cut had torn them: which are kept, which are refused before they are written, and which
+//! are cut.
 
 use std::fs;
 use std::path::Path;

@@ -50,7 +50,8 @@ pub(crate) enum Failure {
     Device,
     /// The disk is full: any call that needs room.
     Full,
-    /// No descriptor or memory is left: any call that needs one. Of the syncs only that of a directory fails so, because it opens it.
+    /// No descriptor or memory is left: any call that needs one. Of the syncs only that of a directory fails so, because it opens
+    /// it.
     Shortage,
     /// A part of the bytes is written, or read; no error.
     Short,

@@ -11,8 +11,8 @@ use super::random::Random;
 
 /// The unit that a disk writes at once, or tears.
 pub(crate) const SECTOR: usize = 512;
-/// What the kernel marks clean at once when a sync has failed: a block of the file system, which is at most a page. A write of one
-/// byte makes the whole block dirty again. The smallest block (xfs) hides the fewest mistakes.
+/// What the kernel marks clean at once when a sync has failed: a block of the file system, which is at most a page. A write of
+/// one byte makes the whole block dirty again. The smallest block (xfs) hides the fewest mistakes.
 const BLOCK: usize = SECTOR;
 
 /// How a power cut treats the sectors that no sync has covered.
@@ -72,11 +72,11 @@ pub(super) struct Image {
     /// `None` while nobody has written or mapped the file since the machine started: then it is as on the disk.
     live: Option<Live>,
     durable: Arc<Vec<u8>>,
-    /// The file was not opened for writing since the machine started. Then, as on overlayfs, the first open for writing gets a copy,
-    /// and earlier mappings keep showing the old file.
+    /// The file was not opened for writing since the machine started. Then, as on overlayfs, the first open for writing gets a
+    /// copy, and earlier mappings keep showing the old file.
     is_lower: bool,
-    /// The blocks that a failed sync left unwritten, with what stood in them: the kernel marks them clean, so no later sync covers
-    /// them until they are written again.
+    /// The blocks that a failed sync left unwritten, with what stood in them: the kernel marks them clean, so no later sync
+    /// covers them until they are written again.
     forgotten: BTreeMap<usize, Box<[u8]>>,
 }
 

@@ -123,7 +123,8 @@ fn a_delayed_message_waits_in_the_queue_of_its_level_with_its_due_time() {
     assert_eq!(entries(&place, SCHEDULE_TOPIC, 17).len(), 3);
 }
 
-/// A record's bytes with its properties in one order and ended by a separator: neither means anything, and both vary with the version.
+/// A record's bytes with its properties in one order and ended by a separator: neither means anything, and both vary with the
+/// version.
 fn ordered(view: &MessageView<'_>) -> Vec<u8> {
     let mut pairs = view.properties().to_pairs();
     pairs.sort();

@@ -139,7 +139,8 @@ impl Script {
                     ..common.clone()
                 };
                 let done = self.store().append_producer_batch(&batch, None).unwrap();
-                // The model appends one by one; a batch that moved to the next segment as a whole leaves it a BLANK to write first.
+                // The model appends one by one; a batch that moved to the next segment as a whole leaves it a BLANK to write
+                // first.
                 self.model
                     .make_room(done.iter().map(|done| done.appended.wrote_bytes as usize).sum());
                 let records = bodies.into_iter().map(|body| Message {

@@ -195,8 +195,8 @@ fn a_stamp_that_finds_the_disk_full_is_tried_ever_more_rarely_and_holds_up_no_me
     store.close().unwrap();
 }
 
-/// Opens a crashed store for reading or writing while the call number `failing` that looks at something finds no descriptor. Gives what
-/// the open found, and how many messages can be read; the error if the open says so.
+/// Opens a crashed store for reading or writing while the call number `failing` that looks at something finds no descriptor.
+/// Gives what the open found, and how many messages can be read; the error if the open says so.
 fn open_crashed(place: &Place, is_reader: bool, failing: usize) -> (Result<(RecoveryReport, usize)>, usize) {
     let env = CountingEnv::new();
     let looks = Arc::new(AtomicUsize::new(0));
