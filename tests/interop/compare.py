@@ -160,7 +160,7 @@ def queues(dump: Dump) -> Iterator[str]:
 
 
 def rolls(path: Path, geometry: Geometry, dump: Dump, puts: list[list[int]]) -> Iterator[str]:
-    """Each put follows the previous one, or starts the next segment if it does not fit. Only then a segment ends, with a BLANK."""
+    """Each put follows the previous one, or starts the next segment if it does not fit. A segment ends only so, with a BLANK."""
     end = 0
     for offsets in sorted(puts):
         room = geometry.segment - end % geometry.segment
