@@ -277,7 +277,7 @@ pub trait File: Send + Sync + Debug {
     fn zero(&self, range: Range<u64>) -> io::Result<()>;
 
     /// The parts of a range that were ever written, ascending: every byte beside them is zero. An implementation that does not know
-    /// gives the whole range.
+    /// gives the whole range. A cached page of zeros may count as written (ext4, xfs, in blocks that were allocated).
     ///
     /// # Errors
     /// As the system gives them.
@@ -301,6 +301,17 @@ pub trait File: Send + Sync + Debug {
 }
 
 impl dyn File + '_ {
+    /// As [`written`](File::written), after the cached pages of the range are dropped, but for those that are changed or mapped. Read-ahead
+    /// caches pages of zeros past those that are read, so each reading of the written parts would make them longer.
+    ///
+    /// # Errors
+    /// As `written`.
+    pub fn written_on_disk(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        // A refused hint costs only time.
+        let _ = self.advise(range.clone(), Advice::DontNeed);
+        self.written(range)
+    }
+
     /// [`read_at`](File::read_at) until `into` is full or the file ends; says how many bytes were read.
     ///
     /// # Errors

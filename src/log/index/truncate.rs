@@ -129,7 +129,7 @@ impl IndexService {
             handle.write_all_at(bytes, at).map_err(refused)
         })?;
         // A broker's file is 400 MB of which most was never written: reading that fills the memory with zeros.
-        for part in handle.written(items_end..file.file_len()).map_err(refused)? {
+        for part in handle.written_on_disk(items_end..file.file_len()).map_err(refused)? {
             file.for_each_piece(part, |at, bytes| {
                 if !is_redone && bytes.iter().all(|byte| *byte == 0) {
                     return Ok(());
