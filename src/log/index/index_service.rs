@@ -182,7 +182,7 @@ impl IndexService {
                 return Err(Error::Invalid {
                     what: format!(
                         "{} has {} bytes; index files of max_hash_slot_num {} and max_index_num {} have {len}: give both as the \
-                         store's broker has them",
+                         store's broker has them, or remove the file if its end is gone: its keys are taken from the log again",
                         file.path().display(),
                         file.file_len(),
                         geometry.slots,
@@ -194,14 +194,15 @@ impl IndexService {
         Ok(())
     }
 
-    /// Whether the file is shorter than files of this geometry, and is no whole file of other slots. After a crash it may have been
-    /// one that was being made.
+    /// Whether the file is shorter than files of this geometry because its end is gone: another file has the whole length, or its own
+    /// bytes are no whole file. After a crash it may have been one that was being made.
     fn is_cut_short(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
-        if file.file_len() >= geometry.file_len() {
+        let len = geometry.file_len();
+        if file.file_len() >= len {
             return Ok(false);
         }
-        let is_foreign = |own: GeometryGuess| matches!(own, GeometryGuess::One(own) if own.slots != geometry.slots);
-        Ok(self.is_crashed() || !is_foreign(file.guess_geometry()?))
+        let is_sure = self.is_crashed() || self.files().iter().any(|other| other.file_len() == len);
+        Ok(is_sure || !matches!(file.guess_geometry()?, GeometryGuess::One(_)))
     }
 
     /// Items in all files.

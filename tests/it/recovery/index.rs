@@ -179,10 +179,21 @@ fn an_index_file_that_was_cut_short_is_passed_over_by_a_reader_and_made_again_by
             let store = Crashed::new(messages, clean);
             super::edit(&files(&store)[file], |bytes| bytes.truncate(len));
             let reader = MessageReader::open(&real(), store.path(), config.clone()).unwrap();
-            for n in (0..messages).step_by(50) {
+            let is_ambiguous = clean && count == 1 && len == 8000;
+            for n in (0..messages).step_by(50).filter(|_| !is_ambiguous) {
                 assert_eq!(hits(&reader, &format!("k{n}")), [store.offsets[n as usize]], "{case}, k{n}");
             }
-            let opened = MessageStore::open(&real(), store.path(), config.clone(), OpenMode::Existing);
+            let open = || MessageStore::open(&real(), store.path(), config.clone(), OpenMode::Existing);
+            let mut opened = open();
+            if is_ambiguous {
+                // Whole as a file of fewer items: only the options tell that it was cut short, and they may be wrong.
+                assert!(
+                    matches!(opened, Err(Error::Invalid { what }) if what.contains("remove the file")),
+                    "{case}"
+                );
+                fs::remove_file(&files(&store)[0]).unwrap();
+                opened = open();
+            }
             opened.unwrap_or_else(|error| panic!("{case}: {error}")).close().unwrap();
             store.expect_messages(messages);
             let lens = files(&store)
