@@ -246,7 +246,8 @@ pub trait File: Send + Sync + Debug {
     /// no error (a disk that fills up does that), and the caller goes on after them. Visible on return, not durable.
     ///
     /// # Errors
-    /// `StorageFull` and others: nothing is known about the bytes of this call.
+    /// `StorageFull`, `FileTooLarge` where the process may make no file as large, and others: nothing is known about the bytes of this
+    /// call.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
 
     /// On `Ok`, all bytes written before the call, by `write_at` or through a mapping, and the length, are durable.

@@ -50,6 +50,8 @@ pub(crate) enum Failure {
     Device,
     /// The disk is full: whatever needs room.
     Full,
+    /// The process may make no file as large (`EFBIG`): whatever makes one longer.
+    TooLarge,
     /// No descriptor or no memory is left: whatever needs one. No sync fails so, but that of a directory, which is opened for it.
     Shortage,
     /// A part of the bytes is written, or read; no error.
@@ -61,6 +63,7 @@ impl Failure {
         match self {
             Self::Device => is_first || call.is_change(),
             Self::Full => matches!(call, Call::Create | Call::CreateDir | Call::Write | Call::Allocate),
+            Self::TooLarge => matches!(call, Call::Write | Call::Allocate),
             Self::Shortage => matches!(
                 call,
                 Call::Open | Call::Create | Call::List | Call::Map | Call::SyncDir(_) | Call::Lock
@@ -73,6 +76,7 @@ impl Failure {
         match self {
             Self::Shortage => io::Error::from_raw_os_error(SHORTAGES[number as usize % SHORTAGES.len()]),
             Self::Full => io::ErrorKind::StorageFull.into(),
+            Self::TooLarge => io::Error::from_raw_os_error(27),
             Self::Device | Self::Short => io::Error::from_raw_os_error(5),
         }
     }
