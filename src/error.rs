@@ -122,8 +122,8 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later although nobody mends anything: the disk is full, or no descriptor or no memory is left.
-    /// No sync that was begun fails so.
+    /// Whether the same call may succeed later although nobody mends anything: the disk is full, no descriptor or no memory is left, or
+    /// the process may make no file as large (`EFBIG`). No sync that was begun fails so.
     pub fn is_shortage(&self) -> bool {
         match self {
             Self::DiskFull { .. } => true,
@@ -204,9 +204,10 @@ impl Error {
     }
 }
 
-/// Whether the process or the machine has no descriptor or no memory left.
+/// Whether the process or the machine has no descriptor or no memory left, or the process may make no file as large.
 pub(crate) fn is_short(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::OutOfMemory || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+    matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::FileTooLarge)
+        || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 /// What can be done about an answer of the system, to be put after it.

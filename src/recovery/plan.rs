@@ -67,17 +67,27 @@ impl RecoveryPlan {
 /// [`crate::error::Error::Io`] when a file cannot be read; damage is not an error but an end.
 pub fn plan(opened: &Opened<'_>) -> Result<RecoveryPlan> {
     let start = scan_start(opened)?;
-    let (plan, gap) = plan_from(start, opened)?;
+    let until = scan_end(start, opened)?;
+    let (plan, gap) = plan_from(start, until, opened)?;
     // A queue lacks the message before one that was read: its files are lost, or its first messages expired. Only the whole log tells.
     let first = opened.log.first_offset();
     if gap && start > first {
-        return Ok(plan_from(first, opened)?.0);
+        return Ok(plan_from(first, until, opened)?.0);
     }
     Ok(plan)
 }
 
-/// The plan when the log is read from `scan_start`, and whether a queue has a gap then.
-fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool)> {
+/// Up to where a scan from `scan_start` reads: what a live writer appends meanwhile is left out. Salvage takes whole records after a
+/// bound for the end of damage, so it reads all of the log.
+fn scan_end(scan_start: i64, opened: &Opened<'_>) -> Result<i64> {
+    if opened.clean || opened.is_salvage() {
+        return Ok(opened.log.files_end());
+    }
+    opened.log.seen_end(scan_start)
+}
+
+/// The plan when the log is read from `scan_start` to `until`, and whether a queue has a gap then.
+fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool)> {
     let Opened { log, queues, check, .. } = *opened;
     let mut undispatched = Undispatched::new(log, queues, opened.config.delay_levels()?);
     let mut report = RecoveryReport {
@@ -91,7 +101,7 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
     let mut is_sure = !opened.is_salvage();
     let mut unsynced_from = scan_start;
     loop {
-        let mut scan = log.scan(at, log.files_end(), check);
+        let mut scan = log.scan(at, until, check);
         let mut torn = None;
         for message in scan.by_ref() {
             let message = message?;
@@ -111,7 +121,7 @@ fn plan_from(scan_start: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool
             }
             undispatched.add(&message.view())?;
         }
-        (report.log_end, report.stop_reason) = stop(&scan, log);
+        (report.log_end, report.stop_reason) = stop(&scan, log)?;
         if let Some(torn) = torn {
             report.log_end = torn;
             report.stop_reason = format!("the record at {torn} lost bytes that never reached the disk");
@@ -207,17 +217,21 @@ fn leads_to_filler(log: &LogFiles, unit: CqUnit) -> Result<bool> {
 }
 
 /// Where a scan has stopped, and why.
-fn stop(scan: &LogScan<'_>, log: &LogFiles) -> (i64, String) {
+fn stop(scan: &LogScan<'_>, log: &LogFiles) -> Result<(i64, String)> {
     let at = scan.position();
-    let reason = match scan.stopped_by() {
-        None if at < log.files_end() => String::new(),
+    let found = match scan.stopped_by() {
+        // The bound of the scan: damage stands there, or nothing did when the bound was set.
+        None if at < log.files_end() => Some(&log.read(at, Check::Structure)?),
+        stopped_by => stopped_by,
+    };
+    let reason = match found {
         None if log.starts().next().is_none() => "there is no segment".to_owned(),
         None => "the last segment is full".to_owned(),
         Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.to_string(),
         Some(LogRecord::Missing) => format!("no segment holds offset {at}"),
         Some(_) => "nothing was written behind it".to_owned(),
     };
-    (at, reason)
+    Ok((at, reason))
 }
 
 /// An entry that leads to a filler.

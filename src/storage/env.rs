@@ -246,7 +246,8 @@ pub trait File: Send + Sync + Debug {
     /// no error (a disk that fills up does that), and the caller goes on after them. Visible on return, not durable.
     ///
     /// # Errors
-    /// `StorageFull` and others: nothing is known about the bytes of this call.
+    /// `StorageFull`, `FileTooLarge` where the process may make no file as large, and others: nothing is known about the bytes of this
+    /// call.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
 
     /// On `Ok`, all bytes written before the call, by `write_at` or through a mapping, and the length, are durable.
@@ -277,7 +278,7 @@ pub trait File: Send + Sync + Debug {
     fn zero(&self, range: Range<u64>) -> io::Result<()>;
 
     /// The parts of a range that were ever written, ascending: every byte beside them is zero. An implementation that does not know
-    /// gives the whole range.
+    /// gives the whole range. A cached page of zeros may count as written (ext4, xfs, in blocks that were allocated).
     ///
     /// # Errors
     /// As the system gives them.
@@ -301,6 +302,17 @@ pub trait File: Send + Sync + Debug {
 }
 
 impl dyn File + '_ {
+    /// As [`written`](File::written), after the cached pages of the range are dropped, but for those that are changed or mapped. Read-ahead
+    /// caches pages of zeros past those that are read, so each reading of the written parts would make them longer.
+    ///
+    /// # Errors
+    /// As `written`.
+    pub fn written_on_disk(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        // A refused hint costs only time.
+        let _ = self.advise(range.clone(), Advice::DontNeed);
+        self.written(range)
+    }
+
     /// [`read_at`](File::read_at) until `into` is full or the file ends; says how many bytes were read.
     ///
     /// # Errors

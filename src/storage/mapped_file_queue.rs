@@ -181,13 +181,16 @@ impl MappedFileQueue {
         AppendFile::open(path, start, self.file_size, || self.open_for_writing(start))
     }
 
-    /// As [`File::written`], in the file that starts at `start`.
+    /// As [`File::written`], in the file that starts at `start`. Drops the cached pages of `range` first.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn written(&self, start: u64, range: Range<u64>) -> Result<Vec<Range<u64>>> {
         let path = self.dir.join(segment_name(start));
-        let found = self.env.open(&path, Access::Read).and_then(|file| file.written(range));
+        let found = self
+            .env
+            .open(&path, Access::Read)
+            .and_then(|file| file.written_on_disk(range));
         found.map_err(|error| Error::io("look into", path, error))
     }
 

@@ -2,6 +2,7 @@
 
 mod appending;
 mod batches;
+mod beside;
 mod closing;
 mod concurrency;
 mod dispatching;

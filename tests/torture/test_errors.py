@@ -14,8 +14,8 @@ from rig import FAIL, OLD, PROGRAMS, SHORT, SYNCS, Call, Case, Ended, Journal, N
 
 Begin = Callable[[str], Layer]
 
-NAMES = ("EIO", "ENOSPC", "EDQUOT", "EROFS", "ENOMEM", "EMFILE", "ENFILE")
-FULL = ("ENOSPC", "EDQUOT")
+NAMES = ("EIO", "ENOSPC", "EDQUOT", "EFBIG", "EROFS", "ENOMEM", "EMFILE", "ENFILE")
+FULL = ("ENOSPC", "EDQUOT", "EFBIG")
 #: No memory or no descriptor is left.
 SHORT_OF = ("ENOMEM", "EMFILE", "ENFILE")
 #: The calls that need a descriptor or a mapping.

@@ -216,8 +216,7 @@ impl LogFiles {
                 break;
             }
             let asked = (segment.start - start) as u64..(segment.end - start) as u64;
-            // A gigabyte that was never written is not read: it would fill the memory with zeros. All parts are asked for first,
-            // since reading makes more of them.
+            // A gigabyte that was never written is not read: it would fill the memory with zeros.
             for part in self.files.written(start as u64, asked)? {
                 self.for_each_piece(start + part.start as i64..start + part.end as i64, |at, bytes| {
                     if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {

@@ -2,6 +2,8 @@
 
 /// Reading the segments.
 mod log_files;
+/// Where the log ends while it is appended to.
+mod seen_end;
 /// Where the log goes on after damage.
 mod find_next_record;
 /// Appending at the end of the log.

@@ -13,10 +13,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
 use crate::format::{
-    GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, detect_sparse_index_geometry,
+    GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, detect_sparse_index_geometry,
     index_admits,
 };
-use crate::storage::{Access, Env, File, MappedFile, MappingPool, PooledFile};
+use crate::log::index::newest_items::{NewestItems, windows};
+use crate::storage::{Access, Env, File, MappedFile, MappingPool, OpenFile, PooledFile};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 64 * 1024;
@@ -142,15 +143,11 @@ impl IndexFile {
             let Some(mapped) = self.mapped()? else {
                 return Ok(GeometryGuess::None);
             };
-            let opened = self.env.open(self.path(), Access::Read);
-            let written = match opened.and_then(|file| file.written(0..self.len)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(GeometryGuess::None),
-                written => written.map_err(|error| Error::io("look into", self.path(), error))?,
+            let Some(opened) = self.open_unmapped()? else {
+                return Ok(GeometryGuess::None);
             };
-            let written: Vec<_> = written
-                .into_iter()
-                .map(|part| part.start as usize..part.end as usize)
-                .collect();
+            let written = opened.written().iter();
+            let written: Vec<_> = written.map(|part| part.start as usize..part.end as usize).collect();
             let file = mapped.bytes(0..mapped.len() as usize);
             Ok(file.map_or(GeometryGuess::None, |file| detect_sparse_index_geometry(file, &written)))
         })
@@ -241,33 +238,26 @@ impl IndexFile {
     fn look_whole(&self, geometry: IndexGeometry, header: IndexHeader) -> Result<bool> {
         let Some(mapped) = self.mapped()? else { return Ok(false) };
         let count = header.index_count;
-        if geometry.file_len() > self.len || count as u32 > geometry.items {
+        if geometry.file_len() > self.len || count as u32 > geometry.items || !are_items_in_order(&mapped, geometry, header) {
             return Ok(false);
         }
-        let mut newest = vec![0_i32; geometry.slots as usize];
-        let mut before: Option<IndexItem> = None;
-        for number in 1..count {
-            let Some(item) = item(&mapped, geometry, number) else {
-                return Ok(false);
-            };
-            let slot = geometry.slot_of(item.key_hash);
-            let Some(newest) = newest.get_mut(slot as usize) else {
-                return Ok(false);
-            };
-            let is_behind = match before {
-                None => item.physical_offset == header.begin_physical_offset,
-                Some(before) => {
-                    item.physical_offset >= before.physical_offset && (number == 2 || item.time_diff >= before.time_diff)
+        let Some(file) = self.open_unmapped()? else { return Ok(false) };
+        for window in windows(geometry) {
+            let mut newest = NewestItems::none(window);
+            for number in 1..count {
+                let Some(item) = item(&mapped, geometry, number) else {
+                    return Ok(false);
+                };
+                let before = newest.replace(geometry.slot_of(item.key_hash), number);
+                if before.is_some_and(|before| before != item.previous) {
+                    return Ok(false);
                 }
-            };
-            if item.key_hash < 0 || item.time_diff < 0 || item.previous != *newest || !is_behind {
+            }
+            if !slots_lead_to(&file, &mapped, geometry, &newest, count)? {
                 return Ok(false);
             }
-            *newest = number;
-            before = Some(item);
         }
-        let ends = before.is_none_or(|last| last.physical_offset == header.end_physical_offset);
-        Ok(ends && slots_lead_to(&mapped, geometry, &newest, count))
+        Ok(true)
     }
 
     /// The item with this number; `None` behind the last one that the file has room for.
@@ -291,14 +281,13 @@ impl IndexFile {
         Ok(count)
     }
 
-    /// The number of the newest item of each slot, 0 for none, of the items in front of number `count`.
-    pub(super) fn newest_items(&self, geometry: IndexGeometry, count: i32) -> Result<Vec<i32>> {
+    /// The newest item of each slot of a window, of the items in front of number `count`.
+    pub(super) fn newest_items(&self, geometry: IndexGeometry, count: i32, window: Range<u32>) -> Result<NewestItems> {
         let mapped = self.map()?;
-        let mut newest = vec![0_i32; geometry.slots as usize];
+        let mut newest = NewestItems::none(window);
         for number in 1..count {
-            let item = item(&mapped, geometry, number);
-            if let Some(slot) = item.and_then(|item| newest.get_mut(geometry.slot_of(item.key_hash) as usize)) {
-                *slot = number;
+            if let Some(item) = item(&mapped, geometry, number) {
+                newest.replace(geometry.slot_of(item.key_hash), number);
             }
         }
         Ok(newest)
@@ -319,6 +308,14 @@ impl IndexFile {
             at += len as u64;
         }
         Ok(())
+    }
+
+    /// Opens the file without mapping it; `None` if another process has removed it.
+    fn open_unmapped(&self) -> Result<Option<OpenFile>> {
+        match OpenFile::open(self.env.as_ref(), self.path().to_owned(), 0, self.len) {
+            Err(error) if error.is_missing_file() => Ok(None),
+            opened => opened.map(Some),
+        }
     }
 
     /// Opens it for writing; see [`PooledFile::open_for_writing`].
@@ -343,15 +340,56 @@ fn is_so(said: bool) -> bool {
     said
 }
 
-/// Whether each slot holds its newest item, or one that was put since the header was read: a live broker does that.
-fn slots_lead_to(mapped: &MappedFile, geometry: IndexGeometry, newest: &[i32], count: i32) -> bool {
-    newest.iter().enumerate().all(|(slot, newest)| {
-        let mut head = slot_value(mapped, geometry, slot as u32).unwrap_or(0);
-        while head >= count {
-            head = item(mapped, geometry, head).map_or(0, |item| item.previous.min(head - 1));
+/// Whether the items are those of the header, and none has a smaller offset or time than the one before it.
+fn are_items_in_order(mapped: &MappedFile, geometry: IndexGeometry, header: IndexHeader) -> bool {
+    let mut before: Option<IndexItem> = None;
+    for number in 1..header.index_count {
+        let Some(item) = item(mapped, geometry, number) else {
+            return false;
+        };
+        let is_behind = match before {
+            None => item.physical_offset == header.begin_physical_offset,
+            Some(before) => item.physical_offset >= before.physical_offset && (number == 2 || item.time_diff >= before.time_diff),
+        };
+        if item.key_hash < 0 || item.time_diff < 0 || !is_behind {
+            return false;
         }
-        head == *newest
-    })
+        before = Some(item);
+    }
+    before.is_none_or(|last| last.physical_offset == header.end_physical_offset)
+}
+
+/// Whether each slot holds its newest item, or one that was put since the header was read: a live broker does that. Slots that were
+/// never written are not read: there may be a gigabyte of them.
+fn slots_lead_to(
+    file: &OpenFile,
+    mapped: &MappedFile,
+    geometry: IndexGeometry,
+    newest: &NewestItems,
+    count: i32,
+) -> Result<bool> {
+    let mut bytes = vec![0; PIECE];
+    let mut at = geometry.slot_position(newest.first());
+    for numbers in newest.numbers().chunks(PIECE / SLOT_SIZE) {
+        let piece = bytes.get_mut(..numbers.len() * SLOT_SIZE).unwrap_or_default();
+        piece.fill(0);
+        let is_written = !file.written_in(&(at..at + piece.len() as u64)).is_empty();
+        if is_written && file.read(at, piece)? < piece.len() {
+            return Ok(false);
+        }
+        let leads = |(head, newest): (&[u8; SLOT_SIZE], &i32)| {
+            let mut head = i32::from_be_bytes(*head);
+            while head >= count {
+                head = item(mapped, geometry, head).map_or(0, |item| item.previous.min(head - 1));
+            }
+            head == *newest
+        };
+        if !piece.as_chunks().0.iter().zip(numbers).all(leads) {
+            return Ok(false);
+        }
+        at += piece.len() as u64;
+    }
+    Ok(true)
 }
 
 fn slot_value(mapped: &MappedFile, geometry: IndexGeometry, slot: u32) -> Option<i32> {

@@ -170,28 +170,39 @@ impl IndexService {
         Ok(())
     }
 
-    /// Refuses files that are not of this geometry: keys put into files of two geometries are not found again. One that is too short
-    /// after a crash was being made, and is not believed.
+    /// Refuses files that are not of this geometry: keys put into files of two geometries are not found again. One that is cut short
+    /// is not believed.
     ///
     /// # Errors
-    /// [`Error::Invalid`].
+    /// [`Error::Invalid`], [`Error::Io`].
     pub(crate) fn expect_geometry(&self, geometry: IndexGeometry) -> Result<()> {
-        let (len, is_crashed) = (geometry.file_len(), self.is_crashed());
-        let is_foreign = |file: &&Arc<IndexFile>| file.file_len() > len || (file.file_len() < len && !is_crashed);
-        match self.files().iter().find(is_foreign) {
-            None => Ok(()),
-            Some(file) => Err(Error::Invalid {
-                what: format!(
-                    "{} has {} bytes; index files of max_hash_slot_num {} and max_index_num {} have {}: give both as the store's \
-                     broker has them",
-                    file.path().display(),
-                    file.file_len(),
-                    geometry.slots,
-                    geometry.items,
-                    geometry.file_len()
-                ),
-            }),
+        let len = geometry.file_len();
+        for file in self.files() {
+            if file.file_len() != len && !self.is_cut_short(&file, geometry)? {
+                return Err(Error::Invalid {
+                    what: format!(
+                        "{} has {} bytes; index files of max_hash_slot_num {} and max_index_num {} have {len}: give both as the \
+                         store's broker has them, or remove the file if its end is gone: its keys are taken from the log again",
+                        file.path().display(),
+                        file.file_len(),
+                        geometry.slots,
+                        geometry.items,
+                    ),
+                });
+            }
         }
+        Ok(())
+    }
+
+    /// Whether the file is shorter than files of this geometry because its end is gone: another file has the whole length, or its own
+    /// bytes are no whole file. After a crash it may have been one that was being made.
+    fn is_cut_short(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
+        let len = geometry.file_len();
+        if file.file_len() >= len {
+            return Ok(false);
+        }
+        let is_sure = self.is_crashed() || self.files().iter().any(|other| other.file_len() == len);
+        Ok(is_sure || !matches!(file.guess_geometry()?, GeometryGuess::One(_)))
     }
 
     /// Items in all files.
@@ -223,9 +234,12 @@ impl IndexService {
         )
     }
 
-    /// Whether the store was closed, or the checkpoint says that the file is on disk: stamps are those of full files. A file that ends
-    /// earlier than an older one was written after the clock was set back, perhaps after the stamp.
+    /// Whether the file has its length, and the store was closed or the checkpoint says that the file is on disk: stamps are those of
+    /// full files. A file that ends earlier than an older one was written after the clock was set back, perhaps after the stamp.
     pub(super) fn is_vouched_for(&self, file: &IndexFile, geometry: IndexGeometry) -> bool {
+        if file.file_len() < geometry.file_len() {
+            return false;
+        }
         let Some(until) = self.safe_until() else { return true };
         let header = file.header();
         let is_stamped = header.end_time <= until && header.is_full(geometry);
@@ -339,6 +353,9 @@ impl IndexService {
     fn geometry_of(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
         if let Some(given) = self.given {
             let (len, given_len) = (file.file_len(), given.file_len());
+            if self.is_cut_short(file, given)? {
+                return Ok(None);
+            }
             if len != given_len {
                 return Err(Error::Invalid {
                     what: format!(

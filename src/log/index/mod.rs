@@ -1,5 +1,7 @@
 //! Index files: hash tables from keys to places in the log.
 
+/// The newest item of each slot.
+mod newest_items;
 /// One file, read.
 mod index_file;
 /// The file that keys are put into.

@@ -4,10 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{INDEX_HEADER_SIZE, IndexGeometry, IndexHeader};
+use crate::format::{IndexGeometry, IndexHeader};
 use crate::log::index::index_file::IndexFile;
 use crate::log::index::index_service::IndexService;
+use crate::log::index::newest_items::windows;
 use crate::storage::Step;
+
+/// Slots that are written at once.
+const SLOTS_AT_ONCE: usize = 64 * 1024;
 
 /// Which of the index is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -115,21 +119,25 @@ impl IndexService {
         let path = file.path();
         let refused = |error| Error::full_or_io("write again", path, error);
         let handle = file.open_for_writing().map_err(refused)?;
-        let slots = file.newest_items(geometry, header.index_count)?;
-        let header = IndexHeader {
-            slot_count: slots.iter().filter(|newest| **newest != 0).count() as i32,
-            ..header
-        };
-        let mut head = Vec::with_capacity(INDEX_HEADER_SIZE + slots.len() * size_of::<i32>());
-        head.extend(header.encode());
-        head.extend(slots.iter().flat_map(|newest| newest.to_be_bytes()));
-        handle.write_all_at(&head, 0).map_err(refused)?;
+        let mut slot_count = 0;
+        for window in windows(geometry) {
+            let newest = file.newest_items(geometry, header.index_count, window)?;
+            let mut at = geometry.slot_position(newest.first());
+            for numbers in newest.numbers().chunks(SLOTS_AT_ONCE) {
+                slot_count += numbers.iter().filter(|newest| **newest != 0).count() as i32;
+                let slots: Vec<u8> = numbers.iter().flat_map(|newest| newest.to_be_bytes()).collect();
+                handle.write_all_at(&slots, at).map_err(refused)?;
+                at += slots.len() as u64;
+            }
+        }
+        let header = IndexHeader { slot_count, ..header };
+        handle.write_all_at(&header.encode(), 0).map_err(refused)?;
         let items_end = geometry.item_position(header.index_count.cast_unsigned());
         file.for_each_piece(geometry.item_position(0)..items_end, |at, bytes| {
             handle.write_all_at(bytes, at).map_err(refused)
         })?;
         // A broker's file is 400 MB of which most was never written: reading that fills the memory with zeros.
-        for part in handle.written(items_end..file.file_len()).map_err(refused)? {
+        for part in handle.written_on_disk(items_end..file.file_len()).map_err(refused)? {
             file.for_each_piece(part, |at, bytes| {
                 if !is_redone && bytes.iter().all(|byte| *byte == 0) {
                     return Ok(());

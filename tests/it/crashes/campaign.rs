@@ -140,11 +140,13 @@ fn explain(test: &str, seed: u64, violation: &Violation, plan: Plan) -> String {
 }
 
 /// The kinds of failure. Each is tried at every call that it concerns.
-const FAULTS: [(Failure, bool); 8] = [
+const FAULTS: [(Failure, bool); 10] = [
     (Failure::Device, false),
     (Failure::Device, true),
     (Failure::Full, false),
     (Failure::Full, true),
+    (Failure::TooLarge, false),
+    (Failure::TooLarge, true),
     (Failure::Shortage, false),
     (Failure::Shortage, true),
     (Failure::Short, false),

@@ -192,6 +192,10 @@ impl Failing<'_> {
         })
     }
 
+    fn is_shortage(&self) -> bool {
+        matches!(self.failure, Failure::Shortage | Failure::TooLarge)
+    }
+
     /// The machine works again: acknowledged messages are read and survive a kill and power cuts, and a close that succeeds is
     /// complete.
     fn end(mut self, random: &mut Random) -> Checked {
@@ -200,7 +204,7 @@ impl Failing<'_> {
             format!("{synced_again:?}")
         })?;
         self.env.set_fault(None);
-        if self.failure == Failure::Shortage {
+        if self.is_shortage() {
             self.heal()?;
         }
         self.refuses_everything()?;
@@ -224,7 +228,7 @@ impl Failing<'_> {
         ensure(synced_again.is_none(), "a failed sync is not tried again", || {
             format!("{synced_again:?}")
         })?;
-        if self.failure == Failure::Shortage {
+        if self.is_shortage() {
             works("a shortage that is over keeps no store from being closed", closed.clone())?;
         }
         if closed.is_ok() {

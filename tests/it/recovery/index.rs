@@ -4,7 +4,9 @@
 use std::fs;
 
 use mqstore::config::StoreConfig;
+use mqstore::error::Error;
 use mqstore::format::Checkpoint;
+use mqstore::read::MessageReader;
 use mqstore::store::{MessageStore, OpenMode};
 
 use super::{Crashed, hits, indexed, names, real};
@@ -162,4 +164,63 @@ fn a_tail_without_keys_is_read_for_keys_once_and_not_again_until_somebody_else_h
     fs::remove_dir_all(dir.path().join("index")).unwrap();
     assert_eq!(read(), 0);
     assert_eq!(indexed(dir.path()).values().sum::<usize>(), 1);
+}
+
+#[test]
+fn an_index_file_that_was_cut_short_is_passed_over_by_a_reader_and_made_again_by_a_writer() {
+    let config = StoreConfig {
+        max_hash_slot_num: Some(100),
+        max_index_num: Some(400),
+        ..StoreConfig::default()
+    };
+    for (clean, messages) in [(true, 1000), (true, 100), (false, 1000), (false, 100)] {
+        let count = files(&Crashed::new(messages, clean)).len();
+        for (file, len) in (0..count).flat_map(|file| [0, 39, 40, 100, 1000, 8000, 8439].map(|len| (file, len))) {
+            let case = format!("clean {clean}, {messages} messages, file {file} has {len} bytes");
+            let store = Crashed::new(messages, clean);
+            super::edit(&files(&store)[file], |bytes| bytes.truncate(len));
+            let reader = MessageReader::open(&real(), store.path(), config.clone()).unwrap();
+            let is_ambiguous = clean && count == 1 && len == 8000;
+            for n in (0..messages).step_by(50).filter(|_| !is_ambiguous) {
+                assert_eq!(hits(&reader, &format!("k{n}")), [store.offsets[n as usize]], "{case}, k{n}");
+            }
+            let open = || MessageStore::open(&real(), store.path(), config.clone(), OpenMode::Existing);
+            let mut opened = open();
+            if is_ambiguous {
+                // Whole as a file of fewer items: only the options tell that it was cut short, and they may be wrong.
+                assert!(
+                    matches!(opened, Err(Error::Invalid { what }) if what.contains("remove the file")),
+                    "{case}"
+                );
+                fs::remove_file(&files(&store)[0]).unwrap();
+                opened = open();
+            }
+            opened.unwrap_or_else(|error| panic!("{case}: {error}")).close().unwrap();
+            store.expect_messages(messages);
+            let lens = files(&store)
+                .iter()
+                .map(|path| fs::metadata(path).unwrap().len())
+                .collect::<Vec<_>>();
+            assert!(lens.iter().all(|len| *len == 8440), "{case}: {lens:?}");
+        }
+    }
+}
+
+#[test]
+fn whole_index_files_of_another_geometry_are_no_files_cut_short() {
+    let store = Crashed::new(1000, true);
+    let before = super::contents(store.path());
+    let config = StoreConfig {
+        max_hash_slot_num: Some(1000),
+        max_index_num: Some(400),
+        ..StoreConfig::default()
+    };
+    let refused = MessageStore::open(&real(), store.path(), config, OpenMode::Existing).unwrap_err();
+    assert!(
+        matches!(&refused, Error::Invalid { what } if what.contains("8440 bytes")),
+        "{refused}"
+    );
+    let mut after = super::contents(store.path());
+    after.retain(|path, _| before.contains_key(path));
+    assert!(after == before);
 }

@@ -50,6 +50,8 @@ pub(crate) enum Failure {
     Device,
     /// The disk is full: any call that needs room.
     Full,
+    /// The process may not make a file longer (`EFBIG`): any call that makes one longer.
+    TooLarge,
     /// No descriptor or memory is left: any call that needs one. Of the syncs only that of a directory fails so, because it opens
     /// it.
     Shortage,
@@ -62,6 +64,7 @@ impl Failure {
         match self {
             Self::Device => is_first || call.is_change(),
             Self::Full => matches!(call, Call::Create | Call::CreateDir | Call::Write | Call::Allocate),
+            Self::TooLarge => matches!(call, Call::Write | Call::Allocate),
             Self::Shortage => matches!(
                 call,
                 Call::Open | Call::Create | Call::List | Call::Map | Call::SyncDir(_) | Call::Lock
@@ -74,6 +77,7 @@ impl Failure {
         match self {
             Self::Shortage => io::Error::from_raw_os_error(SHORTAGES[number as usize % SHORTAGES.len()]),
             Self::Full => io::ErrorKind::StorageFull.into(),
+            Self::TooLarge => io::Error::from_raw_os_error(27),
             Self::Device | Self::Short => io::Error::from_raw_os_error(5),
         }
     }

@@ -12,8 +12,44 @@ use mqstore::read::MessageReader;
 use mqstore::store::{MessageStore, OpenMode};
 
 use super::{Place, SEGMENT, bodies, contents, message, names, open, put, record_of, walk, with};
+use crate::counting_env::CountingEnv;
 use crate::queries::by_key;
 use crate::store_writer::StoreWriter;
+
+/// Bytes of log and index that each of nine openings of a store on a disk reads, after a crash or a close.
+fn read_by_reopening(is_crashed: bool) -> Vec<u64> {
+    // Not in memory: a disk has read-ahead.
+    let dir = tempfile::tempdir().unwrap();
+    let config = StoreConfig {
+        mapped_file_size_commit_log: Some(64 << 20),
+        max_hash_slot_num: Some(100_000),
+        max_index_num: Some(3 << 20),
+        ..super::small()
+    };
+    let path = dir.path().join("store");
+    let store = open(&path, config, OpenMode::New).unwrap();
+    store.append(with(message("orders", 0, b"x"), &[("KEYS", "k")])).unwrap();
+    store.close().unwrap();
+    let reopen = |_| {
+        let env = CountingEnv::new();
+        if is_crashed {
+            fs::write(path.join("abort"), "").unwrap();
+        }
+        let store = super::open_in(&env, &path, StoreConfig::default(), OpenMode::Existing).unwrap();
+        store.close().unwrap();
+        env.bytes_read_below(&path)
+    };
+    (0..9).map(reopen).collect()
+}
+
+#[test]
+fn no_opening_reads_more_of_what_was_never_written_than_the_one_before() {
+    for is_crashed in [false, true] {
+        let read = read_by_reopening(is_crashed);
+        let grown = read[8].saturating_sub(read[2]);
+        assert!(grown < 256 << 10, "crashed {is_crashed}: {read:?}");
+    }
+}
 
 fn files(place: &Place, dir: &str) -> Vec<(PathBuf, Vec<u8>)> {
     contents(&place.at(dir))

@@ -33,7 +33,7 @@ fn a_segment_that_cannot_be_made_is_told_by_rocketmqs_status_and_stores_nothing(
     ];
     let cases = calls
         .into_iter()
-        .flat_map(|call| [5, 12, 23, 24, 28, 122].map(|errno| (call, errno)));
+        .flat_map(|call| [5, 12, 23, 24, 27, 28, 122].map(|errno| (call, errno)));
     let of_names = SHORTAGES.map(|errno| ("sync directory SegmentRenamed ", errno));
     for (call, errno) in cases.chain(of_names) {
         let case = format!("{call}fails with {errno}");
@@ -70,14 +70,19 @@ fn a_segment_that_cannot_be_made_is_told_by_rocketmqs_status_and_stores_nothing(
 }
 
 #[test]
-fn queues_and_index_wait_for_descriptors_and_memory_and_nothing_is_poisoned() {
+fn queues_and_index_wait_for_descriptors_memory_and_longer_files_and_nothing_is_poisoned() {
     let calls = [
         "create ",
         "open for writing ",
         "map for writing ",
         "sync directory IndexDirectory ",
     ];
-    for (call, errno) in calls.into_iter().flat_map(|call| SHORTAGES.map(|errno| (call, errno))) {
+    let too_large = ["allocate ", "write "].map(|call| (call, 27));
+    for (call, errno) in calls
+        .into_iter()
+        .flat_map(|call| SHORTAGES.map(|errno| (call, errno)))
+        .chain(too_large)
+    {
         let case = format!("{call}fails with {errno}");
         let place = Place::new();
         let (env, store) = stepped(&place);

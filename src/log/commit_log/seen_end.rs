@@ -1,0 +1,61 @@
+//! Where the log ends at one moment, while somebody may append to it.
+
+use crate::error::Result;
+use crate::format::{BLANK_SIZE, CLAIM_SIZE, Check, MIN_RECORD_SIZE, Record, claimed_offset, claimed_size, read_record};
+use crate::log::commit_log::log_files::LogFiles;
+
+impl LogFiles {
+    /// Where the log ends now, at `from` or after, by the lengths of its records alone. A record is checked more slowly than a writer
+    /// appends the next one, so a scan without this bound would follow the writer for as long as its segment has room. `from` is
+    /// where a record starts, or may start.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`].
+    pub fn seen_end(&self, from: i64) -> Result<i64> {
+        let mut at = self.newest_written_start(from)?;
+        while let Some((file, position)) = self.locate(at)? {
+            let mut position = position as u64;
+            let next = loop {
+                let mut head = [0; CLAIM_SIZE];
+                let len = head.len().min((file.len() - position) as usize);
+                let head = head.get_mut(..len).unwrap_or_default();
+                if !file.read(position as usize, head) {
+                    break None;
+                }
+                if let Record::Blank { size } = read_record(head, Check::Structure) {
+                    break (position + u64::from(size) == file.len()).then_some(file.end() as i64);
+                }
+                match size_of_record(head, (file.start() + position) as i64) {
+                    Some(size) if position + size <= file.len() => position += size,
+                    _ => break None,
+                }
+            };
+            at = (file.start() + position) as i64;
+            match next.filter(|next| *next < self.files_end()) {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        Ok(at)
+    }
+
+    /// The start of the newest segment after `from` in which something was written; `from` if there is none.
+    fn newest_written_start(&self, from: i64) -> Result<i64> {
+        for start in self.starts().rev().take_while(|start| *start > from) {
+            let mut head = [0; BLANK_SIZE];
+            if let Some((file, position)) = self.locate(start)?
+                && file.read(position, &mut head)
+                && !matches!(read_record(&head, Check::Structure), Record::End)
+            {
+                return Ok(start);
+            }
+        }
+        Ok(from)
+    }
+}
+
+/// The size that a record claims which starts with `head` and names `at` as its own place.
+fn size_of_record(head: &[u8], at: i64) -> Option<u64> {
+    let claimed = head.first_chunk().map(|head| claimed_size(*head))?;
+    (claimed >= MIN_RECORD_SIZE && claimed_offset(head) == Some(at)).then_some(claimed as u64)
+}
