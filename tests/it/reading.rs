@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use mqstore::config::StoreConfig;
+use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::{Error, Result};
 use mqstore::format::{Checkpoint, Message, encode_lock_file, encode_properties};
 use mqstore::read::{GetMessageStatus, GetRequest, GetResult, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
@@ -32,7 +32,7 @@ fn request(offset: i64, max_messages: usize) -> GetRequest {
         max_messages,
         tags: TagFilter::default(),
         bounded: true,
-        errors: mqstore::config::Errors::Raise,
+        errors: Errors::Raise,
     }
 }
 
@@ -142,7 +142,10 @@ fn keys_that_share_a_hash_never_mix() {
     assert_eq!(query(&reader, "Aa", None), [first]);
     assert_eq!(query(&reader, "BB", None), [second]);
     let hits = reader
-        .resolve_keys(&[("orders", "BB"), ("orders", "none"), ("other", "Aa"), ("orders", "BB")])
+        .resolve_keys(
+            &[("orders", "BB"), ("orders", "none"), ("other", "Aa"), ("orders", "BB")],
+            Errors::Raise,
+        )
         .unwrap();
     let hits: Vec<Vec<i64>> = hits
         .iter()
@@ -244,7 +247,7 @@ fn the_statuses_and_next_offsets_of_get_are_the_brokers() {
     assert_eq!(
         status(&GetRequest {
             bounded: false,
-            errors: mqstore::config::Errors::Raise,
+            errors: Errors::Raise,
             ..request(0, 1000)
         }),
         ("FOUND", 120, 120)

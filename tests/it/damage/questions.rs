@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use mqstore::config::Errors;
 use mqstore::error::{Error, Result};
 use mqstore::format::is_filler;
 use mqstore::log::StoredMessage;
@@ -100,7 +101,7 @@ pub(super) fn ask_everything(reader: &Arc<MessageReader>, answers: &mut Answers<
         ask_key(reader, topic, key, number, answers);
     }
     let wanted: Vec<(&str, &str)> = some.map(|(topic, key)| (&**topic, &**key)).collect();
-    answers.value(reader.resolve_keys(&wanted));
+    answers.value(reader.resolve_keys(&wanted, Errors::Raise));
 }
 
 fn ask_key(reader: &MessageReader, topic: &str, key: &str, number: usize, answers: &mut Answers<'_>) {
@@ -197,7 +198,7 @@ fn ask_queue(
                 max_messages: 8,
                 tags: TagFilter::default(),
                 bounded,
-                errors: mqstore::config::Errors::Raise,
+                errors: Errors::Raise,
             };
             let result = answers.value(reader.get::<Error>(&request, |_| Ok(true)));
             for message in result.iter().flat_map(|result| &result.messages) {
