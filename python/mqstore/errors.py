@@ -85,8 +85,8 @@ class ClosedError(StoreError, ValueError):
 class StoreIOError(StoreError, OSError):
     """The operating system refused; `errno`, `strerror` and `filename` are set.
 
-    As an OSError is, it is a FileNotFoundError (`StoreFileNotFoundError`) or a PermissionError (`StorePermissionError`) where `errno`
-    says so.
+    As an OSError is, it is a FileNotFoundError (`StoreFileNotFoundError`) or a PermissionError (`StorePermissionError`) where
+    `errno` says so.
     """
 
     def __new__(cls, *args: object) -> Self:

@@ -91,9 +91,9 @@ def test_a_size_option_that_the_files_contradict_is_a_wrong_value(
     options: dict[str, Any] = {option: given}
     if option == "max_index_num":
         options["max_hash_slot_num"] = 200
-    with pytest.raises(ValueError, match=rf"{option}.*{given}.*{file}.*{found}|{file}.*{found}.*{option}.*{given}") as raised:
-        with mqstore.open(path, mode, **options) as store:
-            store.query("orders", "o-1")
+    words = rf"{option}.*{given}.*{file}.*{found}|{file}.*{found}.*{option}.*{given}"
+    with pytest.raises(ValueError, match=words) as raised, mqstore.open(path, mode, **options) as store:
+        store.query("orders", "o-1")
     assert not isinstance(raised.value, mqstore.CorruptError)
 
 
@@ -119,7 +119,9 @@ def test_a_damaged_message_says_what_can_be_done(path: Path) -> None:
     with mqstore.open(path) as store:
         queue = store.topics["orders"].queues[0]
         for read in (lambda: queue[50], lambda: store.message_at(damaged)):
-            with pytest.raises(mqstore.CorruptError, match=rf'physical offset {damaged} .*errors="skip".*recovery="salvage"') as raised:
+            with pytest.raises(
+                mqstore.CorruptError, match=rf'physical offset {damaged} .*errors="skip".*recovery="salvage"'
+            ) as raised:
                 read()
             assert raised.value.offset == damaged
         assert queue[51].body == b"51"
