@@ -53,7 +53,9 @@ impl<'a> Answers<'a> {
             Error::NotFound { what } => return what.is_empty().then(|| self.wrong.push(error.to_string())).and(None),
             Error::Unsupported { path, .. } if path.starts_with(self.root) => return None,
             Error::Corrupt { path, reason, .. } => path.starts_with(self.root) && !reason.is_empty(),
-            Error::Io { path, .. } | Error::NotAStore { path, .. } => path.starts_with(self.root),
+            Error::Io { path, .. } | Error::NotAStore { path, .. } | Error::NoSuchDirectory { path } => {
+                path.starts_with(self.root)
+            }
             Error::Invalid { what } => what.contains(&*self.root.to_string_lossy()),
             _ => false,
         };
