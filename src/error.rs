@@ -8,6 +8,10 @@ use std::sync::Arc;
 /// The result of everything that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// What a reader can do about a damaged message or queue entry.
+pub(crate) const DAMAGE_ADVICE: &str = "to read the other messages, use errors=\"skip\"; to go on writing, open the store with \
+     recovery=\"salvage\", which keeps every whole message";
+
 /// What went wrong, where, and (in its text) what to do.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -18,6 +22,11 @@ pub enum Error {
         path: PathBuf,
         /// What was found instead of a store.
         found: String,
+    },
+    /// There is no directory under this name.
+    NoSuchDirectory {
+        /// The name.
+        path: PathBuf,
     },
     /// Bytes on disk contradict the format, or could not be read back as they were.
     Corrupt {
@@ -159,6 +168,30 @@ impl Error {
         }
     }
 
+    /// The same, where an option has the wrong value.
+    #[must_use]
+    pub fn of_option(self, name: &str) -> Self {
+        match self {
+            Self::Invalid { what } => Self::Invalid {
+                what: format!("option {name}: {what}"),
+            },
+            other => other,
+        }
+    }
+
+    /// The same, where damaged bytes are those of this message.
+    #[must_use]
+    pub fn of_message(self, message: &str) -> Self {
+        match self {
+            Self::Corrupt { path, offset, reason } => Self::Corrupt {
+                path,
+                offset,
+                reason: format!("{message}: {reason}"),
+            },
+            other => other,
+        }
+    }
+
     /// The same, with what can be done about damaged bytes, or a message that is gone.
     #[must_use]
     pub fn advising(self, advice: &str) -> Self {
@@ -226,6 +259,7 @@ impl fmt::Display for Error {
                 "{}: not a message store: expected a directory with commitlog/ and files named by 20 digits in it, found {found}",
                 path.display()
             ),
+            Self::NoSuchDirectory { path } => write!(f, "{}: no such directory", path.display()),
             Self::Corrupt { path, offset, reason } => write!(f, "{} at byte {offset}: {reason}", path.display()),
             Self::Unsupported { path, what } => write!(f, "{}: {what}", path.display()),
             Self::NotFound { what } | Self::Invalid { what } | Self::TimedOut { what } => f.write_str(what),
@@ -239,7 +273,8 @@ impl fmt::Display for Error {
             Self::DiskFull { path } => write!(f, "no space left on the disk for {}", path.display()),
             Self::Poisoned { cause, flushed } => write!(
                 f,
-                "the store takes no more writes since one failed ({cause}); the log is durable up to {flushed}; reopen it"
+                "a write or sync failed ({cause}), and the store takes no more writes; the log is durable up to {flushed}; close the \
+                 store and reopen it"
             ),
             Self::Panicked { service, message } => write!(f, "the {service} panicked: {message}"),
             Self::Closed => f.write_str("the store is closed"),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mqstore::config::StoreConfig;
+use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::segment_name;
 use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
@@ -31,7 +31,9 @@ pub fn check(bytes: &[u8]) {
             assert_eq!(message.view().physical_offset(), offset);
         }
     }
-    let _ = reader.resolve_keys(&[("t", "k0"), ("t", "k1"), ("u", "k0")]);
+    for errors in [Errors::Raise, Errors::Skip] {
+        let _ = reader.resolve_keys(&[("t", "k0"), ("t", "k1"), ("u", "k0")], errors);
+    }
 }
 
 /// The files, each after the previous one of its kind.

@@ -24,7 +24,9 @@ __all__ = [
     "ReadOnlyError",
     "StoreError",
     "StoreExistsError",
+    "StoreFileNotFoundError",
     "StoreIOError",
+    "StorePermissionError",
     "UnsupportedFormatError",
     "WaitTimeoutError",
 ]
@@ -40,7 +42,10 @@ class StoreError(Exception):
 
 
 class NotAStoreError(StoreError, FileNotFoundError):
-    """The directory holds no message store; the text says what was expected and what was found."""
+    """No message store is there: no such directory, or one that holds something else; the text says what was expected and found.
+
+    `errno` is ENOENT, `filename` the directory.
+    """
 
 
 class CorruptError(StoreError, ValueError):
@@ -80,20 +85,21 @@ class ClosedError(StoreError, ValueError):
 class StoreIOError(StoreError, OSError):
     """The operating system refused; `errno`, `strerror` and `filename` are set.
 
-    As an OSError is, it is a FileNotFoundError or a PermissionError where `errno` says so.
+    As an OSError is, it is a FileNotFoundError (`StoreFileNotFoundError`) or a PermissionError (`StorePermissionError`) where
+    `errno` says so.
     """
 
     def __new__(cls, *args: object) -> Self:
-        kinds = {errno.ENOENT: _StoreFileNotFoundError, errno.EACCES: _StorePermissionError, errno.EPERM: _StorePermissionError}
+        kinds = {errno.ENOENT: StoreFileNotFoundError, errno.EACCES: StorePermissionError, errno.EPERM: StorePermissionError}
         kind = kinds.get(args[0], cls) if cls is StoreIOError and args and isinstance(args[0], int) else cls
         return super().__new__(cast("type[Self]", kind), *args)
 
 
-class _StoreFileNotFoundError(StoreIOError, FileNotFoundError):
+class StoreFileNotFoundError(StoreIOError, FileNotFoundError):
     """A file or directory is missing."""
 
 
-class _StorePermissionError(StoreIOError, PermissionError):
+class StorePermissionError(StoreIOError, PermissionError):
     """The system does not permit it."""
 
 

@@ -8,6 +8,7 @@ use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
 
 use crate::arrow::table::Table;
+use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::read::{KeyHit, MessageReader};
 
@@ -42,12 +43,12 @@ pub(crate) fn resolve_offsets(reader: &MessageReader, wanted: &Table) -> Result<
 ///
 /// # Errors
 /// [`Error::Invalid`] for the columns, and those of [`MessageReader::resolve_keys`].
-pub(crate) fn resolve_keys(reader: &MessageReader, wanted: &Table) -> Result<RecordBatch> {
+pub(crate) fn resolve_keys(reader: &MessageReader, wanted: &Table, errors: Errors) -> Result<RecordBatch> {
     let topics = wanted.texts("topic")?;
     let keys = wanted.texts("key")?;
     let pairs: Vec<_> = topics.into_iter().zip(keys).map(|(topic, key)| topic.zip(key)).collect();
     let asked: Vec<_> = pairs.iter().copied().flatten().collect();
-    let mut found = reader.resolve_keys(&asked)?.into_iter();
+    let mut found = reader.resolve_keys(&asked, errors)?.into_iter();
     let hits: Vec<Vec<KeyHit>> = pairs
         .iter()
         .map(|pair| pair.and_then(|_| found.next()).unwrap_or_default())

@@ -44,7 +44,13 @@ impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
         let text = error.to_string();
         match error {
-            Error::NotAStore { .. } => NotAStoreError::new_err(text),
+            Error::NotAStore { path, found } => {
+                let why = format!("not a message store: expected a directory with commitlog/ in it, found {found}");
+                NotAStoreError::new_err((libc::ENOENT, why, path.into_os_string()))
+            }
+            Error::NoSuchDirectory { path } => {
+                NotAStoreError::new_err((libc::ENOENT, "no such directory", path.into_os_string()))
+            }
             Error::Corrupt { path, offset, reason } => CorruptError::new_err((path.into_os_string(), offset, reason)),
             Error::Unsupported { .. } => UnsupportedFormatError::new_err(text),
             Error::NotFound { .. } => NotFoundError::new_err(text),

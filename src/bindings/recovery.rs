@@ -51,6 +51,13 @@ impl RecoveryReport {
         self.report.undispatched
     }
 
+    /// Messages with a topic, queue id or queue offset that no queue can have, because the record is damaged there: they are in no queue,
+    /// and are read by physical offset, id and key alone.
+    #[getter]
+    fn refused(&self) -> u64 {
+        self.report.refused
+    }
+
     /// Queue entries that point at or past the end of the log; they are left out.
     #[getter]
     fn queue_entries_ahead(&self) -> u64 {
@@ -69,8 +76,9 @@ impl RecoveryReport {
         self.report.lost.iter().map(|lost| (lost.start, lost.end)).collect()
     }
 
-    /// False if the store's own files tell of messages that are not in its log: a part of it is missing or damaged. It is not known of a
-    /// store with an `abort` file, which may have a live writer: only a missing segment makes it False there.
+    /// False if the store's own files tell of messages that are not in its log: a part of it is missing or damaged. A store with an `abort`
+    /// file may have a live writer, whose queues and times run ahead: there only a missing segment makes it False, and a log that ends
+    /// before the last message that mqstore's own checkpoint says was on disk.
     #[getter]
     fn complete(&self) -> bool {
         self.report.missing.is_none()
@@ -95,12 +103,13 @@ impl RecoveryReport {
         };
         let lost: i64 = report.lost.iter().map(|lost| lost.end - lost.start).sum();
         format!(
-            "<mqstore.RecoveryReport {incomplete}{found}; log read from {} to its end at {} ({}); undispatched={}, queue_entries_ahead={}, \
-             bytes_cut={}, bytes_lost={lost}>",
+            "<mqstore.RecoveryReport {incomplete}{found}; log read from {} to its end at {} ({}); undispatched={}, refused={}, \
+             queue_entries_ahead={}, bytes_cut={}, bytes_lost={lost}>",
             report.scan_start,
             report.log_end,
             report.stop_reason,
             report.undispatched,
+            report.refused,
             report.queue_entries_ahead,
             report.bytes_cut
         )

@@ -140,7 +140,7 @@ impl Store {
             body: fields::body(body.as_borrowed())?,
             properties: properties.encode()?,
             queue_id: queue,
-            born_time: born_time.unwrap_or_else(|| Ok(now_ms()))?,
+            born_time: born_time.unwrap_or_else(|| Ok(RealEnv::new().now_ms()))?,
             born_host: host(born_host.as_deref())?,
             store_host: host(store_host.as_deref())?,
             flag,
@@ -179,7 +179,7 @@ impl Store {
         let defaults = Defaults {
             topic: topic.as_deref(),
             queue_id: queue,
-            born_time: now_ms(),
+            born_time: RealEnv::new().now_ms(),
         };
         append::batch(py, &self.handle, rows, &defaults)
     }
@@ -361,14 +361,21 @@ impl Store {
     }
 
     /// Which messages carry keys: columns `topic` and `key` (utf8) in, a `RecordBatch` of one column `hits` out, a row for a row:
-    /// a list of (`queue_id` int32, `queue_offset` int64, `physical_offset` int64, `store_size` int32), ascending by physical offset, null
-    /// if there is none.
+    /// a list of (`queue_id` int32, `queue_offset` int64, `physical_offset` int64, `store_size` int32) by physical offset; null if empty.
     ///
-    /// `batch` is anything that speaks Arrow. Raises `TypeError` if it does not, `ValueError` if a column is missing or of another type.
-    fn resolve_keys(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
+    /// `batch` is anything that speaks Arrow. Raises `TypeError` if it does not, `ValueError` if a column is missing or of another type,
+    /// `CorruptError` at a damaged message that may have one of the keys; with `errors="skip"` it leaves such a message out of the hits.
+    #[pyo3(signature = (batch, *, errors=None))]
+    fn resolve_keys(
+        &self,
+        py: Python<'_>,
+        batch: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+    ) -> PyResult<RecordBatch> {
         self.handle.expect_open()?;
         let (wanted, reader) = (import_table(batch)?, self.handle.reader(py)?);
-        Ok(RecordBatch(py.detach(|| arrow::resolve_keys(&reader, &wanted))?))
+        let errors = errors.unwrap_or(self.handle.errors());
+        Ok(RecordBatch(py.detach(|| arrow::resolve_keys(&reader, &wanted, errors))?))
     }
 
     /// The messages at physical offsets: column `physical_offset` (an integer) in, Batches out, a row for each offset that is not
@@ -440,8 +447,4 @@ impl Store {
         ];
         html_table(py, &rows)
     }
-}
-
-fn now_ms() -> i64 {
-    RealEnv::new().now_ms()
 }

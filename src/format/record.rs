@@ -3,8 +3,8 @@ use super::crc::{CRC_PROPERTY_SIZE, covering, crc_property, crc31, split_crc_pro
 use super::malformed::Malformed;
 use super::message_view::MessageView;
 use super::record_layout::{
-    BODY_CRC_AT, BODY_LENGTH_SIZE, MAGIC_AT, MIN_RECORD_SIZE, PHYSICAL_OFFSET_AT, PROPERTIES_LENGTH_SIZE, RecordLayout,
-    SYS_FLAG_AT, TOTAL_SIZE_AT, Version,
+    BODY_LENGTH_SIZE, MAGIC_AT, MIN_RECORD_SIZE, PHYSICAL_OFFSET_AT, PROPERTIES_LENGTH_SIZE, RecordLayout, SYS_FLAG_AT,
+    TOTAL_SIZE_AT, Version,
 };
 use super::sys_flag::BORN_HOST_V6;
 
@@ -146,10 +146,9 @@ fn check_body(view: &MessageView<'_>) -> Result<(), Malformed> {
     if view.body().is_empty() || stored == found {
         return Ok(());
     }
-    Err(Malformed::new(
-        BODY_CRC_AT,
-        format!("body CRC {found:#010x}, stored {stored:#010x}"),
-    ))
+    // Either of the two may be wrong, so no byte but the record's first is named.
+    let reason = format!("the CRC-32 of its body is {found:#010x}, but the record states {stored:#010x}");
+    Err(Malformed::new(0, reason))
 }
 
 fn check_whole(view: &MessageView<'_>) -> Result<(), Malformed> {

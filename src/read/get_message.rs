@@ -209,7 +209,7 @@ impl MessageReader {
                 result.miss(GetMessageStatus::NoMatchedMessage);
                 continue;
             }
-            let message = match self.message_of_entry(&request.topic, request.queue_id, offset, unit.physical_offset) {
+            let message = match self.message_of_entry(&request.topic, request.queue_id, offset, unit) {
                 Ok(Some(message)) => message,
                 Ok(None) => {
                     result.miss(GetMessageStatus::MessageWasRemoving);

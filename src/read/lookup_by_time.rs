@@ -23,7 +23,8 @@ pub enum Side {
 impl MessageReader {
     /// Queue offset of the first message stored at or after (`Side::Left`) or after (`Side::Right`) a time in ms; the queue's max
     /// offset if there is none. Messages that expired or were lost are passed over, and in a store that is opened to skip damaged
-    /// ones, these, too. Source: docs/FORMAT.md, "Lookup by time".
+    /// ones, these, too. Where a clock was set back, this is the first such message that the search sees: a short stretch of them further
+    /// back can be missed. Source: docs/FORMAT.md, "Lookup by time".
     ///
     /// # Errors
     /// As [`MessageReader::queue_ids`], and [`Error::Corrupt`], [`Error::Io`].

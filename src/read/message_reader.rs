@@ -5,17 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::StoreConfig;
-use crate::error::{Error, Result};
+use crate::error::{DAMAGE_ADVICE, Error, Result};
 use crate::format::{Check, CqUnit, MessageId, is_filler};
 use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record};
 use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
 use crate::recovery::{Recovered, RecoveryReport, expect_store, open_for_reading};
 use crate::storage::Env;
 use crate::watermark::Watermark;
-
-/// What can be done about damage inside the log.
-const WHAT_IS_WHOLE: &str =
-    "what is whole around it is read as ever, and recovery=\"salvage\" keeps it in a store that is written to";
 
 /// Where a message lies in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,7 +165,7 @@ impl MessageReader {
     }
 
     /// The entry of the message with this queue offset; `None` if there is none.
-    fn entry(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<CqUnit>> {
+    pub(super) fn entry(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<CqUnit>> {
         match self.queue(topic, queue_id)? {
             Some(queue) if (queue.min_offset()..queue.max_offset()).contains(&queue_offset) => queue.unit(queue_offset),
             _ => Ok(None),
@@ -185,16 +181,25 @@ impl MessageReader {
             return Err(self.not_in_queue(topic, queue_id, queue_offset)?);
         };
         let at = unit.physical_offset;
-        match self.message_of_entry(topic, queue_id, queue_offset, at)? {
+        match self.message_of_entry(topic, queue_id, queue_offset, unit)? {
             Some(message) => Ok(message),
             None if self.log.is_removed(at) => Err(self.not_in_queue(topic, queue_id, queue_offset)?),
             None => {
-                let why = format!(
-                    "{topic}/{queue_id} at queue offset {queue_offset} points here, and the segment is missing; copy it again"
-                );
-                Err(self.log.corrupt(at, why))
+                let entry = self.entry_text(topic, queue_id, queue_offset)?;
+                let why = format!("{entry} points to physical offset {at}, and this segment is missing; copy it again, or");
+                Err(self.log.corrupt(at, format!("{why} {DAMAGE_ADVICE}")))
             }
         }
+    }
+
+    /// A queue entry in words: the message that it stands for, and its place.
+    fn entry_text(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<String> {
+        let message = message_text(topic, queue_id, queue_offset);
+        let place = self.queue(topic, queue_id)?.map(|queue| queue.place(queue_offset));
+        Ok(match place {
+            Some((path, byte)) => format!("the entry of {message} ({} at byte {byte})", path.display()),
+            None => format!("the entry of {message}"),
+        })
     }
 
     fn not_in_queue(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Error> {
@@ -213,36 +218,56 @@ impl MessageReader {
         topic: &str,
         queue_id: i32,
         queue_offset: i64,
-        physical_offset: i64,
+        unit: CqUnit,
     ) -> Result<Option<StoredMessage>> {
-        let end = self.physical_bounds().end;
-        if physical_offset >= end {
-            return Err(self.log.corrupt(
-                physical_offset,
-                format!("a queue entry points at or past the end of the log, {end}"),
-            ));
+        let (at, log) = (unit.physical_offset, self.physical_bounds());
+        let damaged = |why: String| self.log.corrupt(at, why).advising(DAMAGE_ADVICE);
+        if at >= log.end {
+            return Err(self.outside_of_log(topic, queue_id, queue_offset, unit)?);
         }
-        match self.log.read(physical_offset, Check::Body)? {
-            LogRecord::Message(message) if is_filler(&message.view()) => Err(self.log.corrupt(
-                physical_offset,
-                "the message was lost, and recovery has filled its place".to_owned(),
-            )),
+        match self.log.read(at, Check::Body)? {
+            LogRecord::Missing if at < log.start && !self.log.is_removed(at) => {
+                Err(self.outside_of_log(topic, queue_id, queue_offset, unit)?)
+            }
+            LogRecord::Missing => Ok(None),
+            LogRecord::Message(message) if is_filler(&message.view()) => {
+                let lost = message_text(topic, queue_id, queue_offset);
+                Err(damaged(format!(
+                    "{lost} was lost, and recovery has put a filler in its place"
+                )))
+            }
             LogRecord::Message(message) if message.view().stands_in_queue(topic, queue_id, queue_offset) => Ok(Some(message)),
             LogRecord::Message(message) => {
                 let view = message.view();
-                let found = format!("{}/{} at queue offset {}", view.topic(), view.queue_id(), view.queue_offset());
-                let wanted = format!("{topic}/{queue_id} at queue offset {queue_offset}");
-                let why =
-                    format!("an entry of {wanted} points here, at a message of {found}: the entry or the record is damaged");
-                Err(self.log.corrupt(physical_offset, why))
+                let found = message_text(&view.topic(), view.queue_id(), view.queue_offset());
+                let entry = self.entry_text(topic, queue_id, queue_offset)?;
+                Err(damaged(format!(
+                    "{entry} points here, to {found}: the entry or the record is damaged"
+                )))
             }
-            LogRecord::Missing => Ok(None),
-            LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => Err(error.advising(WHAT_IS_WHOLE)),
-            LogRecord::Blank { .. } | LogRecord::End => Err(self.log.corrupt(
-                physical_offset,
-                "a queue entry points here, and no record stands here".to_owned(),
-            )),
+            LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => {
+                let message = message_text(topic, queue_id, queue_offset);
+                Err(error.of_message(&message).advising(DAMAGE_ADVICE))
+            }
+            LogRecord::Blank { .. } | LogRecord::End => {
+                let entry = self.entry_text(topic, queue_id, queue_offset)?;
+                Err(damaged(format!("{entry} points here, and no record starts here")))
+            }
         }
+    }
+
+    /// An entry that points to no place of the log.
+    fn outside_of_log(&self, topic: &str, queue_id: i32, queue_offset: i64, unit: CqUnit) -> Result<Error> {
+        let message = message_text(topic, queue_id, queue_offset);
+        let Range { start, end } = self.physical_bounds();
+        let why = format!(
+            "the entry of {message} names {} bytes at physical offset {}, but the log spans {start} to {end} (exclusive)",
+            unit.size, unit.physical_offset
+        );
+        Ok(match self.queue(topic, queue_id)? {
+            Some(queue) => queue.corrupt(queue_offset, why),
+            None => self.log.corrupt(unit.physical_offset, why),
+        })
     }
 
     /// The message whose record starts at this physical offset. Its body is checked against its CRC.
@@ -258,7 +283,7 @@ impl MessageReader {
         match self.log.read(physical_offset, Check::Body)? {
             LogRecord::Message(message) if is_filler(&message.view()) => Err(nothing_at(physical_offset, WAS_LOST)),
             LogRecord::Message(message) => Ok(message),
-            LogRecord::Corrupt(error) => Err(error.advising(WHAT_IS_WHOLE)),
+            LogRecord::Corrupt(error) => Err(error.advising(DAMAGE_ADVICE)),
             LogRecord::NoRecord(error) => Err(nothing(error.to_string())),
             LogRecord::Missing if self.log.is_removed(physical_offset) => Err(nothing_at(physical_offset, EXPIRED)),
             LogRecord::Missing => Err(nothing("its segment is missing".to_owned())),
@@ -305,4 +330,9 @@ impl MessageReader {
         let ratio = u64::from(self.config.access_message_in_memory_max_ratio);
         i64::try_from(self.physical_memory / 100 * ratio).unwrap_or(i64::MAX)
     }
+}
+
+/// A message in words.
+fn message_text(topic: &str, queue_id: i32, queue_offset: i64) -> String {
+    format!("the message of topic {topic:?}, queue {queue_id}, queue offset {queue_offset}")
 }

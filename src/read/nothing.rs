@@ -3,7 +3,7 @@
 use crate::error::Error;
 
 /// Why nothing stands where recovery has put a filler.
-pub(super) const WAS_LOST: &str = "what stood here was lost, and recovery has filled its place";
+pub(super) const WAS_LOST: &str = "the message here was lost, and recovery has put a filler in its place";
 /// Why nothing stands where a segment was when the store was opened.
 pub(super) const EXPIRED: &str = "its segment was removed since the store was opened";
 

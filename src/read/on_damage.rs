@@ -29,15 +29,16 @@ impl OnDamage {
         self.skipped.load(Ordering::Relaxed)
     }
 
-    /// Counts so many messages that cannot be read, or gives the error back and names the option. What is no fault of the messages
-    /// is always given back.
+    /// Counts so many messages that cannot be read, or gives the error back and names the option, as the text of a damage does already.
+    /// What is no fault of the messages is always given back.
     pub(super) fn pass_over(&self, error: Error, messages: i64) -> Result<()> {
         match (error, self.errors) {
             (Error::Corrupt { .. } | Error::NotFound { .. }, Errors::Skip) => {
                 self.skipped.fetch_add(messages.unsigned_abs(), Ordering::Relaxed);
                 Ok(())
             }
-            (error, _) => Err(error.advising(OPTION)),
+            (error @ Error::NotFound { .. }, _) => Err(error.advising(OPTION)),
+            (error, _) => Err(error),
         }
     }
 }

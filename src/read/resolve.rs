@@ -1,8 +1,10 @@
 //! Resolving many keys in one pass: each index file once, each stretch without an index once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 
-use crate::error::{Error, Result};
+use crate::config::Errors;
+use crate::error::{DAMAGE_ADVICE, Error, Result};
 use crate::format::{Check, IndexGeometry, MessageView, index_key_hash, index_keys, is_filler};
 use crate::log::{IndexFile, LogRecord, Source};
 use crate::read::message_reader::{MessageReader, Position};
@@ -49,23 +51,30 @@ impl MessageReader {
         }
     }
 
-    /// For each `(topic, key)`: every message with it, ascending by physical offset.
+    /// For each `(topic, key)`: every message with it, ascending by physical offset. With [`Errors::Skip`] damaged messages are left out; where no
+    /// index serves, so are those in the same segment after them that stand in no queue.
     ///
     /// # Errors
-    /// [`crate::error::Error::Corrupt`] where a part of the log that had to be looked at cannot be read, [`crate::error::Error::Io`].
-    pub fn resolve_keys(&self, wanted: &[(&str, &str)]) -> Result<Vec<Vec<KeyHit>>> {
+    /// [`Error::Corrupt`] where a part of the log that had to be looked at cannot be read, unless that is skipped; [`Error::Io`].
+    pub fn resolve_keys(&self, wanted: &[(&str, &str)], errors: Errors) -> Result<Vec<Vec<KeyHit>>> {
         let mut hits: Hits = vec![BTreeMap::new(); wanted.len()];
         let mut by_name: HashMap<&str, HashMap<&str, Vec<usize>>> = HashMap::new();
         for (row, (topic, key)) in wanted.iter().enumerate() {
             by_name.entry(topic).or_default().entry(key).or_default().push(row);
         }
         for source in self.index().sources(self.physical_bounds())? {
-            self.resolve_from(&source, &by_name, &mut hits)?;
+            self.resolve_from(&source, &by_name, errors, &mut hits)?;
         }
         Ok(hits.into_iter().map(|hits| hits.into_values().collect()).collect())
     }
 
-    fn resolve_from(&self, source: &Source, by_name: &HashMap<&str, HashMap<&str, Vec<usize>>>, hits: &mut Hits) -> Result<()> {
+    fn resolve_from(
+        &self,
+        source: &Source,
+        by_name: &HashMap<&str, HashMap<&str, Vec<usize>>>,
+        errors: Errors,
+        hits: &mut Hits,
+    ) -> Result<()> {
         let mut add = |view: &MessageView<'_>| {
             let topic = view.topic();
             let Some(keys) = by_name.get(topic.as_ref()) else { return };
@@ -81,25 +90,66 @@ impl MessageReader {
         };
         if let Source::Index(file, geometry, range) = source
             && let Some(offsets) = indexed(file, *geometry, by_name)?
-            && self.add_indexed(offsets.into_iter().filter(|(offset, _)| range.contains(offset)), &mut add)?
+            && self.add_indexed(
+                offsets.into_iter().filter(|(offset, _)| range.contains(offset)),
+                errors,
+                &mut add,
+            )?
         {
             return Ok(());
         }
         match self.walk(source.range(), |message| add(&message.view()))? {
             None | Some(Error::NotFound { .. }) => Ok(()),
-            Some(damage) => Err(damage),
+            Some(damage) => {
+                skip(damage, errors)?;
+                let mut topics = by_name.keys();
+                topics.try_for_each(|topic| self.add_queued(topic, &source.range(), &mut add))
+            }
         }
+    }
+
+    /// Hands the messages of a topic's queues over that lie in this stretch of the log and can be read. A walk that meets damage does not
+    /// know where the next record starts: an entry does.
+    fn add_queued(&self, topic: &str, range: &Range<i64>, add: &mut impl FnMut(&MessageView<'_>)) -> Result<()> {
+        let queue_ids = match self.queue_ids(topic) {
+            Err(Error::Unsupported { .. }) => return Ok(()),
+            queue_ids => queue_ids?,
+        };
+        for queue_id in queue_ids {
+            let mut offsets = self.queue_bounds(topic, queue_id)?;
+            while let Some(offset) = offsets.next() {
+                let unit = match self.entry(topic, queue_id, offset) {
+                    Err(Error::Corrupt { .. }) => {
+                        offsets.start = self.offset_after(topic, queue_id, offset)?.min(offsets.end);
+                        continue;
+                    }
+                    unit => unit?.filter(|unit| range.contains(&unit.physical_offset)),
+                };
+                let Some(unit) = unit else { continue };
+                match self.message_of_entry(topic, queue_id, offset, unit) {
+                    Ok(Some(message)) => add(&message.view()),
+                    Ok(None) | Err(Error::Corrupt { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Hands the messages at these offsets over; `false` if no record with the hash starts at one of them, so that the index is not
     /// to be trusted.
-    fn add_indexed(&self, items: impl Iterator<Item = (i64, i32)>, add: &mut impl FnMut(&MessageView<'_>)) -> Result<bool> {
+    fn add_indexed(
+        &self,
+        items: impl Iterator<Item = (i64, i32)>,
+        errors: Errors,
+        add: &mut impl FnMut(&MessageView<'_>),
+    ) -> Result<bool> {
         for (offset, hash) in items {
             match self.log().read(offset, Check::Body)? {
                 LogRecord::Message(message) if has_hash(&message.view(), hash) => add(&message.view()),
                 LogRecord::Message(message) if is_filler(&message.view()) => {}
                 LogRecord::Missing if self.log().is_removed(offset) => {}
-                LogRecord::Corrupt(error) => return Err(error),
+                LogRecord::Corrupt(error) => skip(error, errors)?,
                 LogRecord::Message(_)
                 | LogRecord::NoRecord(_)
                 | LogRecord::Blank { .. }
@@ -108,6 +158,14 @@ impl MessageReader {
             }
         }
         Ok(true)
+    }
+}
+
+/// Passes over damage where that is asked for.
+fn skip(damage: Error, errors: Errors) -> Result<()> {
+    match (damage, errors) {
+        (Error::Corrupt { .. }, Errors::Skip) => Ok(()),
+        (damage, _) => Err(damage.advising(DAMAGE_ADVICE)),
     }
 }
 

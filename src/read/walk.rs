@@ -35,7 +35,7 @@ impl MessageReader {
                     damage.get_or_insert_with(|| error.clone());
                 }
                 Some(_) => {
-                    let why = "no record starts here: a segment is missing, or its end is; copy it again";
+                    let why = "no record starts here: the segment is missing or cut short; copy it again";
                     damage.get_or_insert_with(|| self.log().corrupt(at, why.to_owned()));
                 }
             }

@@ -41,12 +41,12 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
     // A broker with a pool of buffers stamps what is only in memory.
     let stamped = Some(opened.checkpoint.logics_physical_offset).filter(|_| opened.checkpoint.is_ours());
     let refused = if lacks_log {
-        "the log is gone, and queues point into it: put its segments back".to_owned()
+        "the log is gone, and queue entries point into it: put its segments back".to_owned()
     } else if let Some(first) = behind.first.filter(|_| report.log_end == log.first_offset()) {
-        format!("no message starts here ({}), but one does at {first}", report.stop_reason)
+        format!("no message starts here ({}), but one starts at {first}", report.stop_reason)
     } else if let Some(last) = behind.vouched_for.filter(|_| !is_stale(opened, report)) {
         format!(
-            "{}; the message at {last}, behind it, was on disk before the crash",
+            "{}; a later message, at {last}, was on disk before the crash",
             report.stop_reason
         )
     } else if let Some(stamped) = stamped.filter(|stamped| *stamped >= report.log_end) {
@@ -54,7 +54,8 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
     } else {
         return Ok(());
     };
-    let advice = "; open it with recovery=\"salvage\" to keep what is whole, or with mode \"r\" to look";
+    let advice =
+        "; open the store with recovery=\"salvage\" to keep every whole message, or with mode \"r\" to read it unchanged";
     Err(log.corrupt(report.log_end, refused + advice))
 }
 
@@ -65,21 +66,21 @@ fn is_stale(opened: &Opened<'_>, report: &RecoveryReport) -> bool {
 }
 
 /// Why messages are missing that the store's own files tell of; `None` if no file tells of more. A store with an `abort` file may have a
-/// live writer, so its queues and its checkpoint are not asked.
+/// live writer, whose queues run ahead of the log that was read: of it only a hole in the log tells, and our own stamp.
 ///
 /// # Errors
 /// [`Error::Io`].
 pub fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<String>> {
     let lost: i64 = report.lost.iter().map(|lost| lost.end - lost.start).sum();
     if lost > 0 {
-        return Ok(Some(format!("{lost} bytes inside the log are damaged and passed over")));
+        return Ok(Some(format!("{lost} bytes inside the log are damaged, and were passed over")));
     }
     let agreed = expect_no_hole(opened.log).and_then(|()| {
         if opened.clean {
             opened.log.expect_whole()?;
             expect_agreement(opened, report)
         } else {
-            Ok(())
+            expect_stamped_message(opened, report)
         }
     });
     match agreed {
@@ -92,7 +93,7 @@ pub fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Opti
 fn expect_no_hole(log: &LogFiles) -> Result<()> {
     log.first_hole().map_or(Ok(()), |hole| {
         let reason =
-            "this segment is missing, and later ones are there: put it back; with mode \"r\" what is on both sides can be read";
+            "this segment is missing, and later ones are there: put it back; mode \"r\" reads the messages before and after it";
         Err(log.corrupt(hole, reason.to_owned()))
     })
 }
@@ -139,7 +140,8 @@ fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> 
     opened.log.expect_last_segment_at(report.log_end)?;
     if report.queue_entries_ahead > 0 {
         return refused(format!(
-            "the log ends here ({}), and {} queue entries point at or past it: a part of it is missing",
+            "the log ends here ({}), and {} queue entries point at or past its end: a part of the log is missing; put it back, or \
+             open the store with recovery=\"salvage\" to keep every whole message",
             report.stop_reason, report.queue_entries_ahead
         ));
     }
@@ -148,9 +150,24 @@ fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> 
     if stamped > report.last_store_time {
         return refused(format!(
             "the log ends here ({}) with a message of time {}, and the checkpoint says that one of time {stamped} is on disk: a part \
-             of the log is missing or damaged; open it with recovery=\"salvage\" to keep what is whole",
+             of the log is missing or damaged; open the store with recovery=\"salvage\" to keep every whole message",
             report.stop_reason, report.last_store_time
         ));
     }
     Ok(())
+}
+
+/// Refuses a log that ends before the message of our own stamp. That is damage beside a live writer, too: it stamps what the log and the
+/// queues hold, and a stamp is read before the log.
+fn expect_stamped_message(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
+    let stamped = opened.checkpoint.logics_physical_offset;
+    if !opened.checkpoint.is_ours() || stamped < report.log_end {
+        return Ok(());
+    }
+    let reason = format!(
+        "the log ends here ({}), and {} queue entries point at or past its end; the checkpoint says that the message at {stamped} was \
+         on disk: a part of the log is missing or damaged; open the store with recovery=\"salvage\" to keep every whole message",
+        report.stop_reason, report.queue_entries_ahead
+    );
+    Err(opened.log.corrupt(report.log_end, reason))
 }

@@ -124,7 +124,7 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
         (report.log_end, report.stop_reason) = stop(&scan, log)?;
         if let Some(torn) = torn {
             report.log_end = torn;
-            report.stop_reason = format!("the record at {torn} lost bytes that never reached the disk");
+            report.stop_reason = format!("the record at {torn} lacks bytes that never reached the disk");
         }
         at = if let Some(next) = end_of_hole(log, report.log_end)? {
             undispatched.pass_over(Some(missing(report.log_end)), next - report.log_end);
@@ -229,7 +229,7 @@ fn stop(scan: &LogScan<'_>, log: &LogFiles) -> Result<(i64, String)> {
         None => "the last segment is full".to_owned(),
         Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.to_string(),
         Some(LogRecord::Missing) => format!("no segment holds offset {at}"),
-        Some(_) => "nothing was written behind it".to_owned(),
+        Some(_) => "nothing is written after it".to_owned(),
     };
     Ok((at, reason))
 }

@@ -129,14 +129,14 @@ pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig)
         let index = path.join(INDEX_DIR);
         return Err(Error::Invalid {
             what: format!(
-                "{}: its files admit several geometries: give max_hash_slot_num and max_index_num",
+                "{}: the files fit several index geometries: give the options max_hash_slot_num and max_index_num",
                 index.display()
             ),
         });
     }
     config.validate().map_err(|error| Error::Invalid {
         what: format!(
-            "{}: its files are of no size that can be written to ({error}): one is cut short or extended, so copy it again",
+            "{}: no store is written with files of these sizes ({error}): a file was cut short or extended, so copy it again",
             path.display()
         ),
     })?;
@@ -159,7 +159,7 @@ fn exists(env: &dyn Env, dir: &Path, name: &str) -> Result<bool> {
 /// it made the directories. The error says what it is.
 ///
 /// # Errors
-/// [`Error::NotAStore`].
+/// [`Error::NoSuchDirectory`], [`Error::NotAStore`].
 pub(crate) fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
     let not_a_store = |found: String| {
         Err(Error::NotAStore {
@@ -169,9 +169,10 @@ pub(crate) fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
     };
     let entries = match env.list(path) {
         Ok(entries) => entries,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return not_a_store(error.to_string());
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::NoSuchDirectory { path: path.to_owned() });
         }
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return not_a_store("a file".to_owned()),
         Err(error) => return Err(Error::io("list", path, error)),
     };
     if entries
@@ -206,7 +207,7 @@ pub(crate) fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
         .iter()
         .any(|entry| entry.name == CONSUME_QUEUE_DIR || entry.name == CHECKPOINT_FILE);
     let lost = if is_lost {
-        ": the log of a store is gone, put it back"
+        ": the log of this store is gone; put it back"
     } else {
         ""
     };

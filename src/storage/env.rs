@@ -205,7 +205,8 @@ pub trait Env: Send + Sync + Debug {
     /// `WouldBlock` if it is held; `InvalidInput` if it is no regular file.
     fn lock(&self, path: &Path) -> io::Result<Lock>;
 
-    /// Milliseconds since 1970-01-01 UTC by the wall clock, a few milliseconds coarse. May step back.
+    /// Milliseconds since 1970-01-01 UTC by the wall clock that every program reads: what is stored after a reading of it is never
+    /// stored at an earlier time, unless the clock steps back.
     fn now_ms(&self) -> i64;
 
     /// `now_ms` as the wall clocks of this place show it: shifted by the time zone.

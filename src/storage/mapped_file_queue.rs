@@ -39,7 +39,7 @@ impl MappedFileQueue {
     ///
     /// # Errors
     /// [`Error::Io`] if the directory cannot be listed, [`Error::Corrupt`] if lengths or names do not fit together,
-    /// [`Error::Invalid`] for a `file_size` of 0.
+    /// [`Error::Invalid`] for a `file_size` of 0, or one that all files contradict.
     pub fn load(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
         let entries = match env.list(dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -59,7 +59,7 @@ impl MappedFileQueue {
             (Some(size), _) => size,
             (None, first) => first.map_or(0, |f| f.len),
         };
-        check_lengths(dir, file_size, &files)?;
+        check_lengths(dir, file_size, &files).map_err(|damage| contradicted(dir, file_size, &files).unwrap_or(damage))?;
         Ok(Self {
             env,
             dir: dir.to_owned(),
@@ -334,6 +334,18 @@ fn segments(dir: &Path, entries: Vec<DirEntry>) -> Result<(Vec<PooledFile>, Vec<
     }
     files.sort_unstable_by_key(|f| f.start);
     Ok((files, ignored))
+}
+
+/// The error of a file size that is not that of the files, although they fit together.
+fn contradicted(dir: &Path, given: u64, files: &[PooledFile]) -> Option<Error> {
+    let first = files.first().filter(|first| first.len != given)?;
+    check_lengths(dir, first.len, files).ok()?;
+    let (path, found) = (dir.join(segment_name(first.start)), first.len);
+    let what = format!(
+        "the size given is {given} bytes, but {} has {found}, as the other files have: leave the option out, or give {found}",
+        path.display()
+    );
+    Some(Error::Invalid { what })
 }
 
 /// Whether the files can follow each other: every length but the last is `file_size`, every start is a multiple of it after the first,

@@ -14,7 +14,7 @@ mod fork;
 /// The operating system itself.
 #[expect(
     unsafe_code,
-    reason = "calls that only libc has: open-file-description locks, the coarse clock, sysconf"
+    reason = "calls that only libc has: open-file-description locks, the clock, sysconf"
 )]
 mod real_env;
 /// Directories and small files, made or replaced whole.

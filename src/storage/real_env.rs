@@ -102,7 +102,7 @@ impl Env for RealEnv {
     fn now_ms(&self) -> i64 {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: `now` is a timespec to be written.
-        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
+        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
         now.tv_sec * 1000 + now.tv_nsec / 1_000_000
     }
 

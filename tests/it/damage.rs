@@ -21,6 +21,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use mqstore::config::Errors;
 use mqstore::error::{Error, Result};
 use mqstore::format::{Checkpoint, segment_name};
 use mqstore::log::StoredMessage;
@@ -117,7 +118,7 @@ fn get_request(offset: i64, tags: &str) -> GetRequest {
         max_messages: 32,
         tags: TagFilter::parse(tags),
         bounded: true,
-        errors: mqstore::config::Errors::Raise,
+        errors: Errors::Raise,
     }
 }
 
@@ -137,6 +138,6 @@ fn offsets_of(result: &QueryResult) -> Vec<i64> {
 }
 
 fn resolved(reader: &MessageReader, key: &str) -> Result<Vec<i64>> {
-    let hits = reader.resolve_keys(&[("orders", key)])?;
+    let hits = reader.resolve_keys(&[("orders", key)], Errors::Raise)?;
     Ok(hits[0].iter().map(|hit| hit.physical_offset).collect())
 }

@@ -36,6 +36,7 @@ mod simulated_env;
 mod skipping;
 mod storage;
 mod store_writer;
+mod telling;
 mod tidy;
 mod vectors;
 mod watermark;

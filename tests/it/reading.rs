@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use mqstore::config::StoreConfig;
+use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::{Error, Result};
 use mqstore::format::{Checkpoint, Message, encode_lock_file, encode_properties};
 use mqstore::read::{GetMessageStatus, GetRequest, GetResult, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
@@ -32,7 +32,7 @@ fn request(offset: i64, max_messages: usize) -> GetRequest {
         max_messages,
         tags: TagFilter::default(),
         bounded: true,
-        errors: mqstore::config::Errors::Raise,
+        errors: Errors::Raise,
     }
 }
 
@@ -142,7 +142,10 @@ fn keys_that_share_a_hash_never_mix() {
     assert_eq!(query(&reader, "Aa", None), [first]);
     assert_eq!(query(&reader, "BB", None), [second]);
     let hits = reader
-        .resolve_keys(&[("orders", "BB"), ("orders", "none"), ("other", "Aa"), ("orders", "BB")])
+        .resolve_keys(
+            &[("orders", "BB"), ("orders", "none"), ("other", "Aa"), ("orders", "BB")],
+            Errors::Raise,
+        )
         .unwrap();
     let hits: Vec<Vec<i64>> = hits
         .iter()
@@ -244,7 +247,7 @@ fn the_statuses_and_next_offsets_of_get_are_the_brokers() {
     assert_eq!(
         status(&GetRequest {
             bounded: false,
-            errors: mqstore::config::Errors::Raise,
+            errors: Errors::Raise,
             ..request(0, 1000)
         }),
         ("FOUND", 120, 120)
@@ -615,12 +618,12 @@ fn a_file_cut_short_while_it_is_read_is_an_error_and_not_an_end() {
 fn what_is_no_store_says_what_was_expected_and_found() {
     let dir = tempdir().unwrap();
     let message = |path: &Path| open_with(path, StoreConfig::default()).unwrap_err().to_string();
-    assert!(message(&dir.path().join("absent")).contains("No such file"));
+    assert!(message(&dir.path().join("absent")).ends_with("absent: no such directory"));
     assert!(message(dir.path()).contains("expected a directory with commitlog/"));
     assert!(message(dir.path()).contains("an empty directory"));
     fs::write(dir.path().join("notes.txt"), "x").unwrap();
     assert!(message(dir.path()).contains("notes.txt"));
-    assert!(message(&dir.path().join("notes.txt")).contains("Not a directory"));
+    assert!(message(&dir.path().join("notes.txt")).ends_with("found a file"));
     let (writer, _) = plain(&dir.path().join("store"), 3);
     writer.finish(true);
     assert!(message(&dir.path().join("store/commitlog")).contains("open the directory above"));

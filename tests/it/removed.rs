@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use mqstore::config::Errors;
 use mqstore::error::Error;
 use mqstore::format::segment_name;
 use mqstore::read::{GetMessageStatus, GetRequest, MessageReader, QueueScan, Side, TagFilter};
@@ -44,7 +45,7 @@ fn get(reader: &MessageReader, offset: i64) -> mqstore::read::GetResult {
         max_messages: 8,
         tags: TagFilter::default(),
         bounded: true,
-        errors: mqstore::config::Errors::Raise,
+        errors: Errors::Raise,
     };
     reader.get::<Error>(&request, |_| Ok(true)).unwrap()
 }
@@ -123,7 +124,7 @@ fn expect_answers(reader: &Arc<MessageReader>, offsets: &[i64], is_in_log: impl 
         let found = query(reader, &key);
         let found: Vec<i64> = found.messages.iter().map(|message| message.view().queue_offset()).collect();
         assert_eq!(found, if is_in_log(n) { vec![n] } else { vec![] }, "{key}");
-        let hits = reader.resolve_keys(&[("orders", &key)]).unwrap();
+        let hits = reader.resolve_keys(&[("orders", &key)], Errors::Raise).unwrap();
         assert_eq!(hits[0].len(), usize::from(is_in_log(n)));
         let id = format!("7F00000100002A9F{:016X}", offsets[n as usize]);
         assert_eq!(reader.message(&id).is_ok(), is_in_log(n));

@@ -234,12 +234,52 @@ fn a_query_over_what_was_lost_is_incomplete_with_and_without_an_index() {
             assert_eq!(result.messages.len(), usize::from(n != 120), "k{n}, index: {with_index}");
             assert!(!result.complete, "k{n}, index: {with_index}");
         }
-        let hits = reader.resolve_keys(&[("orders", "k120"), ("orders", "k121")]).unwrap();
+        let hits = reader
+            .resolve_keys(&[("orders", "k120"), ("orders", "k121")], Errors::Raise)
+            .unwrap();
         assert_eq!((hits[0].len(), hits[1].len()), (0, 1));
         assert!(reader.message("k120").is_err());
     }
     let whole = Damaged::new(&[]);
     assert!(query(&open(whole.path()), "k120").complete);
+}
+
+#[test]
+fn keys_are_resolved_past_damaged_messages_only_where_that_is_asked_for() {
+    let store = Damaged::new(&DAMAGED);
+    let wanted = [("orders", "k120"), ("orders", "k123"), ("orders", "k122")];
+    for with_index in [true, false] {
+        if !with_index {
+            fs::remove_dir_all(store.path().join("index")).unwrap();
+        }
+        let reader = open(store.path());
+        let hits = reader.resolve_keys(&wanted, Errors::Skip).unwrap();
+        assert_eq!(hits[1].len(), 1, "with an index: {with_index}");
+        // A walk compares no checksum: it gives what the record says of its keys.
+        assert_eq!(hits[0].len(), usize::from(!with_index));
+        if with_index {
+            let error = reader.resolve_keys(&wanted, Errors::Raise).unwrap_err();
+            assert!(error.to_string().contains("errors=\"skip\""), "{error}");
+        }
+    }
+    // Lengths that cannot be right end the walk of a segment.
+    let (start, at) = (store.offsets[300] / SEGMENT * SEGMENT, store.offsets[300] % SEGMENT);
+    let path = store.path().join("commitlog").join(segment_name(start as u64));
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[at as usize..at as usize + 4].copy_from_slice(&7_i32.to_be_bytes());
+    fs::write(path, bytes).unwrap();
+    let wanted = [("orders", "k1"), ("orders", "k300"), ("orders", "k301"), ("orders", "k699")];
+    let reader = open(store.path());
+    assert!(matches!(
+        reader.resolve_keys(&wanted, Errors::Raise),
+        Err(Error::Corrupt { .. })
+    ));
+    let hits = reader.resolve_keys(&wanted, Errors::Skip).unwrap();
+    assert_eq!(
+        hits.iter().map(Vec::len).collect::<Vec<_>>(),
+        [1, 0, 1, 1],
+        "queues lead past damage"
+    );
 }
 
 #[test]

@@ -197,6 +197,16 @@ fn the_clock_and_the_memory_are_this_machines() {
 }
 
 #[test]
+fn the_clock_is_never_behind_a_reading_of_the_wall_clock_made_before() {
+    let until = std::time::Instant::now() + std::time::Duration::from_millis(50);
+    while std::time::Instant::now() < until {
+        let before = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as i64;
+        let now = RealEnv::new().now_ms();
+        assert!(now >= before, "{now} after {before}");
+    }
+}
+
+#[test]
 fn a_lock_excludes_a_second_one_in_the_same_process_until_it_is_dropped() {
     let dir = TempDir::new().unwrap();
     let env = RealEnv::new();

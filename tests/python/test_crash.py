@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+import time
 import warnings
 import zlib
 from collections.abc import Callable
@@ -103,6 +104,49 @@ def test_the_report_says_where_and_why_the_log_ends(golden: Path) -> None:
         # A reader cannot know which.
         assert "a live writer, or a crash" in repr(report)
         assert "\n" not in repr(report)
+
+
+def test_a_reader_warns_of_a_crashed_store_that_lacks_what_its_own_checkpoint_vouches_for(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x") as store:
+        offsets = list(store.append_batch([b"body %d" % number for number in range(100)], "orders"))
+    (path / "abort").touch()
+    with warnings.catch_warnings(action="error"), mqstore.open(path) as store:
+        assert (store.recovery.complete, store.recovery.refused) == (True, 0)
+    with (path / "commitlog" / f"{0:020}").open("r+b") as segment:
+        segment.seek(offsets[99] + 88)
+        segment.write(b"?")
+    with pytest.warns(RuntimeWarning, match=f"store is INCOMPLETE: .* 1 queue entries .*message at {offsets[99]} was"):
+        store = mqstore.open(path)
+    with store:
+        report = store.recovery
+        assert not report.complete
+        assert report.stop_reason in (report.missing or "")
+        assert repr(report).startswith("<mqstore.RecoveryReport INCOMPLETE (")
+        assert (report.log_end, report.queue_entries_ahead) == (offsets[99], 1)
+
+
+def test_messages_that_no_queue_can_have_are_counted_as_refused(tmp_path: Path) -> None:
+    encoder = Encoder(tmp_path / "store")
+    for number in range(3):
+        encoder.append("orders", b"%d" % number, keys=["k"])
+    struct.pack_into(">i", encoder.log, encoder.append("orders", b"3", keys=["k"]) + 12, -5)
+    encoder.queues.clear()
+    with mqstore.open(encoder.write(clean=False)) as store:
+        assert store.recovery.refused == 1
+        assert "refused=1" in repr(store.recovery)
+        assert len(store.topics["orders"].queues[0]) == 3
+        assert [message.body for message in store.query("orders", "k")] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_message_appended_after_a_reading_of_the_clock_is_found_from_there(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "store", "x") as store:
+        for number in range(300):
+            before = time.time_ns() // 1_000_000
+            result = store.append("orders", b"", keys=[f"k{number}"])
+            assert result.store_time.timestamp() * 1000 >= before - 0.001
+            store.wait_dispatched(result.physical_offset)
+            assert len(store.query("orders", f"k{number}", begin=before)) == 1
 
 
 def test_a_reader_warns_of_a_closed_store_that_lacks_the_end_of_its_log(tmp_path: Path) -> None:

@@ -125,6 +125,23 @@ def test_what_was_lost_resolves_to_null_and_queries_are_incomplete(tmp_path: Pat
         assert [hit is None for hit in pa.record_batch(store.resolve_keys(keys))["hits"].to_pylist()] == [True, False]
 
 
+def test_keys_resolve_past_damage_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = damaged_store(tmp_path / "store", clean=True).path
+    keys = pa.table({"topic": ["orders", "orders"], "key": ["k77", "k79"]})
+    with mqstore.open(path) as store:
+        for read in (lambda: store.resolve_keys(keys), lambda: store.resolve_keys(keys, errors="raise")):
+            with pytest.raises(mqstore.CorruptError, match='errors="skip"'):
+                read()
+        skipped = pa.record_batch(store.resolve_keys(keys, errors="skip"))
+        assert [hit is None for hit in skipped["hits"].to_pylist()] == [True, False]
+        with pytest.raises(ValueError, match="errors"):
+            store.resolve_keys(keys, errors="ignore")  # type: ignore[arg-type]
+    with mqstore.open(path, errors="skip") as store:
+        assert pa.record_batch(store.resolve_keys(keys)).equals(skipped)
+        with pytest.raises(mqstore.CorruptError):
+            store.resolve_keys(keys, errors="raise")
+
+
 @pytest.mark.parametrize(("value", "error"), [("ignore", ValueError), (1, TypeError)])
 def test_another_value_is_refused_by_name(path: Path, value: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="errors"):

@@ -61,8 +61,12 @@ def test_what_is_no_store_says_what_was_expected_and_found(tmp_path: Path) -> No
     (tmp_path / "notes.txt").touch()
     with pytest.raises(mqstore.NotAStoreError, match=r"commitlog.*notes\.txt"):
         mqstore.open(tmp_path)
-    with pytest.raises(FileNotFoundError):
-        mqstore.open(tmp_path / "absent")
+    for mode in ("r", "r+"):
+        with pytest.raises(FileNotFoundError, match="no such directory") as raised:
+            mqstore.open(tmp_path / "absent", mode)
+        assert type(raised.value) is mqstore.NotAStoreError
+        assert (raised.value.errno, raised.value.filename) == (errno.ENOENT, str(tmp_path / "absent"))
+        assert pickle.loads(pickle.dumps(raised.value)).args == raised.value.args
     with pytest.raises(mqstore.StoreError):
         mqstore.open(tmp_path / "notes.txt")
 
@@ -70,6 +74,27 @@ def test_what_is_no_store_says_what_was_expected_and_found(tmp_path: Path) -> No
 def test_the_folder_of_segments_itself_is_pointed_out(path: Path) -> None:
     with pytest.raises(mqstore.NotAStoreError, match="directory above"):
         mqstore.open(path / "commitlog")
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize(
+    ("option", "given", "file", "found"),
+    [
+        ("mapped_file_size_commit_log", 8192, "commitlog", 16_384),
+        ("mapped_file_size_consume_queue", 500, "consumequeue", 1000),
+        ("max_index_num", 100, "index", 40 + 4 * 200 + 20 * 2000),
+    ],
+)
+def test_a_size_option_that_the_files_contradict_is_a_wrong_value(
+    path: Path, mode: Any, option: str, given: int, file: str, found: int
+) -> None:
+    options: dict[str, Any] = {option: given}
+    if option == "max_index_num":
+        options["max_hash_slot_num"] = 200
+    words = rf"{option}.*{given}.*{file}.*{found}|{file}.*{found}.*{option}.*{given}"
+    with pytest.raises(ValueError, match=words) as raised, mqstore.open(path, mode, **options) as store:
+        store.query("orders", "o-1")
+    assert not isinstance(raised.value, mqstore.CorruptError)
 
 
 def test_a_segment_of_another_length_is_corrupt_and_named(path: Path) -> None:
@@ -94,8 +119,11 @@ def test_a_damaged_message_says_what_can_be_done(path: Path) -> None:
     with mqstore.open(path) as store:
         queue = store.topics["orders"].queues[0]
         for read in (lambda: queue[50], lambda: store.message_at(damaged)):
-            with pytest.raises(mqstore.CorruptError, match=r'what is whole around it is read as ever, and recovery="salvage"'):
+            with pytest.raises(
+                mqstore.CorruptError, match=rf'physical offset {damaged} .*errors="skip".*recovery="salvage"'
+            ) as raised:
                 read()
+            assert raised.value.offset == damaged
         assert queue[51].body == b"51"
 
 
@@ -232,6 +260,7 @@ def test_what_the_system_refuses_is_the_builtin_exception_of_it(tmp_path: Path) 
         error = mqstore.StoreIOError(number, "text", "file")
         assert isinstance(error, builtin)
         assert (error.errno, error.strerror, error.filename) == (number, "text", "file")
+        assert type(error).__name__ in mqstore.__all__
     assert type(mqstore.StoreIOError(errno.EIO, "text")) is type(mqstore.StoreIOError("text")) is mqstore.StoreIOError
 
 

@@ -119,7 +119,7 @@ impl LogFiles {
                     .map_or(0, |head| claimed_size(*head));
                 *imitated += claimed.min(file.len() as usize - position - head) as u64;
                 if *imitated > MAX_IMITATED {
-                    let reason = "so many bytes around here begin like a record and are none that the next one cannot be found";
+                    let reason = "cannot find the next record: too many places after this one look like the start of a record";
                     return Err(self.corrupt(found, reason.to_owned()));
                 }
             }

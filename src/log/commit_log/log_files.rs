@@ -73,11 +73,13 @@ impl LogFiles {
     /// Lists the segments in `dir`; nothing is mapped yet.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a segment of the wrong length or at the wrong offset, [`Error::Io`].
+    /// [`Error::Corrupt`] for a segment of the wrong length or at the wrong offset, [`Error::Invalid`] for a `segment_size` that the
+    /// segments contradict, [`Error::Io`].
     pub fn load(env: Arc<dyn Env>, dir: &Path, segment_size: Option<u64>) -> Result<Self> {
+        let files = MappedFileQueue::load(env, dir, segment_size, MappingPool::shared());
         Ok(Self {
             dir: dir.to_owned(),
-            files: MappedFileQueue::load(env, dir, segment_size, MappingPool::shared())?,
+            files: files.map_err(|error| error.of_option("mapped_file_size_commit_log"))?,
         })
     }
 
@@ -154,8 +156,8 @@ impl LogFiles {
                 path: self.dir.join(segment_name(behind as u64)),
                 offset: 0,
                 reason: format!(
-                    "the log ends at {end}, before this segment: what it holds cannot be reached; open the store with \
-                     recovery=\"salvage\" to keep what is whole, or with mode \"r\" and that to look at it"
+                    "the log ends at {end}, before this segment, so no read reaches its messages; open the store with \
+                     recovery=\"salvage\" to keep every whole message (with mode \"r\" too, to read them without a change)"
                 ),
             }),
         }
@@ -299,7 +301,7 @@ impl LogFiles {
             }
             Record::Blank { size } if size as usize == remaining => LogRecord::Blank { next: file.end() as i64 },
             Record::Blank { size } => {
-                let reason = format!("an end-of-segment filler of {size} bytes where {remaining} remain");
+                let reason = format!("the record that ends the segment claims {size} bytes, but {remaining} remain");
                 LogRecord::NoRecord(error(0, reason))
             }
             Record::End => LogRecord::End,
@@ -307,9 +309,9 @@ impl LogFiles {
                 let claimed = claimed_offset(buffer.bytes()) == Some(offset);
                 let error = error(malformed.at, malformed.reason.into_owned());
                 if claimed {
-                    LogRecord::Corrupt(error)
+                    LogRecord::Corrupt(error.of_message(&format!("the message at physical offset {offset} is damaged")))
                 } else {
-                    LogRecord::NoRecord(error)
+                    LogRecord::NoRecord(error.of_message(&format!("no record starts at physical offset {offset}")))
                 }
             }
         };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::error::{Error, Result};
+use crate::error::{DAMAGE_ADVICE, Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
 use crate::log::consume_queue::entries::{
     EntryReader, QueueEnds, entries_per_file, find_end, first_at, next_file_start, on_file, search,
@@ -51,7 +51,8 @@ impl ConsumeQueue {
     /// # Errors
     /// As [`MappedFileQueue::load`].
     pub fn load(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
-        let files = MappedFileQueue::load(env.clone(), dir, file_size, pool)?;
+        let files = MappedFileQueue::load(env.clone(), dir, file_size, pool)
+            .map_err(|error| error.of_option("mapped_file_size_consume_queue"))?;
         let start = files.first_offset().unwrap_or(0) as i64 / UNIT;
         let (end, ends) = find_end(&files)?;
         let state = State {
@@ -157,18 +158,27 @@ impl ConsumeQueue {
     }
 
     fn damaged(&self, offset: i64, found: Option<CqUnit>) -> Error {
-        let file_start = self.next_file_start(offset) - self.entries_per_file();
         let what = match found {
-            None => "its file is missing or cut short".to_owned(),
+            None => "the file is missing or cut short".to_owned(),
             Some(unit) => format!("it names {} bytes at physical offset {}", unit.size, unit.physical_offset),
         };
-        Error::Corrupt {
-            path: self.dir.join(segment_name((file_start * UNIT) as u64)),
-            offset: ((offset - file_start) * UNIT) as u64,
-            reason: format!(
-                "entry {offset} of the queue is damaged: {what}; the message itself may be whole, find it by key or id"
-            ),
-        }
+        self.corrupt(
+            offset,
+            format!("the entry of queue offset {offset} is damaged: {what}; the message may be whole: find it by key or id"),
+        )
+    }
+
+    /// The file of the entry of a queue offset, there or missing, and the entry's first byte in it.
+    pub fn place(&self, offset: i64) -> (PathBuf, u64) {
+        let file_start = self.next_file_start(offset) - self.entries_per_file();
+        let path = self.dir.join(segment_name((file_start * UNIT) as u64));
+        (path, ((offset - file_start) * UNIT) as u64)
+    }
+
+    /// An error about the entry of a queue offset, with its place.
+    pub fn corrupt(&self, queue_offset: i64, reason: String) -> Error {
+        let (path, offset) = self.place(queue_offset);
+        Error::Corrupt { path, offset, reason }.advising(DAMAGE_ADVICE)
     }
 
     /// The entry at an offset; `None` for a damaged one, too. For an entry near the queue's end no file is mapped.

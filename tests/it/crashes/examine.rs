@@ -166,7 +166,7 @@ impl Examiner<'_> {
     pub(super) fn read(&self, image: &SimulatedEnv, expect: &Expect, random: &mut Random) -> Checked<Option<Found>> {
         let env = image.copy();
         let opened = MessageReader::open(&env.shared(), root(), self.config(expect.is_made));
-        if matches!(opened, Err(Error::NotAStore { .. })) && !expect.is_made {
+        if matches!(opened, Err(Error::NotAStore { .. } | Error::NoSuchDirectory { .. })) && !expect.is_made {
             return Ok(None);
         }
         let reader = works("a crashed store opens for reading", opened)?;

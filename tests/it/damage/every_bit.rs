@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use mqstore::config::StoreConfig;
+use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::{Error, Result};
 use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, Side, TagFilter};
 use mqstore::store::OpenMode;
@@ -85,7 +85,7 @@ impl Question {
                     max_messages: 1000,
                     tags: TagFilter::parse(tags),
                     bounded: false,
-                    errors: mqstore::config::Errors::Raise,
+                    errors: Errors::Raise,
                 };
                 let result = reader.get::<Error>(&request, |_| Ok(true))?;
                 let offsets = result.messages.iter().map(|message| message.view().physical_offset());
@@ -106,7 +106,7 @@ impl Question {
             Self::Id(id) => digest(reader.message(id)?.view().physical_offset()),
             Self::Keys(wanted) => {
                 let wanted: Vec<(&str, &str)> = wanted.iter().map(|(topic, key)| (&**topic, &**key)).collect();
-                let hits = reader.resolve_keys(&wanted)?;
+                let hits = reader.resolve_keys(&wanted, Errors::Raise)?;
                 let places = hits
                     .iter()
                     .map(|hits| hits.iter().map(|hit| (hit.physical_offset, hit.store_size)).collect());

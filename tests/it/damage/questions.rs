@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use mqstore::config::Errors;
 use mqstore::error::{Error, Result};
 use mqstore::format::is_filler;
 use mqstore::log::StoredMessage;
@@ -52,7 +53,9 @@ impl<'a> Answers<'a> {
             Error::NotFound { what } => return what.is_empty().then(|| self.wrong.push(error.to_string())).and(None),
             Error::Unsupported { path, .. } if path.starts_with(self.root) => return None,
             Error::Corrupt { path, reason, .. } => path.starts_with(self.root) && !reason.is_empty(),
-            Error::Io { path, .. } | Error::NotAStore { path, .. } => path.starts_with(self.root),
+            Error::Io { path, .. } | Error::NotAStore { path, .. } | Error::NoSuchDirectory { path } => {
+                path.starts_with(self.root)
+            }
             Error::Invalid { what } => what.contains(&*self.root.to_string_lossy()),
             _ => false,
         };
@@ -100,7 +103,7 @@ pub(super) fn ask_everything(reader: &Arc<MessageReader>, answers: &mut Answers<
         ask_key(reader, topic, key, number, answers);
     }
     let wanted: Vec<(&str, &str)> = some.map(|(topic, key)| (&**topic, &**key)).collect();
-    answers.value(reader.resolve_keys(&wanted));
+    answers.value(reader.resolve_keys(&wanted, Errors::Raise));
 }
 
 fn ask_key(reader: &MessageReader, topic: &str, key: &str, number: usize, answers: &mut Answers<'_>) {
@@ -197,7 +200,7 @@ fn ask_queue(
                 max_messages: 8,
                 tags: TagFilter::default(),
                 bounded,
-                errors: mqstore::config::Errors::Raise,
+                errors: Errors::Raise,
             };
             let result = answers.value(reader.get::<Error>(&request, |_| Ok(true)));
             for message in result.iter().flat_map(|result| &result.messages) {

@@ -187,7 +187,7 @@ fn a_log_in_which_every_byte_imitates_a_record_ends_the_search_with_an_error() {
     fs::write(store.segment(0).0, imitated).unwrap();
     let log = LogFiles::load(real(), &store.at("commitlog"), None).unwrap();
     let refused = log.find_next_record(0, 1, 0).unwrap_err();
-    assert!(refused.to_string().contains("begin like a record"), "{refused}");
+    assert!(refused.to_string().contains("look like the start of a record"), "{refused}");
 }
 
 /// A message of topic `forged`, encoded for this place of the log.

@@ -33,7 +33,7 @@ fn a_directory_that_is_no_store_is_refused_and_left_as_it_was() {
     let missing = place.at("missing");
     assert!(matches!(
         open(&missing, small(), OpenMode::Existing),
-        Err(Error::NotAStore { .. })
+        Err(Error::NoSuchDirectory { .. })
     ));
     assert!(!missing.exists());
     let file = place.at("letter.txt");
