@@ -202,7 +202,7 @@ impl IndexService {
             return Ok(false);
         }
         let is_sure = self.is_crashed() || self.files().iter().any(|other| other.file_len() == len);
-        Ok(is_sure || !matches!(file.guess_geometry()?, GeometryGuess::One(_)))
+        Ok(is_sure || matches!(file.guess_geometry()?, GeometryGuess::None))
     }
 
     /// Items in all files.
