@@ -44,7 +44,7 @@ fn batch_entries(bytes: &[u8]) {
 fn checkpoint(bytes: &[u8]) {
     let checkpoint = Checkpoint::decode(bytes);
     assert_eq!(Checkpoint::decode(&checkpoint.encode()), checkpoint);
-    assert!(checkpoint.min_timestamp() >= 0 && checkpoint.vouched_until() >= checkpoint.min_timestamp());
+    assert!(checkpoint.min_timestamp() >= 0 && checkpoint.covered_until() >= checkpoint.min_timestamp());
 }
 
 fn recorded_sizes(bytes: &[u8]) {

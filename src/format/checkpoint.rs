@@ -107,7 +107,7 @@ impl Checkpoint {
 
     /// Messages stored at this time or before are on disk and in their queues. A broker with a pool of buffers stamps what is not in
     /// a file yet, and its log and its queues at different times: its own recovery leaves the same margin.
-    pub fn vouched_until(&self) -> i64 {
+    pub fn covered_until(&self) -> i64 {
         if self.is_ours() {
             self.physic_msg_timestamp
         } else {

@@ -29,7 +29,7 @@ impl CqUnit {
         tags_code: 0,
     };
 
-    /// The tags code of an entry whose message was lost, and which leads to the filler in its place. No hash of a tag is so large, and no
+    /// The tags code of an entry whose message was lost, and which leads to the salvage record in its place. No hash of a tag is so large, and no
     /// address of an extension unit is positive. Its low 32 bits, which a broker compares with the hash of a tag, are 0.
     pub const LOST: i64 = 1 << 32;
 
@@ -61,7 +61,7 @@ impl CqUnit {
         self == Self::PRE_BLANK
     }
 
-    /// Whether recovery has put a filler in the place of the message.
+    /// Whether recovery has put a salvage record in the place of the message.
     pub fn is_lost(self) -> bool {
         self.tags_code == Self::LOST
     }

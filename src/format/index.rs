@@ -1,10 +1,10 @@
 use std::ops::RangeInclusive;
 
 use super::bytes::{i32_at, i64_at, put_i32, put_i64};
-use super::filler::is_filler;
 use super::java_hash::java_hash;
 use super::message_view::MessageView;
 use super::properties::property;
+use super::salvage_record::is_salvage_record;
 use super::sys_flag::Transaction;
 
 // File:   header (40) | slots x (i32 number of the newest item) | items x (20); item 0 is never used, 0 means "none"
@@ -261,10 +261,10 @@ pub fn index_key_hash(topic: &str, key: &str) -> i32 {
 }
 
 /// The keys under which a record is indexed, in the order in which they are put: unique key, each of `KEYS`, and with
-/// `index_tags` (5.4.0 and later) `T#` and the tag. A rolled-back message has none. The filler of a lost stretch has the empty key, in
+/// `index_tags` (5.4.0 and later) `T#` and the tag. A rolled-back message has none. The salvage record of a lost stretch has the empty key, in
 /// its topic, which is empty, too: so an index file tells that messages, and keys of them, were lost.
 pub fn index_keys(view: &MessageView<'_>, index_tags: bool) -> Vec<String> {
-    if is_filler(view) {
+    if is_salvage_record(view) {
         return vec![String::new()];
     }
     if view.transaction() == Transaction::Rollback {

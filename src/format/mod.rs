@@ -33,7 +33,7 @@ mod producer_batch;
 /// Entries of consume queues, batch queues and queue extensions.
 mod consume_queue;
 /// Fillers in the place of lost records.
-mod filler;
+mod salvage_record;
 /// Header, slots and items of an index file.
 mod index;
 /// The numbers of slots and items, found from an index file's content.
@@ -60,7 +60,6 @@ pub use crc::crc32;
 pub use date::Date;
 pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
 pub use file_name::{index_name, locate, parse_index_name, parse_segment_name, segment_name};
-pub use filler::{encode_filler, filler_size, is_filler};
 pub use host::Host;
 pub use index::{
     INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, index_key_hash, index_key_of_tag, index_keys,
@@ -80,6 +79,7 @@ pub use record::{
 };
 pub use record_layout::{MIN_RECORD_SIZE, RecordLayout, Version};
 pub use replication::{SLAVE_REPORT_SIZE, SlaveReport, TRANSFER_HEADER_SIZE, TransferHeader};
+pub use salvage_record::{encode_salvage_record, is_salvage_record, salvage_record_size};
 pub use store_layout::{
     ABORT_FILE, BATCH_CONSUME_QUEUE_DIR, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, GEOMETRY_FILE,
     INDEX_DIR, LOCK_FILE, RECOVERY_NOTE_FILE, ROCKSDB_CONSUME_QUEUE_DIR, ROCKSDB_CURRENT_FILE, UNFINISHED_PREFIX,

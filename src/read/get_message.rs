@@ -80,7 +80,7 @@ pub enum GetMessageStatus {
     OffsetOverflowBadly,
     /// The offset is the next message's: nothing is there yet.
     OffsetOverflowOne,
-    /// The offset lies in front of the first message.
+    /// The offset is before the first message.
     OffsetTooSmall,
     /// The queue is empty or absent.
     NoMessageInQueue,
@@ -115,7 +115,7 @@ pub struct GetResult {
     pub max_offset: i64,
     /// The messages, in queue order.
     pub messages: Vec<StoredMessage>,
-    /// Whether the last entry examined lies further behind the log's end than memory is thought to reach.
+    /// Whether the last entry examined lies further from the log's end than memory is assumed to reach.
     pub suggest_pulling_from_slave: bool,
     /// Messages that were lost or are damaged, and were passed over.
     pub skipped: u64,
@@ -189,7 +189,7 @@ impl MessageReader {
         while let Some(offset) = range.next() {
             let unit = match queue.unit(offset) {
                 Ok(Some(unit)) => unit,
-                Ok(None) => continue, // the filler before a late queue
+                Ok(None) => continue, // a PRE_BLANK
                 Err(damage) => {
                     range.start = self.offset_after(&request.topic, request.queue_id, offset)?.min(range.end);
                     on_damage.pass_over(damage, range.start - offset)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::config::StoreConfig;
 use crate::error::{DAMAGE_ADVICE, Error, Result};
-use crate::format::{Check, CqUnit, MessageId, is_filler};
+use crate::format::{Check, CqUnit, MessageId, is_salvage_record};
 use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record};
 use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
 use crate::recovery::{Recovered, RecoveryReport, expect_store, open_for_reading};
@@ -151,7 +151,7 @@ impl MessageReader {
         };
         if unit.is_lost()
             && match self.log.read(unit.physical_offset, Check::Structure)? {
-                LogRecord::Message(message) => is_filler(&message.view()),
+                LogRecord::Message(message) => is_salvage_record(&message.view()),
                 _ => true,
             }
         {
@@ -230,10 +230,10 @@ impl MessageReader {
                 Err(self.outside_of_log(topic, queue_id, queue_offset, unit)?)
             }
             LogRecord::Missing => Ok(None),
-            LogRecord::Message(message) if is_filler(&message.view()) => {
+            LogRecord::Message(message) if is_salvage_record(&message.view()) => {
                 let lost = message_text(topic, queue_id, queue_offset);
                 Err(damaged(format!(
-                    "{lost} was lost, and recovery has put a filler in its place"
+                    "{lost} was lost, and recovery has put a salvage record in its place"
                 )))
             }
             LogRecord::Message(message) if message.view().stands_in_queue(topic, queue_id, queue_offset) => Ok(Some(message)),
@@ -281,13 +281,13 @@ impl MessageReader {
             return Err(nothing(format!("the log spans {start} to {end} (exclusive)")));
         }
         match self.log.read(physical_offset, Check::Body)? {
-            LogRecord::Message(message) if is_filler(&message.view()) => Err(nothing_at(physical_offset, WAS_LOST)),
+            LogRecord::Message(message) if is_salvage_record(&message.view()) => Err(nothing_at(physical_offset, WAS_LOST)),
             LogRecord::Message(message) => Ok(message),
             LogRecord::Corrupt(error) => Err(error.advising(DAMAGE_ADVICE)),
             LogRecord::NoRecord(error) => Err(nothing(error.to_string())),
             LogRecord::Missing if self.log.is_removed(physical_offset) => Err(nothing_at(physical_offset, EXPIRED)),
             LogRecord::Missing => Err(nothing("its segment is missing".to_owned())),
-            LogRecord::Blank { .. } | LogRecord::End => Err(nothing("it lies in the filler at a segment's end".to_owned())),
+            LogRecord::Blank { .. } | LogRecord::End => Err(nothing("it lies in the BLANK at a segment's end".to_owned())),
         }
     }
 
@@ -325,7 +325,7 @@ impl MessageReader {
         &self.index
     }
 
-    /// How far behind the log's end a message may lie and still count as cached.
+    /// How far before the log's end a message may lie and still count as cached.
     pub(super) fn memory_window(&self) -> i64 {
         let ratio = u64::from(self.config.access_message_in_memory_max_ratio);
         i64::try_from(self.physical_memory / 100 * ratio).unwrap_or(i64::MAX)

@@ -2,8 +2,8 @@
 
 use crate::error::Error;
 
-/// Why nothing stands where recovery has put a filler.
-pub(super) const WAS_LOST: &str = "the message here was lost, and recovery has put a filler in its place";
+/// Why nothing stands where recovery has put a salvage record.
+pub(super) const WAS_LOST: &str = "the message here was lost, and recovery has put a salvage record in its place";
 /// Why nothing stands where a segment was when the store was opened.
 pub(super) const EXPIRED: &str = "its segment was removed since the store was opened";
 

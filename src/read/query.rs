@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 
 use crate::error::{Error, Result};
-use crate::format::{Check, IndexGeometry, MessageView, Transaction, index_key_hash, index_key_of_tag, index_keys, is_filler};
+use crate::format::{
+    Check, IndexGeometry, MessageView, Transaction, index_key_hash, index_key_of_tag, index_keys, is_salvage_record,
+};
 use crate::log::{IndexFile, LogRecord, Source, StoredMessage};
 use crate::read::message_reader::MessageReader;
 use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
@@ -188,12 +190,12 @@ impl MessageReader {
         self.collect_walking(source.range(), search, found)
     }
 
-    /// A filler in the stretch that an index file speaks for: the keys of the messages that were lost there are in no index.
+    /// A salvage record in the stretch that an index file speaks for: the keys of the messages that were lost there are in no index.
     fn lost_of(&self, file: &IndexFile, geometry: IndexGeometry, range: &Range<i64>) -> Result<Option<Error>> {
-        let (fillers, _) = file.offsets(geometry, index_key_hash("", ""), &(i64::MIN..=i64::MAX))?;
-        for offset in fillers.into_iter().filter(|offset| range.contains(offset)) {
+        let (salvage_records, _) = file.offsets(geometry, index_key_hash("", ""), &(i64::MIN..=i64::MAX))?;
+        for offset in salvage_records.into_iter().filter(|offset| range.contains(offset)) {
             if let LogRecord::Message(message) = self.log().read(offset, Check::Structure)?
-                && is_filler(&message.view())
+                && is_salvage_record(&message.view())
             {
                 return Ok(Some(nothing_at(offset, WAS_LOST)));
             }
@@ -244,7 +246,7 @@ impl MessageReader {
                     found.insert(offset, message);
                 }
                 LogRecord::Message(message) if is_candidate(&message.view()) => {}
-                LogRecord::Message(message) if is_filler(&message.view()) => {
+                LogRecord::Message(message) if is_salvage_record(&message.view()) => {
                     damage.get_or_insert(nothing_at(offset, WAS_LOST));
                 }
                 LogRecord::Missing if self.log().is_removed(offset) => {

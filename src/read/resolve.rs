@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::config::Errors;
 use crate::error::{DAMAGE_ADVICE, Error, Result};
-use crate::format::{Check, IndexGeometry, MessageView, index_key_hash, index_keys, is_filler};
+use crate::format::{Check, IndexGeometry, MessageView, index_key_hash, index_keys, is_salvage_record};
 use crate::log::{IndexFile, LogRecord, Source};
 use crate::read::message_reader::{MessageReader, Position};
 use crate::read::query::has_hash;
@@ -147,7 +147,7 @@ impl MessageReader {
         for (offset, hash) in items {
             match self.log().read(offset, Check::Body)? {
                 LogRecord::Message(message) if has_hash(&message.view(), hash) => add(&message.view()),
-                LogRecord::Message(message) if is_filler(&message.view()) => {}
+                LogRecord::Message(message) if is_salvage_record(&message.view()) => {}
                 LogRecord::Missing if self.log().is_removed(offset) => {}
                 LogRecord::Corrupt(error) => skip(error, errors)?,
                 LogRecord::Message(_)

@@ -9,7 +9,7 @@ use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 
 /// An iterator over the messages of a stretch of a queue, from either end. Messages that the log no longer holds are passed over, and so
-/// is the filler before a late queue. A lost message, a damaged entry or record, each message of a missing segment, and a missing
+/// is a `PRE_BLANK`. A lost message, a damaged entry or record, each message of a missing segment, and a missing
 /// queue file as a whole, is an error, after which the iteration can go on, or is skipped.
 #[derive(Debug)]
 pub struct QueueScan {

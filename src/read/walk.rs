@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::format::{Check, is_filler};
+use crate::format::{Check, is_salvage_record};
 use crate::log::{LogRecord, StoredMessage};
 use crate::read::message_reader::MessageReader;
 use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
@@ -19,7 +19,7 @@ impl MessageReader {
             let mut scan = self.log().scan(from, range.end, Check::Structure);
             for message in scan.by_ref() {
                 let message = message?;
-                if is_filler(&message.view()) {
+                if is_salvage_record(&message.view()) {
                     gone.get_or_insert_with(|| nothing_at(message.view().physical_offset(), WAS_LOST));
                 } else {
                     visit(&message);

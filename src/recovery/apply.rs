@@ -23,8 +23,8 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
         index,
         report,
     } = recovered;
-    queues.settle(plan.rewrite_from, plan.is_redone)?;
-    index.settle(plan.sizes.index, plan.index_cut, plan.rewrite_from.is_none(), plan.is_redone)?;
+    queues.truncate_dirty(plan.rewrite_from, plan.is_redone)?;
+    index.truncate_dirty(plan.sizes.index, plan.index_cut, plan.rewrite_from.is_none(), plan.is_redone)?;
     let mut queue_offsets = QueueOffsets::new();
     for (topic, queue_id, queue) in queues.file_queues() {
         queue_offsets.entry(topic).or_default().insert(queue_id, queue.max_offset());
@@ -37,7 +37,7 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
         written_until: plan.written_until,
         rewrite_from: plan.rewrite_from,
         last_store_time: report.last_store_time,
-        stamped: plan.stamped,
+        covered_time: plan.covered_time,
         queue_offsets,
     };
     let log = log.clone().truncate(env.clone(), plan.sizes.commit_log, end)?;
@@ -49,7 +49,7 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
     let all: Vec<_> = queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
     queues.write_out(&all)?;
     if !report.lost.is_empty() {
-        // The entries that lead to fillers lie before the stretch that the next recovery writes again.
+        // The entries that lead to salvage records lie before the stretch that the next recovery writes again.
         queues.sync()?;
     }
     if plan.note.is_some() || plan.is_noted {

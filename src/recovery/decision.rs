@@ -37,14 +37,14 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
         return expect_agreement(opened, report);
     }
     let lacks_log = log.files_end() == 0 && report.queue_entries_ahead > 0;
-    let behind = whole_behind(opened, report)?;
+    let after = records_after(opened, report)?;
     // A broker with a pool of buffers stamps what is only in memory.
     let stamped = Some(opened.checkpoint.logics_physical_offset).filter(|_| opened.checkpoint.is_ours());
     let refused = if lacks_log {
         "the log is gone, and queue entries point into it: put its segments back".to_owned()
-    } else if let Some(first) = behind.first.filter(|_| report.log_end == log.first_offset()) {
+    } else if let Some(first) = after.first.filter(|_| report.log_end == log.first_offset()) {
         format!("no message starts here ({}), but one starts at {first}", report.stop_reason)
-    } else if let Some(last) = behind.vouched_for.filter(|_| !is_stale(opened, report)) {
+    } else if let Some(last) = after.covered.filter(|_| !is_stale(opened, report)) {
         format!(
             "{}; a later message, at {last}, was on disk before the crash",
             report.stop_reason
@@ -59,7 +59,7 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
     Err(log.corrupt(report.log_end, refused + advice))
 }
 
-/// Whether what stands after the end was there when the store was closed, and no message has come since: old records of the very
+/// Whether the records after the end were there when the store was closed, and no message came since: old records of the
 /// millisecond of the last message.
 fn is_stale(opened: &Opened<'_>, report: &RecoveryReport) -> bool {
     opened.closed_at == Some(report.log_end) && opened.checkpoint.physic_msg_timestamp <= report.last_store_time
@@ -98,39 +98,40 @@ fn expect_no_hole(log: &LogFiles) -> Result<()> {
     })
 }
 
-/// Whole records behind the end.
-struct Behind {
+/// Whole records after the end of the log.
+struct RecordsAfter {
     first: Option<i64>,
     /// The last one that the checkpoint says was on disk.
-    vouched_for: Option<i64>,
+    covered: Option<i64>,
 }
 
-/// Looks behind the end as far as the answer matters: when the last record was stored after the checkpoint, nothing behind it is older.
-fn whole_behind(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Behind> {
+/// Looks past the end of the log as far as the answer matters: if the last record before it was stored after the checkpoint, no later one is
+/// older.
+fn records_after(opened: &Opened<'_>, report: &RecoveryReport) -> Result<RecordsAfter> {
     let until = opened.checkpoint.physic_msg_timestamp;
-    let mut behind = Behind {
+    let mut after = RecordsAfter {
         first: None,
-        vouched_for: None,
+        covered: None,
     };
     let is_start = report.log_end == opened.log.first_offset();
     if !is_start && report.last_store_time > until {
-        return Ok(behind);
+        return Ok(after);
     }
     let mut at = report.log_end;
     while let Some(next) = opened.log.find_next_record(at, at + 1, report.last_store_time)? {
-        behind.first.get_or_insert(next);
+        after.first.get_or_insert(next);
         let mut scan = opened.log.scan(next, opened.log.files_end(), opened.check);
         for message in scan.by_ref() {
             let message = message?;
             let view = message.view();
             if view.store_time() > until {
-                return Ok(behind);
+                return Ok(after);
             }
-            behind.vouched_for = Some(view.physical_offset());
+            after.covered = Some(view.physical_offset());
         }
         at = scan.position();
     }
-    Ok(behind)
+    Ok(after)
 }
 
 /// Refuses a store that was closed and whose files contradict each other: what is missing of the log, or what was made of it, is not
@@ -145,7 +146,7 @@ fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> 
             report.stop_reason, report.queue_entries_ahead
         ));
     }
-    // No margin: rather is a store refused that a broker closed a moment after its clock was set back.
+    // No margin: a store that a broker closed just after its clock was set back is refused, too.
     let stamped = opened.checkpoint.physic_msg_timestamp;
     if stamped > report.last_store_time {
         return refused(format!(

@@ -43,8 +43,8 @@ pub(super) fn cut_index(
             _ => None,
         })
     };
-    let believed = index.count_believed(geometry, store_time_at)?;
-    let cut = index.cut_at(geometry, believed, log.first_offset()..log_end, store_time_at)?;
+    let kept = index.count_kept(geometry, store_time_at)?;
+    let cut = index.cut_at(geometry, kept, log.first_offset()..log_end, store_time_at)?;
     let known = checkpoint.keys_dispatched(cut.items).filter(|known| *known <= log_end);
     let from = match (known, cut.end) {
         _ if cut.is_ahead => log_end,

@@ -59,7 +59,7 @@ pub(crate) struct WritePlan {
     /// they would vouch for every message until then.
     pub(crate) checkpoint: Option<Checkpoint>,
     /// The store time up to which the checkpoint vouches for messages.
-    pub(crate) stamped: i64,
+    pub(crate) covered_time: i64,
 }
 
 /// Opens the files of the store in the directory `path`, and recovers them in memory.
@@ -114,7 +114,7 @@ pub(crate) fn open_for_writing(
     let written_until = files.log.written_until(report.log_end)?;
     report.bytes_cut = (written_until - report.log_end) as u64;
     let rewrite_from = unfinished.map_or(unsynced_from, |note| note.rewrite_from.min(unsynced_from));
-    let rewrite_from = (!opened.is_trusted()).then_some(rewrite_from);
+    let rewrite_from = (!opened.is_on_disk()).then_some(rewrite_from);
     let is_changed = rewrite_from.is_some() || written_until > report.log_end || files.index.is_changed_by(index_start.cut);
     // A clock that went back leaves stamps in the future that are right.
     let mut stamps = files.found.ignoring_future(env.now_ms().max(report.last_store_time));
@@ -134,7 +134,7 @@ pub(crate) fn open_for_writing(
         is_noted: note.is_some(),
         is_redone: unfinished.is_some(),
         checkpoint: Some(stamps).filter(|stamps| *stamps != files.found),
-        stamped: stamps.physic_msg_timestamp.min(report.last_store_time),
+        covered_time: stamps.physic_msg_timestamp.min(report.last_store_time),
     };
     Ok((Recovered::of(files, report), plan))
 }

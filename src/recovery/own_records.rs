@@ -28,14 +28,14 @@ pub(super) fn load_own_from(env: &dyn Env, root: &Path) -> Result<Option<i64>> {
     }
 }
 
-/// Makes durable that every record from the log's end on is ours. A record that was ours before stays so. `is_trusted`: the lock file is
+/// Makes durable that every record from the log's end on is ours. A record that was ours before stays so. `is_on_disk`: the lock file is
 /// on disk as it is read.
 ///
 /// # Errors
 /// [`Error::DiskFull`], [`Error::Io`].
-pub(super) fn claim_log(env: &dyn Env, root: &Path, log_end: i64, is_trusted: bool) -> Result<()> {
+pub(super) fn claim_log(env: &dyn Env, root: &Path, log_end: i64, is_on_disk: bool) -> Result<()> {
     let known = load_own_from(env, root)?.filter(|from| *from <= log_end);
-    if known.is_some() && is_trusted {
+    if known.is_some() && is_on_disk {
         return Ok(());
     }
     let path = root.join(LOCK_FILE);

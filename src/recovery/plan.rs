@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, is_filler};
+use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, is_salvage_record};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, LogScan, StoredMessage};
 use crate::recovery::report::RecoveryReport;
 use crate::recovery::scan_start::{last_stamped, last_unit, scan_start};
@@ -36,16 +36,18 @@ impl RecoveryPlan {
         for (topic, queue_id, queue) in queues.file_queues() {
             let leads = |queue_offset: i64, unit: CqUnit, before: Option<CqUnit>| {
                 Ok(report.clean_exit
-                    || is_believed(log, &report, unit, before)?
+                    || is_kept_unread(log, &report, unit, before)?
                     || leads(log, &topic, queue_id, queue_offset, unit)?
-                    || leads_to_filler(log, unit)?)
+                    || leads_to_salvage_record(log, unit)?)
             };
             report.queue_entries_ahead += queue.cut(log.first_offset()..report.log_end, leads)?;
         }
         for lost in &report.lost {
-            let Some(filler) = filler(log, lost) else { continue };
+            let Some(salvage_record) = salvage_record(log, lost) else {
+                continue;
+            };
             for (_, _, queue) in queues.file_queues() {
-                report.queue_entries_ahead += queue.lead_to(filler, lost)?;
+                report.queue_entries_ahead += queue.lead_to(salvage_record, lost)?;
             }
         }
         for ((topic, queue_id), tail) in self.undispatched {
@@ -97,7 +99,7 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
         ..RecoveryReport::default()
     };
     let mut at = scan_start;
-    let stamped = opened.checkpoint.vouched_until();
+    let stamped = opened.checkpoint.covered_until();
     let mut is_sure = !opened.is_salvage();
     let mut unsynced_from = scan_start;
     loop {
@@ -115,8 +117,8 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
                 unsynced_from = message.view().end();
             }
             note(&mut report, &message);
-            if is_filler(&message.view()) {
-                // An earlier recovery has put a filler where messages were lost.
+            if is_salvage_record(&message.view()) {
+                // An earlier recovery has put a salvage record where messages were lost.
                 undispatched.pass_over(Some(unit_of(&message.view())), i64::from(message.view().size()));
             }
             undispatched.add(&message.view())?;
@@ -131,7 +133,7 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
             next
         } else if let Some(next) = find_next_record(opened, &report)? {
             let lost = report.log_end..next;
-            undispatched.pass_over(filler(log, &lost), lost.end - lost.start);
+            undispatched.pass_over(salvage_record(log, &lost), lost.end - lost.start);
             report.lost.push(lost);
             next
         } else {
@@ -174,7 +176,7 @@ fn find_next_record(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Opti
     if !opened.is_salvage() {
         return Ok(None);
     }
-    // A filler has to fit before it, unless that is the end of the segment.
+    // A salvage record has to fit before it, unless that is the end of the segment.
     let end = report.log_end;
     let segment_end =
         end + opened.log.segment_size() as i64 - (end - opened.log.first_offset()) % opened.log.segment_size() as i64;
@@ -198,7 +200,7 @@ fn end_of_hole(log: &LogFiles, at: i64) -> Result<Option<i64>> {
 /// Whether an entry is right although no message was read where it leads. Every record after the scan's start was read, so an entry that
 /// leads to none of its queue there is stale or torn. Before the scan's start, rising offsets are enough: to read a record for each of
 /// thousands of queues takes long. A message that has expired, is missing or was lost cannot be read.
-fn is_believed(log: &LogFiles, report: &RecoveryReport, unit: CqUnit, before: Option<CqUnit>) -> Result<bool> {
+fn is_kept_unread(log: &LogFiles, report: &RecoveryReport, unit: CqUnit, before: Option<CqUnit>) -> Result<bool> {
     let at = unit.physical_offset;
     Ok(match before {
         Some(before) if before.physical_offset > at => false,
@@ -208,10 +210,10 @@ fn is_believed(log: &LogFiles, report: &RecoveryReport, unit: CqUnit, before: Op
 }
 
 /// Whether the entry is that of a message that an earlier recovery found lost.
-fn leads_to_filler(log: &LogFiles, unit: CqUnit) -> Result<bool> {
+fn leads_to_salvage_record(log: &LogFiles, unit: CqUnit) -> Result<bool> {
     Ok(unit.is_lost()
         && match log.read(unit.physical_offset, Check::Structure)? {
-            LogRecord::Message(message) => is_filler(&message.view()) && message.view().size() as i32 == unit.size,
+            LogRecord::Message(message) => is_salvage_record(&message.view()) && message.view().size() as i32 == unit.size,
             _ => false,
         })
 }
@@ -234,18 +236,18 @@ fn stop(scan: &LogScan<'_>, log: &LogFiles) -> Result<(i64, String)> {
     Ok((at, reason))
 }
 
-/// An entry that leads to a filler.
-fn unit_of(filler: &MessageView<'_>) -> CqUnit {
+/// An entry that leads to a salvage record.
+fn unit_of(salvage_record: &MessageView<'_>) -> CqUnit {
     CqUnit {
-        physical_offset: filler.physical_offset(),
-        size: filler.size() as i32,
+        physical_offset: salvage_record.physical_offset(),
+        size: salvage_record.size() as i32,
         tags_code: CqUnit::LOST,
     }
 }
 
-/// The entry for messages that were lost in this stretch: it leads to the filler. `None` if no filler fits into the stretch.
-fn filler(log: &LogFiles, lost: &Range<i64>) -> Option<CqUnit> {
-    let (physical_offset, size) = log.first_filler(lost)?;
+/// The entry for messages that were lost in this stretch: it leads to the salvage record. `None` if none fits into the stretch.
+fn salvage_record(log: &LogFiles, lost: &Range<i64>) -> Option<CqUnit> {
+    let (physical_offset, size) = log.first_salvage_record(lost)?;
     Some(CqUnit {
         physical_offset,
         size,

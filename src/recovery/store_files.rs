@@ -102,7 +102,7 @@ impl Opened<'_> {
     }
 
     /// Whether everything that is read is on disk.
-    pub fn is_trusted(&self) -> bool {
+    pub fn is_on_disk(&self) -> bool {
         self.clean && !self.is_salvage()
     }
 }

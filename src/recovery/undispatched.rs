@@ -26,7 +26,7 @@ pub(super) struct Undispatched<'a> {
     pub(super) gap: bool,
     pub(super) refused: u64,
     /// Where the entries of messages lead that the scan has just found lost, and how many messages that can be.
-    filler: Option<CqUnit>,
+    salvage_record: Option<CqUnit>,
     lost: i64,
 }
 
@@ -51,14 +51,14 @@ impl<'a> Undispatched<'a> {
             last: 0,
             gap: false,
             refused: 0,
-            filler: None,
+            salvage_record: None,
             lost: 0,
         }
     }
 
-    /// Messages were lost in this many bytes. Entries for the queue offsets that are then missing lead to `filler`.
-    pub(super) fn pass_over(&mut self, filler: Option<CqUnit>, bytes: i64) {
-        self.filler = filler.or(self.filler);
+    /// Messages were lost in this many bytes. Entries for the queue offsets that are then missing lead to `salvage_record`.
+    pub(super) fn pass_over(&mut self, salvage_record: Option<CqUnit>, bytes: i64) {
+        self.salvage_record = salvage_record.or(self.salvage_record);
         self.lost += bytes / MIN_RECORD_SIZE as i64;
     }
 
@@ -74,7 +74,7 @@ impl<'a> Undispatched<'a> {
             size: view.size() as i32,
             tags_code: view.tags_code(&self.delay_levels),
         };
-        let (log, filler, lost) = (self.log, self.filler, self.lost);
+        let (log, salvage_record, lost) = (self.log, self.salvage_record, self.lost);
         let Some(lacking) = self.queue(view) else {
             return Ok(()); // a batch consume queue: this crate does not write those
         };
@@ -102,8 +102,8 @@ impl<'a> Undispatched<'a> {
             return Ok(());
         }
         let gap = lacking.is_after_a_gap(queue_offset);
-        let filler = filler.filter(|_| queue_offset - lacking.next().unwrap_or(queue_offset) <= lost);
-        let (filled, refused) = lacking.put(queue_offset, unit, filler);
+        let salvage_record = salvage_record.filter(|_| queue_offset - lacking.next().unwrap_or(queue_offset) <= lost);
+        let (filled, refused) = lacking.put(queue_offset, unit, salvage_record);
         self.gap |= gap;
         self.lost -= filled;
         self.refused += refused;
@@ -163,16 +163,17 @@ impl Lacking {
         offset > self.next().unwrap_or(0)
     }
 
-    /// Adds an entry, after entries that lead to a filler for each queue offset that is missing where messages can have been lost. Gives
+    /// Adds an entry, after entries that lead to a salvage record for each queue offset that is missing where messages can have been lost. Gives
     /// the number of those entries, and of messages that are refused.
-    fn put(&mut self, offset: i64, unit: CqUnit, filler: Option<CqUnit>) -> (i64, u64) {
+    fn put(&mut self, offset: i64, unit: CqUnit, salvage_record: Option<CqUnit>) -> (i64, u64) {
         let (mut filled, mut refused) = (0, 0);
         if let Some(next) = self.next().filter(|next| offset > *next) {
-            let Some(filler) = filler else {
+            let Some(salvage_record) = salvage_record else {
                 // Nobody ever appended the messages between: this queue offset is damaged.
                 return (0, 1);
             };
-            self.entries.extend((next..offset).map(|lost| (lost, filler)).collect());
+            self.entries
+                .extend((next..offset).map(|lost| (lost, salvage_record)).collect());
             filled = offset - next;
         }
         if self.entries.get(offset).is_some() {

@@ -34,12 +34,12 @@ pub struct Dispatcher {
     delay_levels: DelayLevels,
     geometry: IndexGeometry,
     index_tags: bool,
-    /// Messages in front of it got their entries when the store was opened, those that are to have one.
+    /// Messages before it got their queue entries when the store was opened.
     queued_until: i64,
     indexed_until: i64,
     last: LastDispatched,
     /// Up to where the log is covered by the checkpoint.
-    stamped: i64,
+    covered_until: i64,
     checkpoint_interval: i64,
     /// Queues with entries in memory, each once; written out together.
     waiting: Vec<Arc<ConsumeQueue>>,
@@ -53,7 +53,7 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Starts at `dispatched`, and moves it. `last` is the last message that already has its queue entry, `stamped` up to where the
+    /// Starts at `dispatched`, and moves it. `last` is the last message that already has its queue entry, `covered_until` up to where the
     /// checkpoint covers the log.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Dispatcher {
         checkpointer: Checkpointer,
         dispatched: Arc<Watermark>,
         last: LastDispatched,
-        stamped: i64,
+        covered_until: i64,
         config: &StoreConfig,
     ) -> Result<Self> {
         let log = checkpointer.log.clone();
@@ -77,7 +77,7 @@ impl Dispatcher {
             indexed_until: dispatched.get() - 1,
             dispatched,
             last,
-            stamped,
+            covered_until,
             checkpoint_interval: i64::try_from(config.checkpoint_interval).unwrap_or(i64::MAX),
             log,
             waiting: Vec::new(),
@@ -96,7 +96,7 @@ impl Dispatcher {
     pub fn stamp(&mut self) -> Result<()> {
         self.write_out()?;
         self.checkpointer.stamp(self.last, self.dispatched.get())?;
-        self.stamped = self.covered();
+        self.covered_until = self.covered();
         Ok(())
     }
 
@@ -111,7 +111,7 @@ impl Dispatcher {
         if is_due || self.is_full || is_stopped {
             self.write_out()?;
         }
-        let is_wanted = !is_stopped && self.covered() - self.stamped >= self.checkpoint_interval;
+        let is_wanted = !is_stopped && self.covered() - self.covered_until >= self.checkpoint_interval;
         if is_wanted && self.stamp_at.is_none_or(|at| now >= at) {
             self.try_stamp(now)?;
         }
@@ -240,7 +240,7 @@ impl Stepped for Dispatcher {
     }
 }
 
-/// Every byte below the log's end belongs to a record or a filler: a scan that stops before has met damage.
+/// Every byte below the log's end belongs to a record or a BLANK: a scan that stops before has met damage.
 fn expect_no_stop(scan: &LogScan<'_>) -> Result<()> {
     match scan.stopped_by() {
         None => Ok(()),

@@ -94,7 +94,7 @@ pub enum Step {
     /// The removal of a segment past the recovered end of the log, newest first, each before the next. Without: a later segment
     /// comes back and an earlier one does not. That is a hole in the log, and the store is refused.
     LogCut,
-    /// The recovered end of the log, written again with the bytes that were read, and the fillers of a salvage, before they are
+    /// The recovered end of the log, written again with the bytes that were read, and the records of a salvage, before they are
     /// served. Without: after a sync that failed the system shows bytes that are not on disk; they are read, acknowledged, and lost
     /// in the next power cut.
     LogRewritten,

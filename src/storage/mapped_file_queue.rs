@@ -214,7 +214,7 @@ impl MappedFileQueue {
                 last,
                 last.len,
                 format!(
-                    "the file ends here, {size} bytes were expected: nothing can be written behind it; copy it again, or, if there is \
+                    "the file ends here, {size} bytes were expected: nothing can be written after it; copy it again, or, if there is \
                      nothing to copy it from, give it its length in a copy of the store (truncate -s {size}) and open that: what was lost \
                      reads as zeros; recovery=\"salvage\" is needed where the store says that it was on disk"
                 ),
@@ -224,7 +224,7 @@ impl MappedFileQueue {
                 first,
                 0,
                 format!(
-                    "the name is no multiple of the files' {size} bytes: nothing can be written behind it; give it its own name"
+                    "the name is no multiple of the files' {size} bytes: nothing can be written after it; give it its own name"
                 ),
             ),
             _ => Ok(()),
@@ -385,7 +385,7 @@ fn check_lengths(dir: &Path, file_size: u64, files: &[PooledFile]) -> Result<()>
                 file,
                 0,
                 format!(
-                    "the name is no multiple of {file_size} bytes behind the first file's, {}: files of two stores or sizes \
+                    "the name is no multiple of {file_size} bytes after the first file's, {}: files of two stores or sizes \
                      are mixed; take this file away, or give the right file size",
                     segment_name(first_start)
                 ),

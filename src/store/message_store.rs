@@ -16,7 +16,7 @@ use crate::recovery::{Recovered, WritePlan, apply, open_for_writing};
 use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next};
 use crate::services::{Service, Services, without_panic};
 use crate::storage::{Env, Lock};
-use crate::store::geometry::settle;
+use crate::store::geometry::choose_sizes;
 use crate::store::message_checker::{Draft, Incoming};
 use crate::store::store_directory::{OpenMode, enter, finish_what_died, make_directories, mark_open, remove_abort};
 use crate::watermark::{Wait, Watermark};
@@ -82,7 +82,7 @@ impl MessageStore {
     pub fn open_stepped(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig, mode: OpenMode) -> Result<Self> {
         config.validate()?;
         let (lock, is_new) = enter(env.as_ref(), path, mode)?;
-        let sizes = settle(env, path, &mut config, is_new)?;
+        let sizes = choose_sizes(env, path, &mut config, is_new)?;
         let (recovered, plan) = open_for_writing(env, path, &config, sizes)?;
         // Until there is a segment, nobody may have come to the end of making the store.
         let is_unfinished = !is_new && recovered.report.log_end <= recovered.log.first_offset();

@@ -264,7 +264,7 @@ proptest! {
         prop_assert_eq!(IndexItem::decode(&item).encode(), item);
         let checkpoint = Checkpoint::decode(&checkpoint);
         prop_assert_eq!(Checkpoint::decode(&checkpoint.encode()), checkpoint);
-        let _ = (checkpoint.min_timestamp(), checkpoint.vouched_until());
+        let _ = (checkpoint.min_timestamp(), checkpoint.covered_until());
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(crate) struct LogEnd {
     /// Store time of its last message; 0 for none.
     pub last_store_time: i64,
     /// The checkpoint vouches for messages up to this store time, so every new message gets a later one.
-    pub stamped: i64,
+    pub covered_time: i64,
     /// The next queue offset of each queue.
     pub queue_offsets: QueueOffsets,
 }
@@ -76,7 +76,7 @@ struct Tail {
     current: Option<Arc<AppendFile>>,
     next: Option<Arc<AppendFile>>,
     last_store_time: i64,
-    stamped: i64,
+    covered_time: i64,
     queue_offsets: QueueOffsets,
     /// Why nothing is appended any more.
     stopped: Option<Error>,
@@ -132,7 +132,7 @@ impl CommitLog {
                 current,
                 next: None,
                 last_store_time: end.last_store_time,
-                stamped: end.stamped,
+                covered_time: end.covered_time,
                 queue_offsets: end.queue_offsets,
                 stopped: None,
             }),
@@ -160,7 +160,7 @@ impl CommitLog {
     /// Gives every later message a store time after the one that the checkpoint is about to vouch for.
     pub fn close_store_time(&self, store_time: i64) {
         let mut tail = lock(&self.tail);
-        tail.stamped = tail.stamped.max(store_time);
+        tail.covered_time = tail.covered_time.max(store_time);
         let end = tail.end as i64;
         drop(tail);
         // A message that already has an older time is flushed with the rest, although its append may not have returned yet.
@@ -250,7 +250,7 @@ impl CommitLog {
         let Some(file) = tail.current.clone() else {
             return Ok(Outcome::WouldBlock(len));
         };
-        let store_time = now.max(tail.last_store_time).max(tail.stamped + 1);
+        let store_time = now.max(tail.last_store_time).max(tail.covered_time + 1);
         tail.last_store_time = store_time;
         let mut end = tail.end;
         for message in messages {

@@ -36,7 +36,7 @@ impl LogFiles {
     /// one whose lengths lead to no record.
     fn end_of_damaged(&self, damaged: i64) -> Result<i64> {
         let mut at = damaged;
-        while let Some(end) = self.believable_end(at)? {
+        while let Some(end) = self.claimed_end(at)? {
             at = match self.read(end, Check::Body)? {
                 LogRecord::Blank { next } if next < self.files_end() => next,
                 _ => end,
@@ -49,8 +49,8 @@ impl LogFiles {
     }
 
     /// Where the record that claims to start at `at` ends: by all its lengths, if they agree; otherwise by its total size, if a record or a
-    /// filler seems to start there.
-    fn believable_end(&self, at: i64) -> Result<Option<i64>> {
+    /// salvage record seems to start there.
+    fn claimed_end(&self, at: i64) -> Result<Option<i64>> {
         match self.read(at, Check::Structure)? {
             LogRecord::Message(message) => return Ok(Some(message.view().end())),
             LogRecord::Corrupt(_) => {}

@@ -47,7 +47,7 @@ impl StoredMessage {
 pub enum LogRecord {
     /// A whole record that names this very offset as its own.
     Message(StoredMessage),
-    /// The filler at a segment's end; the log goes on at `next`.
+    /// The BLANK at a segment's end; the log goes on at `next`.
     Blank {
         /// Start of the next segment.
         next: i64,
@@ -122,7 +122,7 @@ impl LogFiles {
         self.files.add(start);
     }
 
-    /// Refuses a log whose last segment is cut short: nothing can be written behind it.
+    /// Refuses a log whose last segment is cut short: nothing can be written after it.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -145,15 +145,15 @@ impl LogFiles {
         file.check_intact(position..position + 1)
     }
 
-    /// Refuses a closed log with segments behind its `end`.
+    /// Refuses a closed log with segments after its `end`.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn expect_last_segment_at(&self, end: i64) -> Result<()> {
         match self.next_start(end) {
             None => Ok(()),
-            Some(behind) => Err(Error::Corrupt {
-                path: self.dir.join(segment_name(behind as u64)),
+            Some(later) => Err(Error::Corrupt {
+                path: self.dir.join(segment_name(later as u64)),
                 offset: 0,
                 reason: format!(
                     "the log ends at {end}, before this segment, so no read reaches its messages; open the store with \
@@ -198,7 +198,7 @@ impl LogFiles {
         Ok(file.read(position, &mut head).then(|| claimed_store_time(&head)).flatten())
     }
 
-    /// Where the first segment is missing that others stand behind.
+    /// Where the first missing segment is that is followed by others.
     pub fn first_hole(&self) -> Option<i64> {
         let starts: Vec<i64> = self.starts().collect();
         let ends = starts.iter().map(|start| start + self.segment_size() as i64);
@@ -206,7 +206,7 @@ impl LogFiles {
         pairs.find(|(end, next)| end != *next).map(|(end, _)| end)
     }
 
-    /// The offset behind the last byte at or behind `from` that is not zero; `from` if there is none.
+    /// The offset after the last byte at or after `from` that is not zero; `from` if there is none.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Corrupt`] for a page that cannot be read.
@@ -371,7 +371,7 @@ pub struct LogScan<'a> {
 }
 
 impl LogScan<'_> {
-    /// Where the next record is expected: the end of the last one, or the start of the segment behind a filler.
+    /// Where the next record is expected: the end of the last one, or the start of the segment after a BLANK.
     pub fn position(&self) -> i64 {
         self.at
     }
@@ -412,7 +412,7 @@ impl Iterator for LogScan<'_> {
                     self.at += i64::from(message.view().size());
                     return Some(Ok(message));
                 }
-                // A filler with no segment behind it is not part of the log: the next append starts on top of it.
+                // A BLANK without a segment after it is not part of the log: the next append overwrites it.
                 Ok(LogRecord::Blank { next }) if next < self.log.files_end() => self.at = next,
                 Ok(LogRecord::Blank { .. }) => return self.stop(LogRecord::End),
                 Ok(other) => return self.stop(other),

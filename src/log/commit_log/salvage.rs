@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::format::{Check, encode_filler, filler_size, segment_name};
+use crate::format::{Check, encode_salvage_record, salvage_record_size, segment_name};
 use crate::log::commit_log::log_files::{LogFiles, LogRecord};
 
 impl LogFiles {
-    /// Fills a stretch before a message. The fillers get the store time of that message, so that store times never fall. They are durable with
+    /// Fills a stretch before a message. The salvage records get the store time of that message, so that store times never fall. They are durable with
     /// the rest of the log, which a salvage writes again from its start.
     ///
     /// # Errors
@@ -23,21 +23,24 @@ impl LogFiles {
             let file = self.files.open_for_writing(start as u64).map_err(refused)?;
             let mut at = part.start;
             while at < part.end {
-                let filler = encode_filler(at, (part.end - at) as usize, at_end, store_time);
-                let filler = filler.map_err(|malformed| self.corrupt(at, malformed.to_string()))?;
-                file.write_all_at(&filler, (at - start) as u64).map_err(refused)?;
-                at += filler.len() as i64;
+                let record = encode_salvage_record(at, (part.end - at) as usize, at_end, store_time);
+                let record = record.map_err(|malformed| self.corrupt(at, malformed.to_string()))?;
+                file.write_all_at(&record, (at - start) as u64).map_err(refused)?;
+                at += record.len() as i64;
             }
         }
         Ok(())
     }
 
-    /// Where the first filler of a lost stretch stands, and its bytes. The end of a segment may have room for none.
-    pub fn first_filler(&self, lost: &Range<i64>) -> Option<(i64, i32)> {
-        let mut fillers = self
-            .parts(lost)
-            .map(|(_, part, at_end)| (part.start, filler_size((part.end - part.start) as usize, at_end) as i32));
-        fillers.find(|(_, size)| *size > 0)
+    /// Where the first salvage record of a lost stretch stands, and its bytes. The end of a segment may have room for none.
+    pub fn first_salvage_record(&self, lost: &Range<i64>) -> Option<(i64, i32)> {
+        let mut records = self.parts(lost).map(|(_, part, at_end)| {
+            (
+                part.start,
+                salvage_record_size((part.end - part.start) as usize, at_end) as i32,
+            )
+        });
+        records.find(|(_, size)| *size > 0)
     }
 
     /// A stretch cut at the ends of segments: the segment's start, the part in it, and whether that reaches its end.

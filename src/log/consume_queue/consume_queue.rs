@@ -128,7 +128,7 @@ impl ConsumeQueue {
         file_before.max(in_memory).unwrap_or(state.min_offset)
     }
 
-    /// The entry at a queue offset: `None` outside the queue, in a file that another process has removed, and for the filler before a
+    /// The entry at a queue offset: `None` outside the queue, in a file that another process has removed, and for a `PRE_BLANK` of a
     /// queue that does not start at 0.
     ///
     /// # Errors
@@ -267,12 +267,12 @@ impl ConsumeQueue {
         Ok(cut)
     }
 
-    /// Makes the entries of messages of the stretch `lost` lead to `filler`; returns how many.
-    pub(crate) fn lead_to(&self, filler: CqUnit, lost: &Range<i64>) -> Result<u64> {
+    /// Makes the entries of messages of the stretch `lost` lead to a `salvage_record`; returns how many.
+    pub(crate) fn lead_to(&self, salvage_record: CqUnit, lost: &Range<i64>) -> Result<u64> {
         let on_disk = self.state().on_disk.clone();
         let first = first_at(&mut self.entries(), on_disk.clone(), lost.start)?;
         let after = first_at(&mut self.entries(), on_disk, lost.end)?;
-        self.extend((first..after).map(|offset| (offset, filler)).collect());
+        self.extend((first..after).map(|offset| (offset, salvage_record)).collect());
         Ok((after - first).cast_unsigned())
     }
 

@@ -230,12 +230,12 @@ impl ConsumeQueueStore {
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
-    pub(crate) fn settle(&self, rewrite_from: Option<i64>, is_redone: bool) -> Result<()> {
+    pub(crate) fn truncate_dirty(&self, rewrite_from: Option<i64>, is_redone: bool) -> Result<()> {
         // Before anything is written: an error that another process is told of first is then told here, too.
         self.file_system().map_err(|error| Error::io("open", &self.root, error))?;
         let mut cut = QueueCut::default();
         for (_, _, queue) in self.file_queues() {
-            cut.add(queue.settle(rewrite_from.is_none(), is_redone)?);
+            cut.add(queue.truncate_dirty(rewrite_from.is_none(), is_redone)?);
             if let Some(physical) = rewrite_from {
                 queue.rewrite(physical)?;
             }

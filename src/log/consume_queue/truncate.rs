@@ -48,12 +48,12 @@ impl QueueCut {
 impl ConsumeQueue {
     /// Zeroes what a crash has left past the queue's end, and removes the files without an entry of a message, newest first: a broker takes a
     /// file full of zeros for an entry. `is_redone`: an earlier recovery has not ended, so zeros that are read may not be on disk.
-    pub(super) fn settle(&self, clean: bool, is_redone: bool) -> Result<QueueCut> {
+    pub(super) fn truncate_dirty(&self, clean: bool, is_redone: bool) -> Result<QueueCut> {
         let mut cut = QueueCut::default();
         let end = self.state().on_disk.end;
         for start in self.files.starts().into_iter().rev() {
             let first = start as i64 / UNIT;
-            if end <= first || self.is_filler(end.min(first + self.entries_per_file()) - 1)? {
+            if end <= first || self.is_pre_blank_entry(end.min(first + self.entries_per_file()) - 1)? {
                 self.files.remove(start)?;
                 cut.dirs = vec![self.dir.clone()];
                 continue;
@@ -69,8 +69,8 @@ impl ConsumeQueue {
         Ok(cut)
     }
 
-    /// Whether the entry is one of the fillers before the first message.
-    fn is_filler(&self, offset: i64) -> Result<bool> {
+    /// Whether the entry is a `PRE_BLANK`, before the first message.
+    fn is_pre_blank_entry(&self, offset: i64) -> Result<bool> {
         Ok(self.entries().get(offset)?.is_some_and(CqUnit::is_pre_blank))
     }
 

@@ -19,7 +19,7 @@ pub(super) struct IndexAppender {
 }
 
 impl IndexAppender {
-    /// Makes a new file, every block of it allocated. Nothing is left of one that could not be made: the next try takes its name.
+    /// Makes a new file with all of its blocks allocated. A file that could not be made is removed: the next try takes its name.
     pub(super) fn create(env: &Arc<dyn Env>, path: &Path, geometry: IndexGeometry, header: IndexHeader) -> Result<Self> {
         let refused = |error| Error::full_or_io("allocate", path, error);
         let handle = env.create(path).map_err(refused)?;
@@ -28,7 +28,7 @@ impl IndexAppender {
             .and_then(|()| handle.write_all_at(&header.encode(), 0));
         let made = filled.map_err(refused).and_then(|()| {
             let file = Arc::new(IndexFile::open(env.clone(), path.to_owned(), geometry.file_len())?);
-            file.trust();
+            file.mark_whole();
             Self::open(file, geometry)
         });
         if made.is_err() {
@@ -37,8 +37,8 @@ impl IndexAppender {
         made
     }
 
-    /// Goes on with a file. A broker's has holes, where a full disk would be found only when a page is written: they get their
-    /// blocks now.
+    /// Opens an existing file to append keys. A file of a broker has holes, in which a full disk would show only when a page is written. The
+    /// holes get their blocks now.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].

@@ -94,8 +94,8 @@ impl IndexFile {
         })
     }
 
-    /// The file was made with the geometry that will be asked for: what is being put into it need not be looked at.
-    pub(super) fn trust(&self) {
+    /// Notes that this process makes the file with the geometry that is asked for: its items need no check.
+    pub(super) fn mark_whole(&self) {
         self.admits.set(self.header(), true);
         self.ends.set(self.header(), true);
     }
@@ -260,12 +260,12 @@ impl IndexFile {
         Ok(true)
     }
 
-    /// The item with this number; `None` behind the last one that the file has room for.
+    /// The item with this number; `None` past the last one that the file has room for.
     pub(super) fn item(&self, geometry: IndexGeometry, number: i32) -> Result<Option<IndexItem>> {
         Ok(item(self.map()?.as_ref(), geometry, number))
     }
 
-    /// The number that the next item would have if only those of messages in front of `log_end` were there. Offsets never fall.
+    /// The number that the next item would have if only those of messages before `log_end` were there. Offsets never fall.
     pub(super) fn count_in_front_of(&self, geometry: IndexGeometry, log_end: i64) -> Result<i32> {
         let header = self.header();
         let mut count = header.index_count;
@@ -281,7 +281,7 @@ impl IndexFile {
         Ok(count)
     }
 
-    /// The newest item of each slot of a window, of the items in front of number `count`.
+    /// The newest item of each slot of a window, of the items before number `count`.
     pub(super) fn newest_items(&self, geometry: IndexGeometry, count: i32, window: Range<u32>) -> Result<NewestItems> {
         let mapped = self.map()?;
         let mut newest = NewestItems::none(window);
@@ -347,11 +347,11 @@ fn are_items_in_order(mapped: &MappedFile, geometry: IndexGeometry, header: Inde
         let Some(item) = item(mapped, geometry, number) else {
             return false;
         };
-        let is_behind = match before {
+        let is_after = match before {
             None => item.physical_offset == header.begin_physical_offset,
             Some(before) => item.physical_offset >= before.physical_offset && (number == 2 || item.time_diff >= before.time_diff),
         };
-        if item.key_hash < 0 || item.time_diff < 0 || !is_behind {
+        if item.key_hash < 0 || item.time_diff < 0 || !is_after {
             return false;
         }
         before = Some(item);

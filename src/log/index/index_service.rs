@@ -1,4 +1,4 @@
-//! The index files of a store, oldest first, and which part of the log each of them speaks for.
+//! The index files of a store, oldest first, and which part of the log each of them indexes.
 
 use std::io;
 use std::ops::Range;
@@ -121,7 +121,7 @@ impl IndexService {
             if file.header().index_count <= 1 {
                 continue;
             }
-            let Some(geometry) = self.believed_geometry(&file)? else {
+            let Some(geometry) = self.usable_geometry(&file)? else {
                 continue;
             };
             let header = file.header();
@@ -212,10 +212,10 @@ impl IndexService {
 
     /// The geometry of a file that is believed. A check may meet an unfinished put of another process or thread: it is made again when
     /// the header differs, in this query or in a later one.
-    fn believed_geometry(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
+    fn usable_geometry(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
         for _ in 0..LOOKS {
             if let Some(geometry) = self.geometry_of(file)?
-                && self.believes(file, geometry)?
+                && self.is_usable(file, geometry)?
             {
                 return Ok(Some(geometry));
             }
@@ -227,16 +227,13 @@ impl IndexService {
     }
 
     /// Whether what the file says is taken for true.
-    pub(super) fn believes(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
-        Ok(
-            (self.is_vouched_for(file, geometry) || file.is_whole(geometry)?)
-                && file.has_own_ends(geometry, self.is_crashed())?,
-        )
+    pub(super) fn is_usable(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
+        Ok((self.is_covered(file, geometry) || file.is_whole(geometry)?) && file.has_own_ends(geometry, self.is_crashed())?)
     }
 
     /// Whether the file has its length, and the store was closed or the checkpoint says that the file is on disk: stamps are those of
     /// full files. A file that ends earlier than an older one was written after the clock was set back, perhaps after the stamp.
-    pub(super) fn is_vouched_for(&self, file: &IndexFile, geometry: IndexGeometry) -> bool {
+    pub(super) fn is_covered(&self, file: &IndexFile, geometry: IndexGeometry) -> bool {
         if file.file_len() < geometry.file_len() {
             return false;
         }
@@ -264,7 +261,7 @@ impl IndexService {
     }
 
     /// What a crash has left was looked at, and the rest is gone.
-    pub(super) fn believe_all(&self) {
+    pub(super) fn keep_all(&self) {
         *self.safe_until.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
@@ -276,7 +273,7 @@ impl IndexService {
     }
 
     /// The keys of this message that are in are not put again.
-    pub(super) fn go_on_behind(&self, physical_offset: i64, keys: usize) {
+    pub(super) fn go_on_after(&self, physical_offset: i64, keys: usize) {
         let mut appending = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
         (appending.offset, appending.keys) = (physical_offset, keys);
     }
@@ -302,7 +299,7 @@ impl IndexService {
             .map_err(|error| Error::io("sync", &self.dir, error))
     }
 
-    /// The file to go on with: the last one if it has room, else a new one behind it.
+    /// The file for the next key: the last one if it has room, otherwise a new one after it.
     fn roll(&self, appending: &mut Appending, geometry: IndexGeometry) -> Result<IndexAppender> {
         let full = appending.file.take();
         let last = self.files().pop();
@@ -313,9 +310,9 @@ impl IndexService {
         {
             if last.header().index_count > 1 {
                 // Checked before the first put, so that no query makes its first check during a put.
-                self.believes(last, geometry)?;
+                self.is_usable(last, geometry)?;
             } else {
-                last.trust();
+                last.mark_whole();
             }
             return IndexAppender::open(last.clone(), geometry);
         }

@@ -1,4 +1,4 @@
-//! Index files: hash tables from keys to places in the log.
+//! Index files: hash tables from message keys to physical offsets.
 
 /// The newest item of each slot.
 mod newest_items;
@@ -6,9 +6,9 @@ mod newest_items;
 mod index_file;
 /// The file that keys are put into.
 mod index_appender;
-/// All files of a store, and which part of the log each speaks for.
+/// All files of a store, and which part of the log each of them indexes.
 mod index_service;
-/// Which of them recovery keeps.
+/// Truncation: which files and items recovery keeps.
 mod truncate;
 
 pub use index_file::IndexFile;

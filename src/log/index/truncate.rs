@@ -1,4 +1,4 @@
-//! What becomes of the index files when a store is opened for writing: which are kept, up to which item, and where indexing goes on.
+//! Truncates the index when a store is opened for writing: which files are kept, up to which item, and where indexing goes on.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,50 +13,49 @@ use crate::storage::Step;
 /// Slots that are written at once.
 const SLOTS_AT_ONCE: usize = 64 * 1024;
 
-/// Which of the index is kept.
+/// The part of the index that is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexCut {
-    /// So many files, the oldest.
+    /// The number of files that are kept, from the oldest.
     files: usize,
-    /// The header that the last of them gets: it may hold items that are cut off.
+    /// The new header of the last of them, if items of it are cut off.
     last: Option<IndexHeader>,
     /// Physical offset of the last message that has a key in them.
     pub end: Option<i64>,
-    /// How many of its keys are in; they are put in order, so the others are its last ones.
+    /// How many of its keys are in the index. Keys are put in order, so the missing ones are its last ones.
     keys: usize,
-    /// Items in them.
+    /// Items in the files that are kept.
     pub items: i64,
-    /// Keys of messages behind the end of the log are cut off: all in front of it are in.
+    /// Keys of messages past the end of the log are cut off. Then all keys of messages before it are in the index.
     pub is_ahead: bool,
 }
 
 impl IndexService {
-    /// How many files, from the oldest, are believed: after a crash the full ones that the checkpoint vouches for, and those of the
-    /// others that are whole and begin when the message did that `store_time_at` finds at their first offset: a part of a header may
-    /// be lost, too.
+    /// How many files, from the oldest, are kept. After a crash those are the full ones that the checkpoint covers, and others that are
+    /// whole and whose begin time is that of the message at their first offset (`store_time_at`): a part of a header may be lost, too.
     ///
     /// # Errors
     /// [`Error::Io`], and what `store_time_at` raises.
-    pub fn count_believed(&self, geometry: IndexGeometry, store_time_at: impl Fn(i64) -> Result<Option<i64>>) -> Result<usize> {
+    pub fn count_kept(&self, geometry: IndexGeometry, store_time_at: impl Fn(i64) -> Result<Option<i64>>) -> Result<usize> {
         let files = self.files();
         for (number, file) in files.iter().enumerate() {
             let header = file.header();
-            let is_believed = || {
-                // Only the last one may have room: another has lost its header.
+            let is_usable = || {
+                // Only the last file may have room: another one with room has lost its header.
                 let is_full = number + 1 == files.len() || header.is_full(geometry);
                 let begins = header.index_count == 1
                     || store_time_at(header.begin_physical_offset)?.is_none_or(|time| time == header.begin_time);
                 Ok(is_full && begins && file.is_whole(geometry)?)
             };
-            if !self.is_vouched_for(file, geometry) && !is_believed()? {
+            if !self.is_covered(file, geometry) && !is_usable()? {
                 return Ok(number);
             }
         }
         Ok(files.len())
     }
 
-    /// The cut that keeps of the first `files` what belongs to messages of `log`. `store_time_at` gives the store time of the message
-    /// that starts at an offset, if one does: a file whose last message is not in the log is not kept.
+    /// The cut that keeps, of the first `files` files, the items of messages of `log`. `store_time_at` gives the store time of the message
+    /// that starts at an offset, if one does. A file whose last message is not in the log is not kept.
     ///
     /// # Errors
     /// [`Error::Io`], and what `store_time_at` raises.
@@ -83,12 +82,12 @@ impl IndexService {
         cut.last.is_some() || cut.files < self.files().len()
     }
 
-    /// Carries the cut out, durably. After a crash what is kept of the files that were looked at is written again, as it has to be
-    /// where a sync has failed. `is_redone`: an earlier recovery has not ended, so that zeros that are read may not be on disk.
+    /// Carries the cut out, durably. After a crash the kept part of each file that no stamp covers is written again, because a sync of it
+    /// may have failed. `is_redone`: an earlier recovery has not ended, so zeros that are read may not be on disk.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
-    pub(crate) fn settle(&self, geometry: IndexGeometry, cut: IndexCut, clean: bool, is_redone: bool) -> Result<()> {
+    pub(crate) fn truncate_dirty(&self, geometry: IndexGeometry, cut: IndexCut, clean: bool, is_redone: bool) -> Result<()> {
         let gone = self.keep(cut.files);
         for file in gone.iter().rev() {
             let path = file.path();
@@ -103,18 +102,18 @@ impl IndexService {
         for (number, file) in kept.iter().enumerate() {
             let is_last = number + 1 == kept.len();
             let header = cut.last.filter(|_| is_last).unwrap_or(file.header());
-            if header != file.header() || (!clean && !self.is_vouched_for(file, geometry)) {
+            if header != file.header() || (!clean && !self.is_covered(file, geometry)) {
                 Self::rewrite(file, geometry, header, is_redone)?;
             }
         }
-        self.believe_all();
+        self.keep_all();
         if let Some(end) = cut.end {
-            self.go_on_behind(end, cut.keys);
+            self.go_on_after(end, cut.keys);
         }
         Ok(())
     }
 
-    /// Writes the file again with this header: its items, the slots that lead to them, and zeros behind.
+    /// Writes the file again with this header: its items, the slots that lead to them, and zeros after them.
     fn rewrite(file: &IndexFile, geometry: IndexGeometry, header: IndexHeader, is_redone: bool) -> Result<()> {
         let path = file.path();
         let refused = |error| Error::full_or_io("write again", path, error);
@@ -163,7 +162,7 @@ fn cut_of(
         files,
         ..IndexCut::default()
     };
-    // Files without a key behind the last one that has some stay if that one does, as it is.
+    // Files without a key, after the last file that has some, stay if that one stays as it is.
     let mut empty = 0;
     while let Some(file) = cut.files.checked_sub(1).and_then(|last| all.get(last)) {
         let header = file.header();
@@ -177,7 +176,7 @@ fn cut_of(
             (cut.end, cut.keys) = end_of(geometry, all, cut.files, count)?;
         }
         let Some(end) = cut.end.filter(|_| count > 1) else {
-            // Of a file that held only what is cut off nothing is left.
+            // All keys of this file are cut off: the file goes.
             (cut.files, empty) = (cut.files - 1, 0);
             continue;
         };
@@ -205,8 +204,8 @@ fn cut_of(
     })
 }
 
-/// The last message of the first `files` files, of the last of which the numbers up to `count` are in use, and how many of its keys
-/// are in: they may have begun in an earlier file.
+/// The last message that has a key in the first `files` files, and how many of its keys are in them. In the last file the items before
+/// number `count` are in use. The keys of the message may begin in an earlier file.
 fn end_of(geometry: IndexGeometry, all: &[Arc<IndexFile>], files: usize, count: i32) -> Result<(Option<i64>, usize)> {
     let (mut end, mut keys) = (None, 0);
     let mut count = Some(count);

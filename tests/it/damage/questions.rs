@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mqstore::config::Errors;
 use mqstore::error::{Error, Result};
-use mqstore::format::is_filler;
+use mqstore::format::is_salvage_record;
 use mqstore::log::StoredMessage;
 use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
 
@@ -69,7 +69,7 @@ impl<'a> Answers<'a> {
     /// A message that was returned as whole.
     fn message(&mut self, message: &StoredMessage) {
         self.messages += 1;
-        if self.salvage_records && is_filler(&message.view()) {
+        if self.salvage_records && is_salvage_record(&message.view()) {
             return;
         }
         match self.truth.deviations(&message.view()) {

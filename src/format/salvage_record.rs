@@ -5,16 +5,21 @@ use super::record::{BLANK_SIZE, encode_blank};
 use super::record_layout::MIN_RECORD_SIZE;
 use super::sys_flag::{ROLLBACK, Transaction};
 
-/// Bytes of a filler, but for the last one of a stretch.
-const FILLER_SIZE: usize = 1 << 20;
+/// Bytes of a salvage record, but for the last one of a stretch.
+const SALVAGE_RECORD_SIZE: usize = 1 << 20;
 
-/// The filler at `physical_offset` of a lost stretch of the log, of which `left` bytes are left, up to the end of the file if `at_file_end`.
+/// The salvage record at `physical_offset` of a lost stretch of the log, of which `left` bytes are left, up to the end of the file if `at_file_end`.
 /// It is a record without a topic, marked as rolled back so that no broker dispatches it, or the file's BLANK. Every version skips both.
 ///
 /// # Errors
 /// [`Malformed`] for fewer bytes than a record has.
-pub fn encode_filler(physical_offset: i64, left: usize, at_file_end: bool, store_time: i64) -> Result<Vec<u8>, Malformed> {
-    let size = filler_size(left, at_file_end);
+pub fn encode_salvage_record(
+    physical_offset: i64,
+    left: usize,
+    at_file_end: bool,
+    store_time: i64,
+) -> Result<Vec<u8>, Malformed> {
+    let size = salvage_record_size(left, at_file_end);
     if size == 0 {
         let mut blank = encode_blank(left as u32).to_vec();
         blank.resize(left, 0);
@@ -24,7 +29,7 @@ pub fn encode_filler(physical_offset: i64, left: usize, at_file_end: bool, store
         let reason = format!("{size} bytes to fill, a record has {MIN_RECORD_SIZE}");
         Malformed::new(0, reason)
     })?;
-    let filler = Message {
+    let record = Message {
         physical_offset,
         sys_flag: ROLLBACK,
         born_time: store_time,
@@ -32,20 +37,20 @@ pub fn encode_filler(physical_offset: i64, left: usize, at_file_end: bool, store
         body: vec![0; body_len].into(),
         ..Message::default()
     };
-    filler.encode()
+    record.encode()
 }
 
-/// Bytes of the filler that starts a stretch of `left` bytes; 0 for a BLANK.
-pub fn filler_size(left: usize, at_file_end: bool) -> usize {
+/// Bytes of the salvage record that starts a stretch of `left` bytes; 0 for a BLANK.
+pub fn salvage_record_size(left: usize, at_file_end: bool) -> usize {
     let left = if at_file_end { left.saturating_sub(BLANK_SIZE) } else { left };
     match left {
         _ if at_file_end && left < MIN_RECORD_SIZE => 0,
-        _ if left >= 2 * FILLER_SIZE => FILLER_SIZE,
+        _ if left >= 2 * SALVAGE_RECORD_SIZE => SALVAGE_RECORD_SIZE,
         left => left,
     }
 }
 
-/// Whether the record is a filler in the place of lost records.
-pub fn is_filler(view: &MessageView<'_>) -> bool {
+/// Whether the record is a salvage record in the place of lost records.
+pub fn is_salvage_record(view: &MessageView<'_>) -> bool {
     view.transaction() == Transaction::Rollback && view.topic_bytes().is_empty()
 }
