@@ -29,8 +29,12 @@ mod held;
 mod message;
 /// What iterating a queue or a slice of it gives.
 mod message_iterator;
+/// Where the messages of batches come from.
+mod source;
 /// `RecordBatch`, and `Batches`: a source of them that can be read again.
 mod batches;
+/// What turns into a table: the methods that a queue, a slice of one, a topic and a result share.
+mod tabular;
 /// `Queue`, `QueueSlice`.
 mod queue;
 /// `Topics`, `Topic`, `Queues`.
@@ -86,6 +90,8 @@ mod _native {
     use super::results::{GetResult, QueryResult};
     #[pymodule_export]
     use super::store::Store;
+    #[pymodule_export]
+    use super::tabular::Tabular;
     #[pymodule_export]
     use super::topic::{Queues, Topic, Topics};
 

@@ -3,13 +3,17 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple};
 
+use super::arguments;
+use super::batches::Batches;
 use super::handle::Handle;
 use super::message::Message;
+use super::source::Source;
+use super::tabular::{Tabular, tabular};
 use crate::read::{self, GetRequest, StoredMessage};
 use crate::storage::Generation;
 
 /// The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on.
-#[pyclass(frozen, module = "mqstore", sequence)]
+#[pyclass(frozen, extends = Tabular, module = "mqstore", sequence)]
 pub(super) struct GetResult {
     /// How it ended, in RocketMQ's words: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`, `OFFSET_FOUND_NULL`,
     /// `OFFSET_OVERFLOW_BADLY`, `OFFSET_OVERFLOW_ONE`, `OFFSET_TOO_SMALL` or `NO_MESSAGE_IN_QUEUE`.
@@ -35,7 +39,7 @@ pub(super) struct GetResult {
 
 impl GetResult {
     /// What the reader answers; `accepts`, if given, sees every message that passed the tag filter. It may fork or close the store.
-    pub(super) fn of(py: Python<'_>, handle: &Handle, request: &GetRequest, accepts: Option<&Py<PyAny>>) -> PyResult<Self> {
+    pub(super) fn of(py: Python<'_>, handle: &Handle, request: &GetRequest, accepts: Option<&Py<PyAny>>) -> PyResult<Py<Self>> {
         let (reader, begun_in) = (handle.reader(py)?, Generation::current());
         let wanted = |message: &StoredMessage| {
             let Some(accepts) = accepts else { return Ok::<_, PyErr>(true) };
@@ -47,8 +51,8 @@ impl GetResult {
         Self::new(py, result?)
     }
 
-    fn new(py: Python<'_>, result: read::GetResult) -> PyResult<Self> {
-        Ok(Self {
+    fn new(py: Python<'_>, result: read::GetResult) -> PyResult<Py<Self>> {
+        let result = Self {
             status: result.status.name(),
             next_begin_offset: result.next_begin_offset,
             min_offset: result.min_offset,
@@ -56,7 +60,8 @@ impl GetResult {
             suggest_pulling_from_slave: result.suggest_pulling_from_slave,
             skipped: result.skipped,
             messages: tuple(py, result.messages)?,
-        })
+        };
+        Ok(tabular(py, result)?.unbind())
     }
 }
 
@@ -66,6 +71,20 @@ impl GetResult {
     #[getter]
     fn messages<'py>(&self, py: Python<'py>) -> Bound<'py, PyList> {
         self.messages.bind(py).to_list()
+    }
+
+    /// Its messages as Arrow record batches. They were read already, so a closed store does not matter.
+    ///
+    /// `columns` and `max_bytes` as in `QueueSlice.batches`.
+    #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
+    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+    fn batches(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
+    ) -> PyResult<Batches> {
+        batches(self.messages.bind(py), columns.as_deref(), max_bytes)
     }
 
     fn __len__(&self, py: Python<'_>) -> usize {
@@ -113,7 +132,7 @@ impl GetResult {
 }
 
 /// The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it speaks for.
-#[pyclass(frozen, module = "mqstore", sequence)]
+#[pyclass(frozen, extends = Tabular, module = "mqstore", sequence)]
 pub(super) struct QueryResult {
     /// Whether every part of the log that had to be looked at could be read.
     #[pyo3(get)]
@@ -125,17 +144,32 @@ pub(super) struct QueryResult {
 }
 
 impl QueryResult {
-    pub(super) fn new(py: Python<'_>, result: read::QueryResult) -> PyResult<Self> {
-        Ok(Self {
+    pub(super) fn new(py: Python<'_>, result: read::QueryResult) -> PyResult<Py<Self>> {
+        let result = Self {
             complete: result.complete,
             covers: (result.covers.start, result.covers.end),
             messages: tuple(py, result.messages)?,
-        })
+        };
+        Ok(tabular(py, result)?.unbind())
     }
 }
 
 #[pymethods]
 impl QueryResult {
+    /// Its messages as Arrow record batches. They were read already, so a closed store does not matter.
+    ///
+    /// `columns` and `max_bytes` as in `QueueSlice.batches`.
+    #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
+    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+    fn batches(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
+    ) -> PyResult<Batches> {
+        batches(self.messages.bind(py), columns.as_deref(), max_bytes)
+    }
+
     fn __len__(&self, py: Python<'_>) -> usize {
         self.messages.bind(py).len()
     }
@@ -181,6 +215,13 @@ impl QueryResult {
 
 fn tuple(py: Python<'_>, messages: Vec<StoredMessage>) -> PyResult<Py<PyTuple>> {
     Ok(PyTuple::new(py, messages.into_iter().map(Message::new))?.unbind())
+}
+
+fn batches(messages: &Bound<'_, PyTuple>, columns: Option<&[String]>, max_bytes: usize) -> PyResult<Batches> {
+    let held = messages
+        .iter()
+        .map(|message| Ok(message.cast::<Message>()?.get().held().clone()));
+    Batches::new(Source::Memory(held.collect::<PyResult<_>>()?), columns, max_bytes, None)
 }
 
 fn reversed<'py>(messages: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyIterator>> {

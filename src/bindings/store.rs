@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyTuple};
 use super::append::{self, wait};
 use super::append_result::AppendResult;
 use super::arguments;
-use super::batches::{Batches, RecordBatch, Source};
+use super::batches::{Batches, RecordBatch};
 use super::buffer::Offsets;
 use super::capsule::import_table;
 use super::fields::{self, PropertyArguments};
@@ -19,6 +19,7 @@ use super::html::html_table;
 use super::message::Message;
 use super::recovery::RecoveryReport;
 use super::results::{GetResult, QueryResult};
+use super::source::Source;
 use super::time::{Round, to_ms};
 use super::topic::Topics;
 use crate::arrow::{self, Defaults, host};
@@ -283,7 +284,7 @@ impl Store {
         r#where: Option<Bound<'_, PyAny>>,
         bounded: bool,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
-    ) -> PyResult<GetResult> {
+    ) -> PyResult<Py<GetResult>> {
         let request = GetRequest {
             topic,
             queue_id: queue,
@@ -313,7 +314,7 @@ impl Store {
         end: Option<Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::limit)] limit: Option<usize>,
         #[pyo3(from_py_with = arguments::tag)] tag: Option<String>,
-    ) -> PyResult<QueryResult> {
+    ) -> PyResult<Py<QueryResult>> {
         let bound = |name, time: Option<_>, open, round| time.map_or(Ok(open), |time| to_ms(&time, name, round));
         let request = QueryRequest {
             topic,
@@ -394,9 +395,8 @@ impl Store {
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Batches> {
         self.handle.expect_open()?;
-        let offsets = import_table(batch)?.integers("physical_offset")?;
-        let source = Source::Records(offsets.into_iter().flatten().collect());
-        Batches::new(self.handle.clone(), source, columns.as_deref(), max_bytes, errors)
+        let source = Source::records(&self.handle, &import_table(batch)?)?;
+        Batches::new(source, columns.as_deref(), max_bytes, errors)
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
