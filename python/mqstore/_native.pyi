@@ -51,6 +51,7 @@ _PyArrowTable: TypeAlias = Any
 _PandasDataFrame: TypeAlias = Any
 _Time: TypeAlias = datetime | int
 _Errors: TypeAlias = Literal["raise", "skip"]
+_Properties: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 _Mode: TypeAlias = Literal["r", "r+", "a", "x"]
 # (topic, body, tags, keys, properties, queue)
 _Row: TypeAlias = (
@@ -60,8 +61,8 @@ _Row: TypeAlias = (
     | tuple[str | None, Buffer]
     | tuple[str | None, Buffer, str | None]
     | tuple[str | None, Buffer, str | None, str | Iterable[str] | None]
-    | tuple[str | None, Buffer, str | None, str | Iterable[str] | None, Mapping[str, str] | None]
-    | tuple[str | None, Buffer, str | None, str | Iterable[str] | None, Mapping[str, str] | None, int | None]
+    | tuple[str | None, Buffer, str | None, str | Iterable[str] | None, _Properties | None]
+    | tuple[str | None, Buffer, str | None, str | Iterable[str] | None, _Properties | None, int | None]
 )
 _Status: TypeAlias = Literal[
     "FOUND",
@@ -116,7 +117,7 @@ class Store:
         *,
         tags: str | None = None,
         keys: str | Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: _Properties | None = None,
         queue: int = 0,
         delay_level: int = 0,
         unique_key: str | None = None,
@@ -386,7 +387,7 @@ class Message:
         born_time: _Time | None = None,
         tags: str | None = None,
         keys: str | Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: _Properties | None = None,
         unique_key: str | None = None,
         delay_level: int = 0,
         sys_flag: int = 0,

@@ -175,13 +175,19 @@ pub(crate) fn expect_field(name: &str) -> Result<()> {
     invalid(format!("{name:?} is no field of a message: they are {}", TAKEN.join(", ")))
 }
 
+/// A column that pandas adds of its own for the labels of rows, `__index_level_0__` and so on.
+fn is_index_of_pandas(name: &str) -> bool {
+    name.strip_prefix("__index_level_").is_some_and(|rest| rest.ends_with("__"))
+}
+
 /// The messages of a table with the columns of a message; their bodies stay in the table.
 ///
 /// # Errors
 /// [`Error::Invalid`] for the columns, [`Error::IllegalMessage`] naming the row.
 pub(crate) fn messages<'a>(table: &'a Table, defaults: &Defaults<'_>) -> Result<Vec<Incoming<'a>>> {
     let names: Vec<&str> = table.names().collect();
-    names.iter().try_for_each(|name| expect_field(name))?;
+    let mut told = names.iter().filter(|name| !is_index_of_pandas(name));
+    told.try_for_each(|name| expect_field(name))?;
     if let Some(twice) = names
         .iter()
         .find(|name| names.iter().filter(|other| other == name).count() > 1)

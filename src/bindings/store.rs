@@ -92,7 +92,7 @@ impl Store {
     ///
     /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which brokers before 5.1
     /// end their log. `body` is bytes, or a buffer of bytes (which is
-    /// copied first). `keys` is a key or an iterable of them; a key holds no space. `properties` maps str to str and holds every
+    /// copied first). `keys` is a key or an iterable of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and holds every
     /// property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a `unique_key` (`UNIQ_KEY`) is stored
     /// only if it is given. `queue` is the queue's id, 0 to 65,535. `delay_level` of 1 or more sends the message to that level's queue, for a broker to
     /// deliver; `AppendResult` tells its place there. `born_time` is a datetime with a timezone or an int of ms since 1970, now by
@@ -158,10 +158,10 @@ impl Store {
     /// `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas; a slice of a queue). Items are
     /// bodies for `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties, queue; the last four may be left out),
     /// dicts of a message's fields (`Message.to_dict` gives one), or `Message`s. Columns and fields: `body` (binary or utf8; required),
-    /// `topic`, `tags`, `unique_key` (utf8), `keys` (list of utf8), `properties` (map of utf8, list of name and value, or struct),
+    /// `topic`, `tags`, `unique_key` (utf8), `keys` (list of utf8), `properties` (map of utf8, list of pairs, or struct),
     /// `queue_id`, `delay_level`, `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time` (timestamp
     /// with a timezone, or ms), `born_host`, `store_host` (utf8). A store gives `queue_offset`, `physical_offset`, `store_size`,
-    /// `store_time` and `message_id` anew. `topic` and `queue` stand for rows that name none. A `Message`, a dict and a row of a table
+    /// `store_time` and `message_id` anew. A column that is null in every row may have any type, and pandas' own labels are passed over. `topic` and `queue` stand for rows that name none. A `Message`, a dict and a row of a table
     /// stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
     ///
     /// Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its position, and
