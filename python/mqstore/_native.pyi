@@ -18,6 +18,7 @@ __all__ = [
     "Queue",
     "QueueSlice",
     "Queues",
+    "Recipe",
     "RecordBatch",
     "RecoveryReport",
     "Store",
@@ -27,9 +28,12 @@ __all__ = [
     "__version__",
     "_append_result",
     "_checksums",
+    "_get_result",
     "_landmarks",
     "_message",
     "_offsets",
+    "_part",
+    "_query_result",
     "_reopen",
     "open",
 ]
@@ -193,6 +197,9 @@ class Store:
     ) -> Batches: ...
     def __enter__(self) -> Store: ...
     def __exit__(self, *_exception: object) -> None: ...
+
+@final
+class Recipe: ...
 
 @final
 class AppendResult:
@@ -512,3 +519,13 @@ def _checksums(store: Store, offsets: list[int]) -> list[int | None]: ...
 def _offsets(values: list[int]) -> Offsets: ...
 def _message(record: bytes) -> Message: ...
 def _reopen(path: str, options: dict[str, Any]) -> Store: ...
+def _part(
+    store: Store,
+    topic: str | None = None,
+    queue_id: int | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+    /,
+) -> Store | Topic | Queue | QueueSlice: ...
+def _get_result(status: str, offsets: tuple[int, int, int], rest: tuple[bool, int, tuple[Message, ...]]) -> GetResult: ...
+def _query_result(complete: bool, covers: tuple[int, int], messages: tuple[Message, ...]) -> QueryResult: ...

@@ -51,6 +51,8 @@ mod rows;
 mod append;
 /// `Store`.
 mod store;
+/// What pickle calls to make again what came from a store.
+mod pickle;
 /// What a Spark worker compares to tell whether a store is the one that was planned with.
 mod landmarks;
 /// `open`: the mode and the options.
@@ -75,6 +77,8 @@ mod _native {
     #[pymodule_export]
     use super::buffer::{Offsets, offsets};
     #[pymodule_export]
+    use super::handle::Recipe;
+    #[pymodule_export]
     use super::landmarks::{checksums, landmarks};
     #[pymodule_export]
     use super::message::{Message, unpickle_message};
@@ -83,11 +87,13 @@ mod _native {
     #[pymodule_export]
     use super::open::{open, reopen};
     #[pymodule_export]
+    use super::pickle::part;
+    #[pymodule_export]
     use super::queue::{Queue, QueueSlice};
     #[pymodule_export]
     use super::recovery::RecoveryReport;
     #[pymodule_export]
-    use super::results::{GetResult, QueryResult};
+    use super::results::{GetResult, QueryResult, unpickle_get_result, unpickle_query_result};
     #[pymodule_export]
     use super::store::Store;
     #[pymodule_export]

@@ -11,7 +11,8 @@ use pyo3::types::PySlice;
 
 use super::arguments;
 use super::batches::Batches;
-use super::handle::Handle;
+use super::errors::StoreError;
+use super::handle::{Handle, Recipe, Reduced, part_of_pickle};
 use super::message::Message;
 use super::message_iterator::MessageIterator;
 use super::source::{Part, Source};
@@ -55,6 +56,26 @@ impl Queue {
         let reader = self.handle.reader(py)?;
         let message = py.detach(|| reader.message_in_queue(&self.topic, self.id, queue_offset))?;
         Ok(Message::new(message))
+    }
+
+    /// The slice that was pickled.
+    ///
+    /// # Errors
+    /// `StoreError` where the queue ends before the slice does: it would silently be shorter.
+    pub(super) fn same_slice(&self, py: Python<'_>, offsets: Range<i64>) -> PyResult<QueueSlice> {
+        let end = self.bounds(py)?.end;
+        if end < offsets.end {
+            return Err(StoreError::new_err(format!(
+                "{}: queue {}/{} ends at queue offset {end} here, but the slice was pickled where it held {} to {}: this store is \
+                 another one, or an older copy",
+                self.handle.path().display(),
+                self.topic,
+                self.id,
+                offsets.start,
+                offsets.end
+            )));
+        }
+        Ok(self.slice(offsets))
     }
 
     fn slice(&self, offsets: Range<i64>) -> QueueSlice {
@@ -240,6 +261,10 @@ impl Queue {
         hasher.finish()
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>, &str, i32)> {
+        Ok((part_of_pickle(py)?, (self.handle.recipe()?, &self.topic, self.id)))
+    }
+
     fn __repr__(&self, py: Python<'_>) -> String {
         let state = match self.bounds(py) {
             Ok(bounds) => format!("{}..{}", bounds.start, bounds.end),
@@ -352,6 +377,12 @@ impl QueueSlice {
     #[pyo3(signature = (value, /))]
     fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         Ok(usize::from(self.__contains__(py, value)?))
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>, &str, i32, i64, i64)> {
+        let Queue { handle, topic, id } = &self.queue;
+        let Range { start, end } = self.offsets;
+        Ok((part_of_pickle(py)?, (handle.recipe()?, topic, *id, start, end)))
     }
 
     fn __repr__(&self) -> String {

@@ -5,7 +5,7 @@ use pyo3::types::{PyIterator, PyList, PyTuple};
 
 use super::arguments;
 use super::batches::Batches;
-use super::handle::Handle;
+use super::handle::{Handle, Reduced};
 use super::message::Message;
 use super::source::Source;
 use super::tabular::{Tabular, tabular};
@@ -18,7 +18,7 @@ pub(super) struct GetResult {
     /// How it ended, in RocketMQ's words: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`, `OFFSET_FOUND_NULL`,
     /// `OFFSET_OVERFLOW_BADLY`, `OFFSET_OVERFLOW_ONE`, `OFFSET_TOO_SMALL` or `NO_MESSAGE_IN_QUEUE`.
     #[pyo3(get)]
-    status: &'static str,
+    status: String,
     /// The queue offset to ask for next.
     #[pyo3(get)]
     next_begin_offset: i64,
@@ -53,7 +53,7 @@ impl GetResult {
 
     fn new(py: Python<'_>, result: read::GetResult) -> PyResult<Py<Self>> {
         let result = Self {
-            status: result.status.name(),
+            status: result.status.name().to_owned(),
             next_begin_offset: result.next_begin_offset,
             min_offset: result.min_offset,
             max_offset: result.max_offset,
@@ -117,6 +117,13 @@ impl GetResult {
     #[pyo3(signature = (value, /))]
     fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.messages.bind(py).call_method1("count", (value,))?.extract()
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, GetParts> {
+        let offsets = (self.next_begin_offset, self.min_offset, self.max_offset);
+        let rest = (self.suggest_pulling_from_slave, self.skipped, self.messages.clone_ref(py));
+        let get_result = py.import("mqstore._native")?.getattr("_get_result")?;
+        Ok((get_result, (self.status.clone(), offsets, rest)))
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
@@ -202,6 +209,11 @@ impl QueryResult {
         self.messages.bind(py).call_method1("count", (value,))?.extract()
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (bool, (i64, i64), Py<PyTuple>)> {
+        let query_result = py.import("mqstore._native")?.getattr("_query_result")?;
+        Ok((query_result, (self.complete, self.covers, self.messages.clone_ref(py))))
+    }
+
     fn __repr__(&self, py: Python<'_>) -> String {
         format!(
             "<mqstore.QueryResult {} messages, complete={}, covers {}..{}>",
@@ -211,6 +223,47 @@ impl QueryResult {
             self.covers.1
         )
     }
+}
+
+/// What pickle keeps of a `GetResult`.
+type GetParts = (String, (i64, i64, i64), (bool, u64, Py<PyTuple>));
+
+/// A `GetResult` from its parts: what pickle calls.
+#[pyfunction(name = "_get_result")]
+pub(super) fn unpickle_get_result(
+    py: Python<'_>,
+    status: String,
+    offsets: (i64, i64, i64),
+    rest: (bool, u64, Py<PyTuple>),
+) -> PyResult<Bound<'_, GetResult>> {
+    let (next_begin_offset, min_offset, max_offset) = offsets;
+    let (suggest_pulling_from_slave, skipped, messages) = rest;
+    let result = GetResult {
+        status,
+        next_begin_offset,
+        min_offset,
+        max_offset,
+        suggest_pulling_from_slave,
+        skipped,
+        messages,
+    };
+    tabular(py, result)
+}
+
+/// A `QueryResult` from its parts: what pickle calls.
+#[pyfunction(name = "_query_result")]
+pub(super) fn unpickle_query_result(
+    py: Python<'_>,
+    complete: bool,
+    covers: (i64, i64),
+    messages: Py<PyTuple>,
+) -> PyResult<Bound<'_, QueryResult>> {
+    let result = QueryResult {
+        complete,
+        covers,
+        messages,
+    };
+    tabular(py, result)
 }
 
 fn tuple(py: Python<'_>, messages: Vec<StoredMessage>) -> PyResult<Py<PyTuple>> {

@@ -3,9 +3,8 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 
 use super::append::{self, wait};
 use super::append_result::AppendResult;
@@ -14,7 +13,7 @@ use super::batches::{Batches, RecordBatch};
 use super::buffer::Offsets;
 use super::capsule::import_table;
 use super::fields::{self, PropertyArguments};
-use super::handle::{Handle, Mode};
+use super::handle::{Handle, Mode, Recipe, Reduced, part_of_pickle};
 use super::html::html_table;
 use super::message::Message;
 use super::recovery::RecoveryReport;
@@ -30,8 +29,8 @@ use crate::storage::{Env, RealEnv};
 
 /// An open message store; `mqstore.open` makes one. A context manager.
 ///
-/// With mode "r" it reads the store as it was when it was opened; open again to see more. It pickles as path and options, and opens
-/// again where it is unpickled; after a fork it opens again by itself, and an iteration that the parent began raises `ClosedError`.
+/// With mode "r" it reads the store as it was when it was opened; open again to see more. It pickles as path and options, and so do its
+/// topics, queues and slices: they open it again where they are unpickled, once a pickle; after a fork it opens again by itself, and an iteration that the parent began raises `ClosedError`.
 ///
 /// With the other modes it writes as well, and reads what it wrote: a message by its physical offset at once, through its queue and
 /// its keys when it is dispatched, a moment later. It neither pickles nor survives a fork: the child opens the store for itself, with
@@ -43,14 +42,12 @@ use crate::storage::{Env, RealEnv};
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Store {
     handle: Arc<Handle>,
-    options: Py<PyDict>,
 }
 
 impl Store {
-    pub(super) fn new(handle: Handle, options: Bound<'_, PyDict>) -> Self {
+    pub(super) fn new(handle: Handle) -> Self {
         Self {
             handle: Arc::new(handle),
-            options: options.unbind(),
         }
     }
 
@@ -409,15 +406,8 @@ impl Store {
         self.handle.close(py)
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
-        self.handle.expect_open()?;
-        if self.handle.mode() != Mode::Read {
-            return Err(PyTypeError::new_err(
-                "a store that is open for writing does not pickle: pickle its path, or a store opened with mode=\"r\"",
-            ));
-        }
-        let reopen = py.import("mqstore._native")?.getattr("_reopen")?;
-        Ok((reopen, (self.path(), &self.options).into_pyobject(py)?))
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>,)> {
+        Ok((part_of_pickle(py)?, (self.handle.recipe()?,)))
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

@@ -8,7 +8,7 @@ use pyo3::types::{PyIterator, PyList, PyRange, PySlice};
 
 use super::arguments;
 use super::batches::Batches;
-use super::handle::Handle;
+use super::handle::{Handle, Recipe, Reduced, part_of_pickle};
 use super::queue::Queue;
 use super::source::{Part, Source};
 use super::tabular::{Tabular, tabular};
@@ -34,6 +34,13 @@ impl Topics {
         Ok(py.detach(|| reader.topics())?)
     }
 
+    /// # Errors
+    /// `KeyError`.
+    pub(super) fn topic<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, Topic>> {
+        let missing = || PyKeyError::new_err(format!("{} has no topic {name:?}", self.handle.path().display()));
+        tabular(py, self.find(py, name)?.ok_or_else(missing)?)
+    }
+
     fn find(&self, py: Python<'_>, name: &str) -> PyResult<Option<Topic>> {
         let reader = self.handle.reader(py)?;
         let found = py.detach(|| reader.has_topic(name))?;
@@ -55,8 +62,7 @@ impl Topics {
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, Topic>> {
-        let missing = || PyKeyError::new_err(format!("{} has no topic {name:?}", self.handle.path().display()));
-        tabular(py, self.find(py, name)?.ok_or_else(missing)?)
+        self.topic(py, name)
     }
 
     fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -88,6 +94,10 @@ impl Topics {
     /// Name and topic, as a view.
     fn items<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         view(slf, "ItemsView")
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>, &str)> {
+        Ok((py.import("builtins")?.getattr("getattr")?, (self.handle.recipe()?, "topics")))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -156,6 +166,10 @@ impl Topic {
     fn queue_ids(&self, py: Python<'_>) -> PyResult<Vec<i32>> {
         let reader = self.handle.reader(py)?;
         Ok(py.detach(|| reader.queue_ids(&self.name))?)
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>, &str)> {
+        Ok((part_of_pickle(py)?, (self.handle.recipe()?, &self.name)))
     }
 
     fn __repr__(&self) -> String {
@@ -247,6 +261,14 @@ impl Queues {
     #[pyo3(signature = (value, /))]
     fn count(&self, value: &Bound<'_, PyAny>) -> usize {
         usize::from(self.id_of(value).is_some())
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (Bound<'py, Topic>, &'static str)> {
+        let topic = Topic {
+            handle: self.handle.clone(),
+            name: self.topic.clone(),
+        };
+        Ok((py.import("builtins")?.getattr("getattr")?, (tabular(py, topic)?, "queues")))
     }
 
     fn __repr__(&self) -> String {
