@@ -133,7 +133,15 @@ class Store:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
     ) -> AppendResult: ...
-    def append_batch(self, rows: Iterable[_Row] | _Table, topic: str | None = None, queue: int | None = None) -> Offsets: ...
+    def append_batch(
+        self,
+        rows: Iterable[_Row] | _Table,
+        topic: str | None = None,
+        queue: int | None = None,
+        *,
+        one_segment: bool = False,
+    ) -> Offsets:
+        """Append messages in order; with `one_segment` all of them or none, in one segment of the log."""
     def flush(self) -> int: ...
     @property
     def flushed_offset(self) -> int: ...

@@ -164,7 +164,11 @@ impl Store {
     /// Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its position, and
     /// nothing was stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a row that contradicts
     /// `topic` or `queue`. Where it fails midway, `stored` says how many rows were stored.
-    #[pyo3(signature = (rows, topic=None, queue=None))]
+    ///
+    /// With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one after the other in one
+    /// segment of the log, in one hold of the lock, while other appends wait. Rows that need more than a segment raise `ValueError`. A
+    /// crash before the call returns, and a power cut before they are durable, may keep a first part of them all the same.
+    #[pyo3(signature = (rows, topic=None, queue=None, *, one_segment=false))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn append_batch(
         &self,
@@ -172,6 +176,7 @@ impl Store {
         rows: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = arguments::default_topic)] topic: Option<String>,
         #[pyo3(from_py_with = arguments::default_queue)] queue: Option<i32>,
+        one_segment: bool,
     ) -> PyResult<Offsets> {
         self.handle.expect_writable()?;
         let defaults = Defaults {
@@ -179,7 +184,7 @@ impl Store {
             queue_id: queue,
             born_time: RealEnv::new().now_ms(),
         };
-        append::batch(py, &self.handle, rows, &defaults)
+        append::batch(py, &self.handle, rows, &defaults, one_segment)
     }
 
     /// Make everything appended so far durable; gives the physical offset up to which the log then is.
