@@ -338,3 +338,10 @@ fn import<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyModule>> {
         error
     })
 }
+
+/// A batch of no message with every column: what Spark's schema comes from.
+#[pyfunction(name = "_no_messages")]
+pub(super) fn no_messages() -> PyResult<RecordBatch> {
+    let empty = BatchBuilder::new(&MessageColumns::select(None)?).finish();
+    Ok(RecordBatch(empty.map_err(from_arrow)?))
+}

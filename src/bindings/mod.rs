@@ -73,7 +73,7 @@ mod _native {
     #[pymodule_export]
     use super::append_result::{AppendResult, unpickle_append_result};
     #[pymodule_export]
-    use super::batches::{Batches, RecordBatch};
+    use super::batches::{Batches, RecordBatch, no_messages};
     #[pymodule_export]
     use super::buffer::{Offsets, offsets};
     #[pymodule_export]

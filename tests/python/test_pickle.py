@@ -173,3 +173,12 @@ def test_what_the_store_does_not_hold_any_more_is_an_error_and_not_less(path: Pa
     shutil.rmtree(path)
     with pytest.raises(FileNotFoundError):
         pickle.loads(pickled["topic"])
+
+
+def test_a_closure_that_holds_a_slice_travels_as_spark_sends_it(path: Path) -> None:
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    with mqstore.open(path) as store:
+        part, hits = store.topics["orders"].queues[1][3:9], store.query("orders", key="k1")
+        pickled = cloudpickle.dumps(lambda: (contents(part), contents(hits)))
+        expected = contents(part), contents(hits)
+    assert pickle.loads(pickled)() == expected
