@@ -93,6 +93,7 @@ __all__ = [
 ]
 
 _Mapping.register(Topics)  # pyright: ignore[reportAttributeAccessIssue]
-for _sequence in (Queues, Queue, QueueSlice, GetResult, QueryResult, Offsets):
+# polars takes what is a Sequence for rows, and looks for Arrow only in what is none: queues, slices and results stay out.
+for _sequence in (Queues, Offsets):
     _Sequence.register(_sequence)  # pyright: ignore[reportAttributeAccessIssue]
 del _sequence

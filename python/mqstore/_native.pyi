@@ -1,8 +1,8 @@
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Reversible, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, final, overload
+from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar, final, overload
 
 import polars
 from typing_extensions import Buffer, CapsuleType
@@ -18,17 +18,23 @@ __all__ = [
     "Queue",
     "QueueSlice",
     "Queues",
+    "Recipe",
     "RecordBatch",
     "RecoveryReport",
     "Store",
+    "Tabular",
     "Topic",
     "Topics",
     "__version__",
     "_append_result",
     "_checksums",
+    "_get_result",
     "_landmarks",
     "_message",
+    "_no_messages",
     "_offsets",
+    "_part",
+    "_query_result",
     "_reopen",
     "open",
 ]
@@ -50,6 +56,7 @@ _PyArrowTable: TypeAlias = Any
 _PandasDataFrame: TypeAlias = Any
 _Time: TypeAlias = datetime | int
 _Errors: TypeAlias = Literal["raise", "skip"]
+_Properties: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 _Mode: TypeAlias = Literal["r", "r+", "a", "x"]
 # (topic, body, tags, keys, properties, queue)
 _Row: TypeAlias = (
@@ -59,8 +66,8 @@ _Row: TypeAlias = (
     | tuple[str | None, Buffer]
     | tuple[str | None, Buffer, str | None]
     | tuple[str | None, Buffer, str | None, str | Iterable[str] | None]
-    | tuple[str | None, Buffer, str | None, str | Iterable[str] | None, Mapping[str, str] | None]
-    | tuple[str | None, Buffer, str | None, str | Iterable[str] | None, Mapping[str, str] | None, int | None]
+    | tuple[str | None, Buffer, str | None, str | Iterable[str] | None, _Properties | None]
+    | tuple[str | None, Buffer, str | None, str | Iterable[str] | None, _Properties | None, int | None]
 )
 _Status: TypeAlias = Literal[
     "FOUND",
@@ -115,7 +122,7 @@ class Store:
         *,
         tags: str | None = None,
         keys: str | Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: _Properties | None = None,
         queue: int = 0,
         delay_level: int = 0,
         unique_key: str | None = None,
@@ -127,7 +134,15 @@ class Store:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
     ) -> AppendResult: ...
-    def append_batch(self, rows: Iterable[_Row] | _Table, topic: str | None = None, queue: int | None = None) -> Offsets: ...
+    def append_batch(
+        self,
+        rows: Iterable[_Row] | _Table,
+        topic: str | None = None,
+        queue: int | None = None,
+        *,
+        one_segment: bool = False,
+    ) -> Offsets:
+        """Append messages in order; with `one_segment` all of them or none, in one segment of the log."""
     def flush(self) -> int: ...
     @property
     def flushed_offset(self) -> int: ...
@@ -193,6 +208,9 @@ class Store:
     def __exit__(self, *_exception: object) -> None: ...
 
 @final
+class Recipe: ...
+
+@final
 class AppendResult:
     @property
     def status(self) -> Literal["PUT_OK"]: ...
@@ -231,14 +249,35 @@ class Topics(Mapping[str, Topic]):
     @overload
     def get(self, key: str, default: Topic | _T, /) -> Topic | _T: ...
 
+class Tabular:
+    """Messages that turn into a table; polars, duckdb and pyarrow take the object as it is."""
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> _PyArrowTable:
+        """A pyarrow.Table of everything; `columns` names the columns wanted, in order."""
+
+    def to_polars(self, columns: Sequence[str] | None = None) -> polars.DataFrame:
+        """A polars.DataFrame of everything; `columns` names the columns wanted, in order."""
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> _PandasDataFrame:
+        """A pandas.DataFrame of everything; `columns` names the columns wanted, in order."""
+
+    def __arrow_c_schema__(self) -> CapsuleType: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType: ...
+    def __array__(self, *_arguments: object, **_keywords: object) -> NoReturn:
+        """Raises TypeError: NumPy, and pandas.DataFrame through it, would make one column of objects."""
+
 @final
-class Topic:
+class Topic(Tabular):
     @property
     def name(self) -> str: ...
     @property
     def queues(self) -> Queues: ...
     @property
     def queue_ids(self) -> list[int]: ...
+    def batches(
+        self, columns: Sequence[str] | None = None, max_bytes: int = 4194304, *, errors: _Errors | None = None
+    ) -> Batches:
+        """The messages that it has now as Arrow record batches, one queue after the other, by id."""
 
 @final
 class Queues(Sequence[Queue]):
@@ -249,7 +288,7 @@ class Queues(Sequence[Queue]):
     def __getitem__(self, index: slice, /) -> list[Queue]: ...
 
 @final
-class Queue(Sequence[Message]):
+class Queue(Tabular, Reversible[Message], Collection[Message]):
     @property
     def topic(self) -> str: ...
     @property
@@ -259,6 +298,13 @@ class Queue(Sequence[Message]):
     @property
     def max_offset(self) -> int: ...
     def offset_at(self, time: _Time, side: Literal["left", "right"] = "left") -> int: ...
+    def batches(
+        self, columns: Sequence[str] | None = None, max_bytes: int = 4194304, *, errors: _Errors | None = None
+    ) -> Batches:
+        """The messages that it has now as Arrow record batches."""
+    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int: ...
+    def count(self, value: object, /) -> int: ...
+    def __contains__(self, value: object, /) -> bool: ...
     def __iter__(self) -> MessageIterator: ...
     def __reversed__(self) -> MessageIterator: ...
     def __len__(self) -> int: ...
@@ -270,7 +316,7 @@ class Queue(Sequence[Message]):
     def __hash__(self) -> int: ...
 
 @final
-class QueueSlice(Sequence[Message]):
+class QueueSlice(Tabular, Reversible[Message], Collection[Message]):
     @property
     def start(self) -> int: ...
     @property
@@ -278,6 +324,9 @@ class QueueSlice(Sequence[Message]):
     def batches(
         self, columns: Sequence[str] | None = None, max_bytes: int = 4194304, *, errors: _Errors | None = None
     ) -> Batches: ...
+    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int: ...
+    def count(self, value: object, /) -> int: ...
+    def __contains__(self, value: object, /) -> bool: ...
     def __iter__(self) -> MessageIterator: ...
     def __reversed__(self) -> MessageIterator: ...
     def __len__(self) -> int: ...
@@ -285,7 +334,6 @@ class QueueSlice(Sequence[Message]):
     def __getitem__(self, index: int, /) -> Message: ...
     @overload
     def __getitem__(self, index: slice, /) -> QueueSlice: ...
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType: ...
 
 @final
 class MessageIterator(Iterator[Message]):
@@ -294,7 +342,7 @@ class MessageIterator(Iterator[Message]):
     def __next__(self) -> Message: ...
 
 @final
-class GetResult(Sequence[Message]):
+class GetResult(Tabular, Reversible[Message], Collection[Message]):
     @property
     def status(self) -> _Status: ...
     @property
@@ -309,6 +357,13 @@ class GetResult(Sequence[Message]):
     def suggest_pulling_from_slave(self) -> bool: ...
     @property
     def skipped(self) -> int: ...
+    def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
+        """Its messages as Arrow record batches; a closed store does not matter."""
+    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int: ...
+    def count(self, value: object, /) -> int: ...
+    def __contains__(self, value: object, /) -> bool: ...
+    def __iter__(self) -> Iterator[Message]: ...
+    def __reversed__(self) -> Iterator[Message]: ...
     def __len__(self) -> int: ...
     @overload
     def __getitem__(self, index: int, /) -> Message: ...
@@ -316,11 +371,18 @@ class GetResult(Sequence[Message]):
     def __getitem__(self, index: slice, /) -> tuple[Message, ...]: ...
 
 @final
-class QueryResult(Sequence[Message]):
+class QueryResult(Tabular, Reversible[Message], Collection[Message]):
     @property
     def complete(self) -> bool: ...
     @property
     def covers(self) -> tuple[int, int]: ...
+    def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
+        """Its messages as Arrow record batches; a closed store does not matter."""
+    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int: ...
+    def count(self, value: object, /) -> int: ...
+    def __contains__(self, value: object, /) -> bool: ...
+    def __iter__(self) -> Iterator[Message]: ...
+    def __reversed__(self) -> Iterator[Message]: ...
     def __len__(self) -> int: ...
     @overload
     def __getitem__(self, index: int, /) -> Message: ...
@@ -341,7 +403,7 @@ class Message:
         born_time: _Time | None = None,
         tags: str | None = None,
         keys: str | Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: _Properties | None = None,
         unique_key: str | None = None,
         delay_level: int = 0,
         sys_flag: int = 0,
@@ -465,4 +527,15 @@ def _landmarks(store: Store) -> list[tuple[int, int]]: ...
 def _checksums(store: Store, offsets: list[int]) -> list[int | None]: ...
 def _offsets(values: list[int]) -> Offsets: ...
 def _message(record: bytes) -> Message: ...
+def _no_messages() -> RecordBatch: ...
 def _reopen(path: str, options: dict[str, Any]) -> Store: ...
+def _part(
+    store: Store,
+    topic: str | None = None,
+    queue_id: int | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+    /,
+) -> Store | Topic | Queue | QueueSlice: ...
+def _get_result(status: str, offsets: tuple[int, int, int], rest: tuple[bool, int, tuple[Message, ...]]) -> GetResult: ...
+def _query_result(complete: bool, covers: tuple[int, int], messages: tuple[Message, ...]) -> QueryResult: ...

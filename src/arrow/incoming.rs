@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::arrow::columns::expect_field;
 use crate::arrow::table::{At, Chunk, Table, room_for};
 use crate::error::{Error, Result};
 use crate::format::{Host, MAX_PROPERTIES_SIZE, Malformed, Message, encode_properties, property};
@@ -127,26 +128,6 @@ pub(crate) fn host(stated: Option<&str>) -> Result<Host> {
     stated.map_or(Ok(Host::LOCAL), |text| text.parse().map_err(refused))
 }
 
-/// The columns of a message that the store gives it anew.
-const GIVEN_BY_STORE: [&str; 5] = ["queue_offset", "physical_offset", "store_size", "store_time", "message_id"];
-const TAKEN: [&str; 15] = [
-    "topic",
-    "queue_id",
-    "born_time",
-    "unique_key",
-    "tags",
-    "keys",
-    "delay_level",
-    "body",
-    "properties",
-    "sys_flag",
-    "flag",
-    "reconsume_times",
-    "prepared_transaction_offset",
-    "born_host",
-    "store_host",
-];
-
 /// A row with every field of a message. One that names a level asks to be delayed; any other stays in its topic, as a record that is
 /// copied.
 pub(crate) fn incoming(message: Message<'_>, delay_level: i32) -> Incoming<'_> {
@@ -164,15 +145,9 @@ pub(crate) fn no_body() -> Error {
     Error::illegal("body is null: give bytes, b\"\" for an empty body".to_owned())
 }
 
-/// Whether a row may have a field, or a table a column, of this name.
-///
-/// # Errors
-/// [`Error::Invalid`].
-pub(crate) fn expect_field(name: &str) -> Result<()> {
-    if TAKEN.contains(&name) || GIVEN_BY_STORE.contains(&name) {
-        return Ok(());
-    }
-    invalid(format!("{name:?} is no field of a message: they are {}", TAKEN.join(", ")))
+/// A column that pandas adds of its own for the labels of rows, `__index_level_0__` and so on.
+fn is_index_of_pandas(name: &str) -> bool {
+    name.strip_prefix("__index_level_").is_some_and(|rest| rest.ends_with("__"))
 }
 
 /// The messages of a table with the columns of a message; their bodies stay in the table.
@@ -181,7 +156,8 @@ pub(crate) fn expect_field(name: &str) -> Result<()> {
 /// [`Error::Invalid`] for the columns, [`Error::IllegalMessage`] naming the row.
 pub(crate) fn messages<'a>(table: &'a Table, defaults: &Defaults<'_>) -> Result<Vec<Incoming<'a>>> {
     let names: Vec<&str> = table.names().collect();
-    names.iter().try_for_each(|name| expect_field(name))?;
+    let mut told = names.iter().filter(|name| !is_index_of_pandas(name));
+    told.try_for_each(|name| expect_field(name))?;
     if let Some(twice) = names
         .iter()
         .find(|name| names.iter().filter(|other| other == name).count() > 1)

@@ -1,6 +1,8 @@
 //! Batches of messages, in and out through Arrow. Knows no Python: the compiler checks it, for feature `arrow` has no `PyO3`.
 
-/// The one schema of a message, and batches of messages in it.
+/// The columns of a message, declared once.
+mod columns;
+/// Batches of messages.
 mod record_batch;
 /// A table that came in, and what its columns hold.
 mod table;
@@ -9,7 +11,8 @@ mod resolve;
 /// What a message on its way in is made of.
 mod incoming;
 
-pub(crate) use incoming::{Defaults, PropertyList, expect_field, host, incoming, messages, no_body};
-pub(crate) use record_batch::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns, column_names};
+pub(crate) use columns::{MessageColumns, column_names, expect_field};
+pub(crate) use incoming::{Defaults, PropertyList, host, incoming, messages, no_body};
+pub(crate) use record_batch::{BatchBuilder, MAX_BATCH_BYTES};
 pub(crate) use resolve::{from_arrow, resolve_keys, resolve_offsets};
 pub(crate) use table::Table;

@@ -209,24 +209,25 @@ impl<'a> Chunk<'a> {
                 Ok(column.is_valid(row).then_some(pairs))
             }));
         }
-        let Some((names, values, range)) = map(column) else {
+        let Some((pair, range)) = pair_by_pair(column, name)? else {
             return invalid(format!(
                 "column {name:?} is {}: expected a map, a list of (name, value) or a struct of text",
                 column.data_type()
             ));
         };
-        let (names, values) = (text(names, name)?, text(values, name)?);
         Ok(Box::new(move |row| {
             let Some(range) = range(row)? else { return Ok(None) };
-            let pairs = range.map(|at| Ok(names(at)?.zip(values(at)?)));
+            let pairs = range.map(&pair);
             pairs.filter_map(Result::transpose).collect::<Result<_>>().map(Some)
         }))
     }
 
+    /// A column that holds something. Where all is null its type says nothing: pandas makes numbers of such a column.
     fn column(&self, name: &str) -> Option<&'a ArrayRef> {
         let at = self.fields.iter().position(|field| field.name() == name)?;
         let column = self.rows.columns().get(at)?;
-        (*column.data_type() != DataType::Null).then_some(column)
+        let is_null = *column.data_type() == DataType::Null || !column.is_empty() && column.null_count() == column.len();
+        (!is_null).then_some(column)
     }
 }
 
@@ -302,21 +303,78 @@ fn list(column: &ArrayRef) -> Option<(&ArrayRef, At<'_, Range<usize>>)> {
             let lists = column.as_list::<i64>();
             Some((lists.values(), ranges(column, lists.value_offsets())))
         }
+        DataType::ListView(_) => {
+            let lists = column.as_list_view::<i32>();
+            Some((
+                lists.values(),
+                sized_ranges(column, lists.value_offsets(), lists.value_sizes()),
+            ))
+        }
+        DataType::LargeListView(_) => {
+            let lists = column.as_list_view::<i64>();
+            Some((
+                lists.values(),
+                sized_ranges(column, lists.value_offsets(), lists.value_sizes()),
+            ))
+        }
+        DataType::FixedSizeList(_, _) => {
+            let lists = column.as_fixed_size_list();
+            let size = usize::try_from(lists.value_length()).unwrap_or_default();
+            Some((lists.values(), valid(column, move |row| row * size..(row + 1) * size)))
+        }
         _ => None,
     }
 }
 
-/// The names and values of a column of maps, and which of them each row has.
-fn map(column: &ArrayRef) -> Option<(&ArrayRef, &ArrayRef, At<'_, Range<usize>>)> {
-    if matches!(column.data_type(), DataType::Map(_, _)) {
+/// Pairs, one an item of a column of maps or lists, and which items each row has; `None` for a column of another type.
+type PairByPair<'a> = (At<'a, (&'a str, &'a str)>, At<'a, Range<usize>>);
+
+fn pair_by_pair<'a>(column: &'a ArrayRef, name: &str) -> Result<Option<PairByPair<'a>>> {
+    let (names, values, range) = if matches!(column.data_type(), DataType::Map(_, _)) {
         let maps = column.as_map();
-        return Some((maps.keys(), maps.values(), ranges(column, maps.value_offsets())));
+        (maps.keys(), maps.values(), ranges(column, maps.value_offsets()))
+    } else {
+        let Some((items, range)) = list(column) else { return Ok(None) };
+        match items.as_struct_opt().map(StructArray::columns) {
+            Some([names, values]) => (names, values, range),
+            Some(_) => return Ok(None),
+            None => return Ok(pair_of_list(items, name)?.map(|pair| (pair, range))),
+        }
+    };
+    let (names, values) = (text(names, name)?, text(values, name)?);
+    Ok(Some((Box::new(move |at| Ok(names(at)?.zip(values(at)?))), range)))
+}
+
+/// Lists of a name and a value, as pandas writes a map. Where all are empty they have no type.
+fn pair_of_list<'a>(items: &'a ArrayRef, name: &str) -> Result<Option<At<'a, (&'a str, &'a str)>>> {
+    if *items.data_type() == DataType::Null {
+        return Ok(Some(nothing()));
     }
-    let (items, range) = list(column)?;
-    match items.as_struct_opt()?.columns() {
-        [names, values] => Some((names, values, range)),
-        _ => None,
-    }
+    let Some((words, range)) = list(items) else { return Ok(None) };
+    let (word, name) = (text(words, name)?, name.to_owned());
+    Ok(Some(Box::new(move |at| {
+        let Some(range) = range(at)? else { return Ok(None) };
+        if range.len() != 2 {
+            return invalid(format!(
+                "column {name:?} holds a list of {}: expected a name and a value",
+                range.len()
+            ));
+        }
+        Ok(word(range.start)?.zip(word(range.start + 1)?))
+    })))
+}
+
+fn sized_ranges<'a, T: Copy + TryInto<usize>>(column: &'a ArrayRef, offsets: &'a [T], sizes: &'a [T]) -> At<'a, Range<usize>> {
+    let number = |numbers: &[T], at: usize| {
+        numbers
+            .get(at)
+            .and_then(|number| (*number).try_into().ok())
+            .unwrap_or_default()
+    };
+    valid(column, move |row| {
+        let start = number(offsets, row);
+        start..start + number(sizes, row)
+    })
 }
 
 fn ranges<'a, T: Copy + TryInto<usize>>(column: &'a ArrayRef, offsets: &'a [T]) -> At<'a, Range<usize>> {

@@ -17,7 +17,7 @@ use super::time::to_deadline;
 use crate::arrow::{self, Defaults};
 use crate::error::{Error, Result};
 use crate::format::Message;
-use crate::store::{Attempt, MessageStore};
+use crate::store::{self, Attempt, Incoming, MessageStore};
 
 /// How long a wait goes on before it looks whether the user interrupts it.
 const INTERRUPTIBLE: Duration = Duration::from_millis(100);
@@ -39,15 +39,21 @@ pub(super) fn one(py: Python<'_>, handle: &Handle, message: Message<'_>) -> PyRe
 }
 
 /// Appends rows, or the rows of a table. The writer is asked for as in [`one`].
-pub(super) fn batch(py: Python<'_>, handle: &Handle, rows: &Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<Offsets> {
+pub(super) fn batch(
+    py: Python<'_>,
+    handle: &Handle,
+    rows: &Bound<'_, PyAny>,
+    defaults: &Defaults<'_>,
+    together: bool,
+) -> PyResult<Offsets> {
     let mut done = Vec::new();
     let outcome = if speaks_arrow(rows)? {
         let (table, store) = (import_table(rows)?, handle.writer()?);
-        py.detach(|| store.append_all(arrow::messages(&table, defaults)?, &mut done))
+        py.detach(|| append_all(&store, arrow::messages(&table, defaults)?, together, &mut done))
     } else {
         let rows = each(rows)?.collect::<PyResult<Vec<_>>>()?;
         let (messages, store) = (rows::messages(&rows, defaults)?, handle.writer()?);
-        py.detach(|| store.append_all(messages, &mut done))
+        py.detach(|| append_all(&store, messages, together, &mut done))
     };
     match outcome {
         Ok(()) => Ok(Offsets::new(&done)),
@@ -57,6 +63,19 @@ pub(super) fn batch(py: Python<'_>, handle: &Handle, rows: &Bound<'_, PyAny>, de
             Err(error)
         }
     }
+}
+
+fn append_all(
+    store: &MessageStore,
+    messages: Vec<Incoming<'_>>,
+    together: bool,
+    done: &mut Vec<store::AppendResult>,
+) -> Result<()> {
+    if together {
+        *done = store.append_together(messages)?;
+        return Ok(());
+    }
+    store.append_all(messages, done)
 }
 
 /// The rows of an iterable. A single body is one, too, of numbers: whoever gives it means a list.

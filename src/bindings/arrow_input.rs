@@ -195,13 +195,15 @@ fn pointers<T>(start: *const *const T, count: i64, of: &str) -> Result<Vec<*cons
 }
 
 /// The rows of an array, each value of which was looked at. `before` rows came in other arrays.
-fn checked(array: FFI_ArrowArray, fields: &Fields, before: usize) -> Result<StructArray> {
+fn checked(mut array: FFI_ArrowArray, fields: &Fields, before: usize) -> Result<StructArray> {
     if array.is_released() {
         return invalid("the Arrow array was read or released before: ask for a new one");
     }
     let rows = DataType::Struct(fields.clone());
     // SAFETY: both are the C struct of this name, and the reference lives until the end of the call.
     expect_array(unsafe { &*ptr::from_ref(&array).cast::<CArray>() }, &rows)?;
+    // SAFETY: it was checked just now, and the reference to it has ended.
+    unsafe { drop_bitmaps_of_nulls(ptr::from_mut(&mut array).cast::<CArray>(), &rows) };
     // SAFETY: its numbers and pointers were checked for what can be seen of them; the rest is the producer's, by the interface.
     let data = unsafe { from_ffi_and_data_type(array, rows) }.map_err(refused)?;
     let mut columns = Vec::with_capacity(fields.len());
@@ -273,13 +275,31 @@ fn inner_types(data_type: &DataType) -> Vec<&DataType> {
     }
 }
 
+/// Takes the bitmap from arrays of nulls: Arrow before 1.0 gave them one, polars does still, and the importer refuses it. The array is
+/// this consumer's, which the interface lets change it; its buffers are released by what stands behind `private_data`.
+///
+/// # Safety
+/// [`expect_array`] has found nothing wrong, and no reference into the array lives.
+unsafe fn drop_bitmaps_of_nulls(array: *mut CArray, data_type: &DataType) {
+    // SAFETY: the caller's.
+    unsafe {
+        if *data_type == DataType::Null {
+            (*array).n_buffers = 0;
+        }
+        for (at, inner) in inner_types(data_type).into_iter().enumerate() {
+            drop_bitmaps_of_nulls((*array).children.add(at).read_unaligned().cast_mut(), inner);
+        }
+    }
+}
+
 /// Checks how many buffers there are, and what Arrow reads of them to learn their sizes.
 fn expect_buffers(array: &CArray, data_type: &DataType, slots: i64) -> Result<()> {
     let expected = layout(data_type);
     let fixed = expected.buffers.len() + usize::from(expected.can_contain_null_mask);
     let buffers = pointers(array.buffers, array.n_buffers, "array")?;
     let is_variadic = expected.variadic;
-    if is_variadic && buffers.len() <= fixed || !is_variadic && buffers.len() != fixed {
+    let has_bitmap_of_nulls = *data_type == DataType::Null && buffers.len() == 1;
+    if is_variadic && buffers.len() <= fixed || !is_variadic && buffers.len() != fixed && !has_bitmap_of_nulls {
         return invalid(format!(
             "an Arrow array of {data_type} has {} buffers, not {fixed}",
             buffers.len()

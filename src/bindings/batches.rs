@@ -1,6 +1,5 @@
 //! `RecordBatch`, and `Batches`: a source of them that can be read again.
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array as arrow;
@@ -11,17 +10,15 @@ use pyo3::sync::MutexExt;
 use pyo3::types::PyCapsule;
 
 use super::capsule::{export_batch, export_schema, export_stream};
-use super::handle::Handle;
+use super::held::Held;
 use super::interpreter_exit::hang_at_exit;
+use super::source::{Messages, Source};
 use crate::arrow::from_arrow;
 use crate::arrow::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns};
 use crate::config::Errors;
 use crate::error::Result;
-use crate::read::{MessageReader, OnDamage, QueueScan, RecordScan, StoredMessage};
+use crate::read::OnDamage;
 use crate::storage::Generation;
-
-/// Default of every `max_bytes`: 4 MiB.
-pub(super) const BATCH_BYTES: usize = 4 << 20;
 
 /// One Arrow record batch. Hand it to pyarrow, polars, duckdb or pandas as it is, or call one of the `to_` methods.
 #[pyclass(frozen, module = "mqstore")]
@@ -101,33 +98,6 @@ impl RecordBatch {
     }
 }
 
-/// Which messages a source gives.
-pub(super) enum Source {
-    /// Those of a queue, between two queue offsets.
-    Queue {
-        topic: String,
-        queue_id: i32,
-        offsets: Range<i64>,
-    },
-    /// Those whose records start at these physical offsets, in this order.
-    Records(Arc<[i64]>),
-}
-
-type Messages = Box<dyn Iterator<Item = Result<StoredMessage>> + Send>;
-
-impl Source {
-    fn messages(&self, reader: Arc<MessageReader>, on_damage: OnDamage) -> Result<Messages> {
-        Ok(match self {
-            Self::Queue {
-                topic,
-                queue_id,
-                offsets,
-            } => Box::new(QueueScan::new(reader, topic.clone(), *queue_id, offsets.clone())?.on_damage(on_damage)),
-            Self::Records(offsets) => Box::new(RecordScan::new(reader, offsets.clone(), on_damage)),
-        })
-    }
-}
-
 /// Messages as Arrow record batches, read when they are asked for; it can be read any number of times, from the start each time.
 ///
 /// Iterating gives `RecordBatch` objects of about `max_bytes` at most (a larger message has one for itself). Hand it to pyarrow,
@@ -135,8 +105,7 @@ impl Source {
 /// reading its messages raises (through `__arrow_c_stream__` the consumer raises its own error with the same text).
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Batches {
-    handle: Arc<Handle>,
-    source: Source,
+    source: Arc<Source>,
     columns: MessageColumns,
     max_bytes: usize,
     errors: Errors,
@@ -147,23 +116,16 @@ pub(super) struct Batches {
 impl Batches {
     /// # Errors
     /// `ValueError` for `columns` or `max_bytes`, and `ClosedError`.
-    pub(super) fn new(
-        handle: Arc<Handle>,
-        source: Source,
-        columns: Option<&[String]>,
-        max_bytes: usize,
-        errors: Option<Errors>,
-    ) -> PyResult<Self> {
-        handle.expect_open()?;
+    pub(super) fn new(source: Source, columns: Option<&[String]>, max_bytes: usize, errors: Option<Errors>) -> PyResult<Self> {
+        source.expect_open()?;
         if !(1..=MAX_BATCH_BYTES).contains(&max_bytes) {
             return Err(PyValueError::new_err(format!(
                 "max_bytes is {max_bytes}: expected 1 to {MAX_BATCH_BYTES} bytes"
             )));
         }
-        let errors = errors.unwrap_or(handle.errors());
+        let errors = errors.unwrap_or(source.errors());
         Ok(Self {
-            handle,
-            source,
+            source: Arc::new(source),
             columns: MessageColumns::select(columns)?,
             max_bytes,
             errors,
@@ -172,13 +134,13 @@ impl Batches {
     }
 
     fn pass(&self, py: Python<'_>) -> PyResult<Pass> {
-        let reader = self.handle.reader(py)?;
         let on_damage = OnDamage::new(self.errors);
-        *self.latest.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) = on_damage.clone();
+        let messages = self.source.messages(py, &on_damage)?;
+        *self.latest.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) = on_damage;
         Ok(Pass {
-            handle: self.handle.clone(),
+            source: self.source.clone(),
             begun_in: Generation::current(),
-            messages: Some(py.detach(|| self.source.messages(reader, on_damage))?),
+            messages: Some(messages),
             held_back: None,
             builder: BatchBuilder::new(&self.columns),
             max_bytes: self.max_bytes,
@@ -248,7 +210,7 @@ impl Batches {
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<BatchIterator> {
         Ok(BatchIterator {
-            handle: self.handle.clone(),
+            source: self.source.clone(),
             begun_in: Generation::current(),
             pass: Mutex::new(self.pass(py)?),
         })
@@ -256,26 +218,19 @@ impl Batches {
 
     fn __repr__(&self) -> String {
         let columns = self.columns.schema().fields().len();
-        let of = match &self.source {
-            Source::Queue {
-                topic,
-                queue_id,
-                offsets,
-            } => format!("{topic}/{queue_id}[{}:{}]", offsets.start, offsets.end),
-            Source::Records(offsets) => format!("{} records", offsets.len()),
-        };
-        format!("<mqstore.Batches of {of}, {columns} columns, max_bytes={}>", self.max_bytes)
+        let (source, max_bytes) = (&self.source, self.max_bytes);
+        format!("<mqstore.Batches of {source}, {columns} columns, max_bytes={max_bytes}>")
     }
 }
 
 /// One pass over a source: knows no Python, so that it runs on any thread.
 struct Pass {
-    handle: Arc<Handle>,
+    source: Arc<Source>,
     begun_in: Generation,
     /// `None` after the end or an error.
     messages: Option<Messages>,
     /// What ended the batch before: the message that did not fit into it, or what failed after it.
-    held_back: Option<Result<StoredMessage>>,
+    held_back: Option<Result<Held>>,
     builder: BatchBuilder,
     max_bytes: usize,
 }
@@ -295,7 +250,7 @@ impl Iterator for Pass {
 
 impl Pass {
     fn fill(&mut self, messages: &mut Messages) -> Result<Option<arrow::RecordBatch>> {
-        self.handle.expect_own_stream(self.begun_in)?;
+        self.source.expect_own_stream(self.begun_in)?;
         while let Some(message) = self.held_back.take().or_else(|| messages.next()) {
             let fits = match &message {
                 Ok(message) => self.builder.append(&message.view(), self.max_bytes).map_err(from_arrow)?,
@@ -317,7 +272,7 @@ impl Pass {
 /// What iterating `Batches` gives.
 #[pyclass(frozen, module = "mqstore._native")]
 struct BatchIterator {
-    handle: Arc<Handle>,
+    source: Arc<Source>,
     begun_in: Generation,
     pass: Mutex<Pass>,
 }
@@ -330,7 +285,7 @@ impl BatchIterator {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
         // Before the lock, which another thread may have held at the fork.
-        self.handle.expect_own_pass(self.begun_in)?;
+        self.source.expect_own_pass(self.begun_in)?;
         let mut pass = self.pass.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
         let pass = &mut *pass;
         let batch = py.detach(|| pass.next()).transpose()?;
@@ -382,4 +337,11 @@ fn import<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyModule>> {
         }
         error
     })
+}
+
+/// A batch of no message with every column: what Spark's schema comes from.
+#[pyfunction(name = "_no_messages")]
+pub(super) fn no_messages() -> PyResult<RecordBatch> {
+    let empty = BatchBuilder::new(&MessageColumns::select(None)?).finish();
+    Ok(RecordBatch(empty.map_err(from_arrow)?))
 }

@@ -6,7 +6,7 @@ use pyo3::Borrowed;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMapping, PyString};
+use pyo3::types::{PyBytes, PyIterator, PyMapping, PyString};
 
 use super::arguments::{text, type_of};
 use crate::arrow::PropertyList;
@@ -19,7 +19,7 @@ pub(super) struct PropertyArguments<'a, 'py> {
     pub(super) tags: Option<&'a str>,
     /// A str, or an iterable of them.
     pub(super) keys: Option<&'a Bound<'py, PyAny>>,
-    /// A mapping of str to str.
+    /// A mapping of str to str, or an iterable of pairs of them.
     pub(super) properties: Option<&'a Bound<'py, PyAny>>,
     /// 0 for none.
     pub(super) delay_level: i32,
@@ -31,12 +31,8 @@ impl PropertyArguments<'_, '_> {
     pub(super) fn encode(&self) -> PyResult<Vec<u8>> {
         let mut list = PropertyList::default();
         if let Some(properties) = self.properties {
-            let Ok(pairs) = properties.cast::<PyMapping>() else {
-                let what = format!("properties is a mapping of str to str, not {}", type_of(properties)?);
-                return Err(PyTypeError::new_err(what));
-            };
-            for pair in pairs.items()? {
-                let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
+            for pair in pairs(properties)? {
+                let [name, value] = name_and_value(&pair?)?;
                 list.put(text(&name, "properties: a name")?, text(&value, "properties: a value")?);
             }
         }
@@ -74,6 +70,33 @@ pub(super) fn body<'a>(value: Borrowed<'a, '_, PyAny>) -> PyResult<Cow<'a, [u8]>
 /// Whether it is what [`body`] takes.
 pub(super) fn is_buffer(value: &Bound<'_, PyAny>) -> bool {
     value.is_instance_of::<PyBytes>() || PyBuffer::<u8>::get(value).is_ok()
+}
+
+/// The pairs of a mapping, or of what pyarrow makes of a map: a list of tuples.
+fn pairs<'py>(properties: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
+    if let Ok(mapping) = properties.cast::<PyMapping>() {
+        return mapping.items()?.try_iter();
+    }
+    match properties.try_iter() {
+        Ok(pairs) if !properties.is_instance_of::<PyString>() => Ok(pairs),
+        _ => Err(PyTypeError::new_err(format!(
+            "properties is a mapping of str to str, or an iterable of pairs of them, not {}",
+            type_of(properties)?
+        ))),
+    }
+}
+
+fn name_and_value<'py>(pair: &Bound<'py, PyAny>) -> PyResult<[Bound<'py, PyAny>; 2]> {
+    if !pair.is_instance_of::<PyString>()
+        && let Ok(pair) = pair.extract()
+    {
+        return Ok(pair);
+    }
+    let what = format!(
+        "properties is a mapping of str to str, or an iterable of pairs of them, not of {}",
+        pair.repr()?
+    );
+    Err(PyTypeError::new_err(what))
 }
 
 fn texts(keys: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {

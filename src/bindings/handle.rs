@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 use super::errors::{ClosedError, ReadOnlyError};
 use super::interpreter_exit::hang_at_exit;
@@ -50,9 +50,44 @@ impl Mode {
     }
 }
 
+/// What `__reduce__` gives: what pickle calls, and with what.
+pub(super) type Reduced<'py, T> = PyResult<(Bound<'py, PyAny>, T)>;
+
+/// How a reader is opened again, in another process or at another time: what pickle takes for an open store. It is one object for a
+/// store and everything that came from it, so that a pickle of several of them opens the store once.
+#[pyclass(frozen, module = "mqstore._native")]
+pub(super) struct Recipe {
+    path: PathBuf,
+    options: Py<PyDict>,
+}
+
+impl Recipe {
+    /// `options` as `open` was given them.
+    pub(super) fn new(path: &Path, options: Py<PyDict>) -> Self {
+        Self {
+            path: path.to_owned(),
+            options,
+        }
+    }
+}
+
+#[pymethods]
+impl Recipe {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, Bound<'py, PyTuple>> {
+        let reopen = py.import("mqstore._native")?.getattr("_reopen")?;
+        Ok((reopen, (self.path.as_os_str(), &self.options).into_pyobject(py)?))
+    }
+}
+
+/// What pickle calls for a store, a topic, a queue or a slice: it takes the recipe's store, and the place in it.
+pub(super) fn part_of_pickle(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    py.import("mqstore._native")?.getattr("_part")
+}
+
 /// What a `Store` and everything that came from it share.
 pub(super) struct Handle {
     path: PathBuf,
+    recipe: Py<Recipe>,
     config: StoreConfig,
     mode: Mode,
     closed: AtomicBool,
@@ -72,7 +107,7 @@ struct Opened {
 
 impl Handle {
     /// Opens the store; call it detached.
-    pub(super) fn open(path: PathBuf, config: StoreConfig, mode: Mode) -> Result<Self> {
+    pub(super) fn open(path: PathBuf, config: StoreConfig, mode: Mode, recipe: Py<Recipe>) -> Result<Self> {
         let process = Generation::current();
         let (reader, writer) = match mode {
             Mode::Read => (open_reader(&path, &config)?, None),
@@ -84,6 +119,7 @@ impl Handle {
         };
         Ok(Self {
             path,
+            recipe,
             config,
             mode,
             closed: AtomicBool::new(false),
@@ -101,6 +137,21 @@ impl Handle {
 
     pub(super) fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// What pickle takes for the open store.
+    ///
+    /// # Errors
+    /// `ClosedError`; `TypeError` for a store that is open for writing.
+    pub(super) fn recipe(&self) -> PyResult<&Py<Recipe>> {
+        self.expect_open()?;
+        if self.mode != Mode::Read {
+            return Err(PyTypeError::new_err(
+                "a store that is open for writing does not pickle, nor do its topics, queues and slices: pickle its path, or open it with \
+                 mode=\"r\" for that",
+            ));
+        }
+        Ok(&self.recipe)
     }
 
     /// What a read of many messages does at damage, where the call does not say.

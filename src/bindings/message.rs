@@ -36,6 +36,10 @@ impl Message {
         Self(Held::Stored(message))
     }
 
+    pub(super) fn held(&self) -> &Held {
+        &self.0
+    }
+
     /// What it takes to store it again, its body copied: the file that it lies in may be another process's.
     pub(super) fn to_stored(&self) -> Result<format::Message<'static>> {
         self.0.read(|message| {

@@ -29,8 +29,12 @@ mod held;
 mod message;
 /// What iterating a queue or a slice of it gives.
 mod message_iterator;
+/// Where the messages of batches come from.
+mod source;
 /// `RecordBatch`, and `Batches`: a source of them that can be read again.
 mod batches;
+/// What turns into a table: the methods that a queue, a slice of one, a topic and a result share.
+mod tabular;
 /// `Queue`, `QueueSlice`.
 mod queue;
 /// `Topics`, `Topic`, `Queues`.
@@ -47,6 +51,8 @@ mod rows;
 mod append;
 /// `Store`.
 mod store;
+/// What pickle calls to make again what came from a store.
+mod pickle;
 /// What a Spark worker compares to tell whether a store is the one that was planned with.
 mod landmarks;
 /// `open`: the mode and the options.
@@ -67,9 +73,11 @@ mod _native {
     #[pymodule_export]
     use super::append_result::{AppendResult, unpickle_append_result};
     #[pymodule_export]
-    use super::batches::{Batches, RecordBatch};
+    use super::batches::{Batches, RecordBatch, no_messages};
     #[pymodule_export]
     use super::buffer::{Offsets, offsets};
+    #[pymodule_export]
+    use super::handle::Recipe;
     #[pymodule_export]
     use super::landmarks::{checksums, landmarks};
     #[pymodule_export]
@@ -79,13 +87,17 @@ mod _native {
     #[pymodule_export]
     use super::open::{open, reopen};
     #[pymodule_export]
+    use super::pickle::part;
+    #[pymodule_export]
     use super::queue::{Queue, QueueSlice};
     #[pymodule_export]
     use super::recovery::RecoveryReport;
     #[pymodule_export]
-    use super::results::{GetResult, QueryResult};
+    use super::results::{GetResult, QueryResult, unpickle_get_result, unpickle_query_result};
     #[pymodule_export]
     use super::store::Store;
+    #[pymodule_export]
+    use super::tabular::Tabular;
     #[pymodule_export]
     use super::topic::{Queues, Topic, Topics};
 

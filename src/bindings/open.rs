@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::arguments;
-use super::handle::{Handle, Mode};
+use super::handle::{Handle, Mode, Recipe};
 use super::store::Store;
 use crate::config::{Geometry, Recovery, StoreConfig};
 use crate::error::Error;
@@ -73,11 +73,12 @@ pub(super) fn open(
     }
     // Absolute, because a reader that is pickled or reopened may find itself in another working directory.
     let path = std::path::absolute(&path).map_err(|error| Error::io("find", path, error))?;
-    let handle = py.detach(|| Handle::open(path, config, mode))?;
+    let recipe = Py::new(py, Recipe::new(&path, options.unbind()))?;
+    let handle = py.detach(|| Handle::open(path, config, mode, recipe))?;
     if mode == Mode::Read {
         warn_of_missing(py, &handle)?;
     }
-    Ok(Store::new(handle, options))
+    Ok(Store::new(handle))
 }
 
 /// Whoever reads a store that lacks messages is told at once: most programs never look at `Store.recovery`.
@@ -91,7 +92,7 @@ fn warn_of_missing(py: Python<'_>, handle: &Handle) -> PyResult<()> {
     PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)
 }
 
-/// A store from its path and options: what pickle calls.
+/// A store from its path and options: what pickle calls for a `Recipe`.
 #[pyfunction(name = "_reopen")]
 pub(super) fn reopen(py: Python<'_>, path: PathBuf, options: Bound<'_, PyDict>) -> PyResult<Store> {
     open(py, path, "r".to_owned(), Some(options))

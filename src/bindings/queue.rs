@@ -7,13 +7,16 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PySlice};
+use pyo3::types::PySlice;
 
 use super::arguments;
-use super::batches::{BATCH_BYTES, Batches, Source};
-use super::handle::Handle;
+use super::batches::Batches;
+use super::errors::StoreError;
+use super::handle::{Handle, Recipe, Reduced, part_of_pickle};
 use super::message::Message;
 use super::message_iterator::MessageIterator;
+use super::source::{Part, Source};
+use super::tabular::{Tabular, tabular};
 use super::time::{Round, to_ms};
 use crate::config::Errors;
 use crate::error::Error;
@@ -27,7 +30,7 @@ use crate::read::{OnDamage, QueueScan, Side};
 /// counts it (`iter(queue).skipped`). The bounds are those of when the store was opened, but `min_offset` rises when a read finds that
 /// a broker has removed the oldest files since. Any use raises `ClosedError` once the store is closed, and
 /// `UnsupportedFormatError` where the queues are not files of this format (RocksDB, batch consume queues).
-#[pyclass(frozen, module = "mqstore")]
+#[pyclass(frozen, extends = Tabular, module = "mqstore")]
 pub(super) struct Queue {
     handle: Arc<Handle>,
     topic: String,
@@ -55,6 +58,26 @@ impl Queue {
         Ok(Message::new(message))
     }
 
+    /// The slice that was pickled.
+    ///
+    /// # Errors
+    /// `StoreError` where the queue ends before the slice does: it would silently be shorter.
+    pub(super) fn same_slice(&self, py: Python<'_>, offsets: Range<i64>) -> PyResult<QueueSlice> {
+        let end = self.bounds(py)?.end;
+        if end < offsets.end {
+            return Err(StoreError::new_err(format!(
+                "{}: queue {}/{} ends at queue offset {end} here, but the slice was pickled where it held {} to {}: this store is \
+                 another one, or an older copy",
+                self.handle.path().display(),
+                self.topic,
+                self.id,
+                offsets.start,
+                offsets.end
+            )));
+        }
+        Ok(self.slice(offsets))
+    }
+
     fn slice(&self, offsets: Range<i64>) -> QueueSlice {
         QueueSlice {
             queue: Self::new(self.handle.clone(), self.topic.clone(), self.id),
@@ -77,6 +100,17 @@ impl Queue {
     fn backward(&self, py: Python<'_>, offsets: Range<i64>) -> PyResult<MessageIterator> {
         let (scan, on_damage) = self.scan(py, offsets)?;
         Ok(MessageIterator::over(self.handle.clone(), scan.rev(), on_damage))
+    }
+
+    fn batches_of(
+        &self,
+        offsets: Range<i64>,
+        columns: Option<&[String]>,
+        max_bytes: usize,
+        errors: Option<Errors>,
+    ) -> PyResult<Batches> {
+        let part = Part::Queues(self.topic.clone(), vec![(self.id, offsets)]);
+        Batches::new(Source::Store(self.handle.clone(), part), columns, max_bytes, errors)
     }
 
     /// The queue offset of `message`, if it is in this queue between `offsets`.
@@ -152,6 +186,19 @@ impl Queue {
         Ok(py.detach(|| reader.offset_at(&self.topic, self.id, ms, side))?)
     }
 
+    /// The messages that it has now as Arrow record batches: as `queue[:].batches`.
+    #[pyo3(signature = (columns=None, max_bytes=4_194_304, *, errors=None))]
+    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+    fn batches(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+    ) -> PyResult<Batches> {
+        self.batches_of(self.bounds(py)?, columns.as_deref(), max_bytes, errors)
+    }
+
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let bounds = self.bounds(py)?;
         Ok((bounds.end - bounds.start) as usize)
@@ -164,7 +211,7 @@ impl Queue {
             let absolute = |end: i64| if end < 0 { bounds.end + end } else { end }.clamp(bounds.start, bounds.end);
             let start = start.map_or(bounds.start, absolute);
             let stop = stop.map_or(bounds.end, absolute).max(start);
-            return Ok(Bound::new(py, self.slice(start..stop))?.into_any());
+            return Ok(tabular(py, self.slice(start..stop))?.into_any());
         }
         let given = index_of(index)?;
         let queue_offset = if given < 0 { bounds.end + given } else { given };
@@ -214,6 +261,10 @@ impl Queue {
         hasher.finish()
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>, &str, i32)> {
+        Ok((part_of_pickle(py)?, (self.handle.recipe()?, &self.topic, self.id)))
+    }
+
     fn __repr__(&self, py: Python<'_>) -> String {
         let state = match self.bounds(py) {
             Ok(bounds) => format!("{}..{}", bounds.start, bounds.end),
@@ -229,9 +280,8 @@ impl Queue {
 /// Consecutive messages of a queue, read when they are asked for.
 ///
 /// An index counts from the slice's start, so `s[0]` is the message with queue offset `s.start`; it raises `NotFoundError` where the
-/// log no longer holds the message, and iteration passes over it. `s[a:b]` is a smaller `QueueSlice`. A slice is also an Arrow
-/// stream of its messages: hand it to pyarrow, polars or duckdb.
-#[pyclass(frozen, module = "mqstore")]
+/// log no longer holds the message, and iteration passes over it. `s[a:b]` is a smaller `QueueSlice`.
+#[pyclass(frozen, extends = Tabular, module = "mqstore")]
 pub(super) struct QueueSlice {
     queue: Queue,
     offsets: Range<i64>,
@@ -270,23 +320,8 @@ impl QueueSlice {
         #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Batches> {
-        let source = Source::Queue {
-            topic: self.queue.topic.clone(),
-            queue_id: self.queue.id,
-            offsets: self.offsets.clone(),
-        };
-        Batches::new(self.queue.handle.clone(), source, columns.as_deref(), max_bytes, errors)
-    }
-
-    /// The Arrow PyCapsule interface: all columns of the messages, in batches of 4 MiB.
-    #[pyo3(signature = (requested_schema=None))]
-    fn __arrow_c_stream__<'py>(
-        &self,
-        py: Python<'py>,
-        requested_schema: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyCapsule>> {
-        self.batches(None, BATCH_BYTES, None)?
-            .__arrow_c_stream__(py, requested_schema)
+        self.queue
+            .batches_of(self.offsets.clone(), columns.as_deref(), max_bytes, errors)
     }
 
     fn __len__(&self) -> usize {
@@ -301,7 +336,7 @@ impl QueueSlice {
             let start = start.map_or(0, within);
             let stop = stop.map_or(length, within).max(start);
             let offsets = self.offsets.start + start..self.offsets.start + stop;
-            return Ok(Bound::new(py, self.queue.slice(offsets))?.into_any());
+            return Ok(tabular(py, self.queue.slice(offsets))?.into_any());
         }
         let given = index_of(index)?;
         let at = if given < 0 { length + given } else { given };
@@ -342,6 +377,12 @@ impl QueueSlice {
     #[pyo3(signature = (value, /))]
     fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         Ok(usize::from(self.__contains__(py, value)?))
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>, &str, i32, i64, i64)> {
+        let Queue { handle, topic, id } = &self.queue;
+        let Range { start, end } = self.offsets;
+        Ok((part_of_pickle(py)?, (handle.recipe()?, topic, *id, start, end)))
     }
 
     fn __repr__(&self) -> String {

@@ -3,18 +3,22 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple};
 
-use super::handle::Handle;
+use super::arguments;
+use super::batches::Batches;
+use super::handle::{Handle, Reduced};
 use super::message::Message;
+use super::source::Source;
+use super::tabular::{Tabular, tabular};
 use crate::read::{self, GetRequest, StoredMessage};
 use crate::storage::Generation;
 
 /// The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on.
-#[pyclass(frozen, module = "mqstore", sequence)]
+#[pyclass(frozen, extends = Tabular, module = "mqstore", sequence)]
 pub(super) struct GetResult {
     /// How it ended, in RocketMQ's words: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`, `OFFSET_FOUND_NULL`,
     /// `OFFSET_OVERFLOW_BADLY`, `OFFSET_OVERFLOW_ONE`, `OFFSET_TOO_SMALL` or `NO_MESSAGE_IN_QUEUE`.
     #[pyo3(get)]
-    status: &'static str,
+    status: String,
     /// The queue offset to ask for next.
     #[pyo3(get)]
     next_begin_offset: i64,
@@ -35,7 +39,7 @@ pub(super) struct GetResult {
 
 impl GetResult {
     /// What the reader answers; `accepts`, if given, sees every message that passed the tag filter. It may fork or close the store.
-    pub(super) fn of(py: Python<'_>, handle: &Handle, request: &GetRequest, accepts: Option<&Py<PyAny>>) -> PyResult<Self> {
+    pub(super) fn of(py: Python<'_>, handle: &Handle, request: &GetRequest, accepts: Option<&Py<PyAny>>) -> PyResult<Py<Self>> {
         let (reader, begun_in) = (handle.reader(py)?, Generation::current());
         let wanted = |message: &StoredMessage| {
             let Some(accepts) = accepts else { return Ok::<_, PyErr>(true) };
@@ -47,16 +51,17 @@ impl GetResult {
         Self::new(py, result?)
     }
 
-    fn new(py: Python<'_>, result: read::GetResult) -> PyResult<Self> {
-        Ok(Self {
-            status: result.status.name(),
+    fn new(py: Python<'_>, result: read::GetResult) -> PyResult<Py<Self>> {
+        let result = Self {
+            status: result.status.name().to_owned(),
             next_begin_offset: result.next_begin_offset,
             min_offset: result.min_offset,
             max_offset: result.max_offset,
             suggest_pulling_from_slave: result.suggest_pulling_from_slave,
             skipped: result.skipped,
             messages: tuple(py, result.messages)?,
-        })
+        };
+        Ok(tabular(py, result)?.unbind())
     }
 }
 
@@ -66,6 +71,20 @@ impl GetResult {
     #[getter]
     fn messages<'py>(&self, py: Python<'py>) -> Bound<'py, PyList> {
         self.messages.bind(py).to_list()
+    }
+
+    /// Its messages as Arrow record batches. They were read already, so a closed store does not matter.
+    ///
+    /// `columns` and `max_bytes` as in `QueueSlice.batches`.
+    #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
+    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+    fn batches(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
+    ) -> PyResult<Batches> {
+        batches(self.messages.bind(py), columns.as_deref(), max_bytes)
     }
 
     fn __len__(&self, py: Python<'_>) -> usize {
@@ -98,6 +117,13 @@ impl GetResult {
     #[pyo3(signature = (value, /))]
     fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.messages.bind(py).call_method1("count", (value,))?.extract()
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, GetParts> {
+        let offsets = (self.next_begin_offset, self.min_offset, self.max_offset);
+        let rest = (self.suggest_pulling_from_slave, self.skipped, self.messages.clone_ref(py));
+        let get_result = py.import("mqstore._native")?.getattr("_get_result")?;
+        Ok((get_result, (self.status.clone(), offsets, rest)))
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
@@ -113,7 +139,7 @@ impl GetResult {
 }
 
 /// The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it speaks for.
-#[pyclass(frozen, module = "mqstore", sequence)]
+#[pyclass(frozen, extends = Tabular, module = "mqstore", sequence)]
 pub(super) struct QueryResult {
     /// Whether every part of the log that had to be looked at could be read.
     #[pyo3(get)]
@@ -125,17 +151,32 @@ pub(super) struct QueryResult {
 }
 
 impl QueryResult {
-    pub(super) fn new(py: Python<'_>, result: read::QueryResult) -> PyResult<Self> {
-        Ok(Self {
+    pub(super) fn new(py: Python<'_>, result: read::QueryResult) -> PyResult<Py<Self>> {
+        let result = Self {
             complete: result.complete,
             covers: (result.covers.start, result.covers.end),
             messages: tuple(py, result.messages)?,
-        })
+        };
+        Ok(tabular(py, result)?.unbind())
     }
 }
 
 #[pymethods]
 impl QueryResult {
+    /// Its messages as Arrow record batches. They were read already, so a closed store does not matter.
+    ///
+    /// `columns` and `max_bytes` as in `QueueSlice.batches`.
+    #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
+    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+    fn batches(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
+    ) -> PyResult<Batches> {
+        batches(self.messages.bind(py), columns.as_deref(), max_bytes)
+    }
+
     fn __len__(&self, py: Python<'_>) -> usize {
         self.messages.bind(py).len()
     }
@@ -168,6 +209,11 @@ impl QueryResult {
         self.messages.bind(py).call_method1("count", (value,))?.extract()
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (bool, (i64, i64), Py<PyTuple>)> {
+        let query_result = py.import("mqstore._native")?.getattr("_query_result")?;
+        Ok((query_result, (self.complete, self.covers, self.messages.clone_ref(py))))
+    }
+
     fn __repr__(&self, py: Python<'_>) -> String {
         format!(
             "<mqstore.QueryResult {} messages, complete={}, covers {}..{}>",
@@ -179,8 +225,56 @@ impl QueryResult {
     }
 }
 
+/// What pickle keeps of a `GetResult`.
+type GetParts = (String, (i64, i64, i64), (bool, u64, Py<PyTuple>));
+
+/// A `GetResult` from its parts: what pickle calls.
+#[pyfunction(name = "_get_result")]
+pub(super) fn unpickle_get_result(
+    py: Python<'_>,
+    status: String,
+    offsets: (i64, i64, i64),
+    rest: (bool, u64, Py<PyTuple>),
+) -> PyResult<Bound<'_, GetResult>> {
+    let (next_begin_offset, min_offset, max_offset) = offsets;
+    let (suggest_pulling_from_slave, skipped, messages) = rest;
+    let result = GetResult {
+        status,
+        next_begin_offset,
+        min_offset,
+        max_offset,
+        suggest_pulling_from_slave,
+        skipped,
+        messages,
+    };
+    tabular(py, result)
+}
+
+/// A `QueryResult` from its parts: what pickle calls.
+#[pyfunction(name = "_query_result")]
+pub(super) fn unpickle_query_result(
+    py: Python<'_>,
+    complete: bool,
+    covers: (i64, i64),
+    messages: Py<PyTuple>,
+) -> PyResult<Bound<'_, QueryResult>> {
+    let result = QueryResult {
+        complete,
+        covers,
+        messages,
+    };
+    tabular(py, result)
+}
+
 fn tuple(py: Python<'_>, messages: Vec<StoredMessage>) -> PyResult<Py<PyTuple>> {
     Ok(PyTuple::new(py, messages.into_iter().map(Message::new))?.unbind())
+}
+
+fn batches(messages: &Bound<'_, PyTuple>, columns: Option<&[String]>, max_bytes: usize) -> PyResult<Batches> {
+    let held = messages
+        .iter()
+        .map(|message| Ok(message.cast::<Message>()?.get().held().clone()));
+    Batches::new(Source::Memory(held.collect::<PyResult<_>>()?), columns, max_bytes, None)
 }
 
 fn reversed<'py>(messages: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyIterator>> {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyFloat, PyTuple};
 
 use super::arguments::{extract, text, type_of};
 use super::fields::{PropertyArguments, body, is_buffer};
@@ -86,12 +86,17 @@ fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'_>) -> PyRes
     })
 }
 
+/// None, or NaN, which pandas has for it (`frame.to_dict("records")`).
+fn is_null(value: &Bound<'_, PyAny>) -> bool {
+    value.is_none() || value.cast::<PyFloat>().is_ok_and(|number| number.value().is_nan())
+}
+
 /// The fields of a message by their names, as `Message.to_dict` gives them; those that a store gives anew do not count.
 fn from_dict<'a>(row: &'a Bound<'_, PyDict>, defaults: &Defaults<'_>) -> PyResult<Incoming<'a>> {
     for name in row.keys() {
         expect_field(&text(&name, "the name of a field")?)?;
     }
-    let given = |name: &str| Ok::<_, PyErr>(row.get_item(name)?.filter(|value| !value.is_none()));
+    let given = |name: &str| Ok::<_, PyErr>(row.get_item(name)?.filter(|value| !is_null(value)));
     let given_text = |name: &str| given(name)?.map(|value| text(&value, name)).transpose();
     let given_int = |name: &str| given(name)?.map_or(Ok(0), |value| extract(&value, name));
     let (tags, unique_key) = (given_text("tags")?, given_text("unique_key")?);

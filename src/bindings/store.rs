@@ -3,22 +3,22 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 
 use super::append::{self, wait};
 use super::append_result::AppendResult;
 use super::arguments;
-use super::batches::{Batches, RecordBatch, Source};
+use super::batches::{Batches, RecordBatch};
 use super::buffer::Offsets;
 use super::capsule::import_table;
 use super::fields::{self, PropertyArguments};
-use super::handle::{Handle, Mode};
+use super::handle::{Handle, Mode, Recipe, Reduced, part_of_pickle};
 use super::html::html_table;
 use super::message::Message;
 use super::recovery::RecoveryReport;
 use super::results::{GetResult, QueryResult};
+use super::source::Source;
 use super::time::{Round, to_ms};
 use super::topic::Topics;
 use crate::arrow::{self, Defaults, host};
@@ -29,8 +29,8 @@ use crate::storage::{Env, RealEnv};
 
 /// An open message store; `mqstore.open` makes one. A context manager.
 ///
-/// With mode "r" it reads the store as it was when it was opened; open again to see more. It pickles as path and options, and opens
-/// again where it is unpickled; after a fork it opens again by itself, and an iteration that the parent began raises `ClosedError`.
+/// With mode "r" it reads the store as it was when it was opened; open again to see more. It pickles as path and options, and so do its
+/// topics, queues and slices: they open it again where they are unpickled, once a pickle; after a fork it opens again by itself, and an iteration that the parent began raises `ClosedError`.
 ///
 /// With the other modes it writes as well, and reads what it wrote: a message by its physical offset at once, through its queue and
 /// its keys when it is dispatched, a moment later. It neither pickles nor survives a fork: the child opens the store for itself, with
@@ -42,14 +42,12 @@ use crate::storage::{Env, RealEnv};
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Store {
     handle: Arc<Handle>,
-    options: Py<PyDict>,
 }
 
 impl Store {
-    pub(super) fn new(handle: Handle, options: Bound<'_, PyDict>) -> Self {
+    pub(super) fn new(handle: Handle) -> Self {
         Self {
             handle: Arc::new(handle),
-            options: options.unbind(),
         }
     }
 
@@ -91,7 +89,7 @@ impl Store {
     ///
     /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which brokers before 5.1
     /// end their log. `body` is bytes, or a buffer of bytes (which is
-    /// copied first). `keys` is a key or an iterable of them; a key holds no space. `properties` maps str to str and holds every
+    /// copied first). `keys` is a key or an iterable of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and holds every
     /// property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a `unique_key` (`UNIQ_KEY`) is stored
     /// only if it is given. `queue` is the queue's id, 0 to 65,535. `delay_level` of 1 or more sends the message to that level's queue, for a broker to
     /// deliver; `AppendResult` tells its place there. `born_time` is a datetime with a timezone or an int of ms since 1970, now by
@@ -157,16 +155,20 @@ impl Store {
     /// `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas; a slice of a queue). Items are
     /// bodies for `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties, queue; the last four may be left out),
     /// dicts of a message's fields (`Message.to_dict` gives one), or `Message`s. Columns and fields: `body` (binary or utf8; required),
-    /// `topic`, `tags`, `unique_key` (utf8), `keys` (list of utf8), `properties` (map of utf8, list of name and value, or struct),
+    /// `topic`, `tags`, `unique_key` (utf8), `keys` (list of utf8), `properties` (map of utf8, list of pairs, or struct),
     /// `queue_id`, `delay_level`, `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time` (timestamp
     /// with a timezone, or ms), `born_host`, `store_host` (utf8). A store gives `queue_offset`, `physical_offset`, `store_size`,
-    /// `store_time` and `message_id` anew. `topic` and `queue` stand for rows that name none. A `Message`, a dict and a row of a table
+    /// `store_time` and `message_id` anew. A column that is null in every row may have any type, and pandas' own labels are passed over. `topic` and `queue` stand for rows that name none. A `Message`, a dict and a row of a table
     /// stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
     ///
     /// Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its position, and
     /// nothing was stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a row that contradicts
     /// `topic` or `queue`. Where it fails midway, `stored` says how many rows were stored.
-    #[pyo3(signature = (rows, topic=None, queue=None))]
+    ///
+    /// With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one after the other in one
+    /// segment of the log, in one hold of the lock, while other appends wait. Rows that need more than a segment raise `ValueError`. A
+    /// crash before the call returns, and a power cut before they are durable, may keep a first part of them all the same.
+    #[pyo3(signature = (rows, topic=None, queue=None, *, one_segment=false))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn append_batch(
         &self,
@@ -174,6 +176,7 @@ impl Store {
         rows: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = arguments::default_topic)] topic: Option<String>,
         #[pyo3(from_py_with = arguments::default_queue)] queue: Option<i32>,
+        one_segment: bool,
     ) -> PyResult<Offsets> {
         self.handle.expect_writable()?;
         let defaults = Defaults {
@@ -181,7 +184,7 @@ impl Store {
             queue_id: queue,
             born_time: RealEnv::new().now_ms(),
         };
-        append::batch(py, &self.handle, rows, &defaults)
+        append::batch(py, &self.handle, rows, &defaults, one_segment)
     }
 
     /// Make everything appended so far durable; gives the physical offset up to which the log then is.
@@ -283,7 +286,7 @@ impl Store {
         r#where: Option<Bound<'_, PyAny>>,
         bounded: bool,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
-    ) -> PyResult<GetResult> {
+    ) -> PyResult<Py<GetResult>> {
         let request = GetRequest {
             topic,
             queue_id: queue,
@@ -313,7 +316,7 @@ impl Store {
         end: Option<Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::limit)] limit: Option<usize>,
         #[pyo3(from_py_with = arguments::tag)] tag: Option<String>,
-    ) -> PyResult<QueryResult> {
+    ) -> PyResult<Py<QueryResult>> {
         let bound = |name, time: Option<_>, open, round| time.map_or(Ok(open), |time| to_ms(&time, name, round));
         let request = QueryRequest {
             topic,
@@ -394,9 +397,8 @@ impl Store {
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Batches> {
         self.handle.expect_open()?;
-        let offsets = import_table(batch)?.integers("physical_offset")?;
-        let source = Source::Records(offsets.into_iter().flatten().collect());
-        Batches::new(self.handle.clone(), source, columns.as_deref(), max_bytes, errors)
+        let source = Source::records(&self.handle, &import_table(batch)?)?;
+        Batches::new(source, columns.as_deref(), max_bytes, errors)
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
@@ -409,15 +411,8 @@ impl Store {
         self.handle.close(py)
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
-        self.handle.expect_open()?;
-        if self.handle.mode() != Mode::Read {
-            return Err(PyTypeError::new_err(
-                "a store that is open for writing does not pickle: pickle its path, or a store opened with mode=\"r\"",
-            ));
-        }
-        let reopen = py.import("mqstore._native")?.getattr("_reopen")?;
-        Ok((reopen, (self.path(), &self.options).into_pyobject(py)?))
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>,)> {
+        Ok((part_of_pickle(py)?, (self.handle.recipe()?,)))
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

@@ -6,8 +6,14 @@ use pyo3::exceptions::{PyIndexError, PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyRange, PySlice};
 
-use super::handle::Handle;
+use super::arguments;
+use super::batches::Batches;
+use super::handle::{Handle, Recipe, Reduced, part_of_pickle};
 use super::queue::Queue;
+use super::source::{Part, Source};
+use super::tabular::{Tabular, tabular};
+use crate::config::Errors;
+use crate::error::Result;
 
 /// The topics of a store by name, ascending: a mapping of str to Topic.
 ///
@@ -26,6 +32,13 @@ impl Topics {
     fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let reader = self.handle.reader(py)?;
         Ok(py.detach(|| reader.topics())?)
+    }
+
+    /// # Errors
+    /// `KeyError`.
+    pub(super) fn topic<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, Topic>> {
+        let missing = || PyKeyError::new_err(format!("{} has no topic {name:?}", self.handle.path().display()));
+        tabular(py, self.find(py, name)?.ok_or_else(missing)?)
     }
 
     fn find(&self, py: Python<'_>, name: &str) -> PyResult<Option<Topic>> {
@@ -48,9 +61,8 @@ impl Topics {
         PyList::new(py, self.names(py)?)?.try_iter()
     }
 
-    fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<Topic> {
-        let missing = || PyKeyError::new_err(format!("{} has no topic {name:?}", self.handle.path().display()));
-        self.find(py, name)?.ok_or_else(missing)
+    fn __getitem__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, Topic>> {
+        self.topic(py, name)
     }
 
     fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -64,7 +76,7 @@ impl Topics {
     #[pyo3(signature = (key, default=None, /))]
     fn get<'py>(&self, py: Python<'py>, key: &str, default: Option<Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py, PyAny>>> {
         match self.find(py, key)? {
-            Some(topic) => Ok(Some(Bound::new(py, topic)?.into_any())),
+            Some(topic) => Ok(Some(tabular(py, topic)?.into_any())),
             None => Ok(default),
         }
     }
@@ -84,6 +96,10 @@ impl Topics {
         view(slf, "ItemsView")
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>, &str)> {
+        Ok((py.import("builtins")?.getattr("getattr")?, (self.handle.recipe()?, "topics")))
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let names = self.names(py)?;
         let first: Vec<_> = names.iter().take(8).map(String::as_str).collect();
@@ -97,7 +113,7 @@ fn view<'py>(topics: &Bound<'py, Topics>, kind: &str) -> PyResult<Bound<'py, PyA
 }
 
 /// One topic of a store.
-#[pyclass(frozen, module = "mqstore")]
+#[pyclass(frozen, extends = Tabular, module = "mqstore")]
 pub(super) struct Topic {
     handle: Arc<Handle>,
     #[pyo3(get)]
@@ -122,6 +138,27 @@ impl Topic {
         })
     }
 
+    /// The messages that it has now as Arrow record batches, one queue after the other, by id.
+    ///
+    /// `columns`, `max_bytes` and `errors` as in `QueueSlice.batches`. Raises `UnsupportedFormatError` as `queues` does.
+    #[pyo3(signature = (columns=None, max_bytes=4_194_304, *, errors=None))]
+    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+    fn batches(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+    ) -> PyResult<Batches> {
+        let reader = self.handle.reader(py)?;
+        let ranges: Result<Vec<_>> = py.detach(|| {
+            let ids = reader.queue_ids(&self.name)?.into_iter();
+            ids.map(|id| Ok((id, reader.queue_bounds(&self.name, id)?))).collect()
+        });
+        let source = Source::Store(self.handle.clone(), Part::Queues(self.name.clone(), ranges?));
+        Batches::new(source, columns.as_deref(), max_bytes, errors)
+    }
+
     /// The ids of the queues that are there, ascending: list of int. `queues` spans every id up to the highest.
     ///
     /// Raises `UnsupportedFormatError` as `queues` does.
@@ -129,6 +166,10 @@ impl Topic {
     fn queue_ids(&self, py: Python<'_>) -> PyResult<Vec<i32>> {
         let reader = self.handle.reader(py)?;
         Ok(py.detach(|| reader.queue_ids(&self.name))?)
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>, &str)> {
+        Ok((part_of_pickle(py)?, (self.handle.recipe()?, &self.name)))
     }
 
     fn __repr__(&self) -> String {
@@ -177,7 +218,7 @@ impl Queues {
         if let Ok(slice) = index.cast::<PySlice>() {
             let within = slice.indices(self.length as isize)?;
             let ids = PyRange::new_with_step(py, within.start, within.stop, within.step)?;
-            let queues = ids.try_iter()?.map(|id| Ok(self.queue(id?.extract()?)));
+            let queues = ids.try_iter()?.map(|id| tabular(py, self.queue(id?.extract()?)));
             return Ok(PyList::new(py, queues.collect::<PyResult<Vec<_>>>()?)?.into_any());
         }
         let given: i64 = index.extract()?;
@@ -189,7 +230,7 @@ impl Queues {
                 self.length - 1
             )));
         }
-        Ok(Bound::new(py, self.queue(id))?.into_any())
+        Ok(tabular(py, self.queue(id))?.into_any())
     }
 
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
@@ -220,6 +261,14 @@ impl Queues {
     #[pyo3(signature = (value, /))]
     fn count(&self, value: &Bound<'_, PyAny>) -> usize {
         usize::from(self.id_of(value).is_some())
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (Bound<'py, Topic>, &'static str)> {
+        let topic = Topic {
+            handle: self.handle.clone(),
+            name: self.topic.clone(),
+        };
+        Ok((py.import("builtins")?.getattr("getattr")?, (tabular(py, topic)?, "queues")))
     }
 
     fn __repr__(&self) -> String {

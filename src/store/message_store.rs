@@ -42,6 +42,24 @@ pub enum Attempt<'a> {
     WouldBlock(Message<'a>),
 }
 
+/// A message that was checked.
+struct Prepared<'a> {
+    message: Message<'a>,
+    /// See [`Incoming::Copied`].
+    is_copied: bool,
+}
+
+impl<'a> Prepared<'a> {
+    /// The message, its body where nobody else writes.
+    fn with_stable_body(self) -> Message<'a> {
+        let Self { mut message, is_copied } = self;
+        if is_copied {
+            message.body = Cow::Owned(message.body.into_owned());
+        }
+        message
+    }
+}
+
 /// A store opened for writing. Dropping it closes it; what that could not do is then lost, so call [`MessageStore::close`].
 pub struct MessageStore {
     env: Arc<dyn Env>,
@@ -198,25 +216,15 @@ impl MessageStore {
     /// # Errors
     /// As [`MessageStore::append`]; an illegal message names its position, and then nothing was stored.
     pub fn append_all<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
-        let prepare = |(row, message): (usize, M)| {
-            let incoming = message.into();
-            let is_copied = matches!(incoming, Incoming::Copied(_));
-            let message = self.draft.prepare(incoming).map_err(|error| error.at_row(row))?;
-            Ok((message, is_copied))
-        };
-        let prepared: Result<Vec<(Message<'_>, bool)>> = messages.into_iter().enumerate().map(prepare).collect();
-        let mut waiting = prepared?.into_iter().peekable();
+        let mut waiting = self.prepare_all(messages)?.into_iter().peekable();
         while waiting.peek().is_some() {
             let mut bytes = 0;
             let mut stretch = Vec::new();
-            while let Some((mut message, is_copied)) = waiting.next_if(|(next, _)| {
-                bytes += next.encoded_len();
+            while let Some(next) = waiting.next_if(|next| {
+                bytes += next.message.encoded_len();
                 bytes <= MAX_STRETCH_BYTES || stretch.is_empty()
             }) {
-                if is_copied {
-                    message.body = Cow::Owned(message.body.into_owned());
-                }
-                stretch.push(message);
+                stretch.push(next.with_stable_body());
             }
             let mut appended = Vec::with_capacity(stretch.len());
             let outcome = self.log.append_all(&encode_all(&stretch)?, &mut appended);
@@ -224,6 +232,34 @@ impl MessageStore {
             outcome?;
         }
         Ok(())
+    }
+
+    /// Appends messages in order, all of them or none: in one hold of the lock, one after the other in one segment. They are encoded at
+    /// once, and other callers wait while they are copied. A crash may keep a first part of them: nothing in the log says which records
+    /// belong together.
+    ///
+    /// # Errors
+    /// As [`MessageStore::append_all`]; [`Error::IllegalMessage`] where they do not fit into one segment.
+    pub fn append_together<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>) -> Result<Vec<AppendResult>> {
+        let prepared = self.prepare_all(messages)?;
+        let total = prepared.iter().map(|prepared| prepared.message.encoded_len() as u64).sum();
+        self.draft.check_size("batch", total)?;
+        if prepared.is_empty() {
+            return Ok(Vec::new());
+        }
+        let prepared: Vec<_> = prepared.into_iter().map(Prepared::with_stable_body).collect();
+        let appended = self.log.append_together(&encode_all(&prepared)?)?;
+        Ok(results(&prepared, appended).collect())
+    }
+
+    fn prepare_all<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>) -> Result<Vec<Prepared<'a>>> {
+        let prepare = |(row, message): (usize, M)| {
+            let incoming = message.into();
+            let is_copied = matches!(incoming, Incoming::Copied(_));
+            let message = self.draft.prepare(incoming).map_err(|error| error.at_row(row))?;
+            Ok(Prepared { message, is_copied })
+        };
+        messages.into_iter().enumerate().map(prepare).collect()
     }
 
     /// Appends a batch as a producer sends it: `body` holds the messages, `common` what they share. They stand behind each other in

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -299,3 +300,38 @@ def test_a_dict_that_is_refused_says_why_and_nothing_is_stored(
     with pytest.raises(error, match=text):
         store.append_batch([{"body": b""}, row], topic="t")
     assert store.max_physical_offset == 0
+
+
+ROWS: dict[str, Any] = {
+    "tuples": [("orders", b"a", "t"), ("stock", b"b"), ("orders", b"c", None, "k")],
+    "dicts": [{"topic": "orders", "body": b"a"}, {"topic": "stock", "body": b"b"}, {"topic": "orders", "body": b"c"}],
+    "table": pa.table({"topic": ["orders", "stock", "orders"], "body": [b"a", b"b", b"c"]}),
+}
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_rows_of_one_segment_stand_next_to_each_other_in_it(store: mqstore.Store, rows: str) -> None:
+    size = 1 << 20
+    store.append("orders", b"x" * (size - 300))
+    first, *_ = offsets = store.append_batch(ROWS[rows], one_segment=True)
+    messages = read(store, offsets)
+    assert first == size
+    assert [message.body for message in messages] == [b"a", b"b", b"c"]
+    assert len({message.store_time for message in messages}) == 1
+    for message, following in pairwise(messages):
+        assert following.physical_offset == message.physical_offset + message.store_size
+
+
+def test_rows_that_need_more_than_a_segment_are_refused_and_none_is_stored(store: mqstore.Store) -> None:
+    before = store.max_physical_offset
+    rows = [b"x" * 300_000] * 4
+    with pytest.raises(ValueError, match=r"the batch takes \d+ bytes, at most 1048568 fit into a segment") as raised:
+        store.append_batch(rows, "orders", one_segment=True)
+    assert raised.value.stored == 0  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="message 1: "):
+        store.append_batch([("orders", b"good"), ("/", b"bad")], one_segment=True)
+    assert store.max_physical_offset == before
+    assert list(store.append_batch([], "orders", one_segment=True)) == []
+    assert len(store.append_batch(rows, "orders")) == 4
+    with pytest.raises(TypeError):
+        store.append_batch(rows, "orders", None, True)  # type: ignore[misc]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def queue(store: mqstore.Store) -> mqstore.Queue:
     return store.topics["orders"].queues[1]
 
 
-def numbers(messages: Sequence[mqstore.Message]) -> list[int]:
+def numbers(messages: Collection[mqstore.Message]) -> list[int]:
     return [message.queue_offset for message in messages]
 
 
@@ -74,7 +74,7 @@ def test_queues_go_by_id_and_an_absent_id_is_an_empty_queue(store: mqstore.Store
 
 
 def test_a_queue_is_indexed_by_queue_offset(queue: mqstore.Queue) -> None:
-    assert isinstance(queue, Sequence)
+    assert isinstance(queue, Collection)
     assert (queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, len(queue)) == ("orders", 1, 0, 200, 200)
     assert queue[100].body == b"100"
     assert queue[-1].body == b"199"
@@ -126,7 +126,7 @@ def test_a_slice_is_clipped_as_a_lists(queue: mqstore.Queue, start: int | None, 
 
 def test_a_slice_is_a_sequence_of_its_own(queue: mqstore.Queue) -> None:
     part = queue[100:150]
-    assert isinstance(part, Sequence)
+    assert isinstance(part, Collection)
     assert (part.start, part.stop, len(part)) == (100, 150, 50)
     assert part[0].queue_offset == 100
     assert part[-1].queue_offset == 149

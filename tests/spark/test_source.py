@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -65,6 +65,30 @@ def test_columns_and_a_schema_name_what_is_read(spark: SparkSession, events_stor
     assert by_option.schema == by_schema.schema == StructType([MESSAGE_SCHEMA[n] for n in ("queue_offset", "body", "topic")])
     assert by_option.collect() == by_schema.collect()
     assert by_option.count() == 317
+
+
+def test_the_schema_that_is_taken_from_arrow_is_the_documented_one() -> None:
+    assert MESSAGE_SCHEMA.simpleString() == (
+        "struct<topic:string,queue_id:int,queue_offset:bigint,physical_offset:bigint,store_size:int,store_time:timestamp,"
+        "born_time:timestamp,message_id:string,unique_key:string,tags:string,keys:array<string>,body:binary,"
+        "properties:map<string,string>,sys_flag:int,flag:int,reconsume_times:int,prepared_transaction_offset:bigint,"
+        "born_host:string,store_host:string>"
+    )
+    assert all(field.nullable for field in MESSAGE_SCHEMA)
+
+
+def test_a_function_of_a_job_may_hold_slices_of_a_reader(spark: SparkSession, golden_store: Path) -> None:
+    with mqstore.open(golden_store) as store:
+        parts = [queue[:] for topic in store.topics.values() for queue in topic.queues]
+
+        def messages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from parts[number].to_arrow(["physical_offset"]).to_batches()
+
+        found = spark.range(len(parts)).mapInArrow(messages, "physical_offset bigint").collect()
+        expected = [message.physical_offset for part in parts for message in part]
+    assert sorted(row.physical_offset for row in found) == sorted(expected)
 
 
 @pytest.mark.parametrize("name", MESSAGE_SCHEMA.names)

@@ -4,42 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from mqstore._native import _no_messages
 
 #: Every column of a message, in order, all nullable.
-MESSAGE_SCHEMA = StructType(
-    [
-        StructField("topic", StringType()),
-        StructField("queue_id", IntegerType()),
-        StructField("queue_offset", LongType()),
-        StructField("physical_offset", LongType()),
-        StructField("store_size", IntegerType()),
-        StructField("store_time", TimestampType()),
-        StructField("born_time", TimestampType()),
-        StructField("message_id", StringType()),
-        StructField("unique_key", StringType()),
-        StructField("tags", StringType()),
-        StructField("keys", ArrayType(StringType())),
-        StructField("body", BinaryType()),
-        StructField("properties", MapType(StringType(), StringType())),
-        StructField("sys_flag", IntegerType()),
-        StructField("flag", IntegerType()),
-        StructField("reconsume_times", IntegerType()),
-        StructField("prepared_transaction_offset", LongType()),
-        StructField("born_host", StringType()),
-        StructField("store_host", StringType()),
-    ]
-)
+MESSAGE_SCHEMA: StructType = from_arrow_schema(pa.schema(_no_messages()))
 
 
 def message_schema(columns: Sequence[str] | None = None) -> StructType:

@@ -257,3 +257,62 @@ fn many_messages_share_a_look_at_the_clock() {
     assert_eq!(holds(store.reader(), &store, &env, messages()), 4);
     store.close().unwrap();
 }
+
+#[test]
+fn messages_appended_together_stand_in_one_segment_in_one_hold_of_the_lock() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(StoreConfig {
+        mapped_file_size_commit_log: Some(1 << 20),
+        ..small()
+    });
+    put(&store, "t", &vec![0; 600_000]);
+    let clock = Arc::new(AtomicUsize::new(0));
+    let counter = clock.clone();
+    env.before_changes(move |change| {
+        counter.fetch_add(usize::from(change == "clock"), Ordering::SeqCst);
+        Ok(())
+    });
+    // More than one stretch of a batch that is not kept together; the first ones would fit where the others do not.
+    let body = vec![1; 1000];
+    let messages: Vec<_> = (0..800).map(|n| message(["t", "u"][n % 2], 0, &body)).collect();
+    let done = store.append_together(messages).unwrap();
+    env.heal();
+    // Once where the segment is full, and once in the next one.
+    assert!(clock.load(Ordering::SeqCst) <= 2, "{clock:?}");
+    assert_eq!(done[0].appended.physical_offset, 1 << 20);
+    for pair in done.windows(2) {
+        let (left, right) = (pair[0].appended, pair[1].appended);
+        assert_eq!(right.physical_offset, left.physical_offset + i64::from(left.wrote_bytes));
+        assert_eq!(right.store_time, left.store_time);
+    }
+    store.close().unwrap();
+    assert_eq!(bodies(&place.reader(), "t", 0).len(), 401);
+    assert_eq!(bodies(&place.reader(), "u", 0).len(), 400);
+}
+
+#[test]
+fn of_messages_appended_together_that_cannot_be_all_stored_none_is() {
+    let place = Place::new();
+    let store = place.create();
+    put(&store, "t", b"first");
+    let before = store.reader().physical_bounds();
+    let own = message("t", 0, b"").encoded_len();
+    let room = SEGMENT as usize - 8 - 2 * own;
+    let (left, right) = (vec![0; room - 100], vec![0; 101]);
+    match store.append_together(vec![message("t", 0, &left), message("t", 0, &right)]) {
+        Err(Error::IllegalMessage { what, .. }) => assert!(what.starts_with("the batch takes 16377 bytes"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    match store.append_together(vec![message("t", 0, b"good"), message("t", -1, b"bad")]) {
+        Err(Error::IllegalMessage { what, .. }) => assert!(what.starts_with("message 1: queue is -1"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(store.append_together(Vec::<Message<'_>>::new()).unwrap(), []);
+    assert_eq!(store.reader().physical_bounds(), before);
+    let done = store
+        .append_together(vec![message("t", 0, &left), message("t", 0, &right[1..])])
+        .unwrap();
+    assert_eq!(done[0].appended.physical_offset, SEGMENT as i64);
+    store.close().unwrap();
+    assert_eq!(bodies(&place.reader(), "t", 0).len(), 3);
+}

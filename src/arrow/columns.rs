@@ -1,0 +1,221 @@
+//! The columns of a message: what each is called, what it holds, where it comes from, and whose it is.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
+
+use crate::error::{Error, Result};
+use crate::format::{MessageView, property};
+
+/// A message on its way into a batch, its properties parsed once for all columns.
+pub(super) struct Row<'a> {
+    pub(super) message: &'a MessageView<'a>,
+    pub(super) properties: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+}
+
+impl Row<'_> {
+    fn property(&self, name: &str) -> Option<Cow<'_, str>> {
+        let (_, value) = self.properties.iter().find(|(own, _)| own == name)?;
+        Some(Cow::Borrowed(value))
+    }
+}
+
+pub(super) type Int32Of = fn(&MessageView<'_>) -> i32;
+pub(super) type Int64Of = fn(&MessageView<'_>) -> i64;
+pub(super) type LabelOf = fn(&MessageView<'_>) -> String;
+pub(super) type TextOf = for<'a> fn(&'a Row<'_>) -> Option<Cow<'a, str>>;
+
+/// What a column holds and where it comes from.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Int32(Int32Of),
+    Int64(Int64Of),
+    /// ms, written as microseconds.
+    Time(Int64Of),
+    /// An id or address, written out when it is asked for.
+    Label(LabelOf),
+    Text(TextOf),
+    Keys,
+    Body,
+    Properties,
+}
+
+/// Longest label: the message id of an IPv6 host. An IPv6 address with its port has at most 53.
+const MAX_LABEL: usize = 56;
+
+/// A column of a message.
+#[derive(Clone, Copy)]
+struct Column {
+    name: &'static str,
+    kind: Kind,
+    given_by: GivenBy,
+}
+
+/// Whose a column is when a message is appended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GivenBy {
+    /// The caller's, who may leave it out.
+    Caller,
+    /// The store's, which gives it anew.
+    Store,
+}
+use GivenBy::{Caller, Store};
+
+const fn column(name: &'static str, kind: Kind, given_by: GivenBy) -> Column {
+    Column { name, kind, given_by }
+}
+
+/// The columns of a message, in order: the one place that names them for Arrow, for rows that are appended, and for Spark.
+/// docs/ARCHITECTURE.md, "One schema for a message".
+#[expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "a method's path stands for one lifetime, a closure for any"
+)]
+const COLUMNS: [Column; 19] = [
+    column("topic", Kind::Text(|row| Some(row.message.topic())), Caller),
+    column("queue_id", Kind::Int32(|message| message.queue_id()), Caller),
+    column("queue_offset", Kind::Int64(|message| message.queue_offset()), Store),
+    column("physical_offset", Kind::Int64(|message| message.physical_offset()), Store),
+    column("store_size", Kind::Int32(|message| message.size() as i32), Store),
+    column("store_time", Kind::Time(|message| message.store_time()), Store),
+    column("born_time", Kind::Time(|message| message.born_time()), Caller),
+    column("message_id", Kind::Label(|message| message.message_id().to_string()), Store),
+    column("unique_key", Kind::Text(|row| row.property(property::UNIQ_KEY)), Caller),
+    column("tags", Kind::Text(|row| row.property(property::TAGS)), Caller),
+    column("keys", Kind::Keys, Caller),
+    column("body", Kind::Body, Caller),
+    column("properties", Kind::Properties, Caller),
+    column("sys_flag", Kind::Int32(|message| message.sys_flag()), Caller),
+    column("flag", Kind::Int32(|message| message.flag()), Caller),
+    column("reconsume_times", Kind::Int32(|message| message.reconsume_times()), Caller),
+    column(
+        "prepared_transaction_offset",
+        Kind::Int64(|message| message.prepared_transaction_offset()),
+        Caller,
+    ),
+    column("born_host", Kind::Label(|message| message.born_host().to_string()), Caller),
+    column("store_host", Kind::Label(|message| message.store_host().to_string()), Caller),
+];
+
+impl Kind {
+    fn data_type(self) -> DataType {
+        match self {
+            Self::Int32(_) => DataType::Int32,
+            Self::Int64(_) => DataType::Int64,
+            Self::Time(_) => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+            Self::Label(_) | Self::Text(_) => DataType::Utf8,
+            Self::Keys => DataType::new_list(DataType::Utf8, true),
+            Self::Body => DataType::Binary,
+            Self::Properties => {
+                let key = Field::new("key", DataType::Utf8, false);
+                let value = Field::new("value", DataType::Utf8, true);
+                let entries = Field::new_struct("entries", vec![key, value], false);
+                DataType::Map(Arc::new(entries), false)
+            }
+        }
+    }
+
+    pub(super) fn needs_properties(self) -> bool {
+        matches!(self, Self::Text(_) | Self::Keys | Self::Properties)
+    }
+
+    /// Most bytes that the row takes in the buffers of the column: values, offsets of 4 bytes, and validity (a bit, counted as a
+    /// byte).
+    pub(super) fn size(self, row: &Row<'_>) -> usize {
+        1 + match self {
+            Self::Int32(_) => 4,
+            Self::Int64(_) | Self::Time(_) => 8,
+            Self::Label(_) => 4 + MAX_LABEL,
+            Self::Text(value) => 4 + value(row).map_or(0, |text| text.len()),
+            Self::Keys => {
+                4 + row
+                    .property(property::KEYS)
+                    .map_or(0, |keys| keys.len() + 4 * keys.split(' ').count())
+            }
+            Self::Body => 4 + row.message.body().len(),
+            Self::Properties => {
+                let pairs = row.properties.iter();
+                4 + pairs.map(|(name, value)| 8 + name.len() + value.len()).sum::<usize>()
+            }
+        }
+    }
+}
+
+/// Which columns of a message are wanted, in the order in which they were named.
+#[derive(Clone)]
+pub(crate) struct MessageColumns {
+    schema: SchemaRef,
+    kinds: Vec<Kind>,
+}
+
+impl MessageColumns {
+    /// `None` wants all.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a name that is no column or that comes twice.
+    pub(crate) fn select(names: Option<&[String]>) -> Result<Self> {
+        let chosen = match names {
+            None => COLUMNS.to_vec(),
+            Some(names) => names
+                .iter()
+                .enumerate()
+                .map(|(at, name)| select_one(name, names.get(..at).unwrap_or_default()))
+                .collect::<Result<_>>()?,
+        };
+        let fields: Vec<_> = chosen
+            .iter()
+            .map(|column| Field::new(column.name, column.kind.data_type(), true))
+            .collect();
+        Ok(Self {
+            schema: Arc::new(Schema::new(fields)),
+            kinds: chosen.into_iter().map(|column| column.kind).collect(),
+        })
+    }
+
+    pub(super) fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+}
+
+/// The names of all columns, in order.
+pub(crate) fn column_names() -> impl Iterator<Item = &'static str> {
+    COLUMNS.into_iter().map(|column| column.name)
+}
+
+/// The field that says by which level a message is delayed: no column of a stored message, which has it among its properties.
+const DELAY_LEVEL: &str = "delay_level";
+
+/// Whether a row that is appended may have a field, or a table a column, of this name. What the store gives anew counts for nothing.
+///
+/// # Errors
+/// [`Error::Invalid`].
+pub(crate) fn expect_field(name: &str) -> Result<()> {
+    if name == DELAY_LEVEL || column_names().any(|known| known == name) {
+        return Ok(());
+    }
+    let of_caller = COLUMNS.iter().filter(|column| column.given_by == Caller);
+    let accepted: Vec<_> = of_caller.map(|column| column.name).chain([DELAY_LEVEL]).collect();
+    Err(Error::Invalid {
+        what: format!("{name:?} is no field of a message: they are {}", accepted.join(", ")),
+    })
+}
+
+fn select_one(name: &str, before: &[String]) -> Result<Column> {
+    if before.iter().any(|other| other == name) {
+        return Err(Error::Invalid {
+            what: format!("columns names {name:?} twice"),
+        });
+    }
+    let known = COLUMNS.iter().find(|known| known.name == name);
+    known.copied().ok_or_else(|| Error::Invalid {
+        what: format!(
+            "columns names {name:?}, which a message does not have; its columns are {}",
+            COLUMNS.map(|known| known.name).join(", ")
+        ),
+    })
+}
