@@ -10,10 +10,11 @@ use std::time::Instant;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::format::{CHECKPOINT_FILE, EncodedMessage, Message, MessageId};
+use crate::interrupt;
 use crate::log::{Appended, CommitLog, record_geometry};
 use crate::read::MessageReader;
 use crate::recovery::{Recovered, WritePlan, apply, open_for_writing};
-use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next};
+use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next, ReadBarrier};
 use crate::services::{Service, Services, without_panic};
 use crate::storage::{Env, Lock};
 use crate::store::geometry::settle;
@@ -50,6 +51,7 @@ pub struct MessageStore {
     reader: Arc<MessageReader>,
     log: Arc<CommitLog>,
     dispatched: Arc<Watermark>,
+    barrier: Arc<ReadBarrier>,
     /// Up to where somebody waits for the log to be durable.
     flush_wanted: Arc<Watermark>,
     services: Services,
@@ -132,20 +134,29 @@ impl MessageStore {
             index: recovered.index.clone(),
             geometry: plan.sizes.index,
         };
-        let dispatcher = Dispatcher::new(checkpointer, dispatched.clone(), last, report.scan_start, &config)?;
+        let barrier = Arc::new(ReadBarrier::new(log.readable.clone(), dispatched.clone()));
+        let dispatcher = Dispatcher::new(
+            checkpointer,
+            dispatched.clone(),
+            barrier.clone(),
+            last,
+            report.scan_start,
+            &config,
+        )?;
         let flusher = FlushRealTime::new(log.clone(), flush_wanted.clone(), config.flush_interval_commit_log);
         Ok(Self {
             env: env.clone(),
             path: path.to_owned(),
             draft: Draft::new(&config, log.max_record_size(), recovered.queues.batch_topics())?,
             dispatched,
+            barrier,
             flush_wanted,
             services: Services::new(dispatcher, flusher),
             running: Mutex::new(Some(Running {
                 threads: Vec::new(),
                 _lock: lock,
             })),
-            reader: Arc::new(MessageReader::new(env, path, config, recovered, log.appended.clone())),
+            reader: Arc::new(MessageReader::new(env, path, config, recovered, log.readable.clone())),
             log,
         })
     }
@@ -159,7 +170,8 @@ impl MessageStore {
         self.services.spawn(&mut running.threads, is_over)
     }
 
-    /// Reads what this store holds, what was appended a moment ago included.
+    /// Reads what this store holds: a message by its physical offset as soon as it is appended, in its queue once it is dispatched, for
+    /// which [`MessageStore::catch_up`] waits.
     pub fn reader(&self) -> &Arc<MessageReader> {
         &self.reader
     }
@@ -167,6 +179,20 @@ impl MessageStore {
     /// The options, sizes filled in.
     pub fn config(&self) -> &StoreConfig {
         self.reader.config()
+    }
+
+    /// Whether every message whose append has returned is in its queue and in the index. Costs two loads.
+    pub fn is_caught_up(&self) -> bool {
+        self.barrier.is_open()
+    }
+
+    /// Called before a read: waits until every message whose append has returned is in its queue and in the index, and says whether they
+    /// are. A dispatcher that cannot go on is not waited for: see [`ReadBarrier::wait`].
+    ///
+    /// # Errors
+    /// Those of [`interrupt::check`].
+    pub fn catch_up(&self) -> Result<bool> {
+        self.barrier.wait()
     }
 
     /// Appends one message.
@@ -196,9 +222,10 @@ impl MessageStore {
     /// memory for all its records. What was stored is added to `done`, whatever happens.
     ///
     /// # Errors
-    /// As [`MessageStore::append`]; an illegal message names its position, and then nothing was stored.
+    /// As [`MessageStore::append`], and those of [`interrupt::check`]; an illegal message names its position, and then nothing was stored.
     pub fn append_all<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
         let prepare = |(row, message): (usize, M)| {
+            interrupt::check()?;
             let incoming = message.into();
             let is_copied = matches!(incoming, Incoming::Copied(_));
             let message = self.draft.prepare(incoming).map_err(|error| error.at_row(row))?;
@@ -207,6 +234,7 @@ impl MessageStore {
         let prepared: Result<Vec<(Message<'_>, bool)>> = messages.into_iter().enumerate().map(prepare).collect();
         let mut waiting = prepared?.into_iter().peekable();
         while waiting.peek().is_some() {
+            interrupt::check()?;
             let mut bytes = 0;
             let mut stretch = Vec::new();
             while let Some((mut message, is_copied)) = waiting.next_if(|(next, _)| {
@@ -256,6 +284,30 @@ impl MessageStore {
     /// Up to where messages are in their queues and in the index.
     pub fn dispatched_offset(&self) -> i64 {
         self.dispatched.get()
+    }
+
+    /// Refuses a physical offset at which nothing is appended: who waits for it waits in vain, or for ever.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]; [`Error::Poisoned`], [`Error::Closed`] if nothing will ever be appended there.
+    pub fn expect_appended(&self, physical_offset: i64) -> Result<()> {
+        let end = self.log.appended.get();
+        if (0..end).contains(&physical_offset) {
+            return Ok(());
+        }
+        if let Some(cause) = self.log.appended.poisoned() {
+            return Err(Error::poisoned(cause, self.flushed_offset()));
+        }
+        Err(Error::Invalid {
+            what: format!(
+                "offset is {physical_offset}: nothing was appended there, the log ends at {end}; leave it out to wait for all"
+            ),
+        })
+    }
+
+    /// Up to where messages are appended.
+    pub fn appended_offset(&self) -> i64 {
+        self.log.appended.get()
     }
 
     /// Waits until the record at this physical offset is appended and durable; once it is appended it is synced at once, together with
