@@ -316,9 +316,8 @@ class Store:
     def message(self, id: str, *, walk: bool = False) -> Message:
         """The message with this id: an offset id (32 or 56 hex digits) if a record starts where it points, whatever its host;
         else the first stored message with this unique key, over every topic, to which the index leads. `walk=True` looks
-        for a unique key that the index does not hold by reading the whole log, which takes seconds for each GiB.
-
-        Raises `NotFoundError`.
+        for a unique key that the index does not hold by reading the whole log, which takes seconds for each GiB. Raises
+        `NotFoundError`.
         """
     def message_at(self, physical_offset: int) -> Message:
         """The message whose record starts at this physical offset.
@@ -336,11 +335,12 @@ class Store:
         """
     def resolve_keys(self, batch: _Table, *, errors: _Errors | None = None) -> RecordBatch:
         """Which messages carry keys: columns `topic` and `key` (utf8) in, a `RecordBatch` of one column `hits` out, a row for
-        a row: a list of (`queue_id` int32, `queue_offset` int64, `physical_offset` int64, `store_size` int32), ascending by
-        physical offset, null if there is none.
+        a row: a list of (`queue_id` int32, `queue_offset` int64, `physical_offset` int64, `store_size` int32) by physical
+        offset; null if empty.
 
         `batch` is anything that speaks Arrow. Raises `TypeError` if it does not, `ValueError` if a column is missing or of
-        another type.
+        another type, `CorruptError` at a damaged message that may have one of the keys; with `errors="skip"` it leaves such
+        a message out of the hits.
         """
     def fetch(
         self,
@@ -474,7 +474,9 @@ class Queue(Sequence[Message]):
     def offset_at(self, time: _Time, side: Literal["left", "right"] = "left") -> int:
         """Queue offset of the first message stored at or after `time` (side="left") or after it (side="right"); `max_offset`
         if there is none. Messages that expired or were lost are passed over, and with `open(errors="skip")` damaged ones,
-        too.
+        too. Where the writer's clock was set back, several messages of the time follow an earlier one: the answer is the
+        first that the search sees, and a short stretch of such messages further back can be missed. `query` with `begin`
+        and `end` misses none.
 
         `time` is a datetime with a timezone, or an int of ms since 1970. Raises `ValueError` for a datetime without one and
         for another side.
@@ -795,7 +797,10 @@ class RecoveryReport:
     def undispatched(self) -> int:
         """Messages that the log holds and the queue files lack; they are read all the same."""
     @property
-    def refused(self) -> int: ...
+    def refused(self) -> int:
+        """Messages with a topic, queue id or queue offset that no queue can have, because the record is damaged there: they
+        are in no queue, and are read by physical offset, id and key alone.
+        """
     @property
     def queue_entries_ahead(self) -> int:
         """Queue entries that point at or past the end of the log; they are left out."""
@@ -809,9 +814,9 @@ class RecoveryReport:
         """
     @property
     def complete(self) -> bool:
-        """False if the store's own files tell of messages that are not in its log: a part of it is missing or damaged. It is
-        not known of a store with an `abort` file, which may have a live writer: only a missing segment makes it False
-        there.
+        """False if the store's own files tell of messages that are not in its log: a part of it is missing or damaged. A store
+        with an `abort` file may have a live writer, whose queues and times run ahead: there only a missing segment makes it
+        False, and a log that ends before the last message that mqstore's own checkpoint says was on disk.
         """
     @property
     def missing(self) -> str | None:
