@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mqstore::config::Errors;
 use mqstore::error::Error;
 use mqstore::format::Message;
 use mqstore::interrupt::interruptible;
@@ -185,7 +186,7 @@ fn a_query_of_a_store_in_which_nothing_is_dispatched_is_complete_all_the_same() 
     let result = store.reader().query(&query("k")).unwrap();
     assert_eq!((result.messages.len(), result.complete), (1, true));
     assert_eq!(result.covers, store.reader().physical_bounds());
-    assert_eq!(store.reader().resolve_keys(&[("t", "k")]).unwrap()[0].len(), 1);
+    assert_eq!(store.reader().resolve_keys(&[("t", "k")], Errors::Raise).unwrap()[0].len(), 1);
 }
 
 fn query(key: &str) -> QueryRequest {
@@ -239,7 +240,7 @@ fn the_loops_of_long_calls_ask_whether_to_go_on() {
         max_messages: 100,
         tags: mqstore::read::TagFilter::parse("none"),
         bounded: false,
-        errors: mqstore::config::Errors::Raise,
+        errors: Errors::Raise,
     };
     let scan = || QueueScan::new(reader.clone(), "t".to_owned(), 0, 0..i64::MAX).unwrap();
     ends("query", || reader.query(&query("k")).map(drop));
@@ -247,7 +248,7 @@ fn the_loops_of_long_calls_ask_whether_to_go_on() {
         let by = QueryBy::Tag("none".to_owned());
         reader.query(&QueryRequest { by, ..query("") }).map(drop)
     });
-    ends("resolve_keys", || reader.resolve_keys(&[("t", "k")]).map(drop));
+    ends("resolve_keys", || reader.resolve_keys(&[("t", "k")], Errors::Raise).map(drop));
     ends("resolve_offset", || reader.resolve_offset("t", 0, 5).map(drop));
     ends("get", || reader.get(&request, |_| Ok::<_, Error>(true)).map(drop));
     ends("a scan", || scan().try_for_each(|read| read.map(drop)));
