@@ -95,6 +95,11 @@ pub enum Error {
         /// What was waited for.
         what: String,
     },
+    /// Who made the call does not want its answer any more: see [`crate::interrupt`].
+    Interrupted {
+        /// Why.
+        cause: Arc<dyn std::error::Error + Send + Sync>,
+    },
     /// The store was closed.
     Closed,
     /// The operating system refused.
@@ -277,6 +282,7 @@ impl fmt::Display for Error {
                  store and reopen it"
             ),
             Self::Panicked { service, message } => write!(f, "the {service} panicked: {message}"),
+            Self::Interrupted { cause } => write!(f, "interrupted: {cause}"),
             Self::Closed => f.write_str("the store is closed"),
             Self::Io { action, path, source } => {
                 write!(f, "cannot {action} {}: {source}{}", path.display(), io_advice(source))

@@ -13,6 +13,8 @@ pub mod error;
 pub mod config;
 /// An offset that only rises, and the threads that wait for it.
 pub mod watermark;
+/// A way out of long calls.
+pub mod interrupt;
 /// Files, mappings and the clock: the seam to the operating system. Never interprets a byte.
 pub mod storage;
 /// One file family each: commit log, consume queues, index files, checkpoint.

@@ -77,7 +77,7 @@ fn read_queue(reader: &Arc<MessageReader>, topic: &str, queue_id: i32) {
         let view = message.view();
         assert!(bounds.contains(&view.queue_offset()) || view.properties().get("INNER_MULTI_DISPATCH").is_some());
         keys.extend(view.keys().into_iter().take(2));
-        let _ = reader.message(&view.message_id().to_string());
+        let _ = reader.message(&view.message_id().to_string(), true);
     });
     assert!(
         read.count() < ENDLESS,

@@ -1,17 +1,34 @@
 """Opens, reads, queries and writes Apache RocketMQ-format message stores in-process, with no broker.
 
-    import mqstore
+>>> import mqstore, tempfile
+>>> path = tempfile.mkdtemp()                           # a directory of yours
 
-    with mqstore.open("/data/store") as store:
-        queue = store.topics["orders"].queues[0]
-        for message in queue[100:200]:
-            print(message.queue_offset, message.tags, message.body)
-        hits = store.query("orders", key="o-1")
+Write with mode "a": the store is made if it is missing. What `append` returned for survives the process.
 
-    with mqstore.open("/data/own", mode="a") as store:
-        store.append("orders", b"body", tags="paid", keys=["o-1"])
+>>> with mqstore.open(path, mode="a") as store:
+...     done = store.append("orders", b"two shirts", tags="paid", keys=["o-1"])
+...     offsets = store.append_batch([b"one", b"two"], topic="orders")
+...     store.wait_durable()                            # all of it survives a power cut now
+...     store.topics["orders"].queues[0][-1].body       # and is read at once
+b'two'
 
-Messages go to pyarrow, polars, duckdb and pandas as Arrow record batches; none of these packages is needed otherwise.
+Read with mode "r", the default: it changes nothing, and a broker may go on writing. A queue is a sequence by queue offset.
+
+>>> with mqstore.open(path) as store:
+...     queue = store.topics["orders"].queues[0]
+...     [message.body for message in queue[0:2]], len(queue)
+...     [(hit.tags, hit.keys) for hit in store.query("orders", key="o-1")]
+...     store.get("orders", 0, 0, tags="paid").next_begin_offset
+...     store.recovery.complete, store.recovery.lost    # whether anything is missing, whoever wrote it
+([b'two shirts', b'one'], 3)
+[('paid', ['o-1'])]
+3
+(True, [])
+
+In bulk messages go to and come from pyarrow, polars, duckdb and pandas as Arrow: `queue[0:1000].batches()`, `Store.fetch`,
+`Store.resolve_keys`, `Store.append_batch`. None of these packages is needed otherwise. `help(mqstore.open)` lists the options,
+`help(mqstore.Store)` the calls, `mqstore.errors` what is raised.
+
 Not affiliated with the Apache Software Foundation.
 """
 

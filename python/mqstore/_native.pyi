@@ -104,17 +104,80 @@ def open(
     errors: _Errors = "raise",
     index_tags: bool = False,
     sigbus_guard: bool = True,
-) -> Store: ...
+) -> Store:
+    """Open the message store in the directory `path`.
+
+    `mode` is "r" to read: no file is changed and no lock is taken, so a running broker may own the store, and what is read
+    is the store as it was when it was opened. The others write, one process at a time and no broker beside it: "r+" goes on
+    with a store that must exist, "a" makes it if it does not, "x" makes it and wants a missing or empty directory.
+
+    Options are RocketMQ's by name. Sizes, by default as the files say: `mapped_file_size_commit_log`,
+    `mapped_file_size_consume_queue` (bytes), `max_hash_slot_num`, `max_index_num`; a new store has segments of 64 MiB and
+    an index file of 125,000 slots and 500,000 items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with
+    `geometry="broker"`, which a store of other sizes refuses. Writing: `max_message_size` (4,194,304 bytes of body),
+    `flush_interval_commit_log` (500 ms), `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags`
+    (False: whether tags are indexed, as 5.4 does; for a reader, whether the index holds the tag of every message, so that
+    `query(topic, tag=...)` need not walk the log). Reading: `access_message_in_memory_max_ratio` (40 percent),
+    `max_transfer_bytes_on_message_in_memory` (262,144), `max_transfer_count_on_message_in_memory` (32),
+    `max_transfer_bytes_on_message_in_disk` (65,536), `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size`
+    (16,000 bytes). Both: `check_crc_on_recover` (True), `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see
+    below), and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of killing the process.
+
+    A reader warns (`RuntimeWarning`) of a store whose files tell of messages that are not in its log: of an incomplete
+    copy, for one. `Store.recovery` says what is missing.
+
+    A store that its last writer did not close is recovered: in memory to read it, on disk to write to it; `Store.recovery`
+    says what was found. With `recovery="heal"`, the default, a writer refuses damage in front of messages that the store's
+    checkpoint says were on disk (`CorruptError`), and takes damage after them for a torn end, which is cut with all that
+    follows, acknowledged or not: nothing on disk says yet what was flushed. Damage before the last checkpoint of mqstore
+    itself is found when it is read. With "salvage" what is whole is kept on both sides of any damage. Copy a crashed store
+    whose disk is in doubt before you open it with "heal".
+
+    With `errors="raise"`, the default, a read of many messages (iteration, slices, `get`, `batches`, `fetch`) raises
+    `CorruptError` at the first that was lost or is damaged; with "skip" it passes over such messages and counts them
+    (`skipped`). A call may say otherwise.
+
+    Raises `NotAStoreError` (a `FileNotFoundError`) if the directory holds no store, `StoreExistsError` (a
+    `FileExistsError`) if it holds anything and the mode is "x", `CorruptError` if its files cannot belong together,
+    `ValueError` for a mode or value that cannot be, `TypeError` for an unknown option, `StoreIOError` (an `OSError`: a
+    `FileNotFoundError`, a `PermissionError`) for what the system refuses; and where the mode writes, `LockedError` (a
+    `BlockingIOError`) while another writer has the store.
+    """
 
 @final
 class Store:
+    """An open message store; `mqstore.open` makes one. A context manager.
+
+    With mode "r" it reads the store as it was when it was opened; open again to see more. It pickles as path and options,
+    and opens again where it is unpickled; after a fork it opens again by itself, and an iteration that the parent began
+    raises `ClosedError`.
+
+    With the other modes it writes as well, and a read sees every append that returned before it: it waits the moment until
+    what was appended is in its queue. It waits no longer than 100 ms for queue files that cannot be written, and then
+    answers with what is there. It neither pickles nor survives a fork: the child opens the store for itself, with mode "r".
+    Close it (or use `with`): what it appended is then durable, and the next writer opens it.
+
+    Safe to use from several threads. Once it is closed every call but `path`, `mode`, `closed` and `close` raises
+    `ClosedError`; messages that were read stay readable. Where a call reads files it raises `CorruptError` for damage and
+    `StoreIOError` for what the system refuses; where it writes, `ReadOnlyError` with mode "r", and `PoisonedError` once a
+    write or sync has failed.
+    """
+    def __new__(cls, *_arguments: object, **_options: object) -> Store: ...
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """The store's directory, absolute: str."""
     @property
-    def mode(self) -> _Mode: ...
+    def mode(self) -> _Mode:
+        """What it was opened with: "r", "r+", "a" or "x"."""
     @property
-    def closed(self) -> bool: ...
-    def close(self) -> None: ...
+    def closed(self) -> bool:
+        """Whether the store was closed."""
+    def close(self) -> None:
+        """Let go of the store's files, after everything that was appended is in its queues and durable. Messages that were
+        read stay readable; calling it again does nothing.
+
+        Raises `PoisonedError` or `StoreIOError` for what could not be done; the next open then recovers the store.
+        """
     def append(
         self,
         topic: str,
@@ -145,19 +208,35 @@ class Store:
         """Append messages in order; with `one_segment` all of them or none, in one segment of the log."""
     def flush(self) -> int: ...
     @property
-    def flushed_offset(self) -> int: ...
+    def flushed_offset(self) -> int:
+        """Physical offset below which the log survives a power cut."""
     @property
-    def dispatched_offset(self) -> int: ...
-    def wait_durable(self, offset: int, timeout: float | timedelta | None = None) -> None: ...
-    def wait_dispatched(self, offset: int, timeout: float | timedelta | None = None) -> None: ...
+    def dispatched_offset(self) -> int:
+        """Physical offset below which messages are in their queues and in the index."""
+    def wait_durable(self, offset: int | None = None, timeout: float | timedelta | None = None) -> None:
+        """Wait until the message at this physical offset is durable, by default until everything appended so far is; it is
+        synced at once.
+
+        `timeout` is in seconds, or a timedelta. Raises `ValueError` for an offset at which nothing was appended,
+        `WaitTimeoutError` (a `TimeoutError`) when the time is up, `PoisonedError` or `ClosedError` if the message can no
+        longer become durable.
+        """
+    def wait_dispatched(self, offset: int | None = None, timeout: float | timedelta | None = None) -> None:
+        """Wait until the message at this physical offset is in its queue and in the index, by default until everything
+        appended so far is. Reads of this store do so by themselves. `timeout` and what is raised are as in `wait_durable`.
+        """
     @property
-    def topics(self) -> Topics: ...
+    def topics(self) -> Topics:
+        """The topics by name: a mapping of str to Topic."""
     @property
-    def min_physical_offset(self) -> int: ...
+    def min_physical_offset(self) -> int:
+        """Physical offset at which the commit log starts, in bytes."""
     @property
-    def max_physical_offset(self) -> int: ...
+    def max_physical_offset(self) -> int:
+        """Physical offset at which the commit log ends, in bytes."""
     @property
-    def recovery(self) -> RecoveryReport: ...
+    def recovery(self) -> RecoveryReport:
+        """What opening the store found."""
     def get(
         self,
         topic: str,
@@ -169,7 +248,18 @@ class Store:
         where: Callable[[Message], object] | None = None,
         bounded: bool = True,
         errors: _Errors | None = None,
-    ) -> GetResult: ...
+    ) -> GetResult:
+        """Read messages of a queue from a queue offset on, as a broker answers a pull.
+
+        `tags` wants messages with one of some tags ("paid || refund"), `where` those for which a callable of one Message
+        returns a true value. `max_messages` is the most messages to return, 0 as much as 1, as a broker has it. A broker
+        gives no more than 32 (`max_transfer_count_on_message_in_memory`), whatever is asked for; `bounded=False` lifts its
+        bounds on the entries examined, the bytes and the count (all but `max_messages`). `errors`, "raise" or "skip", says
+        what to do at a message that was lost or is damaged; by default as in `open`.
+
+        Raises `UnsupportedFormatError` where the queue is no file of this format (RocksDB, batch consume queue),
+        `ValueError` for a negative `max_messages`, and what `where` raises.
+        """
     @overload
     def query(
         self,
@@ -180,7 +270,17 @@ class Store:
         limit: int | None = 64,
         *,
         tag: None = None,
-    ) -> QueryResult: ...
+    ) -> QueryResult:
+        """Find the messages of a topic that carry a key (one of their keys, or their unique key), or else a tag, ascending by
+        physical offset.
+
+        `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None
+        for open. An int from 1 on that is no time between 1980 and 2200 is refused: it counts something else, such as
+        seconds. `limit` is the most messages to return, the newest ones; None for all. A hash only finds candidates: topic,
+        key, tag and time are compared. Where no index serves, the log is walked; the index serves for tags only if the
+        store is open with `index_tags=True`. Raises `TypeError` for a key and a tag or for neither, `ValueError` for a
+        datetime without a timezone.
+        """
     @overload
     def query(
         self,
@@ -192,10 +292,35 @@ class Store:
         *,
         tag: str,
     ) -> QueryResult: ...
-    def message(self, id: str) -> Message: ...
-    def message_at(self, physical_offset: int) -> Message: ...
-    def resolve_offsets(self, batch: _Table) -> RecordBatch: ...
-    def resolve_keys(self, batch: _Table, *, errors: _Errors | None = None) -> RecordBatch: ...
+    def message(self, id: str, *, walk: bool = False) -> Message:
+        """The message with this id: an offset id (32 or 56 hex digits) if a record starts where it points, whatever its host;
+        else the first stored message with this unique key, over every topic, to which the index leads. `walk=True` looks
+        for a unique key that the index does not hold by reading the whole log, which takes seconds for each GiB. Raises
+        `NotFoundError`.
+        """
+    def message_at(self, physical_offset: int) -> Message:
+        """The message whose record starts at this physical offset.
+
+        Raises `NotFoundError` if no record starts there, `CorruptError` if it is damaged.
+        """
+    def resolve_offsets(self, batch: _Table) -> RecordBatch:
+        """Where messages lie in the log: columns `topic` (utf8), `queue_id` and `queue_offset` (integers) in, a `RecordBatch`
+        of `physical_offset` (int64) and `store_size` (int32, bytes) out, a row for a row, null where there is no such
+        message, where it was lost, and where its queue entry is damaged; the message itself is not read.
+
+        `batch` is anything that speaks Arrow: a table, frame or batch of pyarrow, polars, duckdb, pandas. Raises
+        `TypeError` if it does not, `ValueError` if a column is missing, of another type or malformed,
+        `UnsupportedFormatError` as `get`.
+        """
+    def resolve_keys(self, batch: _Table, *, errors: _Errors | None = None) -> RecordBatch:
+        """Which messages carry keys: columns `topic` and `key` (utf8) in, a `RecordBatch` of one column `hits` out, a row for
+        a row: a list of (`queue_id` int32, `queue_offset` int64, `physical_offset` int64, `store_size` int32) by physical
+        offset; null if empty.
+
+        `batch` is anything that speaks Arrow. Raises `TypeError` if it does not, `ValueError` if a column is missing or of
+        another type, `CorruptError` at a damaged message that may have one of the keys; with `errors="skip"` it leaves such
+        a message out of the hits.
+        """
     def fetch(
         self,
         batch: _Table,
@@ -203,7 +328,15 @@ class Store:
         columns: Sequence[str] | None = None,
         max_bytes: int = 4194304,
         errors: _Errors | None = None,
-    ) -> Batches: ...
+    ) -> Batches:
+        """The messages at physical offsets: column `physical_offset` (an integer) in, Batches out, a row for each offset that
+        is not null, in order.
+
+        `batch` is anything that speaks Arrow. `columns` names the columns wanted, in order, all by default; `max_bytes` is
+        about the most that a batch holds. Raises `TypeError` and `ValueError` as `resolve_offsets`; reading raises
+        `NotFoundError` at an offset where no message starts, `CorruptError` at a damaged one, or skips both
+        (`errors="skip"`).
+        """
     def __enter__(self) -> Store: ...
     def __exit__(self, *_exception: object) -> None: ...
 
@@ -212,23 +345,33 @@ class Recipe: ...
 
 @final
 class AppendResult:
+    """What became of a message that was stored. Two that tell the same are equal."""
     @property
-    def status(self) -> Literal["PUT_OK"]: ...
+    def status(self) -> Literal["PUT_OK"]:
+        """RocketMQ's word for it: `PUT_OK`. What is not stored raises instead."""
     @property
-    def physical_offset(self) -> int: ...
+    def physical_offset(self) -> int:
+        """Where its record starts in the commit log, in bytes."""
     @property
-    def queue_offset(self) -> int: ...
+    def queue_offset(self) -> int:
+        """Its number in its queue, from 0; 0 for a message that takes none: a prepared or rolled-back one."""
     @property
-    def wrote_bytes(self) -> int: ...
+    def wrote_bytes(self) -> int:
+        """Bytes of its record."""
     @property
-    def store_time(self) -> datetime: ...
+    def store_time(self) -> datetime:
+        """When it was stored, in UTC, to the ms; never earlier than that of the message before."""
     @property
-    def message_id(self) -> str: ...
+    def message_id(self) -> str:
+        """The offset id: store host and physical offset as 32 (IPv4) or 56 (IPv6) hex digits in capitals."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
 class Offsets(Sequence[int]):
+    """The physical offsets of messages that were stored, a row each: a sequence of int, a read-only buffer of int64 and an
+    Arrow array. Equal to another one, or a list, that holds the same.
+    """
     def __len__(self) -> int: ...
     @overload
     def __getitem__(self, index: int, /) -> int: ...
@@ -241,11 +384,17 @@ class Offsets(Sequence[int]):
 
 @final
 class Topics(Mapping[str, Topic]):
+    """The topics of a store by name, ascending: a mapping of str to Topic.
+
+    Where the queues are a RocksDB database the names come from walking the log. Any use raises `ClosedError` once the store
+    is closed.
+    """
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[str]: ...
     def __getitem__(self, name: str, /) -> Topic: ...
     @overload
-    def get(self, key: str, default: None = None, /) -> Topic | None: ...
+    def get(self, key: str, default: None = None, /) -> Topic | None:
+        """The topic of that name, or `default`."""
     @overload
     def get(self, key: str, default: Topic | _T, /) -> Topic | _T: ...
 
@@ -269,9 +418,15 @@ class Tabular:
 @final
 class Topic(Tabular):
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name."""
     @property
-    def queues(self) -> Queues: ...
+    def queues(self) -> Queues:
+        """Its queues by id: a sequence of Queue.
+
+        Raises `UnsupportedFormatError` where the queues are a RocksDB database or the topic's is a batch consume queue:
+        `message_at`, `message` and `query` of the store work there.
+        """
     @property
     def queue_ids(self) -> list[int]: ...
     def batches(
@@ -281,6 +436,9 @@ class Topic(Tabular):
 
 @final
 class Queues(Sequence[Queue]):
+    """The queues of a topic, a sequence of Queue: `queues[n]` is the queue with id n. An id that has no files is an empty
+    queue.
+    """
     def __len__(self) -> int: ...
     @overload
     def __getitem__(self, index: int, /) -> Queue: ...
@@ -290,11 +448,14 @@ class Queues(Sequence[Queue]):
 @final
 class Queue(Tabular, Reversible[Message], Collection[Message]):
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """The topic's name."""
     @property
-    def queue_id(self) -> int: ...
+    def queue_id(self) -> int:
+        """The queue's id within the topic, from 0."""
     @property
-    def min_offset(self) -> int: ...
+    def min_offset(self) -> int:
+        """Queue offset of the first message."""
     @property
     def max_offset(self) -> int: ...
     def offset_at(self, time: _Time, side: Literal["left", "right"] = "left") -> int: ...
@@ -318,9 +479,11 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
 @final
 class QueueSlice(Tabular, Reversible[Message], Collection[Message]):
     @property
-    def start(self) -> int: ...
+    def start(self) -> int:
+        """Queue offset of the first message."""
     @property
-    def stop(self) -> int: ...
+    def stop(self) -> int:
+        """Queue offset after the last message."""
     def batches(
         self, columns: Sequence[str] | None = None, max_bytes: int = 4194304, *, errors: _Errors | None = None
     ) -> Batches: ...
@@ -337,24 +500,36 @@ class QueueSlice(Tabular, Reversible[Message], Collection[Message]):
 
 @final
 class MessageIterator(Iterator[Message]):
+    """Messages one by one. They are read in blocks, without the interpreter, so that other threads run meanwhile."""
     @property
-    def skipped(self) -> int: ...
+    def skipped(self) -> int:
+        """How many messages were skipped, because they were lost or are damaged, among those that were read so far; a few
+        messages are read ahead. Always 0 in a store that was opened with `errors="raise"`.
+        """
     def __next__(self) -> Message: ...
 
 @final
 class GetResult(Tabular, Reversible[Message], Collection[Message]):
     @property
-    def status(self) -> _Status: ...
+    def status(self) -> _Status:
+        """How it ended, in RocketMQ's words: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`, `OFFSET_FOUND_NULL`,
+        `OFFSET_OVERFLOW_BADLY`, `OFFSET_OVERFLOW_ONE`, `OFFSET_TOO_SMALL` or `NO_MESSAGE_IN_QUEUE`.
+        """
     @property
-    def next_begin_offset(self) -> int: ...
+    def next_begin_offset(self) -> int:
+        """The queue offset to ask for next."""
     @property
-    def min_offset(self) -> int: ...
+    def min_offset(self) -> int:
+        """The queue's first offset."""
     @property
-    def max_offset(self) -> int: ...
+    def max_offset(self) -> int:
+        """The queue's next offset: one more than its last."""
     @property
-    def messages(self) -> list[Message]: ...
+    def messages(self) -> list[Message]:
+        """The messages in queue order, as a new list of Message."""
     @property
-    def suggest_pulling_from_slave(self) -> bool: ...
+    def suggest_pulling_from_slave(self) -> bool:
+        """Whether what was read lies so far behind the log's end that memory is thought not to hold it."""
     @property
     def skipped(self) -> int: ...
     def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
@@ -373,7 +548,8 @@ class GetResult(Tabular, Reversible[Message], Collection[Message]):
 @final
 class QueryResult(Tabular, Reversible[Message], Collection[Message]):
     @property
-    def complete(self) -> bool: ...
+    def complete(self) -> bool:
+        """Whether every part of the log that had to be looked at could be read."""
     @property
     def covers(self) -> tuple[int, int]: ...
     def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
@@ -391,6 +567,12 @@ class QueryResult(Tabular, Reversible[Message], Collection[Message]):
 
 @final
 class Message:
+    """One message as it is stored: a frozen view of its record, which stays readable after the store is closed.
+
+    A store gives it; `Message(topic, body, ...)` makes one for a test. Two messages are equal if their records are, byte
+    for byte. A message pickles by value. Text that is not UTF-8 reads with U+FFFD in it. Every attribute raises
+    `CorruptError` if the device fails to deliver the bytes, or the file was shortened meanwhile.
+    """
     def __new__(
         cls,
         topic: str,
@@ -414,71 +596,130 @@ class Message:
         store_host: str | None = None,
     ) -> Message: ...
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """The topic it was written to."""
     @property
-    def queue_id(self) -> int: ...
+    def queue_id(self) -> int:
+        """The queue of that topic."""
     @property
-    def queue_offset(self) -> int: ...
+    def queue_offset(self) -> int:
+        """Its number in the queue, from 0."""
     @property
-    def physical_offset(self) -> int: ...
+    def physical_offset(self) -> int:
+        """Where its record starts in the commit log, in bytes."""
     @property
-    def store_size(self) -> int: ...
+    def store_size(self) -> int:
+        """Bytes of its record."""
     @property
-    def store_time(self) -> datetime: ...
+    def store_time(self) -> datetime:
+        """When the broker stored it, in UTC, to the ms.
+
+        Raises `OverflowError` outside the years 1 to 9999.
+        """
     @property
-    def born_time(self) -> datetime: ...
+    def born_time(self) -> datetime:
+        """When its producer made it, in UTC, to the ms.
+
+        Raises `OverflowError` outside the years 1 to 9999.
+        """
     @property
-    def message_id(self) -> str: ...
+    def message_id(self) -> str:
+        """The offset id: store host and physical offset as 32 (IPv4) or 56 (IPv6) hex digits in capitals."""
     @property
-    def unique_key(self) -> str | None: ...
+    def unique_key(self) -> str | None:
+        """The id that its producer gave it (property `UNIQ_KEY`), or None."""
     @property
-    def tags(self) -> str | None: ...
+    def tags(self) -> str | None:
+        """Its tag (property TAGS), or None."""
     @property
-    def keys(self) -> list[str]: ...
+    def keys(self) -> list[str]:
+        """Its keys (property KEYS, cut at spaces), a list of str."""
     @property
-    def properties(self) -> dict[str, str]: ...
+    def properties(self) -> dict[str, str]:
+        """Every property, TAGS, KEYS and `UNIQ_KEY` among them, as a new dict of str to str."""
     @property
-    def body(self) -> bytes: ...
+    def body(self) -> bytes:
+        """The body as stored (compressed, if its producer compressed it): bytes."""
     @property
-    def decoded_body(self) -> bytes: ...
+    def decoded_body(self) -> bytes:
+        """The body, decompressed as `sys_flag` says (zlib, LZ4 or Zstandard): bytes.
+
+        Raises `CorruptError` if it does not decompress, or to more than 1 GiB.
+        """
     @property
-    def body_view(self) -> memoryview: ...
-    def json(self) -> Any: ...
+    def body_view(self) -> memoryview:
+        """The body as stored, as a read-only memoryview that copies nothing and keeps the file mapped while it lives."""
+    def json(self) -> Any:
+        """What the decoded body says as JSON: what `json.loads` makes of it.
+
+        Raises `ValueError` (a `json.JSONDecodeError`, a `UnicodeDecodeError`) for a body that is no JSON, and what
+        `decoded_body` raises.
+        """
     @property
-    def body_crc(self) -> int: ...
+    def body_crc(self) -> int:
+        """The CRC-32 of the body as the record states it, an int of 31 bits; a read has held it against the body."""
     @property
-    def raw(self) -> bytes: ...
+    def raw(self) -> bytes:
+        """The whole record as it stands in the commit log: bytes."""
     @property
-    def version(self) -> Literal[1, 2]: ...
+    def version(self) -> Literal[1, 2]:
+        """The form of the record: 1, or 2 for a topic of more than 127 bytes."""
     @property
-    def transaction(self) -> Literal["prepared", "commit", "rollback"] | None: ...
+    def transaction(self) -> Literal["prepared", "commit", "rollback"] | None:
+        """Its part in a transaction: "prepared", "commit", "rollback", or None."""
     @property
-    def compression(self) -> Literal["zlib", "lz4", "zstd"] | None: ...
+    def compression(self) -> Literal["zlib", "lz4", "zstd"] | None:
+        """How `decoded_body` decompresses it: "zlib", "lz4", "zstd", or None.
+
+        Raises `ValueError` for a kind of compression that RocketMQ does not have.
+        """
     @property
-    def delay_level(self) -> int: ...
-    def to_dict(self) -> dict[str, Any]: ...
+    def delay_level(self) -> int:
+        """The level by which its producer delayed it (property DELAY): an int from 1; 0 for none."""
+    def to_dict(self) -> dict[str, Any]:
+        """Every column of a message by its name, in the order of the schema: a dict of this object's attributes."""
     @property
-    def sys_flag(self) -> int: ...
+    def sys_flag(self) -> int:
+        """RocketMQ's bit field: 0x1 compressed, 0xC transaction type, 0x10 and 0x20 IPv6 hosts, 0x700 compression."""
     @property
-    def flag(self) -> int: ...
+    def flag(self) -> int:
+        """The producer's own number."""
     @property
-    def reconsume_times(self) -> int: ...
+    def reconsume_times(self) -> int:
+        """How often a consumer sent it back."""
     @property
-    def prepared_transaction_offset(self) -> int: ...
+    def prepared_transaction_offset(self) -> int:
+        """Physical offset of the half message that a transaction message commits, else 0."""
     @property
-    def born_host(self) -> str: ...
+    def born_host(self) -> str:
+        """The producer's address: "ip:port", an IPv6 one in brackets."""
     @property
-    def store_host(self) -> str: ...
+    def store_host(self) -> str:
+        """The broker's address: "ip:port", an IPv6 one in brackets."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
 class RecordBatch:
+    """One Arrow record batch. Hand it to pyarrow, polars, duckdb or pandas as it is, or call one of the `to_` methods."""
     @property
-    def column_names(self) -> list[str]: ...
-    def to_arrow(self) -> _PyArrowRecordBatch: ...
-    def to_polars(self) -> polars.DataFrame: ...
-    def to_pandas(self) -> _PandasDataFrame: ...
+    def column_names(self) -> list[str]:
+        """The names of its columns, a list of str."""
+    def to_arrow(self) -> _PyArrowRecordBatch:
+        """A pyarrow.RecordBatch with the same memory.
+
+        Raises `ImportError` without pyarrow.
+        """
+    def to_polars(self) -> polars.DataFrame:
+        """A polars.DataFrame.
+
+        Raises `ImportError` without polars.
+        """
+    def to_pandas(self) -> _PandasDataFrame:
+        """A pandas.DataFrame.
+
+        Raises `ImportError` without pandas or pyarrow.
+        """
     def __len__(self) -> int: ...
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[CapsuleType, CapsuleType]: ...
@@ -486,39 +727,83 @@ class RecordBatch:
 
 @final
 class Batches:
+    """Messages as Arrow record batches, read when they are asked for; it can be read any number of times, from the start each
+    time.
+
+    Iterating gives `RecordBatch` objects of about `max_bytes` at most (a larger message has one for itself). Hand it to
+    pyarrow, polars or duckdb as it is, or call one of the `to_` methods. Raises `ClosedError` once the store is closed, and
+    from a batch what reading its messages raises (through `__arrow_c_stream__` the consumer raises its own error with the
+    same text).
+    """
     @property
-    def skipped(self) -> int: ...
-    def to_arrow(self) -> _PyArrowTable: ...
-    def to_polars(self) -> polars.DataFrame: ...
-    def to_pandas(self) -> _PandasDataFrame: ...
+    def skipped(self) -> int:
+        """How many messages the latest pass has skipped so far, because they were lost or are damaged: always 0 with
+        `errors="raise"`. Messages that the log no longer holds, and that a queue still counts, are not among them.
+        """
+    def to_arrow(self) -> _PyArrowTable:
+        """A pyarrow.Table of everything.
+
+        Raises `ImportError` without pyarrow, and what reading the messages raises.
+        """
+    def to_polars(self) -> polars.DataFrame:
+        """A polars.DataFrame of everything.
+
+        Raises `ImportError` without polars, and what reading the messages raises.
+        """
+    def to_pandas(self) -> _PandasDataFrame:
+        """A pandas.DataFrame of everything.
+
+        Raises `ImportError` without pandas or pyarrow, and what reading the messages raises.
+        """
     def __iter__(self) -> Iterator[RecordBatch]: ...
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType: ...
 
 @final
 class RecoveryReport:
+    """What opening the store found: where its log ends and why, and where queues and log disagreed. A read-only store sets
+    that right in memory and changes no file; a writer sets it right on disk.
+    """
     @property
-    def clean_exit(self) -> bool: ...
+    def clean_exit(self) -> bool:
+        """Whether the last writer closed the store: it has no `abort` file. A reader finds one beside a live writer, too."""
     @property
-    def scan_start(self) -> int: ...
+    def scan_start(self) -> int:
+        """Physical offset from which the log was read to find its end."""
     @property
-    def log_end(self) -> int: ...
+    def log_end(self) -> int:
+        """Physical offset at which the log ends."""
     @property
-    def stop_reason(self) -> str: ...
+    def stop_reason(self) -> str:
+        """Why it ends there, in words."""
     @property
-    def undispatched(self) -> int: ...
+    def undispatched(self) -> int:
+        """Messages that the log holds and the queue files lack; they are read all the same."""
     @property
-    def refused(self) -> int: ...
+    def refused(self) -> int:
+        """Messages with a topic, queue id or queue offset that no queue can have, because the record is damaged there: they
+        are in no queue, and are read by physical offset, id and key alone.
+        """
     @property
-    def queue_entries_ahead(self) -> int: ...
+    def queue_entries_ahead(self) -> int:
+        """Queue entries that point at or past the end of the log; they are left out."""
     @property
-    def bytes_cut(self) -> int: ...
+    def bytes_cut(self) -> int:
+        """Bytes behind the end of the log that a writer removed; 0 for a read-only store."""
     @property
-    def lost(self) -> list[tuple[int, int]]: ...
+    def lost(self) -> list[tuple[int, int]]:
+        """Damaged stretches inside the log that `recovery="salvage"` passed over, as (first, behind the last) physical
+        offsets.
+        """
     @property
-    def complete(self) -> bool: ...
+    def complete(self) -> bool:
+        """False if the store's own files tell of messages that are not in its log: a part of it is missing or damaged. A store
+        with an `abort` file may have a live writer, whose queues and times run ahead: there only a missing segment makes it
+        False, and a log that ends before the last message that mqstore's own checkpoint says was on disk.
+        """
     @property
-    def missing(self) -> str | None: ...
+    def missing(self) -> str | None:
+        """What is missing and what tells of it, in words; None if `complete`."""
 
 def _append_result(
     physical_offset: int, queue_offset: int, wrote_bytes: int, store_time: int, message_id: str

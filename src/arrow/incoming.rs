@@ -6,6 +6,7 @@ use crate::arrow::columns::expect_field;
 use crate::arrow::table::{At, Chunk, Table, room_for};
 use crate::error::{Error, Result};
 use crate::format::{Host, MAX_PROPERTIES_SIZE, Malformed, Message, encode_properties, property};
+use crate::interrupt;
 use crate::store::Incoming;
 
 /// What the rows of a batch may leave out.
@@ -64,6 +65,19 @@ impl<'a> PropertyList<'a> {
             Some(pair) => pair.1 = value,
             None => self.0.push((name, value)),
         }
+    }
+
+    /// The tag.
+    ///
+    /// # Errors
+    /// [`Error::IllegalMessage`] for a control character: a separator of the properties is one.
+    pub(crate) fn put_tags(&mut self, tags: &'a str) -> Result<()> {
+        let is_there = self.0.iter().any(|(name, known)| name == property::TAGS && known == tags);
+        if !is_there && tags.contains(char::is_control) {
+            return Err(Error::illegal(format!("tags {tags:?}: a tag has no control character")));
+        }
+        self.put(property::TAGS, tags);
+        Ok(())
     }
 
     /// The keys as one property. One that says the same already stays as it is, down to its spaces.
@@ -174,6 +188,7 @@ pub(crate) fn messages<'a>(table: &'a Table, defaults: &Defaults<'_>) -> Result<
     for chunk in table.chunks() {
         let message = message_of_row(&chunk, defaults)?;
         for row in 0..chunk.len() {
+            interrupt::check()?;
             let made = message(row).and_then(|message| message.ok_or_else(|| Error::illegal("the row is null".to_owned())));
             messages.push(made.map_err(|error| error.at_row(messages.len()))?);
         }
@@ -226,7 +241,7 @@ fn properties_of_row<'a>(chunk: &Chunk<'a>) -> Result<impl Fn(usize, i32) -> Res
             list.put(property::UNIQ_KEY, unique_key);
         }
         if let Some(tags) = tags(row)? {
-            list.put(property::TAGS, tags);
+            list.put_tags(tags)?;
         }
         list.put_keys(&keys(row)?.unwrap_or_default())?;
         list.put_delay_level(delay_level)?;

@@ -12,6 +12,8 @@ use arrow_array::{Array, ArrayRef, StructArray};
 use arrow_schema::{DataType, Fields, TimeUnit};
 
 use crate::error::{Error, Result};
+use crate::format::mistaken_unit;
+use crate::interrupt;
 
 /// The columns, in one or more chunks.
 pub(crate) struct Table {
@@ -67,6 +69,7 @@ impl Table {
         for chunk in self.chunks() {
             let value = of(&chunk, name)?;
             for row in 0..chunk.len() {
+                interrupt::check()?;
                 values.push(if chunk.is_null(row) { None } else { value(row)? });
             }
         }
@@ -115,7 +118,7 @@ impl<'a> Chunk<'a> {
     /// A time in ms since 1970: a timestamp with a timezone, or a number of ms.
     ///
     /// # Errors
-    /// As [`Chunk::integer`].
+    /// As [`Chunk::integer`]; from a row, for a number that counts something else than ms.
     pub(crate) fn time(&self, name: &str) -> Result<At<'a, i64>> {
         let Some(column) = self.column(name) else {
             return Ok(nothing());
@@ -133,7 +136,16 @@ impl<'a> Chunk<'a> {
             DataType::Timestamp(TimeUnit::Millisecond, _) => (integer::<TimestampMillisecondType>(column, name), 1),
             DataType::Timestamp(TimeUnit::Microsecond, _) => (integer::<TimestampMicrosecondType>(column, name), 1000),
             DataType::Timestamp(TimeUnit::Nanosecond, _) => (integer::<TimestampNanosecondType>(column, name), 1_000_000),
-            _ => return self.integer(name),
+            _ => {
+                let (number, name) = (self.integer(name)?, name.to_owned());
+                let in_ms = move |time| match mistaken_unit(time) {
+                    None => Ok(time),
+                    Some(unit) => invalid(format!(
+                        "column {name:?} holds {time}: it looks like {unit}, or cast it to a timestamp"
+                    )),
+                };
+                return Ok(Box::new(move |row| number(row)?.map(&in_ms).transpose()));
+            }
         };
         Ok(Box::new(move |row| Ok(unit(row)?.map(|time| time.div_euclid(per_ms)))))
     }

@@ -1,12 +1,13 @@
-//! Arguments of a call, each refused by its name: the extraction that a signature brings along names it in a note alone.
+//! Arguments of a call, each refused by its name and with what is expected: the extraction that a signature brings along names it in a
+//! note alone.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use pyo3::exceptions::{PyTypeError, PyUnicodeEncodeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBool, PyBytes, PyString};
 
 use super::interpreter_exit::hang_at_exit;
 use crate::config::Errors;
@@ -23,14 +24,61 @@ pub(super) fn named(py: Python<'_>, name: &str, error: &PyErr) -> PyErr {
     PyErr::from_type(error.get_type(py), (text,))
 }
 
-/// An argument of any type.
-pub(super) fn extract<'py, T>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<T>
-where
-    T: for<'a> FromPyObject<'a, 'py>,
-{
-    value
-        .extract()
-        .map_err(|error| named(value.py(), name, &Into::<PyErr>::into(error)))
+/// A whole number.
+///
+/// # Errors
+/// `TypeError`, `ValueError` for one that does not fit, and what the caller's `__index__` raises.
+pub(super) fn whole<T: TryFrom<i64>>(value: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
+    let number = match value.extract::<i64>() {
+        Ok(number) => T::try_from(number).ok(),
+        Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => None,
+        Err(_) if !value.hasattr("__index__")? => {
+            return Err(PyTypeError::new_err(format!("{name} is an int, not {}", type_of(value)?)));
+        }
+        Err(error) => return Err(error),
+    };
+    let expected = if T::try_from(-1).is_err() {
+        "an int from 0 to 2**63 - 1"
+    } else if T::try_from(i64::MAX).is_err() {
+        "an int of 32 bits"
+    } else {
+        "an int of 64 bits"
+    };
+    number.ok_or_else(|| PyValueError::new_err(format!("{name} is {value}: expected {expected}")))
+}
+
+/// A whole number that may be None.
+fn optional_whole<T: TryFrom<i64>>(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<T>> {
+    if value.is_none() {
+        Ok(None)
+    } else {
+        whole(value, name).map(Some)
+    }
+}
+
+/// Yes or no.
+fn truth(value: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
+    match value.cast::<PyBool>() {
+        Ok(truth) => Ok(truth.is_true()),
+        Err(_) => Err(PyTypeError::new_err(format!(
+            "{name} is True or False, not {}",
+            value.repr()?
+        ))),
+    }
+}
+
+/// Names of columns; None for all.
+fn names(value: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<Vec<String>>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    match value.extract() {
+        Ok(names) => Ok(Some(names)),
+        Err(_) => Err(PyTypeError::new_err(format!(
+            "{what} is a sequence of names, such as [\"topic\", \"body\"], not {}",
+            value.repr()?
+        ))),
+    }
 }
 
 /// Text that can be stored.
@@ -75,7 +123,7 @@ pub(super) fn path(value: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     let of_system = of_system.map_err(|error| named(value.py(), "path", &error))?;
     let path = match of_system.cast::<PyBytes>() {
         Ok(bytes) => PathBuf::from(OsString::from_vec(bytes.as_bytes().to_vec())),
-        Err(_) => extract(&of_system, "path")?,
+        Err(_) => of_system.extract()?,
     };
     if path.as_os_str().is_empty() {
         return Err(Error::NotAStore {
@@ -99,11 +147,21 @@ pub(super) fn errors(value: &Bound<'_, PyAny>) -> PyResult<Option<Errors>> {
 /// # Errors
 /// `TypeError`, `ValueError`, without the name.
 pub(super) fn parse_errors(value: &Bound<'_, PyAny>) -> PyResult<Errors> {
-    match value.extract::<&str>()? {
-        "raise" => Ok(Errors::Raise),
-        "skip" => Ok(Errors::Skip),
-        other => Err(PyValueError::new_err(format!("{other:?}: expected \"raise\" or \"skip\""))),
-    }
+    one_of(value, [("raise", Errors::Raise), ("skip", Errors::Skip)])
+}
+
+/// One of two words.
+///
+/// # Errors
+/// `TypeError`, `ValueError`, without the name of the argument.
+pub(super) fn one_of<T>(value: &Bound<'_, PyAny>, choices: [(&str, T); 2]) -> PyResult<T> {
+    let [(first, _), (second, _)] = &choices;
+    let expected = format!("expected \"{first}\" or \"{second}\", got {}", value.repr()?);
+    let Ok(given) = value.extract::<&str>() else {
+        return Err(PyTypeError::new_err(expected));
+    };
+    let found = choices.into_iter().find(|(word, _)| *word == given);
+    found.map(|(_, choice)| choice).ok_or_else(|| PyValueError::new_err(expected))
 }
 
 /// What the messages of a query are found by.
@@ -128,7 +186,18 @@ pub(super) fn default_topic(value: &Bound<'_, PyAny>) -> PyResult<Option<String>
 
 /// The queue of those rows that name none.
 pub(super) fn default_queue(value: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
-    extract(value, "queue")
+    optional_whole(value, "queue")
+}
+
+/// The physical offset of a message, or None for all that was appended.
+pub(super) fn offset_or_none(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    hang_at_exit();
+    optional_whole(value, "offset")
+}
+
+/// The name of a topic to be looked up.
+pub(super) fn name(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    text(value, "the name of a topic")
 }
 
 macro_rules! arguments {
@@ -141,7 +210,7 @@ macro_rules! arguments {
 }
 
 arguments! {
-    mode: String, extract;
+    mode: String, text;
     topic: String, text;
     tags: Option<String>, optional_text;
     unique_key: Option<String>, optional_text;
@@ -150,19 +219,21 @@ arguments! {
     key: Option<String>, optional_text;
     tag: Option<String>, optional_text;
     id: String, text;
-    queue: i32, extract;
-    queue_id: i32, extract;
-    queue_offset: i64, extract;
-    offset: i64, extract;
-    physical_offset: i64, extract;
-    max_messages: usize, extract;
-    limit: Option<usize>, extract;
-    max_bytes: usize, extract;
-    columns: Option<Vec<String>>, extract;
+    queue: i32, whole;
+    queue_id: i32, whole;
+    queue_offset: i64, whole;
+    offset: i64, whole;
+    physical_offset: i64, whole;
+    max_messages: usize, whole;
+    limit: Option<usize>, optional_whole;
+    max_bytes: usize, whole;
+    columns: Option<Vec<String>>, names;
     side: String, text;
-    delay_level: i32, extract;
-    flag: i32, extract;
-    sys_flag: i32, extract;
-    reconsume_times: i32, extract;
-    prepared_transaction_offset: i64, extract;
+    bounded: bool, truth;
+    walk: bool, truth;
+    delay_level: i32, whole;
+    flag: i32, whole;
+    sys_flag: i32, whole;
+    reconsume_times: i32, whole;
+    prepared_transaction_offset: i64, whole;
 }

@@ -150,7 +150,7 @@ impl Batches {
     /// All of it, in memory, with the exceptions of this package where a stream could only pass on a text.
     fn collect(&self, py: Python<'_>) -> PyResult<Collected> {
         let pass = self.pass(py)?;
-        let batches = py.detach(|| pass.collect::<Result<_>>())?;
+        let batches = self.source.detach(py, || pass.collect::<Result<_>>())?;
         Ok(Collected {
             schema: self.columns.schema().clone(),
             batches,

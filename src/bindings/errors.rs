@@ -70,6 +70,10 @@ impl From<Error> for PyErr {
             }
             Error::Poisoned { cause, flushed } => poisoned(*cause, flushed, text),
             Error::TimedOut { .. } => WaitTimeoutError::new_err(text),
+            Error::Interrupted { cause } => match cause.downcast_ref::<PyErr>() {
+                Some(cause) => Python::attach(|py| cause.clone_ref(py)),
+                None => StoreError::new_err(text),
+            },
             Error::Closed => ClosedError::new_err(text),
             Error::Panicked { .. } => StoreError::new_err(text),
             Error::Io { action, path, source } => match source.raw_os_error() {

@@ -40,7 +40,7 @@ impl PropertyArguments<'_, '_> {
             list.put(property::UNIQ_KEY, unique_key);
         }
         if let Some(tags) = self.tags {
-            list.put(property::TAGS, tags);
+            list.put_tags(tags)?;
         }
         if let Some(keys) = self.keys {
             list.put_keys(&texts(keys)?)?;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
@@ -13,6 +14,7 @@ use super::errors::{ClosedError, ReadOnlyError};
 use super::interpreter_exit::hang_at_exit;
 use crate::config::{Errors, StoreConfig};
 use crate::error::{Error, Result};
+use crate::interrupt::interruptible;
 use crate::read::MessageReader;
 use crate::storage::{Env, Generation, RealEnv};
 use crate::store::{MessageStore, OpenMode};
@@ -211,11 +213,44 @@ impl Handle {
         ClosedError::new_err(format!("{} is closed: open it again with mqstore.open", self.path.display()))
     }
 
-    /// The reader, a new one if this process is a fork of the one that opened it.
+    /// Makes a long call whose loops ask whether to go on: not after a signal whose handler raises, and not once the store was closed or
+    /// in a fork that a handler made.
+    pub(super) fn interruptible<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
+        let (handle, begun_in) = (self.clone(), Generation::current());
+        let ask = move || {
+            let asked = Python::try_attach(|py| py.check_signals().and_then(|()| handle.expect_own_pass(begun_in)));
+            asked
+                .unwrap_or(Ok(()))
+                .map_err(|raised| Error::Interrupted { cause: Arc::new(raised) })
+        };
+        interruptible(ask, work)
+    }
+
+    /// As [`interruptible`](Self::interruptible), without the interpreter.
+    pub(super) fn detach<T: Ungil>(self: &Arc<Self>, py: Python<'_>, work: impl Send + Ungil + FnOnce() -> T) -> T {
+        py.detach(|| self.interruptible(work))
+    }
+
+    /// The reader, after a writer of this process has put into queues and index what was appended before the call. A writer that cannot
+    /// is not waited for.
+    ///
+    /// # Errors
+    /// As [`log_reader`](Self::log_reader), and what a handler of a signal raises meanwhile.
+    pub(super) fn reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
+        let reader = self.log_reader(py)?;
+        let writer = self.opened().writer.clone();
+        if let Some(writer) = writer.filter(|writer| !writer.is_caught_up()) {
+            self.detach(py, move || writer.catch_up())?;
+            self.expect_open()?;
+        }
+        Ok(reader)
+    }
+
+    /// The reader as it is, for what lies in the log: a new one if this process is a fork of the one that opened it.
     ///
     /// # Errors
     /// `ClosedError`, and in a fork those of opening.
-    pub(super) fn reader(&self, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
+    pub(super) fn log_reader(&self, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
         self.expect_open()?;
         let here = Generation::current();
         {

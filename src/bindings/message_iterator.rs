@@ -8,7 +8,7 @@ use pyo3::sync::MutexExt;
 
 use super::handle::Handle;
 use super::message::Message;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::read::{OnDamage, StoredMessage};
 use crate::storage::Generation;
 
@@ -82,7 +82,11 @@ impl MessageIterator {
         let mut block = self.block.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
         if block.ready.is_empty() {
             let block = &mut *block;
-            py.detach(|| block.fill());
+            self.handle.detach(py, || block.fill());
+        }
+        // What ends the call comes before what was read ahead, which the next call gives.
+        if matches!(block.ready.back(), Some(Err(Error::Interrupted { .. }))) {
+            block.ready.pop_back().transpose()?;
         }
         Ok(block.ready.pop_front().transpose()?.map(Message::new))
     }

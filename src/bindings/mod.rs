@@ -13,14 +13,14 @@ mod capsule;
 mod buffer;
 /// The crate's errors as the exceptions of `mqstore.errors`.
 mod errors;
-/// What notebooks show: a table of two columns.
-mod html;
 /// Arguments of a call, each refused by its name.
 mod arguments;
 /// Times: ms since 1970 here, timezone-aware `datetime` there.
 mod time;
 /// An open store as Python holds it: closes once, reopens itself after a fork.
 mod handle;
+/// What notebooks show: a table of two columns.
+mod html;
 /// The fields of a message as Python gives them.
 mod fields;
 /// The record that a `Message` shows: in the store, or a copy of its own.

@@ -3,11 +3,11 @@
 use std::ffi::CString;
 use std::path::PathBuf;
 
-use pyo3::exceptions::{PyRuntimeWarning, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyRuntimeWarning, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::arguments;
+use super::arguments::{self, one_of};
 use super::handle::{Handle, Mode, Recipe};
 use super::store::Store;
 use crate::config::{Geometry, Recovery, StoreConfig};
@@ -83,7 +83,7 @@ pub(super) fn open(
 
 /// Whoever reads a store that lacks messages is told at once: most programs never look at `Store.recovery`.
 fn warn_of_missing(py: Python<'_>, handle: &Handle) -> PyResult<()> {
-    let reader = handle.reader(py)?;
+    let reader = handle.log_reader(py)?;
     let Some(missing) = &reader.recovery().missing else {
         return Ok(());
     };
@@ -129,26 +129,64 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
     set.map_err(|error| arguments::named(value.py(), &format!("option {name}"), &error))
 }
 
+/// A type that an option has.
+trait Kind {
+    /// In words.
+    const WHAT: &str;
+}
+
+macro_rules! kinds {
+    ($($type:ty: $what:literal;)*) => {
+        $(impl Kind for $type {
+            const WHAT: &str = $what;
+        })*
+    };
+}
+
+kinds! {
+    bool: "True or False";
+    String: "a str";
+    u32: "an int from 0 to 2**32 - 1";
+    u64: "an int from 0 to 2**64 - 1";
+    usize: "an int from 0 to 2**64 - 1";
+    Option<u64>: "an int from 0 to 2**64 - 1, or None";
+}
+
 fn assign<'py, T>(field: &mut T, value: &Bound<'py, PyAny>) -> PyResult<()>
 where
-    T: for<'a> FromPyObject<'a, 'py>,
+    T: Kind + for<'a> FromPyObject<'a, 'py>,
 {
-    *field = value.extract().map_err(Into::into)?;
+    *field = value.extract().map_err(Into::into).map_err(|error: PyErr| {
+        let py = value.py();
+        let expected = format!("expected {}, got {value}", T::WHAT);
+        if error.is_instance_of::<PyOverflowError>(py) {
+            PyValueError::new_err(expected)
+        } else if error.is_instance_of::<PyTypeError>(py) {
+            PyTypeError::new_err(expected)
+        } else {
+            error
+        }
+    })?;
     Ok(())
 }
 
 fn recovery(value: &Bound<'_, PyAny>) -> PyResult<Recovery> {
-    match value.extract::<&str>()? {
-        "heal" => Ok(Recovery::Heal),
-        "salvage" => Ok(Recovery::Salvage),
-        other => Err(PyValueError::new_err(format!("{other:?}: expected \"heal\" or \"salvage\""))),
-    }
+    one_of(value, [("heal", Recovery::Heal), ("salvage", Recovery::Salvage)])
 }
 
 fn geometry(value: &Bound<'_, PyAny>) -> PyResult<Geometry> {
-    match value.extract::<Option<&str>>()? {
-        None => Ok(Geometry::Small),
-        Some("broker") => Ok(Geometry::Broker),
-        Some(other) => Err(PyValueError::new_err(format!("{other:?}: expected \"broker\" or None"))),
+    if value.is_none() {
+        return Ok(Geometry::Small);
+    }
+    match value.extract::<&str>() {
+        Ok("broker") => Ok(Geometry::Broker),
+        Ok(_) => Err(PyValueError::new_err(format!(
+            "expected \"broker\" or None, got {}",
+            value.repr()?
+        ))),
+        Err(_) => Err(PyTypeError::new_err(format!(
+            "expected \"broker\" or None, got {}",
+            value.repr()?
+        ))),
     }
 }

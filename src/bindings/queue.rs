@@ -49,12 +49,14 @@ impl Queue {
 
     fn bounds(&self, py: Python<'_>) -> PyResult<Range<i64>> {
         let reader = self.handle.reader(py)?;
-        Ok(py.detach(|| reader.queue_bounds(&self.topic, self.id))?)
+        Ok(self.handle.detach(py, || reader.queue_bounds(&self.topic, self.id))?)
     }
 
     fn message(&self, py: Python<'_>, queue_offset: i64) -> PyResult<Message> {
         let reader = self.handle.reader(py)?;
-        let message = py.detach(|| reader.message_in_queue(&self.topic, self.id, queue_offset))?;
+        let message = self
+            .handle
+            .detach(py, || reader.message_in_queue(&self.topic, self.id, queue_offset))?;
         Ok(Message::new(message))
     }
 
@@ -88,7 +90,7 @@ impl Queue {
     fn scan(&self, py: Python<'_>, offsets: Range<i64>) -> PyResult<(QueueScan, OnDamage)> {
         let (reader, topic) = (self.handle.reader(py)?, self.topic.clone());
         let on_damage = OnDamage::new(self.handle.errors());
-        let scan = py.detach(|| QueueScan::new(reader, topic, self.id, offsets))?;
+        let scan = self.handle.detach(py, || QueueScan::new(reader, topic, self.id, offsets))?;
         Ok((scan.on_damage(on_damage.clone()), on_damage))
     }
 
@@ -123,7 +125,10 @@ impl Queue {
             return Ok(None);
         }
         let reader = self.handle.reader(py)?;
-        match py.detach(|| reader.message_in_queue(&self.topic, self.id, queue_offset)) {
+        match self
+            .handle
+            .detach(py, || reader.message_in_queue(&self.topic, self.id, queue_offset))
+        {
             Ok(stored) => Ok((Message::new(stored).is_same(message.get())?).then_some(queue_offset)),
             Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error.into()),
@@ -183,7 +188,7 @@ impl Queue {
         };
         let ms = to_ms(time, "time", round)?;
         let reader = self.handle.reader(py)?;
-        Ok(py.detach(|| reader.offset_at(&self.topic, self.id, ms, side))?)
+        Ok(self.handle.detach(py, || reader.offset_at(&self.topic, self.id, ms, side))?)
     }
 
     /// The messages that it has now as Arrow record batches: as `queue[:].batches`.

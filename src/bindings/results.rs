@@ -1,5 +1,7 @@
 //! `GetResult`, `QueryResult`.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple};
 
@@ -39,7 +41,12 @@ pub(super) struct GetResult {
 
 impl GetResult {
     /// What the reader answers; `accepts`, if given, sees every message that passed the tag filter. It may fork or close the store.
-    pub(super) fn of(py: Python<'_>, handle: &Handle, request: &GetRequest, accepts: Option<&Py<PyAny>>) -> PyResult<Py<Self>> {
+    pub(super) fn of(
+        py: Python<'_>,
+        handle: &Arc<Handle>,
+        request: &GetRequest,
+        accepts: Option<&Py<PyAny>>,
+    ) -> PyResult<Py<Self>> {
         let (reader, begun_in) = (handle.reader(py)?, Generation::current());
         let wanted = |message: &StoredMessage| {
             let Some(accepts) = accepts else { return Ok::<_, PyErr>(true) };
@@ -47,7 +54,7 @@ impl GetResult {
             handle.expect_own_pass(begun_in)?;
             Ok(is_wanted)
         };
-        let result = py.detach(|| reader.get(request, wanted));
+        let result = handle.detach(py, || reader.get(request, wanted));
         Self::new(py, result?)
     }
 

@@ -6,12 +6,13 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyTuple};
 
-use super::arguments::{extract, text, type_of};
+use super::arguments::{text, type_of, whole};
 use super::fields::{PropertyArguments, body, is_buffer};
 use super::message::Message;
 use super::time::{Round, to_ms};
 use crate::arrow::{Defaults, expect_field, host, incoming, no_body};
 use crate::format;
+use crate::interrupt;
 use crate::store::Incoming;
 
 /// The messages of rows; their bodies stay in the rows.
@@ -20,6 +21,7 @@ use crate::store::Incoming;
 /// `IllegalMessageError` and `TypeError`, naming the row.
 pub(super) fn messages<'a>(rows: &'a [Bound<'_, PyAny>], defaults: &Defaults<'_>) -> PyResult<Vec<Incoming<'a>>> {
     let messages = rows.iter().enumerate().map(|(at, row)| {
+        interrupt::check()?;
         message(row, defaults).map_err(|error| {
             let value = error.value(row.py());
             // In place, so that the exception keeps its type and its status.
@@ -78,7 +80,7 @@ fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'_>) -> PyRes
     };
     Ok(format::Message {
         topic: defaults.topic(topic.as_deref())?,
-        queue_id: queue.map_or(Ok(defaults.queue_id.unwrap_or_default()), |queue| extract(&queue, "queue"))?,
+        queue_id: queue.map_or(Ok(defaults.queue_id.unwrap_or_default()), |queue| whole(&queue, "queue"))?,
         born_time: defaults.born_time,
         body: body(row.get_borrowed_item(1)?)?,
         properties: properties.encode()?,
@@ -98,7 +100,7 @@ fn from_dict<'a>(row: &'a Bound<'_, PyDict>, defaults: &Defaults<'_>) -> PyResul
     }
     let given = |name: &str| Ok::<_, PyErr>(row.get_item(name)?.filter(|value| !is_null(value)));
     let given_text = |name: &str| given(name)?.map(|value| text(&value, name)).transpose();
-    let given_int = |name: &str| given(name)?.map_or(Ok(0), |value| extract(&value, name));
+    let given_int = |name: &str| given(name)?.map_or(Ok(0), |value| whole(&value, name));
     let (tags, unique_key) = (given_text("tags")?, given_text("unique_key")?);
     let (keys, properties) = (given("keys")?, given("properties")?);
     let delay_level = given_int("delay_level")?;
@@ -109,7 +111,7 @@ fn from_dict<'a>(row: &'a Bound<'_, PyDict>, defaults: &Defaults<'_>) -> PyResul
         properties: properties.as_ref(),
         delay_level,
     };
-    let queue_id = given("queue_id")?.map(|value| extract(&value, "queue_id")).transpose()?;
+    let queue_id = given("queue_id")?.map(|value| whole(&value, "queue_id")).transpose()?;
     let (topic, queue_id) = defaults.place(given_text("topic")?.as_deref(), queue_id)?;
     let message = format::Message {
         topic,
@@ -121,7 +123,7 @@ fn from_dict<'a>(row: &'a Bound<'_, PyDict>, defaults: &Defaults<'_>) -> PyResul
         sys_flag: given_int("sys_flag")?,
         reconsume_times: given_int("reconsume_times")?,
         prepared_transaction_offset: given("prepared_transaction_offset")?
-            .map_or(Ok(0), |value| extract(&value, "prepared_transaction_offset"))?,
+            .map_or(Ok(0), |value| whole(&value, "prepared_transaction_offset"))?,
         born_host: host(given_text("born_host")?.as_deref())?,
         store_host: host(given_text("store_host")?.as_deref())?,
         ..format::Message::default()

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 
 use super::handle::Handle;
@@ -52,7 +53,7 @@ impl Source {
         match self {
             Self::Store(handle, part) => {
                 let reader = handle.reader(py)?;
-                Ok(py.detach(|| part.messages(&reader, on_damage))?)
+                Ok(handle.detach(py, || part.messages(&reader, on_damage))?)
             }
             Self::Memory(messages) => {
                 let messages = messages.clone();
@@ -68,6 +69,14 @@ impl Source {
         match self {
             Self::Store(handle, _) => handle.errors(),
             Self::Memory(_) => Errors::Raise,
+        }
+    }
+
+    /// As [`Handle::detach`].
+    pub(super) fn detach<T: Ungil>(&self, py: Python<'_>, work: impl Send + Ungil + FnOnce() -> T) -> T {
+        match self {
+            Self::Store(handle, _) => handle.detach(py, work),
+            Self::Memory(_) => py.detach(work),
         }
     }
 

@@ -3,8 +3,9 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 use super::append::{self, wait};
 use super::append_result::AppendResult;
@@ -14,27 +15,28 @@ use super::buffer::Offsets;
 use super::capsule::import_table;
 use super::fields::{self, PropertyArguments};
 use super::handle::{Handle, Mode, Recipe, Reduced, part_of_pickle};
-use super::html::html_table;
+use super::html::{store_line, store_table};
 use super::message::Message;
 use super::recovery::RecoveryReport;
 use super::results::{GetResult, QueryResult};
 use super::source::Source;
-use super::time::{Round, to_ms};
+use super::time::{Round, now_ms, to_ms};
 use super::topic::Topics;
 use crate::arrow::{self, Defaults, host};
 use crate::config::Errors;
 use crate::format;
 use crate::read::{GetRequest, QueryRequest, TagFilter};
-use crate::storage::{Env, RealEnv};
+use crate::store::MessageStore;
 
 /// An open message store; `mqstore.open` makes one. A context manager.
 ///
 /// With mode "r" it reads the store as it was when it was opened; open again to see more. It pickles as path and options, and so do its
 /// topics, queues and slices: they open it again where they are unpickled, once a pickle; after a fork it opens again by itself, and an iteration that the parent began raises `ClosedError`.
 ///
-/// With the other modes it writes as well, and reads what it wrote: a message by its physical offset at once, through its queue and
-/// its keys when it is dispatched, a moment later. It neither pickles nor survives a fork: the child opens the store for itself, with
-/// mode "r". Close it (or use `with`): what it appended is then durable, and the next writer opens it.
+/// With the other modes it writes as well, and a read sees every append that returned before it: it waits the moment until what was
+/// appended is in its queue. It waits no longer than 100 ms for queue files that cannot be written, and then answers with what is
+/// there. It neither pickles nor survives a fork: the child opens the store for itself, with mode "r". Close it (or use `with`): what it
+/// appended is then durable, and the next writer opens it.
 ///
 /// Safe to use from several threads. Once it is closed every call but `path`, `mode`, `closed` and `close` raises `ClosedError`; messages
 /// that were read stay readable. Where a call reads files it raises `CorruptError` for damage and `StoreIOError` for what the system
@@ -58,6 +60,14 @@ impl Store {
 
 #[pymethods]
 impl Store {
+    #[new]
+    #[pyo3(signature = (*_arguments, **_options))]
+    fn new_by_hand(_arguments: &Bound<'_, PyTuple>, _options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        Err(PyTypeError::new_err(
+            "a Store is not made by its class: mqstore.open(path) opens one",
+        ))
+    }
+
     /// The store's directory, absolute: str.
     #[getter]
     fn path(&self) -> &OsStr {
@@ -138,7 +148,7 @@ impl Store {
             body: fields::body(body.as_borrowed())?,
             properties: properties.encode()?,
             queue_id: queue,
-            born_time: born_time.unwrap_or_else(|| Ok(RealEnv::new().now_ms()))?,
+            born_time: born_time.unwrap_or_else(|| Ok(now_ms()))?,
             born_host: host(born_host.as_deref())?,
             store_host: host(store_host.as_deref())?,
             flag,
@@ -163,7 +173,8 @@ impl Store {
     ///
     /// Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its position, and
     /// nothing was stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a row that contradicts
-    /// `topic` or `queue`. Where it fails midway, `stored` says how many rows were stored.
+    /// `topic` or `queue`. Where it fails midway, `stored` of the exception says how many rows were stored, the first ones; also of what the
+    /// handler of a signal raises, such as `KeyboardInterrupt`.
     ///
     /// With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one after the other in one
     /// segment of the log, in one hold of the lock, while other appends wait. Rows that need more than a segment raise `ValueError`. A
@@ -182,7 +193,7 @@ impl Store {
         let defaults = Defaults {
             topic: topic.as_deref(),
             queue_id: queue,
-            born_time: RealEnv::new().now_ms(),
+            born_time: now_ms(),
         };
         append::batch(py, &self.handle, rows, &defaults, one_segment)
     }
@@ -207,33 +218,30 @@ impl Store {
         Ok(self.handle.writer()?.dispatched_offset())
     }
 
-    /// Wait until the message at this physical offset is durable; it is synced at once. A physical offset behind the end of the log is
-    /// waited for, too: without a timeout until a message is appended there, the store is closed or fails.
+    /// Wait until the message at this physical offset is durable, by default until everything appended so far is; it is synced at once.
     ///
-    /// `timeout` is in seconds, or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`), `PoisonedError` or `ClosedError` if that can
-    /// no longer be.
-    #[pyo3(signature = (offset, timeout=None))]
+    /// `timeout` is in seconds, or a timedelta. Raises `ValueError` for an offset at which nothing was appended, `WaitTimeoutError` (a
+    /// `TimeoutError`) when the time is up, `PoisonedError` or `ClosedError` if the message can no longer become durable.
+    #[pyo3(signature = (offset=None, timeout=None))]
     fn wait_durable(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = arguments::offset)] offset: i64,
+        #[pyo3(from_py_with = arguments::offset_or_none)] offset: Option<i64>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        wait(py, &self.handle, timeout, |store, until| store.wait_durable(offset, until))
+        wait(py, &self.handle, offset, timeout, MessageStore::wait_durable)
     }
 
-    /// Wait until the message at this physical offset is in its queue and in the index; one that is not appended yet is waited
-    /// for as in `wait_durable`.
-    ///
-    /// `timeout` is in seconds, or a timedelta. Raises as `wait_durable`.
-    #[pyo3(signature = (offset, timeout=None))]
+    /// Wait until the message at this physical offset is in its queue and in the index, by default until everything appended so far is.
+    /// Reads of this store do so by themselves. `timeout` and what is raised are as in `wait_durable`.
+    #[pyo3(signature = (offset=None, timeout=None))]
     fn wait_dispatched(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = arguments::offset)] offset: i64,
+        #[pyo3(from_py_with = arguments::offset_or_none)] offset: Option<i64>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        wait(py, &self.handle, timeout, |store, until| store.wait_dispatched(offset, until))
+        wait(py, &self.handle, offset, timeout, MessageStore::wait_dispatched)
     }
 
     /// The topics by name: a mapping of str to Topic.
@@ -246,29 +254,31 @@ impl Store {
     /// Physical offset at which the commit log starts, in bytes.
     #[getter]
     fn min_physical_offset(&self, py: Python<'_>) -> PyResult<i64> {
-        Ok(self.handle.reader(py)?.physical_bounds().start)
+        Ok(self.handle.log_reader(py)?.physical_bounds().start)
     }
 
     /// Physical offset at which the commit log ends, in bytes.
     #[getter]
     fn max_physical_offset(&self, py: Python<'_>) -> PyResult<i64> {
-        Ok(self.handle.reader(py)?.physical_bounds().end)
+        Ok(self.handle.log_reader(py)?.physical_bounds().end)
     }
 
     /// What opening the store found.
     #[getter]
     fn recovery(&self, py: Python<'_>) -> PyResult<RecoveryReport> {
         let is_writer = self.handle.mode() != Mode::Read;
-        Ok(RecoveryReport::new(self.handle.reader(py)?.recovery().clone(), is_writer))
+        Ok(RecoveryReport::new(self.handle.log_reader(py)?.recovery().clone(), is_writer))
     }
 
     /// Read messages of a queue from a queue offset on, as a broker answers a pull.
     ///
     /// `tags` wants messages with one of some tags ("paid || refund"), `where` those for which a callable of one Message returns a
-    /// true value. `bounded=False` lifts the broker's bounds on the entries examined, the bytes and the count (all but
-    /// `max_messages`). `errors`, "raise" or "skip", says what to do at a message that was lost or is damaged; by default as in `open`.
+    /// true value. `max_messages` is the most messages to return, 0 as much as 1, as a broker has it. A broker gives no more than 32
+    /// (`max_transfer_count_on_message_in_memory`), whatever is asked for; `bounded=False` lifts its bounds on the entries examined,
+    /// the bytes and the count (all but `max_messages`). `errors`, "raise" or "skip", says what to do at a message that was lost or is damaged; by default as in `open`.
     ///
-    /// Raises `UnsupportedFormatError` where the queue is no file of this format (RocksDB, batch consume queue), and what `where` raises.
+    /// Raises `UnsupportedFormatError` where the queue is no file of this format (RocksDB, batch consume queue), `ValueError` for a negative
+    /// `max_messages`, and what `where` raises.
     #[pyo3(signature = (topic, queue, offset, max_messages=32, *, tags=None, r#where=None, bounded=true, errors=None))]
     #[expect(
         clippy::too_many_arguments,
@@ -284,7 +294,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::max_messages)] max_messages: usize,
         #[pyo3(from_py_with = arguments::tags)] tags: Option<String>,
         r#where: Option<Bound<'_, PyAny>>,
-        bounded: bool,
+        #[pyo3(from_py_with = arguments::bounded)] bounded: bool,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Py<GetResult>> {
         let request = GetRequest {
@@ -301,7 +311,8 @@ impl Store {
 
     /// Find the messages of a topic that carry a key (one of their keys, or their unique key), or else a tag, ascending by physical offset.
     ///
-    /// `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None for open.
+    /// `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None for open. An int
+    /// from 1 on that is no time between 1980 and 2200 is refused: it counts something else, such as seconds.
     /// `limit` is the most messages to return, the newest ones; None for all. A hash only finds candidates: topic, key, tag and time are
     /// compared. Where no index serves, the log is walked; the index serves for tags only if the store is open with `index_tags=True`.
     /// Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone.
@@ -326,17 +337,22 @@ impl Store {
             limit,
         };
         let reader = self.handle.reader(py)?;
-        QueryResult::new(py, py.detach(|| reader.query(&request))?)
+        QueryResult::new(py, self.handle.detach(py, || reader.query(&request))?)
     }
 
     /// The message with this id: an offset id (32 or 56 hex digits) if a record starts where it points, whatever its host; else the
-    /// first stored message with this unique key, over every topic.
-    ///
-    /// Raises `NotFoundError`.
+    /// first stored message with this unique key, over every topic, to which the index leads. `walk=True` looks for a unique key that
+    /// the index does not hold by reading the whole log, which takes seconds for each GiB. Raises `NotFoundError`.
+    #[pyo3(signature = (id, *, walk=false))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
-    fn message(&self, py: Python<'_>, #[pyo3(from_py_with = arguments::id)] id: String) -> PyResult<Message> {
+    fn message(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::id)] id: String,
+        #[pyo3(from_py_with = arguments::walk)] walk: bool,
+    ) -> PyResult<Message> {
         let reader = self.handle.reader(py)?;
-        Ok(Message::new(py.detach(|| reader.message(&id))?))
+        Ok(Message::new(self.handle.detach(py, || reader.message(&id, walk))?))
     }
 
     /// The message whose record starts at this physical offset.
@@ -347,7 +363,7 @@ impl Store {
         py: Python<'_>,
         #[pyo3(from_py_with = arguments::physical_offset)] physical_offset: i64,
     ) -> PyResult<Message> {
-        let reader = self.handle.reader(py)?;
+        let reader = self.handle.log_reader(py)?;
         Ok(Message::new(py.detach(|| reader.message_at(physical_offset))?))
     }
 
@@ -360,7 +376,9 @@ impl Store {
     fn resolve_offsets(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
         self.handle.expect_open()?;
         let (wanted, reader) = (import_table(batch)?, self.handle.reader(py)?);
-        Ok(RecordBatch(py.detach(|| arrow::resolve_offsets(&reader, &wanted))?))
+        Ok(RecordBatch(
+            self.handle.detach(py, || arrow::resolve_offsets(&reader, &wanted))?,
+        ))
     }
 
     /// Which messages carry keys: columns `topic` and `key` (utf8) in, a `RecordBatch` of one column `hits` out, a row for a row:
@@ -378,7 +396,9 @@ impl Store {
         self.handle.expect_open()?;
         let (wanted, reader) = (import_table(batch)?, self.handle.reader(py)?);
         let errors = errors.unwrap_or(self.handle.errors());
-        Ok(RecordBatch(py.detach(|| arrow::resolve_keys(&reader, &wanted, errors))?))
+        Ok(RecordBatch(
+            self.handle.detach(py, || arrow::resolve_keys(&reader, &wanted, errors))?,
+        ))
     }
 
     /// The messages at physical offsets: column `physical_offset` (an integer) in, Batches out, a row for each offset that is not
@@ -416,30 +436,10 @@ impl Store {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        let path = self.handle.path().display();
-        match self.handle.reader(py) {
-            Ok(reader) => {
-                let bounds = reader.physical_bounds();
-                let mode = self.mode();
-                format!(
-                    "<mqstore.Store \"{path}\" mode=\"{mode}\", log {}..{}>",
-                    bounds.start, bounds.end
-                )
-            }
-            Err(_) => format!("<mqstore.Store \"{path}\" closed>"),
-        }
+        store_line(py, &self.handle)
     }
 
     fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
-        let reader = self.handle.reader(py)?;
-        let bounds = reader.physical_bounds();
-        let recovery = reader.recovery();
-        let rows = [
-            ("path", self.handle.path().display().to_string()),
-            ("log", format!("{} to {}", bounds.start, bounds.end)),
-            ("closed cleanly", if recovery.clean_exit { "yes" } else { "no" }.to_owned()),
-            ("log ends", recovery.stop_reason.clone()),
-        ];
-        html_table(py, &rows)
+        store_table(py, &self.handle)
     }
 }

@@ -9,7 +9,8 @@ use pyo3::types::{PyDateTime, PyDelta, PyDeltaAccess, PyTzInfo};
 
 use super::arguments::named;
 use super::interpreter_exit::hang_at_exit;
-use crate::format::Date;
+use crate::format::{Date, mistaken_unit};
+use crate::storage::{Env, RealEnv};
 
 /// Which whole ms stands for a time between two.
 #[derive(Clone, Copy)]
@@ -85,10 +86,16 @@ pub(super) fn to_text(ms: i64) -> String {
     }
 }
 
+/// ms since 1970 now.
+pub(super) fn now_ms() -> i64 {
+    RealEnv::new().now_ms()
+}
+
 /// ms since 1970 of an aware `datetime` or an `int` of ms, the argument `name`.
 ///
 /// # Errors
-/// `ValueError` for a `datetime` without a timezone, `TypeError` for anything else, `OverflowError` for an `int` beyond 64 bits.
+/// `ValueError` for a `datetime` without a timezone, and for an `int` that exceeds 64 bits or counts something else than ms; `TypeError`
+/// for anything else.
 pub(super) fn to_ms(time: &Bound<'_, PyAny>, name: &str, round: Round) -> PyResult<i64> {
     hang_at_exit();
     convert(time, round).map_err(|error| named(time.py(), name, &error))
@@ -96,15 +103,23 @@ pub(super) fn to_ms(time: &Bound<'_, PyAny>, name: &str, round: Round) -> PyResu
 
 fn convert(time: &Bound<'_, PyAny>, round: Round) -> PyResult<i64> {
     let Ok(moment) = time.cast::<PyDateTime>() else {
-        return time.extract().map_err(|error: PyErr| {
+        let ms = time.extract().map_err(|error: PyErr| {
             if error.is_instance_of::<PyOverflowError>(time.py()) {
-                return error;
+                return PyValueError::new_err(format!("{time} ms since 1970 exceeds 64 bits: is it in other units?"));
             }
             PyTypeError::new_err(format!(
                 "expected a datetime with a timezone or an int of ms since 1970, got {}",
                 time.get_type()
             ))
-        });
+        })?;
+        return match mistaken_unit(ms) {
+            None => Ok(ms),
+            Some(unit) => Err(PyValueError::new_err(format!(
+                "{ms} ms since 1970 is {}: an int is ms and lies between 1980 and 2200; this one looks like {unit}, or give a datetime with \
+                 a timezone",
+                to_text(ms)
+            ))),
+        };
     };
     if moment.call_method0("utcoffset")?.is_none() {
         return Err(PyValueError::new_err(format!(

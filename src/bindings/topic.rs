@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyIndexError, PyKeyError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyRange, PySlice};
 
-use super::arguments;
+use super::arguments::{self, type_of};
 use super::batches::Batches;
 use super::handle::{Handle, Recipe, Reduced, part_of_pickle};
 use super::queue::Queue;
@@ -31,7 +31,7 @@ impl Topics {
 
     fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let reader = self.handle.reader(py)?;
-        Ok(py.detach(|| reader.topics())?)
+        Ok(self.handle.detach(py, || reader.topics())?)
     }
 
     /// # Errors
@@ -43,7 +43,7 @@ impl Topics {
 
     fn find(&self, py: Python<'_>, name: &str) -> PyResult<Option<Topic>> {
         let reader = self.handle.reader(py)?;
-        let found = py.detach(|| reader.has_topic(name))?;
+        let found = self.handle.detach(py, || reader.has_topic(name))?;
         Ok(found.then(|| Topic {
             handle: self.handle.clone(),
             name: name.to_owned(),
@@ -61,8 +61,13 @@ impl Topics {
         PyList::new(py, self.names(py)?)?.try_iter()
     }
 
-    fn __getitem__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, Topic>> {
-        self.topic(py, name)
+    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::name)] name: String,
+    ) -> PyResult<Bound<'py, Topic>> {
+        self.topic(py, &name)
     }
 
     fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -74,8 +79,14 @@ impl Topics {
 
     /// The topic of that name, or `default`.
     #[pyo3(signature = (key, default=None, /))]
-    fn get<'py>(&self, py: Python<'py>, key: &str, default: Option<Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        match self.find(py, key)? {
+    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::name)] key: String,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.find(py, &key)? {
             Some(topic) => Ok(Some(tabular(py, topic)?.into_any())),
             None => Ok(default),
         }
@@ -98,6 +109,11 @@ impl Topics {
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>, &str)> {
         Ok((py.import("builtins")?.getattr("getattr")?, (self.handle.recipe()?, "topics")))
+    }
+
+    /// What `IPython` and Jupyter offer after `topics["`.
+    fn _ipython_key_completions_(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.names(py)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -130,7 +146,7 @@ impl Topic {
     #[getter]
     fn queues(&self, py: Python<'_>) -> PyResult<Queues> {
         let reader = self.handle.reader(py)?;
-        let ids = py.detach(|| reader.queue_ids(&self.name))?;
+        let ids = self.handle.detach(py, || reader.queue_ids(&self.name))?;
         Ok(Queues {
             handle: self.handle.clone(),
             topic: self.name.clone(),
@@ -165,7 +181,7 @@ impl Topic {
     #[getter]
     fn queue_ids(&self, py: Python<'_>) -> PyResult<Vec<i32>> {
         let reader = self.handle.reader(py)?;
-        Ok(py.detach(|| reader.queue_ids(&self.name))?)
+        Ok(self.handle.detach(py, || reader.queue_ids(&self.name))?)
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>, &str)> {
@@ -221,7 +237,12 @@ impl Queues {
             let queues = ids.try_iter()?.map(|id| tabular(py, self.queue(id?.extract()?)));
             return Ok(PyList::new(py, queues.collect::<PyResult<Vec<_>>>()?)?.into_any());
         }
-        let given: i64 = index.extract()?;
+        let Ok(given) = index.extract::<i64>() else {
+            return Err(PyTypeError::new_err(format!(
+                "queues are indexed by int or slice, not {}",
+                type_of(index)?
+            )));
+        };
         let id = if given < 0 { given.saturating_add(self.length) } else { given };
         if !(0..self.length).contains(&id) {
             return Err(PyIndexError::new_err(format!(

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 /// Days from 1 March of the year 0 to 1970.
 const BEFORE_1970: i64 = 719_468;
 
@@ -27,5 +29,20 @@ impl Date {
             month,
             day: day_of_year - (153 * from_march + 2) / 5 + 1,
         })
+    }
+}
+
+/// 1980 and 2200 began at these ms since 1970.
+const PLAUSIBLE: Range<i64> = 315_532_800_000..7_258_118_400_000;
+
+/// What a number given as ms since 1970 counts instead, if it is no time of this or the last century in ms. 0 and what is negative are
+/// `RocketMQ`'s for "not set", the highest number for "open".
+pub fn mistaken_unit(ms: i64) -> Option<&'static str> {
+    if ms <= 0 || ms == i64::MAX || PLAUSIBLE.contains(&ms) {
+        None
+    } else if ms < PLAUSIBLE.start {
+        Some("seconds: multiply it by 1000")
+    } else {
+        Some("microseconds or nanoseconds: divide it")
     }
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::{CqUnit, SCHEDULE_TOPIC, java_hash};
+use crate::interrupt;
 use crate::log::{ConsumeQueue, StoredMessage};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
@@ -187,6 +188,7 @@ impl MessageReader {
         result.status = GetMessageStatus::NoMatchedMessage;
         result.next_begin_offset = range.end;
         while let Some(offset) = range.next() {
+            interrupt::check()?;
             let unit = match queue.unit(offset) {
                 Ok(Some(unit)) => unit,
                 Ok(None) => continue, // a PRE_BLANK

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use crate::config::Errors;
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::read::message_reader::MessageReader;
 
 /// Which end of the messages with one store time is meant.
@@ -127,6 +128,7 @@ impl Lookup<'_> {
         let Self {
             reader, topic, queue_id, ..
         } = *self;
+        interrupt::check()?;
         match reader.message_in_queue(topic, queue_id, queue_offset) {
             Ok(message) => Ok(Some(message.view().store_time())),
             Err(Error::NotFound { .. }) => Ok(None),

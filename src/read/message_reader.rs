@@ -31,7 +31,7 @@ pub struct MessageReader {
     queues: Arc<ConsumeQueueStore>,
     index: Arc<IndexService>,
     /// Where the log ends; a writer of this process moves it.
-    appended: Arc<Watermark>,
+    readable: Arc<Watermark>,
     report: RecoveryReport,
     physical_memory: u64,
 }
@@ -47,17 +47,17 @@ impl MessageReader {
         expect_store(env.as_ref(), path)?;
         fill_from_record(env.as_ref(), path, &mut config)?;
         let recovered = open_for_reading(env, path, &config)?;
-        let appended = Arc::new(Watermark::new(recovered.report.log_end));
-        Ok(Self::new(env, path, config, recovered, appended))
+        let readable = Arc::new(Watermark::new(recovered.report.log_end));
+        Ok(Self::new(env, path, config, recovered, readable))
     }
 
-    /// Reads a store that was recovered. Its log ends at `appended`, which the writer of this process raises.
+    /// Reads a store that was recovered. Its log ends at `readable`, which the writer of this process raises.
     pub(crate) fn new(
         env: &Arc<dyn Env>,
         path: &Path,
         config: StoreConfig,
         recovered: Recovered,
-        appended: Arc<Watermark>,
+        readable: Arc<Watermark>,
     ) -> Self {
         Self {
             path: path.to_owned(),
@@ -65,7 +65,7 @@ impl MessageReader {
             log: recovered.log,
             queues: recovered.queues,
             index: recovered.index,
-            appended,
+            readable,
             report: recovered.report,
             physical_memory: env.physical_memory(),
         }
@@ -88,7 +88,7 @@ impl MessageReader {
 
     /// Physical offsets from the first segment's start to the log's end.
     pub fn physical_bounds(&self) -> Range<i64> {
-        self.log.first_offset()..self.appended.get()
+        self.log.first_offset()..self.readable.get()
     }
 
     /// Names of the topics that have queues, ascending. Where the queues are a `RocksDB` database, the log is walked for them.
@@ -292,19 +292,40 @@ impl MessageReader {
     }
 
     /// The message with this id: an offset id (32 or 56 hex digits) if a record starts where it points, whatever its host; else
-    /// the first stored one with this unique key, over every topic that has queues.
+    /// the first stored one with this unique key that the index leads to, over every topic that has queues. With `walk` the log is read
+    /// from start to end for a unique key that the index does not hold.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Corrupt`], [`Error::Io`].
-    pub fn message(&self, id: &str) -> Result<StoredMessage> {
-        if let Ok(offset_id) = id.parse::<MessageId>() {
+    pub fn message(&self, id: &str, walk: bool) -> Result<StoredMessage> {
+        let offset_id = id.parse::<MessageId>();
+        if let Ok(offset_id) = offset_id {
             match self.message_at(offset_id.physical_offset) {
                 Err(Error::NotFound { .. }) => {}
                 found => return found,
             }
         }
-        self.message_by_unique_key(id)?.ok_or_else(|| Error::NotFound {
-            what: format!("no record starts where {id:?} points, and no message of any topic has it as its unique key"),
+        if let Some(message) = self.message_by_unique_key(id, walk)? {
+            return Ok(message);
+        }
+        let no_offset = match offset_id {
+            Ok(offset_id) => format!(
+                "no record starts at physical offset {}, where {id:?} points",
+                offset_id.physical_offset
+            ),
+            Err(_) => format!("{id:?} is no offset id (32 or 56 hex digits)"),
+        };
+        let no_key = if walk {
+            "no message has it as its unique key".to_owned()
+        } else {
+            let Range { start, end } = self.physical_bounds();
+            format!(
+                "the index leads to no message with it as its unique key; walk=True looks for it in the log itself and reads all {} bytes",
+                end - start
+            )
+        };
+        Err(Error::NotFound {
+            what: format!("{no_offset}, and {no_key}"),
         })
     }
 

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::format::{
     Check, IndexGeometry, MessageView, Transaction, index_key_hash, index_key_of_tag, index_keys, is_salvage_record,
 };
+use crate::interrupt;
 use crate::log::{IndexFile, LogRecord, Source, StoredMessage};
 use crate::read::message_reader::MessageReader;
 use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
@@ -116,12 +117,12 @@ impl MessageReader {
         Ok(result)
     }
 
-    /// The first stored message with this unique key: by the index for every topic that has queues, and then, because a message may
-    /// stand in no queue, by walking the log.
+    /// The first stored message with this unique key: by the index for every topic that has queues, and then, if `walk` says so, by
+    /// walking the log, because a message may stand in no queue and in no index.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if it was not found and a part of the log could not be read.
-    pub(super) fn message_by_unique_key(&self, unique_key: &str) -> Result<Option<StoredMessage>> {
+    /// [`Error::Corrupt`] if it was not found and a part of the log that had to be looked at could not be read.
+    pub(super) fn message_by_unique_key(&self, unique_key: &str, walk: bool) -> Result<Option<StoredMessage>> {
         let topics = self.topics()?;
         let search_in = |topic: &str| Search {
             key_hash: index_key_hash(topic, unique_key),
@@ -129,19 +130,30 @@ impl MessageReader {
             limit: usize::MAX,
             wanted: |view: &MessageView<'_>| view.unique_key().is_some_and(|key| key == unique_key),
         };
+        let mut damage = None;
         for source in self.index().sources(self.physical_bounds())? {
-            let mut found = BTreeMap::new();
-            if let Source::Index(..) = source {
-                for topic in &topics {
-                    self.collect_from(&source, &search_in(topic), &mut found)?;
+            let Source::Index(file, geometry, range) = &source else {
+                continue;
+            };
+            let (mut found, mut is_whole) = (BTreeMap::new(), true);
+            for topic in &topics {
+                interrupt::check()?;
+                match self.collect_indexed(file, *geometry, range, &search_in(topic), &mut found)? {
+                    Some(unread) => damage = damage.or(unread.filter(|unread| matches!(unread, Error::Corrupt { .. }))),
+                    None => is_whole = false,
                 }
             }
             if let Some((_, message)) = found.pop_first() {
                 return Ok(Some(message));
             }
+            if walk && !is_whole {
+                break;
+            }
         }
         let mut found = BTreeMap::new();
-        let damage = self.collect_walking(self.physical_bounds(), &search_in(""), &mut found)?;
+        if walk {
+            damage = self.collect_walking(self.physical_bounds(), &search_in(""), &mut found)?;
+        }
         match found.pop_first() {
             Some((_, message)) => Ok(Some(message)),
             None => damage.map_or(Ok(None), Err),
@@ -179,15 +191,33 @@ impl MessageReader {
         search: &Search<impl Fn(&MessageView<'_>) -> bool>,
         found: &mut BTreeMap<i64, StoredMessage>,
     ) -> Result<Option<Error>> {
-        if let Source::Index(file, geometry, range) = source {
-            let (newest_first, whole) = file.offsets(*geometry, search.key_hash, &search.times)?;
-            let candidates = newest_first.into_iter().filter(|offset| range.contains(offset));
-            let leads_here = |view: &MessageView<'_>| has_hash(view, search.key_hash);
-            if whole && let Some(damage) = self.collect_at(candidates, search, leads_here, found)? {
-                return Ok(damage.or(self.lost_of(file, *geometry, range)?));
-            }
+        if let Source::Index(file, geometry, range) = source
+            && let Some(damage) = self.collect_indexed(file, *geometry, range, search, found)?
+        {
+            return Ok(damage.or(self.lost_of(file, *geometry, range)?));
         }
         self.collect_walking(source.range(), search, found)
+    }
+
+    /// Adds those to which an index file leads. `None` where it is not to be trusted.
+    #[expect(
+        clippy::option_option,
+        reason = "no damage, damage, and not to be trusted are three answers"
+    )]
+    fn collect_indexed(
+        &self,
+        file: &IndexFile,
+        geometry: IndexGeometry,
+        range: &Range<i64>,
+        search: &Search<impl Fn(&MessageView<'_>) -> bool>,
+        found: &mut BTreeMap<i64, StoredMessage>,
+    ) -> Result<Option<Option<Error>>> {
+        let (newest_first, whole) = file.offsets(geometry, search.key_hash, &search.times)?;
+        if !whole {
+            return Ok(None);
+        }
+        let candidates = newest_first.into_iter().filter(|offset| range.contains(offset));
+        self.collect_at(candidates, search, |view| has_hash(view, search.key_hash), found)
     }
 
     /// A salvage record in the stretch that an index file speaks for: the keys of the messages that were lost there are in no index.
@@ -241,6 +271,7 @@ impl MessageReader {
             if found.len() >= search.limit {
                 break;
             }
+            interrupt::check()?;
             match self.log().read(offset, Check::Body)? {
                 LogRecord::Message(message) if (search.wanted)(&message.view()) => {
                     found.insert(offset, message);

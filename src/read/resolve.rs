@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::config::Errors;
 use crate::error::{DAMAGE_ADVICE, Error, Result};
 use crate::format::{Check, IndexGeometry, MessageView, index_key_hash, index_keys, is_salvage_record};
+use crate::interrupt;
 use crate::log::{IndexFile, LogRecord, Source};
 use crate::read::message_reader::{MessageReader, Position};
 use crate::read::query::has_hash;
@@ -44,6 +45,7 @@ impl MessageReader {
     /// # Errors
     /// As [`MessageReader::queue_ids`], and [`Error::Io`].
     pub fn resolve_offset(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<Position>> {
+        interrupt::check()?;
         match self.position(topic, queue_id, queue_offset) {
             Ok(Some(position)) if self.log().holds(position.physical_offset)? => Ok(Some(position)),
             Ok(_) | Err(Error::Corrupt { .. }) => Ok(None),
@@ -60,6 +62,7 @@ impl MessageReader {
         let mut hits: Hits = vec![BTreeMap::new(); wanted.len()];
         let mut by_name: HashMap<&str, HashMap<&str, Vec<usize>>> = HashMap::new();
         for (row, (topic, key)) in wanted.iter().enumerate() {
+            interrupt::check()?;
             by_name.entry(topic).or_default().entry(key).or_default().push(row);
         }
         for source in self.index().sources(self.physical_bounds())? {
@@ -145,6 +148,7 @@ impl MessageReader {
         add: &mut impl FnMut(&MessageView<'_>),
     ) -> Result<bool> {
         for (offset, hash) in items {
+            interrupt::check()?;
             match self.log().read(offset, Check::Body)? {
                 LogRecord::Message(message) if has_hash(&message.view(), hash) => add(&message.view()),
                 LogRecord::Message(message) if is_salvage_record(&message.view()) => {}
@@ -178,6 +182,7 @@ fn indexed(
     let mut offsets = BTreeSet::new();
     for (topic, keys) in by_name {
         for key in keys.keys() {
+            interrupt::check()?;
             let hash = index_key_hash(topic, key);
             let (found, whole) = file.offsets(geometry, hash, &(i64::MIN..=i64::MAX))?;
             if !whole {

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::log::StoredMessage;
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
@@ -74,7 +75,12 @@ impl Iterator for QueueScan {
     type Item = Result<StoredMessage>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while let Some(offset) = self.offsets.next() {
+        loop {
+            // Before the offset is taken: who goes on after an interruption misses no message.
+            if let Err(interrupted) = interrupt::check() {
+                return Some(Err(interrupted));
+            }
+            let offset = self.offsets.next()?;
             match self.read(offset) {
                 Ok(message) => return Some(Ok(message)),
                 Err(error) => {
@@ -84,13 +90,17 @@ impl Iterator for QueueScan {
                 }
             }
         }
-        None
     }
 }
 
 impl DoubleEndedIterator for QueueScan {
     fn next_back(&mut self) -> Option<Self::Item> {
-        while let Some(offset) = self.offsets.next_back() {
+        loop {
+            // Before the offset is taken: who goes on after an interruption misses no message.
+            if let Err(interrupted) = interrupt::check() {
+                return Some(Err(interrupted));
+            }
+            let offset = self.offsets.next_back()?;
             match self.read(offset) {
                 Ok(message) => return Some(Ok(message)),
                 Err(error) => {
@@ -100,7 +110,6 @@ impl DoubleEndedIterator for QueueScan {
                 }
             }
         }
-        None
     }
 }
 
@@ -130,9 +139,13 @@ impl Iterator for RecordScan {
     type Item = Result<StoredMessage>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while let Some(offset) = self.offsets.get(self.at) {
+        loop {
+            if let Err(interrupted) = interrupt::check() {
+                return Some(Err(interrupted));
+            }
+            let offset = *self.offsets.get(self.at)?;
             self.at += 1;
-            match self.reader.message_at(*offset) {
+            match self.reader.message_at(offset) {
                 Ok(message) => return Some(Ok(message)),
                 Err(error) => {
                     if let Err(error) = self.on_damage.pass_over(error, 1) {
@@ -141,7 +154,6 @@ impl Iterator for RecordScan {
                 }
             }
         }
-        None
     }
 }
 

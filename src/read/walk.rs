@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::format::{Check, is_salvage_record};
+use crate::interrupt;
 use crate::log::{LogRecord, StoredMessage};
 use crate::read::message_reader::MessageReader;
 use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
@@ -18,6 +19,7 @@ impl MessageReader {
         loop {
             let mut scan = self.log().scan(from, range.end, Check::Structure);
             for message in scan.by_ref() {
+                interrupt::check()?;
                 let message = message?;
                 if is_salvage_record(&message.view()) {
                     gone.get_or_insert_with(|| nothing_at(message.view().physical_offset(), WAS_LOST));

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, DelayLevels, IndexGeometry, MessageView, Transaction};
 use crate::log::{CommitLog, ConsumeQueue, ConsumeQueueStore, IndexService, LogRecord, LogScan};
 use crate::services::checkpointer::{Checkpointer, LastDispatched};
+use crate::services::read_barrier::ReadBarrier;
 use crate::services::service::{Next, Stepped};
 use crate::watermark::Watermark;
 
@@ -31,6 +32,7 @@ pub struct Dispatcher {
     index: Arc<IndexService>,
     checkpointer: Checkpointer,
     dispatched: Arc<Watermark>,
+    barrier: Arc<ReadBarrier>,
     delay_levels: DelayLevels,
     geometry: IndexGeometry,
     index_tags: bool,
@@ -53,7 +55,8 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Starts at `dispatched`, and moves it. `last` is the last message that already has its queue entry, `covered_until` up to where the
+    /// Starts at `dispatched`, and moves it. Tells `barrier` when it cannot go on for now. `last` is the last message that already has its
+    /// queue entry, `covered_until` up to where the
     /// checkpoint covers the log.
     ///
     /// # Errors
@@ -61,6 +64,7 @@ impl Dispatcher {
     pub fn new(
         checkpointer: Checkpointer,
         dispatched: Arc<Watermark>,
+        barrier: Arc<ReadBarrier>,
         last: LastDispatched,
         covered_until: i64,
         config: &StoreConfig,
@@ -73,9 +77,10 @@ impl Dispatcher {
             checkpointer,
             delay_levels: config.delay_levels()?,
             index_tags: config.index_tags,
-            queued_until: log.appended.get(),
+            queued_until: log.readable.get(),
             indexed_until: dispatched.get() - 1,
             dispatched,
+            barrier,
             last,
             covered_until,
             checkpoint_interval: i64::try_from(config.checkpoint_interval).unwrap_or(i64::MAX),
@@ -135,7 +140,7 @@ impl Dispatcher {
     }
 
     fn write_out(&mut self) -> Result<()> {
-        let written = self.queues.write_out(&self.waiting);
+        let written = self.queues.write_out(&self.waiting, &|| self.barrier.call_returned());
         // After a shortage some have no entry left: their next one brings them here again.
         self.waiting.retain(|queue| queue.waits());
         if written.is_ok() {
@@ -147,9 +152,13 @@ impl Dispatcher {
 
     fn dispatch(&mut self, from: i64, now: Instant) -> Result<()> {
         let log = self.log.clone();
-        let mut scan = log.files().scan(from, log.appended.get(), Check::Structure);
+        let mut scan = log.files().scan(from, log.readable.get(), Check::Structure);
         for message in scan.by_ref().take(STEP_MESSAGES) {
-            self.dispatch_one(&message?.view(), now)?;
+            let message = message?;
+            let view = message.view();
+            self.dispatch_one(&view, now)?;
+            // One by one, so that who waits for the first messages of a long way sees progress.
+            self.dispatched.advance(view.physical_offset() + i64::from(view.size()));
         }
         expect_no_stop(&scan)?;
         self.dispatched.advance(scan.position());
@@ -205,19 +214,21 @@ impl Stepped for Dispatcher {
     /// the log is stopped; then a later step may find it over.
     fn step(&mut self, now: Instant) -> Result<Next> {
         // Asked before the end is: what is seen of a stopped log is all of it.
-        let stopped = self.log.appended.poisoned();
+        let stopped = self.log.readable.poisoned();
         if stopped.is_none() && self.retry_at.is_some_and(|at| now < at) {
             return Ok(Next::Idle { until: self.retry_at });
         }
         self.retry_at = None;
+        self.barrier.set_short(false);
         match self.work(now, stopped.is_some()) {
             Err(error) if error.is_shortage() && stopped.is_none() => {
                 self.retry_at = Some(now + RETRY_AFTER);
+                self.barrier.set_short(true);
                 return Ok(Next::Idle { until: self.retry_at });
             }
             done => done?,
         }
-        if self.dispatched.get() < self.log.appended.get() {
+        if self.dispatched.get() < self.log.readable.get() {
             return Ok(Next::Again);
         }
         if let Some(cause) = stopped {
@@ -232,7 +243,7 @@ impl Stepped for Dispatcher {
     fn awaited(&self) -> (Arc<Watermark>, i64) {
         // Whatever comes in a shortage waits with the rest.
         let next = self.retry_at.map_or(self.dispatched.get() + 1, |_| i64::MAX);
-        (self.log.appended.clone(), next)
+        (self.log.readable.clone(), next)
     }
 
     fn fail(&self, cause: Error) {

@@ -2,6 +2,8 @@
 
 /// A service, step by step.
 mod service;
+/// What reads of the writing process wait for.
+mod read_barrier;
 /// When the checkpoint is stamped, and with what.
 mod checkpointer;
 /// From the log to queues and index: `RocketMQ`'s Reput.
@@ -14,6 +16,7 @@ mod runner;
 pub use checkpointer::{Checkpointer, LastDispatched};
 pub use dispatcher::Dispatcher;
 pub use flush_real_time::FlushRealTime;
+pub use read_barrier::ReadBarrier;
 pub use runner::Service;
 pub(crate) use runner::{Services, without_panic};
 pub use service::{Next, Stepped};

@@ -1,4 +1,4 @@
-//! What a store refuses before the first byte is written, and what it makes of a delayed message.
+//! Checks a message before the first byte of it is written, and sends a delayed message to its level's queue.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ impl<'a> From<Message<'a>> for Incoming<'a> {
 
 /// The limits that every message is held against, and where delayed ones go.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct MessageChecker {
     max_message_size: usize,
     max_record_size: u64,
     delay_levels: DelayLevels,
@@ -42,7 +42,7 @@ pub(super) struct Draft {
     batch_topics: BTreeSet<String>,
 }
 
-impl Draft {
+impl MessageChecker {
     pub(super) fn new(config: &StoreConfig, max_record_size: u64, batch_topics: BTreeSet<String>) -> Result<Self> {
         Ok(Self {
             max_message_size: config.max_message_size,
@@ -56,7 +56,7 @@ impl Draft {
     ///
     /// # Errors
     /// [`Error::IllegalMessage`] with `RocketMQ`'s status.
-    pub(super) fn prepare<'a>(&self, incoming: impl Into<Incoming<'a>>) -> Result<Message<'a>> {
+    pub(super) fn check<'a>(&self, incoming: impl Into<Incoming<'a>>) -> Result<Message<'a>> {
         let (mut message, is_sent) = match incoming.into() {
             Incoming::Sent(message) => (message, true),
             Incoming::Copied(message) => (message, false),
@@ -93,11 +93,11 @@ impl Draft {
         Ok(message)
     }
 
-    /// The messages in the body of a producer batch, each checked. With `batch_properties` each gets them behind its own.
+    /// The messages in the body of a producer batch, each checked. With `batch_properties` each gets them after its own.
     ///
     /// # Errors
     /// [`Error::IllegalMessage`], for one of them with its number.
-    pub(super) fn prepare_batch<'a>(&self, common: &'a Message<'_>, batch_properties: Option<&[u8]>) -> Result<Vec<Message<'a>>> {
+    pub(super) fn check_batch<'a>(&self, common: &'a Message<'_>, batch_properties: Option<&[u8]>) -> Result<Vec<Message<'a>>> {
         self.check_body(common.body.len())?;
         if transaction(common.sys_flag) != Transaction::None {
             return Err(Error::illegal("a batch cannot be part of a transaction".to_owned()));
@@ -114,7 +114,7 @@ impl Draft {
             properties: Vec::new(),
             ..*common
         };
-        let prepare = |unit: &BatchUnit<'a>| {
+        let check = |unit: &BatchUnit<'a>| {
             let message = Message {
                 flag: unit.flag,
                 body: unit.body.into(),
@@ -122,13 +122,13 @@ impl Draft {
                 ..shared.clone()
             };
             match delay_level(&message)? {
-                None => self.prepare(message),
+                None => self.check(message),
                 Some(_) => Err(Error::illegal("a message of a batch cannot be delayed".to_owned())),
             }
         };
-        let prepared = units.iter().enumerate();
-        prepared
-            .map(|(row, unit)| prepare(unit).map_err(|error| error.at_row(row)))
+        let checked = units.iter().enumerate();
+        checked
+            .map(|(row, unit)| check(unit).map_err(|error| error.at_row(row)))
             .collect()
     }
 

@@ -1,6 +1,5 @@
 //! A store opened for writing: one process appends, any number of its threads read.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,65 +8,27 @@ use std::time::Instant;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::{CHECKPOINT_FILE, EncodedMessage, Message, MessageId};
-use crate::log::{Appended, CommitLog, record_geometry};
+use crate::format::CHECKPOINT_FILE;
+use crate::log::{CommitLog, record_geometry};
 use crate::read::MessageReader;
 use crate::recovery::{Recovered, WritePlan, apply, open_for_writing};
-use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next};
+use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next, ReadBarrier};
 use crate::services::{Service, Services, without_panic};
 use crate::storage::{Env, Lock};
 use crate::store::geometry::choose_sizes;
-use crate::store::message_checker::{Draft, Incoming};
+use crate::store::message_checker::MessageChecker;
 use crate::store::store_directory::{OpenMode, enter, finish_what_died, make_directories, mark_open, remove_abort};
 use crate::watermark::{Wait, Watermark};
-
-/// Bytes that one hold of the append lock writes at most, but for a single larger message.
-const MAX_STRETCH_BYTES: usize = 256 * 1024;
-
-/// What became of a message that was stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct AppendResult {
-    /// Where.
-    pub appended: Appended,
-    /// Its offset message id.
-    pub message_id: MessageId,
-}
-
-/// What trying to append a message came to.
-#[derive(Debug)]
-pub enum Attempt<'a> {
-    /// It is stored.
-    Stored(AppendResult),
-    /// A segment has to be made for it first, and appending it will wait for that: the message.
-    WouldBlock(Message<'a>),
-}
-
-/// A message that was checked.
-struct Prepared<'a> {
-    message: Message<'a>,
-    /// See [`Incoming::Copied`].
-    is_copied: bool,
-}
-
-impl<'a> Prepared<'a> {
-    /// The message, its body where nobody else writes.
-    fn with_stable_body(self) -> Message<'a> {
-        let Self { mut message, is_copied } = self;
-        if is_copied {
-            message.body = Cow::Owned(message.body.into_owned());
-        }
-        message
-    }
-}
 
 /// A store opened for writing. Dropping it closes it; what that could not do is then lost, so call [`MessageStore::close`].
 pub struct MessageStore {
     env: Arc<dyn Env>,
     path: PathBuf,
-    draft: Draft,
+    pub(super) checker: MessageChecker,
     reader: Arc<MessageReader>,
-    log: Arc<CommitLog>,
+    pub(super) log: Arc<CommitLog>,
     dispatched: Arc<Watermark>,
+    barrier: Arc<ReadBarrier>,
     /// Up to where somebody waits for the log to be durable.
     flush_wanted: Arc<Watermark>,
     services: Services,
@@ -150,20 +111,29 @@ impl MessageStore {
             index: recovered.index.clone(),
             geometry: plan.sizes.index,
         };
-        let dispatcher = Dispatcher::new(checkpointer, dispatched.clone(), last, report.scan_start, &config)?;
+        let barrier = Arc::new(ReadBarrier::new(log.readable.clone(), dispatched.clone()));
+        let dispatcher = Dispatcher::new(
+            checkpointer,
+            dispatched.clone(),
+            barrier.clone(),
+            last,
+            report.scan_start,
+            &config,
+        )?;
         let flusher = FlushRealTime::new(log.clone(), flush_wanted.clone(), config.flush_interval_commit_log);
         Ok(Self {
             env: env.clone(),
             path: path.to_owned(),
-            draft: Draft::new(&config, log.max_record_size(), recovered.queues.batch_topics())?,
+            checker: MessageChecker::new(&config, log.max_record_size(), recovered.queues.batch_topics())?,
             dispatched,
+            barrier,
             flush_wanted,
             services: Services::new(dispatcher, flusher),
             running: Mutex::new(Some(Running {
                 threads: Vec::new(),
                 _lock: lock,
             })),
-            reader: Arc::new(MessageReader::new(env, path, config, recovered, log.appended.clone())),
+            reader: Arc::new(MessageReader::new(env, path, config, recovered, log.readable.clone())),
             log,
         })
     }
@@ -177,7 +147,8 @@ impl MessageStore {
         self.services.spawn(&mut running.threads, is_over)
     }
 
-    /// Reads what this store holds, what was appended a moment ago included.
+    /// Reads what this store holds: a message by its physical offset as soon as it is appended, in its queue once it is dispatched, for
+    /// which [`MessageStore::catch_up`] waits.
     pub fn reader(&self) -> &Arc<MessageReader> {
         &self.reader
     }
@@ -187,93 +158,18 @@ impl MessageStore {
         self.reader.config()
     }
 
-    /// Appends one message.
-    ///
-    /// # Errors
-    /// [`Error::IllegalMessage`], [`Error::DiskFull`], [`Error::Poisoned`], [`Error::Closed`]: nothing was stored.
-    pub fn append(&self, message: Message<'_>) -> Result<AppendResult> {
-        let message = self.draft.prepare(message)?;
-        let appended = self.log.append(&encode(&message)?)?;
-        Ok(result(&message, appended))
+    /// Whether every message whose append has returned is in its queue and in the index. Costs two loads.
+    pub fn is_caught_up(&self) -> bool {
+        self.barrier.is_open()
     }
 
-    /// Appends one message, or gives it back where that is more than copying it.
+    /// Called before a read: waits until every message whose append has returned is in its queue and in the index, and says whether they
+    /// are. A dispatcher that cannot go on is not waited for: see [`ReadBarrier::wait`].
     ///
     /// # Errors
-    /// As [`MessageStore::append`].
-    pub fn try_append<'a>(&self, message: Message<'a>) -> Result<Attempt<'a>> {
-        let message = self.draft.prepare(message)?;
-        let appended = self.log.try_append(&encode(&message)?)?;
-        Ok(match appended {
-            Some(appended) => Attempt::Stored(result(&message, appended)),
-            None => Attempt::WouldBlock(message),
-        })
-    }
-
-    /// Appends messages in order, after every one of them was checked. They are encoded a stretch at a time, so that no batch needs
-    /// memory for all its records. What was stored is added to `done`, whatever happens.
-    ///
-    /// # Errors
-    /// As [`MessageStore::append`]; an illegal message names its position, and then nothing was stored.
-    pub fn append_all<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
-        let mut waiting = self.prepare_all(messages)?.into_iter().peekable();
-        while waiting.peek().is_some() {
-            let mut bytes = 0;
-            let mut stretch = Vec::new();
-            while let Some(next) = waiting.next_if(|next| {
-                bytes += next.message.encoded_len();
-                bytes <= MAX_STRETCH_BYTES || stretch.is_empty()
-            }) {
-                stretch.push(next.with_stable_body());
-            }
-            let mut appended = Vec::with_capacity(stretch.len());
-            let outcome = self.log.append_all(&encode_all(&stretch)?, &mut appended);
-            done.extend(results(&stretch, appended));
-            outcome?;
-        }
-        Ok(())
-    }
-
-    /// Appends messages in order, all of them or none: in one hold of the lock, one after the other in one segment. They are encoded at
-    /// once, and other callers wait while they are copied. A crash may keep a first part of them: nothing in the log says which records
-    /// belong together.
-    ///
-    /// # Errors
-    /// As [`MessageStore::append_all`]; [`Error::IllegalMessage`] where they do not fit into one segment.
-    pub fn append_together<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>) -> Result<Vec<AppendResult>> {
-        let prepared = self.prepare_all(messages)?;
-        let total = prepared.iter().map(|prepared| prepared.message.encoded_len() as u64).sum();
-        self.draft.check_size("batch", total)?;
-        if prepared.is_empty() {
-            return Ok(Vec::new());
-        }
-        let prepared: Vec<_> = prepared.into_iter().map(Prepared::with_stable_body).collect();
-        let appended = self.log.append_together(&encode_all(&prepared)?)?;
-        Ok(results(&prepared, appended).collect())
-    }
-
-    fn prepare_all<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>) -> Result<Vec<Prepared<'a>>> {
-        let prepare = |(row, message): (usize, M)| {
-            let incoming = message.into();
-            let is_copied = matches!(incoming, Incoming::Copied(_));
-            let message = self.draft.prepare(incoming).map_err(|error| error.at_row(row))?;
-            Ok(Prepared { message, is_copied })
-        };
-        messages.into_iter().enumerate().map(prepare).collect()
-    }
-
-    /// Appends a batch as a producer sends it: `body` holds the messages, `common` what they share. They stand behind each other in
-    /// one segment. With `batch_properties` each record gets them behind its own, as brokers before 5.3.4 store them.
-    ///
-    /// # Errors
-    /// As [`MessageStore::append_all`]; [`Error::IllegalMessage`] for a transaction, a delay or a body that is no batch.
-    pub fn append_producer_batch(&self, common: &Message<'_>, batch_properties: Option<&[u8]>) -> Result<Vec<AppendResult>> {
-        let prepared = self.draft.prepare_batch(common, batch_properties)?;
-        let encoded = encode_all(&prepared)?;
-        let total = encoded.iter().map(|message| message.len() as u64).sum();
-        self.draft.check_size("batch", total)?;
-        let appended = self.log.append_together(&encoded)?;
-        Ok(results(&prepared, appended).collect())
+    /// Those of [`crate::interrupt::check`].
+    pub fn catch_up(&self) -> Result<bool> {
+        self.barrier.wait()
     }
 
     /// Makes everything appended so far durable; gives the physical offset up to which the log then is.
@@ -292,6 +188,30 @@ impl MessageStore {
     /// Up to where messages are in their queues and in the index.
     pub fn dispatched_offset(&self) -> i64 {
         self.dispatched.get()
+    }
+
+    /// Refuses a physical offset at which nothing is appended: who waits for it waits in vain, or for ever.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]; [`Error::Poisoned`], [`Error::Closed`] if nothing will ever be appended there.
+    pub fn expect_appended(&self, physical_offset: i64) -> Result<()> {
+        let end = self.log.appended.get();
+        if (0..end).contains(&physical_offset) {
+            return Ok(());
+        }
+        if let Some(cause) = self.log.appended.poisoned() {
+            return Err(Error::poisoned(cause, self.flushed_offset()));
+        }
+        Err(Error::Invalid {
+            what: format!(
+                "offset is {physical_offset}: nothing was appended there, the log ends at {end}; leave it out to wait for all"
+            ),
+        })
+    }
+
+    /// Up to where messages are appended.
+    pub fn appended_offset(&self) -> i64 {
+        self.log.appended.get()
     }
 
     /// Waits until the record at this physical offset is appended and durable; once it is appended it is synced at once, together with
@@ -389,30 +309,4 @@ impl Drop for MessageStore {
         // Nobody is left to be told; an abort file that stays behind tells the next open.
         let _ = self.close();
     }
-}
-
-fn encode<'a>(message: &'a Message<'_>) -> Result<EncodedMessage<'a>> {
-    message
-        .prepare()
-        .map_err(|malformed| Error::illegal(malformed.reason.into_owned()))
-}
-
-fn encode_all<'a>(messages: &'a [Message<'_>]) -> Result<Vec<EncodedMessage<'a>>> {
-    messages.iter().map(encode).collect()
-}
-
-fn result(message: &Message<'_>, appended: Appended) -> AppendResult {
-    let message_id = MessageId {
-        store_host: message.store_host,
-        physical_offset: appended.physical_offset,
-    };
-    AppendResult { appended, message_id }
-}
-
-/// Of as many of the messages as were appended.
-fn results(messages: &[Message<'_>], appended: Vec<Appended>) -> impl Iterator<Item = AppendResult> {
-    messages
-        .iter()
-        .zip(appended)
-        .map(|(message, appended)| result(message, appended))
 }

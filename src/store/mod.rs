@@ -1,6 +1,6 @@
 //! The writing process, put together.
 
-/// What is checked and made of a message before it is appended.
+/// The checks of a message before it is appended.
 mod message_checker;
 /// The sizes of its files.
 mod geometry;
@@ -8,7 +8,10 @@ mod geometry;
 mod store_directory;
 /// A store opened for writing.
 mod message_store;
+/// Appending to it.
+mod append;
 
+pub use append::{AppendResult, Attempt};
 pub use message_checker::Incoming;
-pub use message_store::{AppendResult, Attempt, MessageStore};
+pub use message_store::MessageStore;
 pub use store_directory::OpenMode;

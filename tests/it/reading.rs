@@ -94,7 +94,7 @@ fn every_message_is_read_by_queue_offset_physical_offset_and_key() {
         assert_eq!(reader.message_at(*offset).unwrap().view().queue_offset(), n as i64);
         assert_eq!(query(&reader, &format!("k{n}"), None), [*offset]);
         let id = by_queue.view().message_id().to_string();
-        assert_eq!(reader.message(&id).unwrap().view().physical_offset(), *offset);
+        assert_eq!(reader.message(&id, false).unwrap().view().physical_offset(), *offset);
     }
 }
 

@@ -46,7 +46,7 @@ fn read_all(reader: &Arc<MessageReader>) -> usize {
             for message in QueueScan::new(reader.clone(), topic.clone(), queue_id, bounds.clone()).unwrap() {
                 let message = message.unwrap();
                 let view = message.view();
-                reader.message(&view.message_id().to_string()).unwrap();
+                reader.message(&view.message_id().to_string(), false).unwrap();
                 for key in view.keys() {
                     let request = QueryRequest {
                         topic: topic.clone(),
@@ -197,7 +197,7 @@ fn rocksdb_and_batch_queues_are_refused_by_queue_and_read_every_other_way() {
         assert!(path.ends_with("consumequeue") && what.contains("RocksDB"), "{what}");
         assert!(matches!(reader.queue_bounds("orders", 3), Err(Error::Unsupported { .. })));
         assert_eq!(reader.message_at(at).unwrap().view().body(), b"x");
-        assert_eq!(reader.message("u").unwrap().view().physical_offset(), at);
+        assert_eq!(reader.message("u", true).unwrap().view().physical_offset(), at);
         let request = by_key("orders", "k");
         assert_eq!(reader.query(&request).unwrap().messages.len(), 1);
     }

@@ -127,7 +127,7 @@ fn expect_answers(reader: &Arc<MessageReader>, offsets: &[i64], is_in_log: impl 
         let hits = reader.resolve_keys(&[("orders", &key)], Errors::Raise).unwrap();
         assert_eq!(hits[0].len(), usize::from(is_in_log(n)));
         let id = format!("7F00000100002A9F{:016X}", offsets[n as usize]);
-        assert_eq!(reader.message(&id).is_ok(), is_in_log(n));
+        assert_eq!(reader.message(&id, true).is_ok(), is_in_log(n));
         for side in [Side::Left, Side::Right] {
             let time = 1_700_000_000_010 + 10 * n;
             let wanted = n + i64::from(side == Side::Right);
@@ -202,7 +202,7 @@ fn each_call_answers_as_the_first_one_after_a_segment_has_gone() {
             assert_eq!(reader.offset_at("orders", 0, 0, Side::Left).unwrap(), first);
         }),
         ("message", |reader, _| {
-            assert!(matches!(reader.message("no such key"), Err(Error::NotFound { .. })));
+            assert!(matches!(reader.message("no such key", true), Err(Error::NotFound { .. })));
         }),
     ];
     for (name, call) in calls {

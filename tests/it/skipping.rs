@@ -238,7 +238,7 @@ fn a_query_over_what_was_lost_is_incomplete_with_and_without_an_index() {
             .resolve_keys(&[("orders", "k120"), ("orders", "k121")], Errors::Raise)
             .unwrap();
         assert_eq!((hits[0].len(), hits[1].len()), (0, 1));
-        assert!(reader.message("k120").is_err());
+        assert!(reader.message("k120", true).is_err());
     }
     let whole = Damaged::new(&[]);
     assert!(query(&open(whole.path()), "k120").complete);

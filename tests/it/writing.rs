@@ -14,6 +14,7 @@ mod limits;
 mod many_queues;
 mod model;
 mod opening;
+mod own_writes;
 mod reopening;
 mod services;
 mod shortages;

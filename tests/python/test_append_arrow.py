@@ -167,8 +167,10 @@ def test_born_times_have_any_unit_and_are_kept_to_the_ms(store: mqstore.Store, u
     for count in (0, 1_767_225_600 * per_second + per_second // 8, -1):
         message = one(store, born_time=pa.array([count], pa.timestamp(unit, zone)))
         assert since_1970(message.born_time) == count * 1000 // per_second
-    for kind in (pa.int64(), pa.int32(), pa.uint8()):
-        assert since_1970(one(store, born_time=pa.array([123], kind)).born_time) == 123
+    for kind, ms in ((pa.int64(), 1_767_225_600_123), (pa.int64(), 0), (pa.int32(), -5), (pa.uint8(), 0)):
+        assert since_1970(one(store, born_time=pa.array([ms], kind)).born_time) == ms
+    with pytest.raises(ValueError, match="born_time.*looks like seconds"):
+        one(store, born_time=pa.array([1_767_225_600], pa.int64()))
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int64(), pa.uint8(), pa.uint32(), pa.uint64()], ids=str)

@@ -92,7 +92,7 @@ calls = {
     "number": lambda: store.get("orders", Number(), 0),
     "index": lambda: queue[Number()],
     "slice": lambda: queue[Number():],
-    "timeout": lambda: writer.wait_durable(1 << 40, Number()),
+    "timeout": lambda: writer.wait_durable(None, Number()),
     "path": lambda: mqstore.open(Number()),
     "option": lambda: mqstore.open(sys.argv[1], max_message_size=Number()),
     "attribute": lambda: writer.append_batch(Columns([b"x"]), "orders"),

@@ -214,7 +214,8 @@ def test_offset_at_is_bisection_by_store_time(queue: mqstore.Queue) -> None:
         assert queue.offset_at(ms) == sum(time < ms for time in times)
         assert queue.offset_at(ms, side="right") == sum(time <= ms for time in times)
     assert queue.offset_at(0) == 0
-    assert queue.offset_at(2**62) == 200
+    assert queue.offset_at(-1) == 0
+    assert queue.offset_at(2**63 - 1) == 200
 
 
 def test_offset_at_takes_any_timezone_and_rounds_to_no_wrong_ms(queue: mqstore.Queue) -> None:

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -131,21 +132,28 @@ def test_a_damaged_message_says_what_can_be_done(path: Path) -> None:
     ("call", "argument"),
     [
         (lambda store: store.get(7, 0, 0), "topic is a str, not int"),
-        (lambda store: store.get("t", "0", 0), "queue: "),
-        (lambda store: store.get("t", 0, None), "offset: "),
-        (lambda store: store.get("t", 0, 0, "1"), "max_messages: "),
+        (lambda store: store.get("t", "0", 0), "queue is an int, not str"),
+        (lambda store: store.get("t", 0, None), "offset is an int, not NoneType"),
+        (lambda store: store.get("t", 0, 0, "1"), "max_messages is an int, not str"),
         (lambda store: store.get("t", 0, 0, tags=7), "tags is a str, not int"),
         (lambda store: store.query(7, "k"), "topic is a str, not int"),
         (lambda store: store.query("t", 7), "key is a str, not int"),
         (lambda store: store.query("t", "k", begin="now"), "begin: expected a datetime"),
         (lambda store: store.query("t", "k", end="now"), "end: expected a datetime"),
-        (lambda store: store.query("t", "k", limit="1"), "limit: "),
+        (lambda store: store.query("t", "k", limit="1"), "limit is an int, not str"),
         (lambda store: store.message(7), "id is a str, not int"),
-        (lambda store: store.message_at("7"), "physical_offset: "),
+        (lambda store: store.message_at("7"), "physical_offset is an int, not str"),
         (lambda store: store.topics["orders"].queues[0].offset_at("now"), "time: expected a datetime"),
         (lambda store: store.topics["orders"].queues[0].offset_at(0, 7), "side is a str, not int"),
-        (lambda store: store.topics["orders"].queues[0][:].batches(7), "columns: "),
-        (lambda store: store.topics["orders"].queues[0][:].batches(max_bytes="1"), "max_bytes: "),
+        (lambda store: store.topics["orders"].queues[0][:].batches(7), "columns is a sequence of names"),
+        (lambda store: store.topics["orders"].queues[0][:].batches("tags"), "columns is a sequence of names.*'tags'"),
+        (lambda store: store.get("t", 0, 0, bounded=1), "bounded is True or False, not 1"),
+        (lambda store: store.get("t", 0, 0, errors=1), 'errors: expected "raise" or "skip", got 1'),
+        (lambda store: store.message("id", walk="yes"), "walk is True or False, not 'yes'"),
+        (lambda store: store.topics[7], "the name of a topic is a str, not int"),
+        (lambda store: store.topics["orders"].queues["0"], "queues are indexed by int or slice, not str"),
+        (lambda store: type(store)(store.path), r"mqstore.open\(path\) opens one"),
+        (lambda store: store.topics["orders"].queues[0][:].batches(max_bytes="1"), "max_bytes is an int, not str"),
     ],
 )
 def test_what_has_the_wrong_type_is_named(path: Path, call: Callable[[mqstore.Store], object], argument: str) -> None:
@@ -196,9 +204,9 @@ def test_options_are_rocketmqs_names(path: Path) -> None:
     ("options", "error", "text"),
     [
         ({"flushes": 1}, TypeError, "flushes"),
-        ({"max_index_num": "many"}, TypeError, "max_index_num"),
-        ({"max_filter_message_size": -1}, OverflowError, "max_filter_message_size"),
-        ({"sigbus_guard": 7.5}, TypeError, "sigbus_guard"),
+        ({"max_index_num": "many"}, TypeError, "max_index_num: expected an int .* got many"),
+        ({"max_filter_message_size": -1}, ValueError, "max_filter_message_size: expected an int from 0 .* got -1"),
+        ({"sigbus_guard": 7.5}, TypeError, "sigbus_guard: expected True or False, got 7.5"),
         ({"max_index_num": 400}, ValueError, "max_hash_slot_num"),
         ({"mapped_file_size_commit_log": 5000}, ValueError, "4096"),
         ({"message_delay_level": "soon"}, ValueError, "soon"),
@@ -244,7 +252,7 @@ def test_arguments_of_the_wrong_type_are_named(path: Path) -> None:
     for wrong in (None, 5, [path]):
         with pytest.raises(TypeError, match=r"path: expected str, bytes or os\.PathLike"):
             mqstore.open(wrong)
-        with pytest.raises(TypeError, match="mode: "):
+        with pytest.raises(TypeError, match="mode is a str, not "):
             mqstore.open(path, wrong)
 
 
@@ -529,3 +537,60 @@ def test_a_fork_opens_stores_whatever_its_parent_was_doing(path: Path, in_memory
     finally:
         over.set()
         thread.join()
+
+
+@pytest.mark.parametrize("unit", [1, 1_000_000, 1_000_000_000], ids=["s", "us", "ns"])
+def test_a_time_in_other_units_than_ms_is_refused_and_says_which(tmp_path: Path, unit: int) -> None:
+    time = 1_767_225_600 * unit
+    expected = "looks like " + ("seconds" if unit == 1 else "microseconds or nanoseconds")
+    with mqstore.open(tmp_path / "new", "x") as store:
+        store.append("orders", b"x", keys=["k"])
+        for call in (
+            lambda: store.append("orders", b"x", born_time=time),
+            lambda: store.append_batch([{"topic": "orders", "body": b"x", "born_time": time}]),
+            lambda: store.query("orders", "k", begin=time),
+            lambda: store.query("orders", "k", end=time),
+            lambda: store.topics["orders"].queues[0].offset_at(time),
+        ):
+            with pytest.raises(ValueError, match=expected):
+                call()
+        assert len(store.query("orders", "k", begin=0, end=2**63 - 1)) == 1
+        assert len(store.query("orders", "k", begin=-1, end=datetime(2300, 1, 1, tzinfo=UTC))) == 1
+        assert store.topics["orders"].queues[0].offset_at(datetime(1971, 1, 1, tzinfo=UTC)) == 0
+        assert len(store.topics["orders"].queues[0]) == 1
+
+
+def test_how_many_messages_a_get_gives(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "new", "x") as store:
+        store.append_batch([b"x"] * 100, "orders")
+        assert [len(store.get("orders", 0, 0, most)) for most in (0, 1, 2, 32, 33, 1000)] == [1, 1, 2, 32, 32, 32]
+        assert [len(store.get("orders", 0, 0, most, bounded=False)) for most in (0, 33, 1000)] == [1, 33, 100]
+        with pytest.raises(ValueError, match="max_messages is -1: expected an int from 0"):
+            store.get("orders", 0, 0, -1)
+
+
+def test_a_closed_store_still_shows_what_it_was(path: Path) -> None:
+    with mqstore.open(path) as store:
+        assert "log ends" in store._repr_html_()  # type: ignore[attr-defined]
+    table = store._repr_html_()  # type: ignore[attr-defined]
+    assert table.startswith("<table>")
+    assert str(path) in table
+    assert "closed" in table
+
+
+@pytest.mark.parametrize("tags", ["a\x01b", "a\x02b", "\n", "\x7f", "\x85"])
+def test_a_tag_has_no_control_character(tmp_path: Path, tags: str) -> None:
+    with mqstore.open(tmp_path / "new", "x") as store:
+        for call in (
+            lambda: store.append("orders", b"x", tags=tags),
+            lambda: store.append_batch([("orders", b"x", tags)]),
+            lambda: store.append_batch([{"topic": "orders", "body": b"x", "tags": tags}]),
+        ):
+            with pytest.raises(mqstore.IllegalMessageError, match="a tag has no control character"):
+                call()
+        assert store.max_physical_offset == 0
+
+
+def test_ipython_completes_the_names_of_topics(path: Path) -> None:
+    with mqstore.open(path) as store:
+        assert store.topics._ipython_key_completions_() == list(store.topics)  # type: ignore[attr-defined]

@@ -61,8 +61,11 @@ pub struct CommitLog {
     flushing: Mutex<()>,
     /// Segments with bytes that no sync has covered yet, oldest first.
     unsynced: Mutex<Vec<Arc<AppendFile>>>,
-    /// Every byte below can be read.
+    /// Every byte below is written.
     pub appended: Arc<Watermark>,
+    /// Every byte below may be read and dispatched. In the mapped mode, the only one, that is what is appended, and this is the same
+    /// watermark.
+    pub readable: Arc<Watermark>,
     /// Every byte below survives a power cut. Poisoned when no later byte is acknowledged any more.
     pub flushed: Arc<Watermark>,
     /// Why no later byte is made durable: a write or sync of the log itself failed.
@@ -119,6 +122,7 @@ impl CommitLog {
         end: LogEnd,
     ) -> Self {
         let current = current.map(Arc::new);
+        let appended = Arc::new(Watermark::new(end.at));
         Self {
             env,
             dir: files.dir().to_owned(),
@@ -136,7 +140,8 @@ impl CommitLog {
                 queue_offsets: end.queue_offsets,
                 stopped: None,
             }),
-            appended: Arc::new(Watermark::new(end.at)),
+            readable: appended.clone(),
+            appended,
             flushed: Arc::new(Watermark::new(end.at)),
             broken: OnceLock::new(),
         }

@@ -189,13 +189,14 @@ impl ConsumeQueueStore {
     }
 
     /// Writes out the entries that these queues hold in memory. New files are synced under temporary names first, together if there are many.
+    /// `progressed` is called after each step that may take a while.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
-    pub(crate) fn write_out(&self, queues: &[Arc<ConsumeQueue>]) -> Result<()> {
+    pub(crate) fn write_out(&self, queues: &[Arc<ConsumeQueue>], progressed: &dyn Fn()) -> Result<()> {
         loop {
             let mut staged = Vec::new();
-            let written = self.write_some(queues, &mut staged);
+            let written = self.write_some(queues, &mut staged, progressed);
             if written.is_err() {
                 // The unfinished files must not keep their space.
                 for (_, file) in &staged {
@@ -210,18 +211,28 @@ impl ConsumeQueueStore {
     }
 
     /// Writes out into the files that there are, and makes one new file for each queue with more entries.
-    fn write_some<'a>(&self, queues: &'a [Arc<ConsumeQueue>], staged: &mut Vec<(&'a ConsumeQueue, StagedFile)>) -> Result<()> {
+    fn write_some<'a>(
+        &self,
+        queues: &'a [Arc<ConsumeQueue>],
+        staged: &mut Vec<(&'a ConsumeQueue, StagedFile)>,
+        progressed: &dyn Fn(),
+    ) -> Result<()> {
         for queue in queues {
             if let Some(file) = queue.write_out()? {
                 staged.push((queue, file));
             }
+            progressed();
         }
         match staged.len() {
             0 => {}
-            1..=SYNCED_ONE_BY_ONE => staged.iter().try_for_each(|(_, file)| file.sync(self.env.as_ref()))?,
+            1..=SYNCED_ONE_BY_ONE => staged
+                .iter()
+                .try_for_each(|(_, file)| file.sync(self.env.as_ref()).inspect(|()| progressed()))?,
             _ => self.sync()?,
         }
-        staged.iter().try_for_each(|(queue, file)| queue.publish(file))
+        staged
+            .iter()
+            .try_for_each(|(queue, file)| queue.publish(file).inspect(|()| progressed()))
     }
 
     /// Truncates the files where the queues end now, durably. After a crash (`rewrite_from`: entries of messages from there on may not be on

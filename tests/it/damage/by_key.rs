@@ -111,10 +111,14 @@ fn an_offset_id_that_points_at_a_damaged_record_is_damage() {
     let id = open(dir.path()).message_at(at).unwrap().view().message_id().to_string();
     edit_log(dir.path(), at, |bytes| bytes[90] ^= 1);
     let reader = open(dir.path());
-    let (path, place) = corrupt_place(reader.message(&id).unwrap_err());
+    let (path, place) = corrupt_place(reader.message(&id, true).unwrap_err());
+    assert_eq!(
+        corrupt_place(reader.message("U150", false).unwrap_err()),
+        (path.clone(), place)
+    );
     assert_eq!(path, log_file(dir.path(), at - at % SEGMENT));
     assert!((at % SEGMENT..at % SEGMENT + 200).contains(&(place as i64)));
-    assert_eq!(reader.message("U151").unwrap().view().physical_offset(), offsets[151]);
+    assert_eq!(reader.message("U151", true).unwrap().view().physical_offset(), offsets[151]);
 }
 
 #[test]
@@ -138,8 +142,13 @@ fn the_unique_key_of_a_half_message_whose_topic_has_no_queue_is_found() {
         }
         let reader = open(dir.path());
         assert_eq!(reader.topics().unwrap(), ["orders"]);
+        let refused = reader.message("HALF", false).unwrap_err().to_string();
+        assert!(
+            refused.contains("walk=True") && refused.contains("is no offset id"),
+            "{refused}"
+        );
         assert_eq!(
-            reader.message("HALF").unwrap().view().physical_offset(),
+            reader.message("HALF", true).unwrap().view().physical_offset(),
             half,
             "index {index}"
         );
@@ -172,7 +181,7 @@ fn no_message_at_or_past_the_end_of_the_log_is_found_by_key() {
         for n in n..300 {
             let found = query_all(&reader, "orders", &format!("k{n}"), None).unwrap();
             assert!(found.messages.is_empty());
-            assert!(matches!(reader.message(&format!("U{n}")), Err(Error::NotFound { .. })));
+            assert!(matches!(reader.message(&format!("U{n}"), true), Err(Error::NotFound { .. })));
         }
     }
 }
@@ -209,7 +218,11 @@ fn an_index_item_that_points_between_records_makes_its_stretch_be_walked() {
                 let result = query_all(&reader, "orders", key, None).unwrap();
                 assert_eq!((offsets_of(&result), result.complete), (expected.clone(), true), "{case}");
                 assert_eq!(resolved(&reader, key).unwrap(), expected, "{case}");
-                assert_eq!(reader.message("U1").unwrap().view().physical_offset(), offsets[1], "{case}");
+                assert_eq!(
+                    reader.message("U1", true).unwrap().view().physical_offset(),
+                    offsets[1],
+                    "{case}"
+                );
             }
         }
     }

@@ -103,7 +103,7 @@ impl Question {
                 let offsets = result.messages.iter().map(|message| message.view().physical_offset());
                 return Ok(result.complete.then(|| digest(offsets.collect::<Vec<_>>())));
             }
-            Self::Id(id) => digest(reader.message(id)?.view().physical_offset()),
+            Self::Id(id) => digest(reader.message(id, true)?.view().physical_offset()),
             Self::Keys(wanted) => {
                 let wanted: Vec<(&str, &str)> = wanted.iter().map(|(topic, key)| (&**topic, &**key)).collect();
                 let hits = reader.resolve_keys(&wanted, Errors::Raise)?;

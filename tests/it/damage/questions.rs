@@ -129,7 +129,7 @@ fn ask_key(reader: &MessageReader, topic: &str, key: &str, number: usize, answer
         }
     }
     if number < 2 {
-        answers.message_or_error(reader.message(key));
+        answers.message_or_error(reader.message(key, true));
     }
 }
 
@@ -181,7 +181,7 @@ fn ask_queue(
         }
         before = view.queue_offset();
         if count % 16 == 0 {
-            answers.message_or_error(reader.message(&view.message_id().to_string()));
+            answers.message_or_error(reader.message(&view.message_id().to_string(), true));
         }
         keys.extend(view.keys().into_iter().map(|key| (topic.to_owned(), key)));
     }

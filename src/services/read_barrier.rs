@@ -1,0 +1,81 @@
+//! What a read of the writing process waits for: that everything readable at the call is in queues and index.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::error::Result;
+use crate::interrupt::{self, INTERVAL};
+use crate::watermark::{Wait, Watermark};
+
+/// How long a read waits for a dispatcher that makes no progress.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Holds reads back until dispatching has come to where the log ended, for readers, when the read began.
+#[derive(Debug)]
+pub struct ReadBarrier {
+    readable: Arc<Watermark>,
+    dispatched: Arc<Watermark>,
+    /// Calls of the system that the dispatcher has come back from: it makes progress although it dispatches nothing.
+    calls: AtomicU64,
+    /// The dispatcher waits for a shortage to pass.
+    is_short: AtomicBool,
+}
+
+impl ReadBarrier {
+    /// A barrier between what is readable and what is dispatched.
+    pub fn new(readable: Arc<Watermark>, dispatched: Arc<Watermark>) -> Self {
+        Self {
+            readable,
+            dispatched,
+            calls: AtomicU64::default(),
+            is_short: AtomicBool::default(),
+        }
+    }
+
+    /// Whether everything that is readable now is dispatched. Costs two loads.
+    pub fn is_open(&self) -> bool {
+        self.dispatched.get() >= self.readable.get()
+    }
+
+    /// Waits until everything that is readable now is dispatched, and says whether it is. It is not if dispatching has ended, waits for a
+    /// [shortage](crate::error::Error::is_shortage) to pass, or makes no progress for 100 ms.
+    ///
+    /// # Errors
+    /// Those of [`interrupt::check`].
+    pub fn wait(&self) -> Result<bool> {
+        let target = self.readable.get();
+        let mut progress = self.progress();
+        let mut patient_until = Instant::now() + PATIENCE;
+        while self.dispatched.get() < target && !self.is_short.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            if self.progress() != progress {
+                progress = self.progress();
+                patient_until = now + PATIENCE;
+            }
+            if now >= patient_until {
+                break;
+            }
+            match self.dispatched.wait(target, Some(patient_until.min(now + INTERVAL))) {
+                Wait::Reached => return Ok(true),
+                Wait::Poisoned(_) => break,
+                Wait::TimedOut => interrupt::check()?,
+            }
+        }
+        Ok(self.dispatched.get() >= target)
+    }
+
+    fn progress(&self) -> (i64, u64) {
+        (self.dispatched.get(), self.calls.load(Ordering::Relaxed))
+    }
+
+    /// The dispatcher has come back from a call of the system that may take a while.
+    pub(super) fn call_returned(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether the dispatcher waits for a shortage to pass: no read waits for it meanwhile.
+    pub(super) fn set_short(&self, is_short: bool) {
+        self.is_short.store(is_short, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,323 @@
+//! A read in the writing process sees every append that returned before it, unless dispatching cannot go on.
+
+use std::io;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mqstore::config::Errors;
+use mqstore::error::Error;
+use mqstore::format::Message;
+use mqstore::interrupt::interruptible;
+use mqstore::read::{QueryBy, QueryRequest, QueueScan};
+use mqstore::services::Service;
+use mqstore::store::{Incoming, MessageStore};
+
+use super::services::stepped;
+use super::{Place, message, put, small, with};
+
+/// How long a read waits for a dispatcher that stands still.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let begin = Instant::now();
+    let result = work();
+    (result, begin.elapsed())
+}
+
+/// Lets whoever asks to be asked end the call.
+fn ending<T>(work: impl FnOnce() -> T) -> T {
+    interruptible(
+        || {
+            Err(Error::Invalid {
+                what: "enough".to_owned(),
+            })
+        },
+        work,
+    )
+}
+
+fn is_ended<T: std::fmt::Debug>(outcome: &Result<T, Error>) -> bool {
+    matches!(outcome, Err(Error::Invalid { what }) if what == "enough")
+}
+
+#[test]
+fn the_first_read_after_an_append_to_a_new_topic_sees_it() {
+    let place = Place::new();
+    let store = place.create();
+    for n in 0..200 {
+        let topic = format!("t{n}");
+        put(&store, &topic, b"x");
+        assert!(store.catch_up().unwrap(), "{n}");
+        assert_eq!(store.reader().queue_bounds(&topic, 0).unwrap(), 0..1, "{n}");
+    }
+}
+
+#[test]
+fn a_read_waits_100_ms_for_a_dispatcher_that_stands_still_and_then_answers() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    let (free, stalled) = channel::<()>();
+    let stalled = Arc::new(Mutex::new(stalled));
+    put(&store, "t", b"x");
+    assert!(store.catch_up().unwrap());
+    env.before_changes(move |change| {
+        if change.contains("consumequeue") {
+            let _ = stalled.lock().unwrap().recv();
+        }
+        Ok(())
+    });
+    let slow = put(&store, "slow", b"x");
+    // Dispatched, and its entry is being written out: the dispatcher stands still after it.
+    while store.dispatched_offset() <= slow {
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread::sleep(Duration::from_millis(30));
+    put(&store, "late", b"x");
+    let (is_current, waited) = timed(|| store.catch_up().unwrap());
+    assert!(!is_current && waited >= PATIENCE && waited < 20 * PATIENCE, "{waited:?}");
+    assert_eq!(store.reader().queue_bounds("slow", 0).unwrap(), 0..1);
+    assert!(!store.reader().has_topic("late").unwrap());
+    env.heal();
+    drop(free);
+    store
+        .wait_dispatched(store.reader().physical_bounds().end - 1, Some(super::soon()))
+        .unwrap();
+    put(&store, "t", b"x");
+    assert!(store.catch_up().unwrap());
+    store.close().unwrap();
+}
+
+#[test]
+fn a_read_goes_on_waiting_as_long_as_the_dispatcher_makes_progress() {
+    let place = Place::new();
+    let (_, store) = stepped(&place);
+    for _ in 0..20_000 {
+        put(&store, "t", b"x");
+    }
+    let store = Arc::new(store);
+    let dispatching = store.clone();
+    let dispatcher = thread::spawn(move || {
+        for _ in 0..5 {
+            thread::sleep(PATIENCE * 6 / 10);
+            dispatching.step(Service::Dispatch, Instant::now()).unwrap();
+        }
+    });
+    let (is_current, waited) = timed(|| store.catch_up().unwrap());
+    assert!(is_current && waited > PATIENCE * 2, "{waited:?}");
+    dispatcher.join().unwrap();
+}
+
+#[test]
+fn a_read_goes_on_waiting_while_calls_that_write_queues_out_return() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    put(&store, "t", b"x");
+    assert!(store.catch_up().unwrap());
+    env.before_changes(|change| {
+        if change.contains("consumequeue") && !change.contains("sync") {
+            thread::sleep(PATIENCE / 20);
+        }
+        Ok(())
+    });
+    for n in 0..24 {
+        put(&store, &format!("slow{n}"), b"x");
+    }
+    thread::sleep(Duration::from_millis(50));
+    put(&store, "late", b"x");
+    let (is_current, waited) = timed(|| store.catch_up().unwrap());
+    assert!(is_current && waited > PATIENCE * 2, "{waited:?}");
+    assert!(store.reader().has_topic("late").unwrap());
+    env.heal();
+    store.close().unwrap();
+}
+
+#[test]
+fn no_read_waits_for_a_dispatcher_that_waits_for_descriptors() {
+    let place = Place::new();
+    let (env, store) = stepped(&place);
+    let now = Instant::now();
+    env.before_changes(|change| {
+        if change.contains("consumequeue") {
+            return Err(io::Error::from_raw_os_error(24));
+        }
+        Ok(())
+    });
+    put(&store, "t", b"x");
+    store.step(Service::Dispatch, now).unwrap();
+    store.step(Service::Dispatch, now + Duration::from_millis(20)).unwrap();
+    put(&store, "t", b"y");
+    let (is_current, waited) = timed(|| store.catch_up().unwrap());
+    assert!(!is_current && waited < PATIENCE / 2, "{waited:?}");
+    env.heal();
+    store.step(Service::Dispatch, now + Duration::from_secs(1)).unwrap();
+    assert!(store.catch_up().unwrap());
+}
+
+#[test]
+fn no_read_waits_for_a_dispatcher_that_has_failed_or_was_closed() {
+    let place = Place::new();
+    let (env, store) = stepped(&place);
+    env.before_changes(|change| {
+        if change.contains("index") {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        Ok(())
+    });
+    store.append(with(message("t", 0, b"x"), &[("KEYS", "k")])).unwrap();
+    store.step(Service::Dispatch, Instant::now()).unwrap_err();
+    let (is_current, waited) = timed(|| store.catch_up().unwrap());
+    assert!(!is_current && waited < PATIENCE / 2, "{waited:?}");
+
+    let place = Place::new();
+    let (_, store) = stepped(&place);
+    put(&store, "t", b"x");
+    store.close().unwrap();
+    assert!(store.catch_up().unwrap());
+}
+
+#[test]
+fn a_query_of_a_store_in_which_nothing_is_dispatched_is_complete_all_the_same() {
+    let place = Place::new();
+    let (_, store) = stepped(&place);
+    store.append(with(message("t", 0, b"x"), &[("KEYS", "k")])).unwrap();
+    assert!(!store.catch_up().unwrap());
+    let result = store.reader().query(&query("k")).unwrap();
+    assert_eq!((result.messages.len(), result.complete), (1, true));
+    assert_eq!(result.covers, store.reader().physical_bounds());
+    assert_eq!(store.reader().resolve_keys(&[("t", "k")], Errors::Raise).unwrap()[0].len(), 1);
+}
+
+fn query(key: &str) -> QueryRequest {
+    QueryRequest {
+        topic: "t".to_owned(),
+        by: QueryBy::Key(key.to_owned()),
+        begin: i64::MIN,
+        end: i64::MAX,
+        limit: None,
+    }
+}
+
+#[test]
+fn whoever_waits_for_the_dispatcher_is_asked_whether_to_go_on() {
+    let place = Place::new();
+    let (_, store) = stepped(&place);
+    put(&store, "t", b"x");
+    let (outcome, waited) = timed(|| ending(|| store.catch_up()));
+    assert!(is_ended(&outcome) && waited < PATIENCE, "{outcome:?} {waited:?}");
+}
+
+/// Runs a call again and again until it was asked to end, which is no later than 100 ms after it began if its loops ask.
+fn ends(call: &str, mut work: impl FnMut() -> Result<(), Error>) {
+    let (outcome, waited) = timed(|| {
+        ending(|| {
+            for _ in 0..1_000_000 {
+                work()?;
+            }
+            Ok(())
+        })
+    });
+    assert!(
+        is_ended(&outcome) && waited < Duration::from_secs(5),
+        "{call}: {outcome:?} {waited:?}"
+    );
+}
+
+#[test]
+fn the_loops_of_long_calls_ask_whether_to_go_on() {
+    let place = Place::new();
+    let store = place.create();
+    for _ in 0..100 {
+        store.append(with(message("t", 0, b"x"), &[("KEYS", "k")])).unwrap();
+    }
+    assert!(store.catch_up().unwrap());
+    let reader = store.reader();
+    let request = mqstore::read::GetRequest {
+        topic: "t".to_owned(),
+        queue_id: 0,
+        offset: 0,
+        max_messages: 100,
+        tags: mqstore::read::TagFilter::parse("none"),
+        bounded: false,
+        errors: Errors::Raise,
+    };
+    let scan = || QueueScan::new(reader.clone(), "t".to_owned(), 0, 0..i64::MAX).unwrap();
+    ends("query", || reader.query(&query("k")).map(drop));
+    ends("a query that walks", || {
+        let by = QueryBy::Tag("none".to_owned());
+        reader.query(&QueryRequest { by, ..query("") }).map(drop)
+    });
+    ends("resolve_keys", || reader.resolve_keys(&[("t", "k")], Errors::Raise).map(drop));
+    ends("resolve_offset", || reader.resolve_offset("t", 0, 5).map(drop));
+    ends("get", || reader.get(&request, |_| Ok::<_, Error>(true)).map(drop));
+    ends("a scan", || scan().try_for_each(|read| read.map(drop)));
+    ends("a scan backward", || scan().rev().try_for_each(|read| read.map(drop)));
+    ends("message", || match reader.message("none", true) {
+        Err(Error::NotFound { .. }) => Ok(()),
+        found => found.map(drop),
+    });
+    ends("offset_at", || {
+        reader.offset_at("t", 0, 1, mqstore::read::Side::Left).map(drop)
+    });
+    store.close().unwrap();
+}
+
+#[test]
+fn a_scan_that_was_ended_goes_on_with_the_message_that_comes_next() {
+    let place = Place::new();
+    let store = place.create();
+    for _ in 0..100 {
+        put(&store, "t", b"x");
+    }
+    assert!(store.catch_up().unwrap());
+    for is_backward in [false, true] {
+        let mut scan = QueueScan::new(store.reader().clone(), "t".to_owned(), 0, 0..100).unwrap();
+        let mut next = || if is_backward { scan.next_back() } else { scan.next() };
+        let before = ending(|| {
+            let read = std::iter::from_fn(|| {
+                thread::sleep(Duration::from_millis(2));
+                next()
+            });
+            read.take_while(Result::is_ok).count()
+        });
+        let after = std::iter::from_fn(&mut next).map(Result::unwrap).count();
+        assert!(before > 0 && after > 0 && before + after == 100, "{before} {after}");
+    }
+    store.close().unwrap();
+}
+
+#[test]
+fn a_batch_that_is_ended_says_what_it_has_stored() {
+    let place = Place::new();
+    let (_, store) = stepped(&place);
+    let rows = |count: usize| -> Vec<Incoming<'static>> {
+        let row = |_| {
+            Incoming::Sent(Message {
+                topic: "t".to_owned(),
+                body: vec![7; 200].into(),
+                ..Message::default()
+            })
+        };
+        (0..count).map(row).collect()
+    };
+    let end = |store: &MessageStore| store.reader().physical_bounds().end;
+    let mut count = 1000;
+    loop {
+        let (before, mut done) = (end(&store), Vec::new());
+        let outcome = ending(|| store.append_all(rows(count), &mut done));
+        let stored: i64 = done.iter().map(|result| i64::from(result.appended.wrote_bytes)).sum();
+        let places = done
+            .windows(2)
+            .all(|pair| pair[0].appended.physical_offset < pair[1].appended.physical_offset);
+        assert!(places && end(&store) >= before + stored, "{count}");
+        if outcome.is_ok() {
+            assert_eq!(done.len(), count);
+            count *= 2;
+            continue;
+        }
+        assert!(is_ended(&outcome) && done.len() < count, "{outcome:?}");
+        break;
+    }
+    store.close().unwrap();
+}

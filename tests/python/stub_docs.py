@@ -1,0 +1,69 @@
+"""The docstrings of the stub, which editors show: those of the native module. Run it to write them into the stub."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import mqstore
+import mqstore._native as native
+
+STUB = Path(mqstore.__file__).with_name("_native.pyi")
+WIDTH = 124
+
+Documented = ast.FunctionDef | ast.ClassDef
+
+
+def public(tree: ast.Module) -> Iterator[tuple[str, Documented, str | None]]:
+    """Every public class, function, method and property of the stub: name, node, and the text of the native module."""
+    for owner in tree.body:
+        if not isinstance(owner, Documented) or owner.name.startswith("_"):
+            continue
+        of_runtime = getattr(native, owner.name)
+        yield owner.name, owner, inspect.getdoc(of_runtime)
+        seen = set()
+        for node in owner.body if isinstance(owner, ast.ClassDef) else []:
+            # Of several overloads the first one has the text.
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and node.name not in seen:
+                seen.add(node.name)
+                yield f"{owner.name}.{node.name}", node, inspect.getdoc(getattr(of_runtime, node.name))
+
+
+def words(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def written(text: str, indent: str) -> str:
+    paragraphs = [
+        textwrap.fill(words(part), WIDTH - len(indent), break_long_words=False, break_on_hyphens=False)
+        for part in text.split("\n\n")
+    ]
+    lines = "\n\n".join(paragraphs).splitlines()
+    body = "\n".join(f"{indent}{line}".rstrip() for line in lines)
+    end = f"\n{indent}" if len(lines) > 1 else ""
+    return f'{indent}"""{body.removeprefix(indent)}{end}"""\n'
+
+
+def main() -> None:
+    source = STUB.read_text(encoding="utf-8")
+    lines = source.splitlines(keepends=True)
+    for _, node, text in sorted(public(ast.parse(source)), key=lambda entry: -entry[1].lineno):
+        first = node.body[0]
+        docstring = written(text or "", " " * (node.col_offset + 4))
+        is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        if not is_text:
+            decorators = getattr(first, "decorator_list", [])
+            lines.insert(min([first.lineno, *(decorator.lineno for decorator in decorators)]) - 1, docstring)
+        elif first.lineno == node.lineno or lines[first.lineno - 1].strip() != "...":
+            head = lines[first.lineno - 1][: first.col_offset].rstrip()
+            lines[first.lineno - 1 : first.end_lineno] = [f"{head}\n" if head else "", docstring]
+        else:
+            lines[first.lineno - 1] = docstring
+    STUB.write_text("".join(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""A read through the store that is written to sees every append that returned before it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import mqstore
+
+
+@pytest.fixture
+def store() -> Iterator[mqstore.Store]:
+    """In memory: a disk that takes 100 ms for one call is not waited for."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, mqstore.open(Path(folder) / "store", "x") as store:
+        yield store
+
+
+def offsets_of(batch: mqstore.RecordBatch) -> list[int | None]:
+    return pa.record_batch(batch).column("physical_offset").to_pylist()
+
+
+READS: dict[str, Callable[[mqstore.Store, str], object]] = {
+    "len": lambda store, topic: len(store.topics[topic].queues[0]) == 1,
+    "topics": lambda store, topic: topic in store.topics and topic in list(store.topics),
+    "Topics.get": lambda store, topic: store.topics.get(topic) is not None,
+    "queue ids": lambda store, topic: store.topics[topic].queue_ids == [0],
+    "index": lambda store, topic: store.topics[topic].queues[0][0].body == b"x",
+    "last": lambda store, topic: store.topics[topic].queues[0][-1].body == b"x",
+    "iteration": lambda store, topic: [message.body for message in store.topics[topic].queues[0]] == [b"x"],
+    "slice": lambda store, topic: [message.body for message in store.topics[topic].queues[0][:]] == [b"x"],
+    "get": lambda store, topic: store.get(topic, 0, 0).status == "FOUND",
+    "query": lambda store, topic: [message.body for message in store.query(topic, "k")] == [b"x"],
+    "offset_at": lambda store, topic: (
+        store.topics[topic].queues[0].offset_at(0) == 0 and store.topics[topic].queues[0].offset_at(2**63 - 1) == 1
+    ),
+    "resolve_offsets": lambda store, topic: (
+        offsets_of(store.resolve_offsets(pa.table({"topic": [topic], "queue_id": [0], "queue_offset": [0]}))) != [None]
+    ),
+    "resolve_keys": lambda store, topic: (
+        len(pa.record_batch(store.resolve_keys(pa.table({"topic": [topic], "key": ["k"]}))).column("hits")[0].as_py()) == 1
+    ),
+    "unique key": lambda store, topic: store.message(f"U-{topic}").topic == topic,
+    "arrow": lambda store, topic: pa.table(store.topics[topic].queues[0][:]).num_rows == 1,
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_the_first_read_after_an_append_to_a_new_topic_sees_it(store: mqstore.Store, read: str) -> None:
+    for number in range(200):
+        topic = f"t{number}"
+        store.append(topic, b"x", keys=["k"], unique_key=f"U-{topic}")
+        assert READS[read](store, topic), number
+
+
+def test_a_queue_that_is_held_grows_with_each_append(store: mqstore.Store) -> None:
+    store.append("orders", b"0")
+    queue = store.topics["orders"].queues[0]
+    for number in range(1, 1000):
+        store.append("orders", b"%d" % number)
+        assert (len(queue), queue.max_offset, queue[number].body) == (number + 1, number + 1, b"%d" % number)
+
+
+def test_batches_are_seen_whole(store: mqstore.Store) -> None:
+    for number in range(1, 6):
+        store.append_batch([b"x"] * 20_000, "orders")
+        assert len(store.topics["orders"].queues[0]) == 20_000 * number
+
+
+def test_a_wait_for_the_dispatcher_lets_other_threads_run(
+    store: mqstore.Store, lets_others_run: Callable[[Callable[[], object]], bool]
+) -> None:
+    rows = [b"x"] * 20_000
+
+    def read() -> None:
+        store.append_batch(rows, "orders")
+        assert "orders" in store.topics
+
+    assert lets_others_run(read)
+
+
+def append_for_ever(store: mqstore.Store) -> None:
+    while True:
+        store.append("orders", b"x")
+        time.sleep(0.01)
+
+
+def test_reads_of_a_store_that_failed_answer_at_once_with_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store = mqstore.open(path, "x")
+    store.append("before", b"x")
+    assert "before" in store.topics
+    time.sleep(0.05)
+    shutil.rmtree(path / "consumequeue")
+    (path / "consumequeue").touch()
+    lost = store.append("orders", b"x", keys=["k"])
+    with pytest.raises(mqstore.PoisonedError):
+        append_for_ever(store)
+    begin = time.monotonic()
+    for _ in range(100):
+        assert len(store.topics["before"].queues[0]) == 1
+        assert store.message_at(lost.physical_offset).body == b"x"
+    result = store.query("orders", "k")
+    # It walked what is in no index, so that nothing is missing from it.
+    assert (len(result), result.complete) == (1, True)
+    assert time.monotonic() - begin < 2
+    with suppress(mqstore.PoisonedError):
+        store.close()
+
+
+def test_a_child_does_not_wait_for_the_dispatcher_of_its_parent(tmp_path: Path) -> None:
+    code = """
+import mqstore, os, sys, time
+store = mqstore.open(sys.argv[1], "x")
+for _ in range(20):
+    store.append_batch([b"x"] * 2000, "orders")
+    child = os.fork()
+    if child == 0:
+        try:
+            len(store.topics["orders"].queues[0])
+        except mqstore.ClosedError:
+            os._exit(0)
+        os._exit(1)
+    deadline = time.monotonic() + 10
+    while (done := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        assert time.monotonic() < deadline, "the child hangs"
+        time.sleep(0.001)
+    assert done[1] == 0, done
+store.close()
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, tmp_path / "store"], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("wait", ["wait_durable", "wait_dispatched"])
+def test_a_wait_without_an_offset_is_for_everything_appended_so_far(store: mqstore.Store, wait: str) -> None:
+    getattr(store, wait)()
+    getattr(store, wait)(timeout=0)
+    for _ in range(20):
+        offsets = store.append_batch([b"x"] * 1000, "orders")
+        getattr(store, wait)(timeout=20)
+        reached = store.flushed_offset if wait == "wait_durable" else store.dispatched_offset
+        assert offsets[-1] < reached == store.max_physical_offset
+    getattr(store, wait)(None, 20)
+
+
+@pytest.mark.parametrize("wait", ["wait_durable", "wait_dispatched"])
+def test_an_offset_that_was_never_appended_is_refused_at_once(store: mqstore.Store, wait: str) -> None:
+    end = store.append("orders", b"x").wrote_bytes
+    begin = time.monotonic()
+    for offset in (end, end + 1, 2**63 - 1, -1):
+        with pytest.raises(ValueError, match=rf"offset is {offset}: .* the log ends at {end}"):
+            getattr(store, wait)(offset)
+    assert time.monotonic() - begin < 1
+
+
+@pytest.mark.parametrize("wait", ["wait_durable", "wait_dispatched"])
+def test_a_reader_that_is_to_wait_says_that_it_is_a_snapshot(store: mqstore.Store, wait: str) -> None:
+    with mqstore.open(store.path) as reader, pytest.raises(mqstore.ReadOnlyError, match=r"snapshot.*open it again"):
+        getattr(reader, wait)(0)
+
+
+def test_a_unique_key_that_is_not_in_the_index_is_looked_for_in_the_log_on_request(store: mqstore.Store) -> None:
+    store.append("orders", b"x", unique_key="U-1")
+    assert store.message("U-1").body == b"x"
+    for typo in ("typo", "0" * 31 + "5"):
+        with pytest.raises(mqstore.NotFoundError, match=rf"walk=True.*reads all {store.max_physical_offset} bytes"):
+            store.message(typo)
+        with pytest.raises(mqstore.NotFoundError, match="no message has it as its unique key"):
+            store.message(typo, walk=True)
+    with pytest.raises(mqstore.NotFoundError, match='"typo" is no offset id'):
+        store.message("typo")
+
+
+INTERRUPTED = """
+import mqstore, os, signal, sys, threading, time
+import pyarrow as pa
+path, call = sys.argv[1:]
+store = mqstore.open(path, "r" if call in READING else "a")
+queue = store.topics["orders"].queues[0]
+keys = pa.table({"topic": ["orders"] * 50_000, "key": [f"k{n}" for n in range(50_000)]})
+places = pa.table({"topic": ["orders"] * 300_000, "queue_id": [0] * 300_000, "queue_offset": [5] * 300_000})
+rows = [b"x" * 100] * 300_000
+table = pa.table({"body": rows})
+calls = {
+    "query that walks": lambda: store.query("orders", tag="none"),
+    "message that walks": lambda: store.message("typo", walk=True),
+    "resolve_keys": lambda: store.resolve_keys(keys),
+    "resolve_offsets": lambda: store.resolve_offsets(places),
+    "get": lambda: store.get("orders", 0, 0, 10**9, bounded=False, tags="none || other"),
+    "to_arrow": lambda: queue[:].batches().to_arrow(),
+    "append_batch of rows": lambda: store.append_batch(rows, "orders"),
+    "append_batch of a table": lambda: store.append_batch(table, "orders"),
+}
+work = calls[call]
+sent = None
+def send():
+    global sent
+    sent = time.monotonic()
+    os.kill(os.getpid(), signal.SIGINT)
+for delay in (0.1, 0.3):
+    timer = threading.Timer(delay, send)
+    before = store.max_physical_offset
+    timer.start()
+    try:
+        while True:
+            work()
+    except KeyboardInterrupt as error:
+        late = time.monotonic() - sent
+        if call.startswith("append_batch"):
+            store.wait_dispatched()
+            assert 0 <= error.stored <= 300_000, error.stored
+    timer.join()
+    assert late < LATE, late
+store.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store whose walk takes a while."""
+    path = tmp_path_factory.mktemp("long") / "store"
+    with mqstore.open(path, "x") as store:
+        store.append_batch([("orders", b"x" * 20, "paid", ["k1"])] * 100_000)
+    return path
+
+
+@pytest.mark.parametrize("call", ["query that walks", "message that walks", "resolve_keys", "resolve_offsets", "get", "to_arrow"])
+def test_ctrl_c_ends_a_long_read(long: Path, call: str) -> None:
+    interrupted(long, call)
+
+
+@pytest.mark.parametrize("call", ["append_batch of rows", "append_batch of a table"])
+def test_ctrl_c_ends_a_batch_and_says_how_many_rows_are_stored(tmp_path: Path, call: str) -> None:
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.append("orders", b"x")
+    interrupted(tmp_path / "store", call)
+
+
+def interrupted(path: Path, call: str) -> None:
+    # The core asks every 50 ms; an interpreter and a module without optimization on a busy machine take longer.
+    code = INTERRUPTED.replace("LATE", "2.0").replace(
+        "READING", repr("query that walks, message that walks, resolve_keys, get, to_arrow")
+    )
+    subprocess.run([sys.executable, "-c", code, path, call], check=True, timeout=120)

@@ -1,0 +1,31 @@
+"""What an editor and `help` say of the package."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import inspect
+
+from stub_docs import STUB, public, words
+
+import mqstore
+
+
+def test_every_public_name_of_the_stub_has_the_docstring_of_the_native_module() -> None:
+    entries = list(public(ast.parse(STUB.read_text(encoding="utf-8"))))
+    assert len(entries) > 100
+    assert [name for name, _, text in entries if not text] == []
+    wrong = [name for name, node, text in entries if words(ast.get_docstring(node)) != words(text)]
+    assert wrong == [], "run tests/python/stub_docs.py"
+
+
+def test_every_public_name_of_the_package_has_a_docstring() -> None:
+    assert [name for name in mqstore.__all__ if name != "__version__" and not inspect.getdoc(getattr(mqstore, name))] == []
+
+
+def test_the_help_of_the_package_begins_with_a_session_that_runs() -> None:
+    head = (mqstore.__doc__ or "").splitlines()[:30]
+    for call in ("mqstore.open(", ".append(", ".topics[", ".query(", ".recovery"):
+        assert any(call in line for line in head), call
+    result = doctest.testmod(mqstore)
+    assert (result.attempted, result.failed) == (4, 0)
