@@ -149,8 +149,8 @@ class Store:
     """An open message store; `mqstore.open` makes one. A context manager.
 
     With mode "r" it reads the store as it was when it was opened; open again to see more. It pickles as path and options,
-    and opens again where it is unpickled; after a fork it opens again by itself, and an iteration that the parent began
-    raises `ClosedError`.
+    and so do its topics, queues and slices: they open it again where they are unpickled, once a pickle; after a fork it
+    opens again by itself, and an iteration that the parent began raises `ClosedError`.
 
     With the other modes it writes as well, and a read sees every append that returned before it: it waits the moment until
     what was appended is in its queue. It waits no longer than 100 ms for queue files that cannot be written, and then
@@ -196,7 +196,23 @@ class Store:
         sys_flag: int = 0,
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
-    ) -> AppendResult: ...
+    ) -> AppendResult:
+        """Append a message; gives where it went. It survives the process from now on, and a power cut once it is flushed:
+        within `flush_interval_commit_log`, or when `flush` or `wait_durable` returns.
+
+        `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which
+        brokers before 5.1 end their log. `body` is bytes, or a buffer of bytes (which is copied first). `keys` is a key or
+        an iterable of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and holds every
+        property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a `unique_key`
+        (`UNIQ_KEY`) is stored only if it is given. `queue` is the queue's id, 0 to 65,535. `delay_level` of 1 or more sends
+        the message to that level's queue, for a broker to deliver; `AppendResult` tells its place there. `born_time` is a
+        datetime with a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an IPv6 address in
+        brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's type); its
+        two address bits follow the hosts.
+
+        Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`:
+        nothing was stored; `status` has RocketMQ's word for it.
+        """
     def append_batch(
         self,
         rows: Iterable[_Row] | _Table,
@@ -205,8 +221,34 @@ class Store:
         *,
         one_segment: bool = False,
     ) -> Offsets:
-        """Append messages in order; with `one_segment` all of them or none, in one segment of the log."""
-    def flush(self) -> int: ...
+        """Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`.
+
+        `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas; a slice of a
+        queue). Items are bodies for `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties,
+        queue; the last four may be left out), dicts of a message's fields (`Message.to_dict` gives one), or `Message`s.
+        Columns and fields: `body` (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys` (list of utf8),
+        `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`, `flag`, `sys_flag`,
+        `reconsume_times`, `prepared_transaction_offset` (integers), `born_time` (timestamp with a timezone, or ms),
+        `born_host`, `store_host` (utf8). A store gives `queue_offset`, `physical_offset`, `store_size`, `store_time` and
+        `message_id` anew. A column that is null in every row may have any type, and pandas' own labels are passed over.
+        `topic` and `queue` stand for rows that name none. A `Message`, a dict and a row of a table stay in their topic,
+        whatever DELAY is among the properties, unless `delay_level` is 1 or more.
+
+        Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its
+        position, and nothing was stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8,
+        and a row that contradicts `topic` or `queue`. Where it fails midway, `stored` of the exception says how many rows
+        were stored, the first ones; also of what the handler of a signal raises, such as `KeyboardInterrupt`.
+
+        With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one
+        after the other in one segment of the log, in one hold of the lock, while other appends wait. Rows that need more
+        than a segment raise `ValueError`. A crash before the call returns, and a power cut before they are durable, may
+        keep a first part of them all the same.
+        """
+    def flush(self) -> int:
+        """Make everything appended so far durable; gives the physical offset up to which the log then is.
+
+        Raises `PoisonedError` if the device refuses: what is not durable by then is lost.
+        """
     @property
     def flushed_offset(self) -> int:
         """Physical offset below which the log survives a power cut."""
@@ -341,7 +383,10 @@ class Store:
     def __exit__(self, *_exception: object) -> None: ...
 
 @final
-class Recipe: ...
+class Recipe:
+    """How a reader is opened again, in another process or at another time: what pickle takes for an open store. It is one
+    object for a store and everything that came from it, so that a pickle of several of them opens the store once.
+    """
 
 @final
 class AppendResult:
@@ -399,16 +444,30 @@ class Topics(Mapping[str, Topic]):
     def get(self, key: str, default: Topic | _T, /) -> Topic | _T: ...
 
 class Tabular:
-    """Messages that turn into a table; polars, duckdb and pyarrow take the object as it is."""
+    """Messages that turn into a table, with the columns of a message. `batches` reads them in batches of bounded size; polars,
+    duckdb and pyarrow take the object as it is (`polars.DataFrame(queue[:])`), in such batches.
+
+    `pandas.DataFrame(...)` looks for no Arrow: `to_pandas` makes a frame, and so does `pandas.DataFrame.from_arrow`.
+    """
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> _PyArrowTable:
-        """A pyarrow.Table of everything; `columns` names the columns wanted, in order."""
+        """A pyarrow.Table of everything.
+
+        `columns` names the columns wanted, in order, all by default. Raises `ImportError` without pyarrow, `ValueError` for
+        a column that a message does not have, and what reading the messages raises.
+        """
 
     def to_polars(self, columns: Sequence[str] | None = None) -> polars.DataFrame:
-        """A polars.DataFrame of everything; `columns` names the columns wanted, in order."""
+        """A polars.DataFrame of everything.
+
+        `columns` as in `to_arrow`. Raises `ImportError` without polars, and what `to_arrow` raises.
+        """
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> _PandasDataFrame:
-        """A pandas.DataFrame of everything; `columns` names the columns wanted, in order."""
+        """A pandas.DataFrame of everything.
+
+        `columns` as in `to_arrow`. Raises `ImportError` without pandas or pyarrow, and what `to_arrow` raises.
+        """
 
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType: ...
@@ -417,6 +476,7 @@ class Tabular:
 
 @final
 class Topic(Tabular):
+    """One topic of a store."""
     @property
     def name(self) -> str:
         """Its name."""
@@ -428,11 +488,18 @@ class Topic(Tabular):
         `message_at`, `message` and `query` of the store work there.
         """
     @property
-    def queue_ids(self) -> list[int]: ...
+    def queue_ids(self) -> list[int]:
+        """The ids of the queues that are there, ascending: list of int. `queues` spans every id up to the highest.
+
+        Raises `UnsupportedFormatError` as `queues` does.
+        """
     def batches(
         self, columns: Sequence[str] | None = None, max_bytes: int = 4194304, *, errors: _Errors | None = None
     ) -> Batches:
-        """The messages that it has now as Arrow record batches, one queue after the other, by id."""
+        """The messages that it has now as Arrow record batches, one queue after the other, by id.
+
+        `columns`, `max_bytes` and `errors` as in `QueueSlice.batches`. Raises `UnsupportedFormatError` as `queues` does.
+        """
 
 @final
 class Queues(Sequence[Queue]):
@@ -447,6 +514,16 @@ class Queues(Sequence[Queue]):
 
 @final
 class Queue(Tabular, Reversible[Message], Collection[Message]):
+    """One queue of a topic: a sequence of messages by queue offset.
+
+    `queue[n]` is the message with queue offset n, a negative n counts from `max_offset`; `queue[a:b]` is a `QueueSlice`,
+    clipped to the queue; `len(queue)` is `max_offset - min_offset`. Iteration starts at `min_offset` and passes over
+    messages that the log no longer holds; at one that was lost or is damaged it raises `CorruptError`, or, in a store
+    opened with `errors="skip"`, passes over it and counts it (`iter(queue).skipped`). The bounds are those of when the
+    store was opened, but `min_offset` rises when a read finds that a broker has removed the oldest files since. Any use
+    raises `ClosedError` once the store is closed, and `UnsupportedFormatError` where the queues are not files of this
+    format (RocksDB, batch consume queues).
+    """
     @property
     def topic(self) -> str:
         """The topic's name."""
@@ -457,14 +534,29 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
     def min_offset(self) -> int:
         """Queue offset of the first message."""
     @property
-    def max_offset(self) -> int: ...
-    def offset_at(self, time: _Time, side: Literal["left", "right"] = "left") -> int: ...
+    def max_offset(self) -> int:
+        """Queue offset of the message that comes next: one more than the last one's."""
+    def offset_at(self, time: _Time, side: Literal["left", "right"] = "left") -> int:
+        """Queue offset of the first message stored at or after `time` (side="left") or after it (side="right"); `max_offset`
+        if there is none. Messages that expired or were lost are passed over, and with `open(errors="skip")` damaged ones,
+        too. Where the writer's clock was set back, several messages of the time follow an earlier one: the answer is the
+        first that the search sees, and a short stretch of such messages further back can be missed. `query` with `begin`
+        and `end` misses none.
+
+        `time` is a datetime with a timezone, or an int of ms since 1970. Raises `ValueError` for a datetime without one and
+        for another side.
+        """
     def batches(
         self, columns: Sequence[str] | None = None, max_bytes: int = 4194304, *, errors: _Errors | None = None
     ) -> Batches:
-        """The messages that it has now as Arrow record batches."""
-    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int: ...
-    def count(self, value: object, /) -> int: ...
+        """The messages that it has now as Arrow record batches: as `queue[:].batches`."""
+    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
+        """The queue offset of a message of this queue, if it lies between the queue offsets `start` and `stop`.
+
+        Raises `ValueError` if it is not there.
+        """
+    def count(self, value: object, /) -> int:
+        """How often the message is in this queue: 1 or 0."""
     def __contains__(self, value: object, /) -> bool: ...
     def __iter__(self) -> MessageIterator: ...
     def __reversed__(self) -> MessageIterator: ...
@@ -478,6 +570,11 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
 
 @final
 class QueueSlice(Tabular, Reversible[Message], Collection[Message]):
+    """Consecutive messages of a queue, read when they are asked for.
+
+    An index counts from the slice's start, so `s[0]` is the message with queue offset `s.start`; it raises `NotFoundError`
+    where the log no longer holds the message, and iteration passes over it. `s[a:b]` is a smaller `QueueSlice`.
+    """
     @property
     def start(self) -> int:
         """Queue offset of the first message."""
@@ -486,9 +583,20 @@ class QueueSlice(Tabular, Reversible[Message], Collection[Message]):
         """Queue offset after the last message."""
     def batches(
         self, columns: Sequence[str] | None = None, max_bytes: int = 4194304, *, errors: _Errors | None = None
-    ) -> Batches: ...
-    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int: ...
-    def count(self, value: object, /) -> int: ...
+    ) -> Batches:
+        """The messages as Arrow record batches, read when they are asked for.
+
+        `columns` names the columns wanted, in order, all by default; `max_bytes` is about the most that a batch holds;
+        `errors` says what to do at a message that was lost or is damaged: "raise" or "skip", by default as the store was
+        opened. Raises `ValueError` for a column that a message does not have.
+        """
+    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
+        """The index in this slice of a message, if it lies between the indexes `start` and `stop`.
+
+        Raises `ValueError` if it is not there.
+        """
+    def count(self, value: object, /) -> int:
+        """How often the message is in this slice: 1 or 0."""
     def __contains__(self, value: object, /) -> bool: ...
     def __iter__(self) -> MessageIterator: ...
     def __reversed__(self) -> MessageIterator: ...
@@ -510,6 +618,7 @@ class MessageIterator(Iterator[Message]):
 
 @final
 class GetResult(Tabular, Reversible[Message], Collection[Message]):
+    """The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on."""
     @property
     def status(self) -> _Status:
         """How it ended, in RocketMQ's words: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`, `OFFSET_FOUND_NULL`,
@@ -531,11 +640,17 @@ class GetResult(Tabular, Reversible[Message], Collection[Message]):
     def suggest_pulling_from_slave(self) -> bool:
         """Whether what was read lies so far behind the log's end that memory is thought not to hold it."""
     @property
-    def skipped(self) -> int: ...
+    def skipped(self) -> int:
+        """How many messages were passed over because they were lost or are damaged: always 0 with `errors="raise"`."""
     def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
-        """Its messages as Arrow record batches; a closed store does not matter."""
-    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int: ...
-    def count(self, value: object, /) -> int: ...
+        """Its messages as Arrow record batches. They were read already, so a closed store does not matter.
+
+        `columns` and `max_bytes` as in `QueueSlice.batches`.
+        """
+    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
+        """The index of a message. Raises `ValueError` if it is not there."""
+    def count(self, value: object, /) -> int:
+        """How often a message is in it."""
     def __contains__(self, value: object, /) -> bool: ...
     def __iter__(self) -> Iterator[Message]: ...
     def __reversed__(self) -> Iterator[Message]: ...
@@ -547,15 +662,24 @@ class GetResult(Tabular, Reversible[Message], Collection[Message]):
 
 @final
 class QueryResult(Tabular, Reversible[Message], Collection[Message]):
+    """The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it speaks for."""
     @property
     def complete(self) -> bool:
         """Whether every part of the log that had to be looked at could be read."""
     @property
-    def covers(self) -> tuple[int, int]: ...
+    def covers(self) -> tuple[int, int]:
+        """The physical offsets (begin, end) that were looked at, end exclusive: down from the log's end, until the limit was
+        reached.
+        """
     def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
-        """Its messages as Arrow record batches; a closed store does not matter."""
-    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int: ...
-    def count(self, value: object, /) -> int: ...
+        """Its messages as Arrow record batches. They were read already, so a closed store does not matter.
+
+        `columns` and `max_bytes` as in `QueueSlice.batches`.
+        """
+    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
+        """The index of a message. Raises `ValueError` if it is not there."""
+    def count(self, value: object, /) -> int:
+        """How often a message is in it."""
     def __contains__(self, value: object, /) -> bool: ...
     def __iter__(self) -> Iterator[Message]: ...
     def __reversed__(self) -> Iterator[Message]: ...
