@@ -36,6 +36,7 @@ __all__ = [
     "_part",
     "_query_result",
     "_reopen",
+    "_topics",
     "open",
 ]
 
@@ -938,8 +939,9 @@ def _offsets(values: list[int]) -> Offsets: ...
 def _message(record: bytes) -> Message: ...
 def _no_messages() -> RecordBatch: ...
 def _reopen(path: str, options: dict[str, Any]) -> Store: ...
+def _topics(store: Store | Recipe, /) -> Topics: ...
 def _part(
-    store: Store,
+    store: Store | Recipe,
     topic: str | None = None,
     queue_id: int | None = None,
     start: int | None = None,

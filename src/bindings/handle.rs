@@ -73,17 +73,33 @@ impl Recipe {
     }
 }
 
+impl Recipe {
+    /// The store, opened again.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub(super) fn open<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let (reopen, arguments) = self.__reduce__(py)?;
+        reopen.call1(arguments)
+    }
+}
+
 #[pymethods]
 impl Recipe {
     fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, Bound<'py, PyTuple>> {
-        let reopen = py.import("mqstore._native")?.getattr("_reopen")?;
+        let reopen = of_native(py, "_reopen")?;
         Ok((reopen, (self.path.as_os_str(), &self.options).into_pyobject(py)?))
     }
 }
 
 /// What pickle calls for a store, a topic, a queue or a slice: it takes the recipe's store, and the place in it.
 pub(super) fn part_of_pickle(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    py.import("mqstore._native")?.getattr("_part")
+    of_native(py, "_part")
+}
+
+/// A function of the native module.
+pub(super) fn of_native<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    py.import("mqstore._native")?.getattr(name)
 }
 
 /// What a `Store` and everything that came from it share.

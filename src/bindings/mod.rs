@@ -87,7 +87,7 @@ mod _native {
     #[pymodule_export]
     use super::open::{open, reopen};
     #[pymodule_export]
-    use super::pickle::part;
+    use super::pickle::{part, topics};
     #[pymodule_export]
     use super::queue::{Queue, QueueSlice};
     #[pymodule_export]

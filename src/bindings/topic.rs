@@ -8,7 +8,7 @@ use pyo3::types::{PyIterator, PyList, PyRange, PySlice};
 
 use super::arguments::{self, type_of};
 use super::batches::Batches;
-use super::handle::{Handle, Recipe, Reduced, part_of_pickle};
+use super::handle::{Handle, Recipe, Reduced, of_native, part_of_pickle};
 use super::queue::Queue;
 use super::source::{Part, Source};
 use super::tabular::{Tabular, tabular};
@@ -107,8 +107,8 @@ impl Topics {
         view(slf, "ItemsView")
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>, &str)> {
-        Ok((py.import("builtins")?.getattr("getattr")?, (self.handle.recipe()?, "topics")))
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>,)> {
+        Ok((of_native(py, "_topics")?, (self.handle.recipe()?,)))
     }
 
     /// What `IPython` and Jupyter offer after `topics["`.

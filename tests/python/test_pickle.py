@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
 import pickle
@@ -73,6 +74,14 @@ def test_a_part_of_a_reader_comes_back_as_the_same_part(path: Path, part: str, p
         assert type(back) is type(given)
         assert contents(back) == contents(given)
         assert repr(back) == repr(given)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_copy_of_a_part_reads_the_same(path: Path, part: str, copied: Callable[[Any], Any]) -> None:
+    with mqstore.open(path) as store:
+        given = PARTS[part](store)
+        assert contents(copied(given)) == contents(given)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
