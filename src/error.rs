@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::format::{MAX_PROPERTIES_SIZE, Malformed};
+
 /// The result of everything that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -162,6 +164,16 @@ impl Error {
         Self::IllegalMessage {
             what,
             status: "MESSAGE_ILLEGAL",
+        }
+    }
+
+    /// Properties that the format does not allow.
+    pub fn of_properties(malformed: Malformed) -> Self {
+        let what = malformed.reason.into_owned();
+        if malformed.at < MAX_PROPERTIES_SIZE {
+            Self::illegal(what)
+        } else {
+            Self::properties_exceeded(what)
         }
     }
 

@@ -13,9 +13,49 @@ pub const INTERVAL: Duration = Duration::from_millis(50);
 
 type Ask = Rc<dyn Fn() -> Result<()>>;
 
+/// Checks without a look at the clock, at most: a look costs as much as reading a record.
+const MAX_SKIPPED: u32 = 64;
+/// Checks are skipped while so many of them take less than this.
+const SHORT: Duration = Duration::from_millis(1);
+
 struct Asked {
     ask: Ask,
     next: Instant,
+    /// When the clock was last looked at.
+    looked_at: Instant,
+    /// Checks to skip after each look, and those that are left of them.
+    skipped: u32,
+    left: u32,
+}
+
+impl Asked {
+    fn new(ask: Ask) -> Self {
+        let now = Instant::now();
+        Self {
+            ask,
+            next: now + INTERVAL,
+            looked_at: now,
+            skipped: 0,
+            left: 0,
+        }
+    }
+
+    /// Whether it is time for the question.
+    fn is_due(&mut self) -> bool {
+        if let Some(left) = self.left.checked_sub(1) {
+            self.left = left;
+            return false;
+        }
+        let now = Instant::now();
+        let is_fast = now - self.looked_at < SHORT;
+        self.skipped = if is_fast { (self.skipped * 2 + 1).min(MAX_SKIPPED) } else { 0 };
+        (self.looked_at, self.left) = (now, self.skipped);
+        let is_due = now >= self.next;
+        if is_due {
+            self.next = now + INTERVAL;
+        }
+        is_due
+    }
 }
 
 thread_local! {
@@ -34,10 +74,7 @@ impl Drop for Outer {
 
 /// Runs `work`. While it runs, the loops inside ask `ask` whether to go on, and end with the error that it gives.
 pub fn interruptible<T>(ask: impl Fn() -> Result<()> + 'static, work: impl FnOnce() -> T) -> T {
-    let _outer = Outer(ASKED.replace(Some(Asked {
-        ask: Rc::new(ask),
-        next: Instant::now() + INTERVAL,
-    })));
+    let _outer = Outer(ASKED.replace(Some(Asked::new(Rc::new(ask)))));
     work()
 }
 
@@ -48,12 +85,7 @@ pub fn interruptible<T>(ask: impl Fn() -> Result<()> + 'static, work: impl FnOnc
 pub fn check() -> Result<()> {
     let due = ASKED.with_borrow_mut(|asked| {
         let asked = asked.as_mut()?;
-        let now = Instant::now();
-        if now < asked.next {
-            return None;
-        }
-        asked.next = now + INTERVAL;
-        Some(asked.ask.clone())
+        asked.is_due().then(|| asked.ask.clone())
     });
     // Not while it is borrowed: the question may run code that makes a call of its own.
     due.map_or(Ok(()), |ask| ask())

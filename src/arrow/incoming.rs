@@ -1,11 +1,9 @@
 //! What a message on its way in is made of. Knows no Python.
 
-use std::borrow::Cow;
-
 use crate::arrow::columns::expect_field;
 use crate::arrow::table::{At, Chunk, Table, room_for};
 use crate::error::{Error, Result};
-use crate::format::{Host, MAX_PROPERTIES_SIZE, Malformed, Message, encode_properties, property};
+use crate::format::{Host, Malformed, Message, PropertyList, property};
 use crate::interrupt;
 use crate::store::Incoming;
 
@@ -50,86 +48,6 @@ impl Defaults<'_> {
             ));
         }
         Ok((self.topic(topic)?, queue_id.or(self.queue_id).unwrap_or_default()))
-    }
-}
-
-/// Names and values in the order in which they are stored.
-#[derive(Default)]
-pub(crate) struct PropertyList<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
-
-impl<'a> PropertyList<'a> {
-    /// The last value for a name wins, in the place of the first.
-    pub(crate) fn put(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) {
-        let (name, value) = (name.into(), value.into());
-        match self.0.iter_mut().find(|(known, _)| *known == name) {
-            Some(pair) => pair.1 = value,
-            None => self.0.push((name, value)),
-        }
-    }
-
-    /// The tag.
-    ///
-    /// # Errors
-    /// [`Error::IllegalMessage`] for a control character: a separator of the properties is one.
-    pub(crate) fn put_tags(&mut self, tags: &'a str) -> Result<()> {
-        let is_there = self.0.iter().any(|(name, known)| name == property::TAGS && known == tags);
-        if !is_there && tags.contains(char::is_control) {
-            return Err(Error::illegal(format!("tags {tags:?}: a tag has no control character")));
-        }
-        self.put(property::TAGS, tags);
-        Ok(())
-    }
-
-    /// The keys as one property. One that says the same already stays as it is, down to its spaces.
-    ///
-    /// # Errors
-    /// [`Error::IllegalMessage`] for a key that would not read back as it is.
-    pub(crate) fn put_keys<T: AsRef<str>>(&mut self, keys: &[T]) -> Result<()> {
-        let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
-        for key in &keys {
-            if key.is_empty() || key.contains(|c: char| c == ' ' || c.is_control()) {
-                return Err(Error::illegal(format!(
-                    "key {key:?}: a key has at least one character, no space and no control character; give several as a list"
-                )));
-            }
-        }
-        let says_so = |known: &str| known.split(' ').filter(|key| !key.is_empty()).eq(keys.iter().copied());
-        let known = self.0.iter().find(|(name, _)| name == property::KEYS);
-        if !keys.is_empty() && known.is_none_or(|(_, known)| !says_so(known)) {
-            self.put(property::KEYS, keys.join(" "));
-        }
-        Ok(())
-    }
-
-    /// The level by which the message is delayed; 0 for none.
-    ///
-    /// # Errors
-    /// [`Error::IllegalMessage`] for a negative one.
-    pub(crate) fn put_delay_level(&mut self, level: i32) -> Result<()> {
-        if level < 0 {
-            return Err(Error::illegal(format!(
-                "delay_level is {level}: give a level from 1, or 0 for none"
-            )));
-        }
-        if level > 0 {
-            self.put(property::DELAY, level.to_string());
-        }
-        Ok(())
-    }
-
-    /// As they are stored.
-    ///
-    /// # Errors
-    /// [`Error::IllegalMessage`] for what would not read back, and for too many bytes.
-    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
-        let size: usize = self.0.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
-        if size > MAX_PROPERTIES_SIZE {
-            return Err(Error::properties_exceeded(format!(
-                "the properties take {size} bytes, at most {MAX_PROPERTIES_SIZE} fit"
-            )));
-        }
-        let pairs = self.0.iter().map(|(name, value)| (name.as_ref(), value.as_ref()));
-        encode_properties(pairs, true).map_err(|malformed| Error::illegal(malformed.reason.into_owned()))
     }
 }
 
@@ -241,11 +159,11 @@ fn properties_of_row<'a>(chunk: &Chunk<'a>) -> Result<impl Fn(usize, i32) -> Res
             list.put(property::UNIQ_KEY, unique_key);
         }
         if let Some(tags) = tags(row)? {
-            list.put_tags(tags)?;
+            list.put_tags(tags).map_err(Error::of_properties)?;
         }
-        list.put_keys(&keys(row)?.unwrap_or_default())?;
-        list.put_delay_level(delay_level)?;
-        list.encode()
+        list.put_keys(&keys(row)?.unwrap_or_default()).map_err(Error::of_properties)?;
+        list.put_delay_level(delay_level).map_err(Error::of_properties)?;
+        list.encode().map_err(Error::of_properties)
     })
 }
 

@@ -12,7 +12,7 @@ mod resolve;
 mod incoming;
 
 pub(crate) use columns::{MessageColumns, column_names, expect_field};
-pub(crate) use incoming::{Defaults, PropertyList, host, incoming, messages, no_body};
+pub(crate) use incoming::{Defaults, host, incoming, messages, no_body};
 pub(crate) use record_batch::{BatchBuilder, MAX_BATCH_BYTES};
 pub(crate) use resolve::{from_arrow, resolve_keys, resolve_offsets};
 pub(crate) use table::Table;

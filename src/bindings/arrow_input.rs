@@ -276,7 +276,7 @@ fn inner_types(data_type: &DataType) -> Vec<&DataType> {
 }
 
 /// Takes the bitmap from arrays of nulls: Arrow before 1.0 gave them one, polars does still, and the importer refuses it. The array is
-/// this consumer's, which the interface lets change it; its buffers are released by what stands behind `private_data`.
+/// this consumer's, which the interface lets change it; its release callback frees the buffers through `private_data`.
 ///
 /// # Safety
 /// [`expect_array`] has found nothing wrong, and no reference into the array lives.

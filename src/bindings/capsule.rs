@@ -56,7 +56,7 @@ pub(super) fn export_stream(
     PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(exported)), STREAM)
 }
 
-/// The reader behind an exported stream. A panic that reached its C caller would abort the process.
+/// The reader of an exported stream. A panic that reached its C caller would abort the process.
 struct Exported<I> {
     schema: SchemaRef,
     /// `None` after an error or the end.

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator, PyMapping, PyString};
 
 use super::arguments::{text, type_of};
-use crate::arrow::PropertyList;
-use crate::format::property;
+use crate::error::Error;
+use crate::format::{PropertyList, property};
 
 /// What every property of a message can be given by.
 #[derive(Default)]
@@ -40,13 +40,13 @@ impl PropertyArguments<'_, '_> {
             list.put(property::UNIQ_KEY, unique_key);
         }
         if let Some(tags) = self.tags {
-            list.put_tags(tags)?;
+            list.put_tags(tags).map_err(Error::of_properties)?;
         }
         if let Some(keys) = self.keys {
-            list.put_keys(&texts(keys)?)?;
+            list.put_keys(&texts(keys)?).map_err(Error::of_properties)?;
         }
-        list.put_delay_level(self.delay_level)?;
-        Ok(list.encode()?)
+        list.put_delay_level(self.delay_level).map_err(Error::of_properties)?;
+        Ok(list.encode().map_err(Error::of_properties)?)
     }
 }
 

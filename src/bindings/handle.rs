@@ -4,8 +4,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
@@ -51,6 +52,9 @@ impl Mode {
         }
     }
 }
+
+/// How long a read waits for a dispatcher that makes no progress.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What `__reduce__` gives: what pickle calls, and with what.
 pub(super) type Reduced<'py, T> = PyResult<(Bound<'py, PyAny>, T)>;
@@ -256,7 +260,7 @@ impl Handle {
         let reader = self.log_reader(py)?;
         let writer = self.opened().writer.clone();
         if let Some(writer) = writer.filter(|writer| !writer.is_caught_up()) {
-            self.detach(py, move || writer.catch_up())?;
+            self.detach(py, move || writer.catch_up(PATIENCE))?;
             self.expect_open()?;
         }
         Ok(reader)
@@ -299,6 +303,19 @@ impl Handle {
             )));
         }
         self.expect_open()
+    }
+
+    /// Refuses the attribute of a writer on a reader. An `AttributeError` lets `hasattr`, tab completion and mocks pass over it.
+    ///
+    /// # Errors
+    /// `AttributeError`.
+    pub(super) fn expect_attribute(&self, name: &str) -> PyResult<()> {
+        if self.mode != Mode::Read {
+            return Ok(());
+        }
+        Err(PyAttributeError::new_err(format!(
+            "a store that is open for reading has no {name}"
+        )))
     }
 
     /// The writer.

@@ -35,10 +35,10 @@ use crate::error::Error;
 /// `Store.recovery` says what is missing.
 ///
 /// A store that its last writer did not close is recovered: in memory to read it, on disk to write to it; `Store.recovery` says what was
-/// found. With `recovery="heal"`, the default, a writer refuses damage in front of messages that the store's checkpoint says were on disk
-/// (`CorruptError`), and takes damage after them for a torn end, which is cut with all that follows, acknowledged or not: nothing on disk
-/// says yet what was flushed. Damage before the last checkpoint of mqstore itself is found when it is read. With "salvage" what is whole
-/// is kept on both sides of any damage. Copy a crashed store whose disk is in doubt before you open it with "heal".
+/// found. With `recovery="heal"`, the default, a writer refuses (`CorruptError`) damage that is followed by a message of which the
+/// checkpoint says that it was on disk. Any later damage counts as a torn end. It is cut together with all that follows it, acknowledged
+/// or not, because nothing on disk says yet what was flushed. Messages before the last checkpoint of mqstore are not checked at an open;
+/// reading a damaged one raises `CorruptError`. With "salvage" what is whole is kept on both sides of any damage. Copy a crashed store whose disk is in doubt before you open it with "heal".
 ///
 /// With `errors="raise"`, the default, a read of many messages (iteration, slices, `get`, `batches`, `fetch`) raises `CorruptError` at the
 /// first that was lost or is damaged; with "skip" it passes over such messages and counts them (`skipped`). A call may say otherwise.

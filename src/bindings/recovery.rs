@@ -64,16 +64,22 @@ impl RecoveryReport {
         self.report.queue_entries_ahead
     }
 
-    /// Bytes behind the end of the log that a writer removed; 0 for a read-only store.
+    /// Bytes past the end of the log that a writer removed; 0 for a read-only store.
     #[getter]
     fn bytes_cut(&self) -> u64 {
         self.report.bytes_cut
     }
 
-    /// Damaged stretches inside the log that `recovery="salvage"` passed over, as (first, behind the last) physical offsets.
+    /// Damaged stretches inside the log that `recovery="salvage"` passed over, as pairs of physical offsets: the first byte, and the byte after the last.
     #[getter]
     fn lost(&self) -> Vec<(i64, i64)> {
         self.report.lost.iter().map(|lost| (lost.start, lost.end)).collect()
+    }
+
+    /// Bytes in the stretches of `lost`.
+    #[getter]
+    fn bytes_lost(&self) -> i64 {
+        self.report.lost.iter().map(|lost| lost.end - lost.start).sum()
     }
 
     /// False if the store's own files tell of messages that are not in its log: a part of it is missing or damaged. A store with an `abort`
@@ -101,7 +107,7 @@ impl RecoveryReport {
             (false, true) => "after a crash",
             (false, false) => "of a store with an abort file: a live writer, or a crash",
         };
-        let lost: i64 = report.lost.iter().map(|lost| lost.end - lost.start).sum();
+        let lost = self.bytes_lost();
         format!(
             "<mqstore.RecoveryReport {incomplete}{found}; log read from {} to its end at {} ({}); undispatched={}, refused={}, \
              queue_entries_ahead={}, bytes_cut={}, bytes_lost={lost}>",

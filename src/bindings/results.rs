@@ -30,7 +30,7 @@ pub(super) struct GetResult {
     /// The queue's next offset: one more than its last.
     #[pyo3(get)]
     max_offset: i64,
-    /// Whether what was read lies so far behind the log's end that memory is thought not to hold it.
+    /// Whether the messages lie so far from the log's end that memory is assumed not to hold them.
     #[pyo3(get)]
     suggest_pulling_from_slave: bool,
     /// How many messages were passed over because they were lost or are damaged: always 0 with `errors="raise"`.

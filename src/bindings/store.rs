@@ -206,15 +206,17 @@ impl Store {
         Ok(py.detach(|| writer.flush())?)
     }
 
-    /// Physical offset below which the log survives a power cut.
+    /// Physical offset below which the log survives a power cut. Only a store that is open for writing has it.
     #[getter]
     fn flushed_offset(&self) -> PyResult<i64> {
+        self.handle.expect_attribute("flushed_offset")?;
         Ok(self.handle.writer()?.flushed_offset())
     }
 
-    /// Physical offset below which messages are in their queues and in the index.
+    /// Physical offset below which messages are in their queues and in the index. Only a store that is open for writing has it.
     #[getter]
     fn dispatched_offset(&self) -> PyResult<i64> {
+        self.handle.expect_attribute("dispatched_offset")?;
         Ok(self.handle.writer()?.dispatched_offset())
     }
 

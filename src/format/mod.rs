@@ -8,6 +8,8 @@ mod bytes;
 mod java_hash;
 /// The property bytes of a record.
 mod properties;
+/// The properties of a message that is being made, and what a tag and a key may be.
+mod property_list;
 /// The bits of a record's sysFlag.
 mod sys_flag;
 /// Address and port of a producer or broker.
@@ -73,6 +75,7 @@ pub use message_id::MessageId;
 pub use message_view::MessageView;
 pub use producer_batch::{BatchUnit, ProducerBatch, encode_unit, stored_properties};
 pub use properties::{MAX_PROPERTIES_SIZE, PROPERTY_SEPARATOR, Properties, encode_properties, property};
+pub use property_list::PropertyList;
 pub use record::{
     BLANK_SIZE, CLAIM_SIZE, Check, Record, claimed_offset, claimed_size, claimed_store_time, encode_blank, fits, read_record,
     record_heads,

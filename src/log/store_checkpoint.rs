@@ -1,4 +1,4 @@
-//! The checkpoint file: up to which store time each family is known to be on disk.
+//! The checkpoint file: its stamps say which messages are on disk, in their queues and in the index.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ pub fn load_checkpoint(env: &dyn Env, path: &Path) -> Result<Checkpoint> {
     Ok(Checkpoint::decode(&fields.unwrap_or_default()))
 }
 
-/// Replaces the checkpoint at `path` by a new one, durably. Everything that it vouches for was synced before. The old file is not
-/// overwritten: a stamp that is half old and half new would vouch for what is not there.
+/// Replaces the checkpoint at `path` by a new one, durably. Everything that the new one covers was synced before. The old file is not
+/// overwritten: a stamp that is half old and half new would cover messages that are not on disk.
 ///
 /// # Errors
 /// [`crate::error::Error::DiskFull`]: the old one stays. [`crate::error::Error::Io`].

@@ -167,8 +167,8 @@ impl MessageReader {
     /// The entry of the message with this queue offset; `None` if there is none.
     pub(super) fn entry(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<CqUnit>> {
         match self.queue(topic, queue_id)? {
-            Some(queue) if (queue.min_offset()..queue.max_offset()).contains(&queue_offset) => queue.unit(queue_offset),
-            _ => Ok(None),
+            Some(queue) => entry(&queue, queue_offset),
+            None => Ok(None),
         }
     }
 
@@ -177,7 +177,26 @@ impl MessageReader {
     /// # Errors
     /// [`Error::NotFound`] outside the queue or when the log no longer holds it, [`Error::Corrupt`], [`Error::Io`].
     pub fn message_in_queue(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<StoredMessage> {
-        let Some(unit) = self.entry(topic, queue_id, queue_offset)? else {
+        let queue = self.queue(topic, queue_id)?;
+        self.message_of_queue(queue.as_deref(), topic, queue_id, queue_offset)
+    }
+
+    /// As [`MessageReader::message_in_queue`], for a caller that holds the queue: to find it costs as much as to read an entry of it.
+    pub(super) fn message_of_queue(
+        &self,
+        queue: Option<&ConsumeQueue>,
+        topic: &str,
+        queue_id: i32,
+        queue_offset: i64,
+    ) -> Result<StoredMessage> {
+        let unit = match queue {
+            Some(queue) => {
+                self.follow_removals(queue)?;
+                entry(queue, queue_offset)?
+            }
+            None => None,
+        };
+        let Some(unit) = unit else {
             return Err(self.not_in_queue(topic, queue_id, queue_offset)?);
         };
         let at = unit.physical_offset;
@@ -232,9 +251,10 @@ impl MessageReader {
             LogRecord::Missing => Ok(None),
             LogRecord::Message(message) if is_salvage_record(&message.view()) => {
                 let lost = message_text(topic, queue_id, queue_offset);
-                Err(damaged(format!(
-                    "{lost} was lost, and recovery has put a salvage record in its place"
-                )))
+                let why = format!(
+                    "{lost} was lost, and recovery has put a salvage record in its place; errors=\"skip\" passes over it"
+                );
+                Err(self.log.corrupt(at, why))
             }
             LogRecord::Message(message) if message.view().stands_in_queue(topic, queue_id, queue_offset) => Ok(Some(message)),
             LogRecord::Message(message) => {
@@ -287,7 +307,8 @@ impl MessageReader {
             LogRecord::NoRecord(error) => Err(nothing(error.to_string())),
             LogRecord::Missing if self.log.is_removed(physical_offset) => Err(nothing_at(physical_offset, EXPIRED)),
             LogRecord::Missing => Err(nothing("its segment is missing".to_owned())),
-            LogRecord::Blank { .. } | LogRecord::End => Err(nothing("it lies in the BLANK at a segment's end".to_owned())),
+            LogRecord::Blank { .. } => Err(nothing("the BLANK at a segment's end starts here".to_owned())),
+            LogRecord::End => Err(nothing("it lies inside a record or a BLANK".to_owned())),
         }
     }
 
@@ -329,11 +350,16 @@ impl MessageReader {
         })
     }
 
+    /// Lets the smallest offset of the queue take account of every file that was found to be removed.
+    fn follow_removals(&self, queue: &ConsumeQueue) -> Result<()> {
+        queue.follow_removals(self.log.removals(), || self.log.first_offset())
+    }
+
     /// The queue, whose smallest offset takes account of every file that was found to be removed.
     pub(super) fn queue(&self, topic: &str, queue_id: i32) -> Result<Option<Arc<ConsumeQueue>>> {
         let queue = self.queues.queue(topic, queue_id)?;
         if let Some(queue) = &queue {
-            queue.follow_removals(self.log.removals(), || self.log.first_offset())?;
+            self.follow_removals(queue)?;
         }
         Ok(queue)
     }
@@ -356,4 +382,13 @@ impl MessageReader {
 /// A message in words.
 fn message_text(topic: &str, queue_id: i32, queue_offset: i64) -> String {
     format!("the message of topic {topic:?}, queue {queue_id}, queue offset {queue_offset}")
+}
+
+/// The entry at this queue offset; `None` if there is none.
+fn entry(queue: &ConsumeQueue, queue_offset: i64) -> Result<Option<CqUnit>> {
+    if (queue.min_offset()..queue.max_offset()).contains(&queue_offset) {
+        queue.unit(queue_offset)
+    } else {
+        Ok(None)
+    }
 }

@@ -29,8 +29,7 @@ impl OnDamage {
         self.skipped.load(Ordering::Relaxed)
     }
 
-    /// Counts so many messages that cannot be read, or gives the error back and names the option, as the text of a damage does already.
-    /// What is no fault of the messages is always given back.
+    /// Counts `messages` as passed over, or gives the error back with advice to skip. Errors of any other kind are always given back.
     pub(super) fn pass_over(&self, error: Error, messages: i64) -> Result<()> {
         match (error, self.errors) {
             (Error::Corrupt { .. } | Error::NotFound { .. }, Errors::Skip) => {

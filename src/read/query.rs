@@ -253,8 +253,8 @@ impl MessageReader {
         Ok(damage)
     }
 
-    /// Reads the candidates in turn, bodies checked, until `found` holds `limit`. Gives the first damaged record, and `None` instead
-    /// where no record starts or one that is no candidate: then whoever named them is wrong.
+    /// Reads the candidates in turn, bodies checked, until `found` holds `limit`. Gives the first damaged record. Gives the outer `None`
+    /// where no record starts, or one that is no candidate: then whatever named the candidates is wrong.
     #[expect(
         clippy::option_option,
         reason = "no damage, damage, and not to be trusted are three answers"

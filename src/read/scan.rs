@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::log::StoredMessage;
+use crate::log::{ConsumeQueue, StoredMessage};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 
@@ -15,6 +15,7 @@ use crate::read::on_damage::OnDamage;
 #[derive(Debug)]
 pub struct QueueScan {
     reader: Arc<MessageReader>,
+    queue: Option<Arc<ConsumeQueue>>,
     topic: String,
     queue_id: i32,
     offsets: Range<i64>,
@@ -28,11 +29,13 @@ impl QueueScan {
     /// # Errors
     /// As [`MessageReader::queue_ids`].
     pub fn new(reader: Arc<MessageReader>, topic: String, queue_id: i32, offsets: Range<i64>) -> Result<Self> {
-        let bounds = reader.queue_bounds(&topic, queue_id)?;
+        let queue = reader.queue(&topic, queue_id)?;
+        let bounds = queue.as_ref().map_or(0..0, |queue| queue.min_offset()..queue.max_offset());
         let offsets = offsets.start.max(bounds.start)..offsets.end.min(bounds.end);
         let on_damage = OnDamage::new(reader.config().errors);
         Ok(Self {
             reader,
+            queue,
             topic,
             queue_id,
             offsets,
@@ -47,7 +50,8 @@ impl QueueScan {
     }
 
     fn read(&self, offset: i64) -> Result<StoredMessage> {
-        self.reader.message_in_queue(&self.topic, self.queue_id, offset)
+        self.reader
+            .message_of_queue(self.queue.as_deref(), &self.topic, self.queue_id, offset)
     }
 
     /// Passes over `offset`, where nothing was read, and all that is missing with it.

@@ -10,9 +10,9 @@ use crate::read::message_reader::MessageReader;
 use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
 
 impl MessageReader {
-    /// Hands every whole message of a stretch of the log to `visit`. Returns the first thing that could not be read, if any: after
-    /// damage or a missing segment the walk goes on at the next segment. What has expired or was lost, so that nobody can bring it back,
-    /// is [`Error::NotFound`], and is told if nothing is damaged.
+    /// Hands every whole message of a stretch of the log to `visit`. After damage or a missing segment the walk goes on at the next
+    /// segment. Returns the first damage. Without damage it returns [`Error::NotFound`] for the first message that has expired or was
+    /// lost, if there is one.
     pub(super) fn walk(&self, range: Range<i64>, mut visit: impl FnMut(&StoredMessage)) -> Result<Option<Error>> {
         let (mut damage, mut gone) = (None, None);
         let mut from = range.start;

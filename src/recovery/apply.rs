@@ -1,4 +1,5 @@
-//! Carries the plan of a writer out on disk. Queues and index are cut before the log is. Only then is anything written to them.
+//! Carries the plan of a writer out on disk. Queues and index are truncated before the log. The entries that the queues lack are written
+//! after it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,14 +43,14 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
     };
     let log = log.clone().truncate(env.clone(), plan.sizes.commit_log, end)?;
     claim_log(env.as_ref(), path, report.log_end, plan.rewrite_from.is_none())?;
-    // Not before: `heal` has to refuse the store until all of it is salvaged.
+    // Not earlier: until all of the store is salvaged, the old stamps make `heal` refuse it.
     if let Some(checkpoint) = &plan.checkpoint {
         save_checkpoint(env.as_ref(), &path.join(CHECKPOINT_FILE), checkpoint)?;
     }
     let all: Vec<_> = queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
     queues.write_out(&all, &|| ())?;
     if !report.lost.is_empty() {
-        // The entries that lead to salvage records lie before the stretch that the next recovery writes again.
+        // The next recovery starts after these entries, which lead to salvage records, and does not write them again.
         queues.sync()?;
     }
     if plan.note.is_some() || plan.is_noted {

@@ -1,15 +1,16 @@
-//! What a writer does with what recovery found: the table. A store that is refused was not changed.
+//! What a writing open does with what it found, as far as this file decides it. A refused store is not changed. docs/DURABILITY.md has
+//! the table of all outcomes.
 //!
 //! | exit | found | heal | salvage |
 //! |-|-|-|-|
-//! | any | the last segment cut short, a hole in the log, or a page of it that the device cannot read | refused | refused |
+//! | any | the last segment cut short, a hole in the log, or a page that the device cannot read | refused | refused |
 //! | clean | all agree | goes on | goes on |
 //! | clean | queues or index lack messages of the log | they get what they lack | the same |
-//! | clean | queues ahead of the log, a segment after its end, or its end before its checkpoint | refused | as after a crash |
-//! | crash | no log, but queues that point into it | refused | the queues go |
+//! | clean | queues ahead of the log, a segment past its end, or an end before the checkpoint's time | refused | as after a crash |
+//! | crash | no log, and queues that point into one | refused | the queues are emptied |
 //! | crash | no whole record at the log's start, but a later one | refused | what is whole stays |
-//! | crash | damage before a message that a broker's checkpoint vouches for | refused | what is whole stays |
-//! | crash | damage in the last message of our own stamp | refused | what is whole stays |
+//! | crash | damage before a message that a broker's checkpoint covers | refused | what is whole stays |
+//! | crash | the last message of our own stamp is damaged or missing | refused | what is whole stays |
 //! | crash | damage before the last message of our own stamp | not looked at | what is whole stays |
 //! | crash | a torn end | queues, index, log are cut there | what is whole after it stays, too |
 //! | crash | queues lack messages of the log, or are ahead of it | they get what they lack, and lose what is ahead | the same |
@@ -38,7 +39,7 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
     }
     let lacks_log = log.files_end() == 0 && report.queue_entries_ahead > 0;
     let after = records_after(opened, report)?;
-    // A broker with a pool of buffers stamps what is only in memory.
+    // Only our own stamp counts here: a broker with a pool of buffers stamps messages that are in memory only.
     let stamped = Some(opened.checkpoint.logics_physical_offset).filter(|_| opened.checkpoint.is_ours());
     let refused = if lacks_log {
         "the log is gone, and queue entries point into it: put its segments back".to_owned()
@@ -59,14 +60,14 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
     Err(log.corrupt(report.log_end, refused + advice))
 }
 
-/// Whether the records after the end were there when the store was closed, and no message came since: old records of the
-/// millisecond of the last message.
+/// Whether the records past the end are stale: they were there when the store was closed, and no message was appended since. Such records
+/// may have the store time of the last message.
 fn is_stale(opened: &Opened<'_>, report: &RecoveryReport) -> bool {
     opened.closed_at == Some(report.log_end) && opened.checkpoint.physic_msg_timestamp <= report.last_store_time
 }
 
-/// Why messages are missing that the store's own files tell of; `None` if no file tells of more. A store with an `abort` file may have a
-/// live writer, whose queues run ahead of the log that was read: of it only a hole in the log tells, and our own stamp.
+/// What shows that messages are missing; `None` if nothing does. A store with an `abort` file may have a live writer, whose queues run
+/// ahead of the log that was read. Then only a hole in the log and our own stamp are looked at.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -101,12 +102,12 @@ fn expect_no_hole(log: &LogFiles) -> Result<()> {
 /// Whole records after the end of the log.
 struct RecordsAfter {
     first: Option<i64>,
-    /// The last one that the checkpoint says was on disk.
+    /// The last one that the checkpoint covers.
     covered: Option<i64>,
 }
 
-/// Looks past the end of the log as far as the answer matters: if the last record before it was stored after the checkpoint, no later one is
-/// older.
+/// Finds whole records past the end of the log. It stops at the first one that was stored after the checkpoint: store times do not fall,
+/// so the checkpoint covers none after it.
 fn records_after(opened: &Opened<'_>, report: &RecoveryReport) -> Result<RecordsAfter> {
     let until = opened.checkpoint.physic_msg_timestamp;
     let mut after = RecordsAfter {
@@ -134,8 +135,8 @@ fn records_after(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Records
     Ok(after)
 }
 
-/// Refuses a store that was closed and whose files contradict each other: what is missing of the log, or what was made of it, is not
-/// to be overwritten.
+/// Refuses a closed store whose files contradict each other. A part of its log may be missing, and an append would overwrite the place of
+/// that part.
 fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
     let refused = |reason: String| Err(opened.log.corrupt(report.log_end, reason));
     opened.log.expect_last_segment_at(report.log_end)?;
@@ -158,8 +159,8 @@ fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> 
     Ok(())
 }
 
-/// Refuses a log that ends before the message of our own stamp. That is damage beside a live writer, too: it stamps what the log and the
-/// queues hold, and a stamp is read before the log.
+/// Refuses a log that ends before the message of our own stamp. A live writer does not explain such an end: it stamps only what the log
+/// and the queues hold, and an open reads the stamp before the log.
 fn expect_stamped_message(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
     let stamped = opened.checkpoint.logics_physical_offset;
     if !opened.checkpoint.is_ours() || stamped < report.log_end {

@@ -13,7 +13,7 @@ pub(super) struct IndexStart {
     pub from: i64,
 }
 
-/// Where indexing goes on if the log ends where its last segment does.
+/// Where indexing goes on if the log ends at the end of its last segment.
 ///
 /// # Errors
 /// As [`cut_index`].

@@ -45,20 +45,20 @@ pub(crate) struct WritePlan {
     pub(crate) index_cut: IndexCut,
     /// The first message of which a key may be missing in it.
     pub(crate) index_from: i64,
-    /// After a crash: from here on nothing is known to be on disk.
+    /// From this physical offset on the log is written again, because it may be in memory only; `None` if everything is on disk.
     pub(crate) rewrite_from: Option<i64>,
-    /// What is written down before anything is changed; `None` if nothing is.
+    /// The recovery note to write before the first change; `None` if recovery changes nothing.
     pub(crate) note: Option<RecoveryNote>,
     /// Past it every byte of the log is zero.
     pub(crate) written_until: i64,
     /// There is a recovery note, valid or not.
     pub(crate) is_noted: bool,
-    /// An earlier recovery has not ended: what it wrote is read, and may not be on disk.
+    /// Whether an earlier recovery has not ended: what it wrote can be read, and may not be on disk.
     pub(crate) is_redone: bool,
-    /// The stamps that replace those on disk, if some of those are of a time in the future, which no message has. When that time comes,
-    /// they would vouch for every message until then.
+    /// The stamps that replace those on disk; `None` if those stay. A stamp in the future is replaced, because it would one day cover
+    /// messages that came after it. So is a stamp that a salvage makes invalid.
     pub(crate) checkpoint: Option<Checkpoint>,
-    /// The store time up to which the checkpoint vouches for messages.
+    /// The store time up to which the checkpoint covers messages.
     pub(crate) covered_time: i64,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn open_for_writing(
     let unsynced_from = plan.unsynced_from;
     let mut report = plan.apply_in_memory(&files.log, &files.queues)?;
     let note = RecoveryNote::load(env.as_ref(), path)?;
-    // A writer that has closed the store since has recovered it.
+    // A clean exit shows that a writer has recovered the store since the note was written.
     let unfinished = note.filter(|_| !report.clean_exit);
     let closed_at = if report.clean_exit {
         Some(report.log_end)
@@ -116,7 +116,7 @@ pub(crate) fn open_for_writing(
     let rewrite_from = unfinished.map_or(unsynced_from, |note| note.rewrite_from.min(unsynced_from));
     let rewrite_from = (!opened.is_on_disk()).then_some(rewrite_from);
     let is_changed = rewrite_from.is_some() || written_until > report.log_end || files.index.is_changed_by(index_start.cut);
-    // A clock that went back leaves stamps in the future that are right.
+    // After a clock was set back, a stamp in the future is right if a message has its time.
     let mut stamps = files.found.ignoring_future(env.now_ms().max(report.last_store_time));
     if config.recovery == Recovery::Salvage {
         stamps = stamps.of_another_history(report.last_store_time);
@@ -151,7 +151,7 @@ fn plan_with_index(files: &StoreFiles, config: &StoreConfig, geometry: IndexGeom
         if start.from >= plan.report.scan_start {
             return Ok((plan, start));
         }
-        // An index file is not believed after all: the messages of its keys have to be read, too.
+        // An index file cannot be used after all, so the messages of its keys have to be read, too.
         index_from = start.from;
     }
 }

@@ -1,7 +1,7 @@
 //! The offset from which every record of the log is ours. The `lock` file holds it, and every start of a broker overwrites it.
 //!
-//! The form of our records is known to the last byte, so recovery tells one that lost bytes in a power cut from a whole one. The records
-//! of a broker may hold any bytes.
+//! Our records have a known form, so recovery recognises those that lost a sector of it in a power cut. The records of a broker may hold
+//! any bytes.
 
 use std::io;
 use std::path::Path;
@@ -28,8 +28,8 @@ pub(super) fn load_own_from(env: &dyn Env, root: &Path) -> Result<Option<i64>> {
     }
 }
 
-/// Makes durable that every record from the log's end on is ours. A record that was ours before stays so. `is_on_disk`: the lock file is
-/// on disk as it is read.
+/// Claims every record from `log_end` on, durably. An earlier claim stays. `is_on_disk`: the lock file that is read is known to be on
+/// disk, so an earlier claim is not written again.
 ///
 /// # Errors
 /// [`Error::DiskFull`], [`Error::Io`].
@@ -41,7 +41,7 @@ pub(super) fn claim_log(env: &dyn Env, root: &Path, log_end: i64, is_on_disk: bo
     let path = root.join(LOCK_FILE);
     let refused = |error| Error::full_or_io("write", &path, error);
     let file = env.open(&path, Access::ReadWrite).map_err(refused)?;
-    // The name may be a link to another file. Then no record is ever known to be ours.
+    // The name may be a link to another file, which is not overwritten. Such a store never has a claim.
     if file.len().map_err(refused)? > LOCK_FILE_SIZE as u64 {
         return Ok(());
     }

@@ -1,9 +1,9 @@
-//! The plan of recovery: where the log ends, which entries the queues lack, and which of their entries point past the end. Planning
-//! reads and decides, and changes nothing. A read-only open carries the plan out in memory.
+//! The plan of recovery: where the log ends, which entries the queues lack, and which of their entries point past the end. Planning reads
+//! and decides, and changes nothing. Every open carries the plan out in memory, a writing open then also on disk.
 //!
-//! Source of the rules: docs/FORMAT.md, "Start and recovery". Two of `RocketMQ`'s habits are left out on purpose: the record that
-//! starts exactly where the queues end is dispatched too (5.3.2 to 5.5.1 lose it), and the end of the log is not taken from a
-//! record whose own offset says that it belongs elsewhere.
+//! Source of the rules: docs/FORMAT.md, "Start and recovery". Two rules differ from `RocketMQ`'s on purpose. The record that starts
+//! exactly where the queues end is dispatched; 5.3.2 to 5.5.1 lose it. A record whose own offset says that it belongs elsewhere does not
+//! count for the end of the log.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ use crate::recovery::undispatched::{QueueTails, Undispatched, leads};
 pub struct RecoveryPlan {
     /// What was found.
     pub report: RecoveryReport,
-    /// From here on, what was read may be in memory alone: it comes after the last message that the checkpoint vouches for.
+    /// The last message that the checkpoint covers ends here. What was read after it may be in memory only.
     pub unsynced_from: i64,
     undispatched: QueueTails,
 }
@@ -79,8 +79,8 @@ pub fn plan(opened: &Opened<'_>) -> Result<RecoveryPlan> {
     Ok(plan)
 }
 
-/// Up to where a scan from `scan_start` reads: what a live writer appends meanwhile is left out. Salvage takes whole records after a
-/// bound for the end of damage, so it reads all of the log.
+/// The bound of a scan from `scan_start`. It excludes what a live writer appends meanwhile. A salvage has no such bound: it would take
+/// whole records past the bound for records after damage.
 fn scan_end(scan_start: i64, opened: &Opened<'_>) -> Result<i64> {
     if opened.clean || opened.is_salvage() {
         return Ok(opened.log.files_end());
@@ -156,7 +156,7 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
     Ok((plan, gap))
 }
 
-/// The last message that the checkpoint or a queue knows, if it ends where the scan starts or before.
+/// The last message that our stamp or a queue entry names, if it ends at or before the start of the scan.
 fn last_before(scan_start: i64, opened: &Opened<'_>) -> Result<Option<StoredMessage>> {
     let is_before = |message: &StoredMessage| message.view().end() <= scan_start;
     if let Some(message) = last_stamped(opened)?.filter(is_before) {
@@ -171,20 +171,18 @@ fn last_before(scan_start: i64, opened: &Opened<'_>) -> Result<Option<StoredMess
     })
 }
 
-/// Where the log goes on after damage, if damage is passed over.
+/// Where the next whole record starts after damage; `None` if there is none, or if this is no salvage.
 fn find_next_record(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
     if !opened.is_salvage() {
         return Ok(None);
     }
-    // A salvage record has to fit before it, unless that is the end of the segment.
+    // The damaged stretch must have room for a salvage record, unless it ends where the segment does.
     let end = report.log_end;
-    let segment_end =
-        end + opened.log.segment_size() as i64 - (end - opened.log.first_offset()) % opened.log.segment_size() as i64;
-    let from = (end + MIN_RECORD_SIZE as i64).min(segment_end);
+    let from = (end + MIN_RECORD_SIZE as i64).min(opened.log.end_of_segment(end));
     opened.log.find_next_record(end, from, report.last_store_time)
 }
 
-/// Where the log goes on after missing segments. Only a reader gets that far: a writer refuses them.
+/// Where the log goes on after missing segments. A writing open plans this, too, and then refuses the store.
 fn end_of_hole(log: &LogFiles, at: i64) -> Result<Option<i64>> {
     if log.holds(at)? {
         return Ok(None);
@@ -197,9 +195,9 @@ fn end_of_hole(log: &LogFiles, at: i64) -> Result<Option<i64>> {
     Ok(None)
 }
 
-/// Whether an entry is right although no message was read where it leads. Every record after the scan's start was read, so an entry that
-/// leads to none of its queue there is stale or torn. Before the scan's start, rising offsets are enough: to read a record for each of
-/// thousands of queues takes long. A message that has expired, is missing or was lost cannot be read.
+/// Whether an entry stays without a look at the record to which it points. Before the start of the scan it stays if the entry before it
+/// points to a smaller offset: reading a record for each of thousands of queues takes long. From there on every record was read, and an
+/// entry that points to none of its queue is stale or torn. An entry also stays if its message was lost, or if its segment is not there.
 fn is_kept_unread(log: &LogFiles, report: &RecoveryReport, unit: CqUnit, before: Option<CqUnit>) -> Result<bool> {
     let at = unit.physical_offset;
     Ok(match before {
@@ -209,7 +207,7 @@ fn is_kept_unread(log: &LogFiles, report: &RecoveryReport, unit: CqUnit, before:
     })
 }
 
-/// Whether the entry is that of a message that an earlier recovery found lost.
+/// Whether the entry leads to a salvage record of an earlier recovery.
 fn leads_to_salvage_record(log: &LogFiles, unit: CqUnit) -> Result<bool> {
     Ok(unit.is_lost()
         && match log.read(unit.physical_offset, Check::Structure)? {
@@ -222,7 +220,7 @@ fn leads_to_salvage_record(log: &LogFiles, unit: CqUnit) -> Result<bool> {
 fn stop(scan: &LogScan<'_>, log: &LogFiles) -> Result<(i64, String)> {
     let at = scan.position();
     let found = match scan.stopped_by() {
-        // The bound of the scan: damage stands there, or nothing did when the bound was set.
+        // The scan came to its bound: there is damage, or nothing was written there when the bound was set.
         None if at < log.files_end() => Some(&log.read(at, Check::Structure)?),
         stopped_by => stopped_by,
     };
@@ -255,7 +253,7 @@ fn salvage_record(log: &LogFiles, lost: &Range<i64>) -> Option<CqUnit> {
     })
 }
 
-/// The entry, in memory alone, for messages of a missing segment.
+/// The entry for messages of a missing segment. It is never written to a file.
 fn missing(hole: i64) -> CqUnit {
     CqUnit {
         physical_offset: hole,

@@ -8,8 +8,8 @@
 //! empties the memory, and what is read after it comes from the disk. The note decides no end. Where log, queues and index end is
 //! planned anew at each open, and only bytes after these ends are zeroed: a note that is out of date costs time, and no message.
 //!
-//! The note also says where the log of a store ended that was closed before. A broker leaves old records after such an end. Once the
-//! `abort` file is there, they would look like messages after damage.
+//! The note also says where the log of a closed store ended. A broker leaves old records past that end. Once the `abort` file is there,
+//! they would look like messages after damage.
 
 use std::path::{Path, PathBuf};
 

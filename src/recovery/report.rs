@@ -19,14 +19,16 @@ pub struct RecoveryReport {
     pub last_offset: i64,
     /// Messages of the log that the queue files lack.
     pub undispatched: u64,
-    /// Messages whose topic or queue offset no queue can have. They are read by physical offset, id and key only.
+    /// Messages without a queue entry, because their topic or queue offset is impossible, or another message has it. They are read by
+    /// physical offset, id and key only.
     pub refused: u64,
     /// Queue entries that point at or past the end of the log, or into what was lost of it.
     pub queue_entries_ahead: u64,
     /// Written bytes past the end of the log that were overwritten with zeros or removed. 0 for a reader.
     pub bytes_cut: u64,
-    /// Damaged stretches inside the log that were passed over, by physical offset: only with [`Recovery::Salvage`].
+    /// Damaged stretches inside the log that were passed over, by physical offset: only with
+    /// [`Recovery::Salvage`](crate::config::Recovery::Salvage).
     pub lost: Vec<Range<i64>>,
-    /// Why the store lacks messages that its own files tell of; `None` if they tell of none.
+    /// What shows that messages are missing; `None` if nothing does.
     pub missing: Option<String>,
 }

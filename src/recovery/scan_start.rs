@@ -27,8 +27,8 @@ pub(super) fn scan_start(opened: &Opened<'_>) -> Result<i64> {
     Ok(start)
 }
 
-/// Whether the queue files hold another number of entries, up to the message of our stamp, than at the time of the stamp. Then a queue
-/// file was removed, or a torn entry leads to a wrong place. If the queue got no message since, nothing else shows that.
+/// Whether the number of queue entries up to the message of our stamp differs from the number in the stamp. Then a queue file was
+/// removed, or a torn entry leads to a wrong place. In a queue that got no message since, nothing else shows that.
 fn has_other_entries(opened: &Opened<'_>) -> Result<bool> {
     let Opened {
         log, queues, checkpoint, ..
@@ -57,8 +57,8 @@ pub(super) fn last_stamped(opened: &Opened<'_>) -> Result<Option<StoredMessage>>
     })
 }
 
-/// Where the queues end, if a whole message ends there. Otherwise the start of the newest segment that begins with a whole record and
-/// holds a message of the queues.
+/// The end of the furthest message that a queue entry names, if that message is whole. Otherwise the start of the newest segment at or
+/// before that end that begins with a whole record.
 fn start_by_queues(opened: &Opened<'_>) -> Result<i64> {
     let Opened { log, queues, check, .. } = *opened;
     if queues.rocksdb().is_some() || queues.has_only_batch_queues() {

@@ -1,7 +1,6 @@
 //! Whether a record that parses lost bytes in a power cut.
 //!
-//! No checksum covers topic and properties. A record whose lengths are there parses without the sectors of its topic and properties, and
-//! those sectors read as zeros.
+//! No checksum covers topic and properties. A record that lost a sector of them still parses, with zeros in that sector.
 //!
 //! Only our own records are judged. Their topics hold no NUL, and their properties end in a separator. An append refuses properties with
 //! a run of NUL that fills a sector (`MAX_NUL_RUN`). The records of a broker may hold any bytes there.

@@ -22,10 +22,11 @@ pub(super) struct Undispatched<'a> {
     places: HashMap<String, HashMap<i32, usize>>,
     /// The place of the last message's queue. The next message is often of the same queue.
     last: usize,
-    /// The scan met a message and not the message before it in its queue.
+    /// The scan has met a message, and its queue lacks the message before it.
     pub(super) gap: bool,
     pub(super) refused: u64,
-    /// Where the entries of messages lead that the scan has just found lost, and how many messages that can be.
+    /// The entry that fills queue offsets that are missing, and how many of them it may fill. It leads to a salvage record, to a missing
+    /// segment, or to a message whose queue offset is in doubt.
     salvage_record: Option<CqUnit>,
     lost: i64,
 }
@@ -56,7 +57,8 @@ impl<'a> Undispatched<'a> {
         }
     }
 
-    /// Messages were lost in this many bytes. Entries for the queue offsets that are then missing lead to `salvage_record`.
+    /// Messages were lost in this many bytes. The queue offsets that are then missing get the entry `salvage_record`; `None` keeps the
+    /// entry of the call before.
     pub(super) fn pass_over(&mut self, salvage_record: Option<CqUnit>, bytes: i64) {
         self.salvage_record = salvage_record.or(self.salvage_record);
         self.lost += bytes / MIN_RECORD_SIZE as i64;
@@ -82,7 +84,8 @@ impl<'a> Undispatched<'a> {
             Some(queue) => queue.known_unit(queue_offset)?,
             None => None,
         };
-        // An entry may lie in two sectors, and the sector of its tags code may be lost. An entry with an extension has an address there.
+        // An entry may span two sectors, and the sector that holds its tags code may be lost. An entry with an extension has an address
+        // instead of a tags code.
         let is_whole = |known: &CqUnit| {
             let tags_code = known.ext_address().map_or(unit.tags_code, |_| known.tags_code);
             *known == CqUnit { tags_code, ..unit }
@@ -91,7 +94,7 @@ impl<'a> Undispatched<'a> {
             return Ok(());
         }
         let is_possible = lacking.is_valid && (0..MAX_QUEUE_OFFSET).contains(&queue_offset) && queue_id >= 0;
-        // Another message has this queue offset, and its entry leads to it.
+        // The entry leads to another message with this queue offset.
         let is_taken = match known.filter(|known| known.physical_offset != unit.physical_offset) {
             Some(known) => leads(log, &lacking.topic, queue_id, queue_offset, known)?,
             None => false,
@@ -108,8 +111,8 @@ impl<'a> Undispatched<'a> {
         self.lost -= filled;
         self.refused += refused;
         if refused > 0 || (gap && filled == 0) {
-            // Its queue offset, queue or topic may be damaged, because no checksum covers them. Then another queue lacks it, and the later
-            // messages of that queue are right. The queue offset that is missing there leads here.
+            // No checksum covers its topic, queue id and queue offset. If one of them is damaged, the message belongs to another queue,
+            // which then lacks a queue offset. That queue offset gets the entry of this message.
             self.pass_over(Some(unit), MIN_RECORD_SIZE as i64);
         }
         Ok(())
@@ -163,8 +166,8 @@ impl Lacking {
         offset > self.next().unwrap_or(0)
     }
 
-    /// Adds an entry, after entries that lead to a salvage record for each queue offset that is missing where messages can have been lost. Gives
-    /// the number of those entries, and of messages that are refused.
+    /// Adds an entry. Where messages can have been lost, each queue offset that is missing before it gets the entry `salvage_record`.
+    /// Gives the number of queue offsets that were filled, and of messages that were refused.
     fn put(&mut self, offset: i64, unit: CqUnit, salvage_record: Option<CqUnit>) -> (i64, u64) {
         let (mut filled, mut refused) = (0, 0);
         if let Some(next) = self.next().filter(|next| offset > *next) {
@@ -181,8 +184,8 @@ impl Lacking {
         }
         let is_empty = self.queue.as_ref().is_none_or(|queue| queue.max_offset() <= 0);
         if is_empty && self.entries.first().is_some_and(|first| offset < first) {
-            // Nothing stands before the first message of a queue, so one of the two queue offsets is wrong. Two messages in a row are
-            // better evidence than one.
+            // The queue had no message, and this one has a smaller queue offset than the first one met: one of the two is damaged. Two
+            // messages in a row are better evidence than one.
             refused = 1;
             if self.entries.len() > 1 {
                 return (filled, refused);
@@ -194,7 +197,7 @@ impl Lacking {
     }
 }
 
-/// No queue file has a name for a higher one.
+/// The name of a queue file cannot express this queue offset, nor a higher one.
 const MAX_QUEUE_OFFSET: i64 = i64::MAX / CQ_UNIT_SIZE as i64;
 
 /// Whether the message has an entry in a consume queue. Half and rolled-back messages have none. An inner batch has one in a batch
@@ -203,7 +206,7 @@ fn has_queue_entry(view: &MessageView<'_>) -> bool {
     matches!(view.transaction(), Transaction::None | Transaction::Commit) && !view.is_inner_batch()
 }
 
-/// Whether the message of this place in a queue stands where the entry points.
+/// Whether the entry points to the message of this queue and queue offset.
 pub(super) fn leads(log: &LogFiles, topic: &str, queue_id: i32, queue_offset: i64, unit: CqUnit) -> Result<bool> {
     Ok(match log.read(unit.physical_offset, Check::Structure)? {
         LogRecord::Message(message) => {

@@ -1,4 +1,4 @@
-//! The stamps of the checkpoint. Each is written only after what it vouches for is on disk.
+//! The stamps of the checkpoint. Each is written after everything that it covers is on disk.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ pub struct Checkpointer {
     pub env: Arc<dyn Env>,
     /// The file.
     pub path: PathBuf,
-    /// The log that it vouches for.
+    /// The log that it covers.
     pub log: Arc<CommitLog>,
-    /// The queues that it vouches for.
+    /// The queues that it covers.
     pub queues: Arc<ConsumeQueueStore>,
-    /// The index that it vouches for.
+    /// The index that it covers.
     pub index: Arc<IndexService>,
     /// Of the index files.
     pub geometry: IndexGeometry,

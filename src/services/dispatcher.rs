@@ -21,7 +21,8 @@ const WRITE_OUT_AFTER: Duration = Duration::from_millis(10);
 /// How long the dispatcher waits for room on a full disk, for descriptors or for memory before it tries again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// How long a stamp waits for them at most: it waits twice as long each time, since each try syncs the whole file system.
+/// The longest wait between two tries of a stamp after a shortage. The wait doubles each time, because each try syncs the whole file
+/// system.
 const STAMP_RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// Follows the log's end.
@@ -55,9 +56,8 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Starts at `dispatched`, and moves it. Tells `barrier` when it cannot go on for now. `last` is the last message that already has its
-    /// queue entry, `covered_until` up to where the
-    /// checkpoint covers the log.
+    /// Starts at `dispatched`, and raises it. Tells `barrier` when it cannot go on for now. `last` is the last message that already has
+    /// its queue entry. The checkpoint covers the log up to `covered_until`.
     ///
     /// # Errors
     /// [`Error::Invalid`] for delay levels that are none.
@@ -141,7 +141,7 @@ impl Dispatcher {
 
     fn write_out(&mut self) -> Result<()> {
         let written = self.queues.write_out(&self.waiting, &|| self.barrier.call_returned());
-        // After a shortage some have no entry left: their next one brings them here again.
+        // After a shortage some of them have no entry in memory any more. Their next entry adds them again.
         self.waiting.retain(|queue| queue.waits());
         if written.is_ok() {
             self.waiting_since = None;
@@ -157,7 +157,7 @@ impl Dispatcher {
             let message = message?;
             let view = message.view();
             self.dispatch_one(&view, now)?;
-            // One by one, so that who waits for the first messages of a long way sees progress.
+            // After each message, so that a read that waits for the first of many sees progress.
             self.dispatched.advance(view.physical_offset() + i64::from(view.size()));
         }
         expect_no_stop(&scan)?;
@@ -191,7 +191,7 @@ impl Dispatcher {
             size: view.size() as i32,
             tags_code: view.tags_code(&self.delay_levels),
         };
-        // None for a message that is dispatched again, since its keys found the disk full.
+        // `None` for a message that is dispatched again, because the disk was full when its keys were put.
         let Some(entries) = queue.append(view.queue_offset(), unit) else {
             return;
         };
@@ -206,14 +206,13 @@ impl Dispatcher {
 impl Stepped for Dispatcher {
     /// Dispatches what has come, and writes out what is due. Done when nothing can come any more and everything is written out.
     ///
-    /// A [shortage](Error::is_shortage) is waited out, for what is derived can be written again, and the log itself goes on as long as
-    /// it has room.
+    /// A [shortage](Error::is_shortage) is waited out: derived files can be written again, and the log goes on as long as it has room.
     ///
     /// # Errors
-    /// What reading the log or writing the queues and the index raises; nothing is dispatched after it. A shortage once
-    /// the log is stopped; then a later step may find it over.
+    /// What reading the log or writing queues and index raises; nothing is dispatched after it. A shortage is an error only once the log
+    /// is stopped, and a later step may then succeed.
     fn step(&mut self, now: Instant) -> Result<Next> {
-        // Asked before the end is: what is seen of a stopped log is all of it.
+        // Read before the end of the log is: a stopped log gets no longer.
         let stopped = self.log.readable.poisoned();
         if stopped.is_none() && self.retry_at.is_some_and(|at| now < at) {
             return Ok(Next::Idle { until: self.retry_at });

@@ -8,10 +8,7 @@ use crate::error::Result;
 use crate::interrupt::{self, INTERVAL};
 use crate::watermark::{Wait, Watermark};
 
-/// How long a read waits for a dispatcher that makes no progress.
-const PATIENCE: Duration = Duration::from_millis(100);
-
-/// Holds reads back until dispatching has come to where the log ended, for readers, when the read began.
+/// Holds a read back until *dispatched* reaches *readable* as it was when the read began.
 #[derive(Debug)]
 pub struct ReadBarrier {
     readable: Arc<Watermark>,
@@ -39,19 +36,19 @@ impl ReadBarrier {
     }
 
     /// Waits until everything that is readable now is dispatched, and says whether it is. It is not if dispatching has ended, waits for a
-    /// [shortage](crate::error::Error::is_shortage) to pass, or makes no progress for 100 ms.
+    /// [shortage](crate::error::Error::is_shortage) to pass, or makes no progress for as long as `patience`.
     ///
     /// # Errors
     /// Those of [`interrupt::check`].
-    pub fn wait(&self) -> Result<bool> {
+    pub fn wait(&self, patience: Duration) -> Result<bool> {
         let target = self.readable.get();
         let mut progress = self.progress();
-        let mut patient_until = Instant::now() + PATIENCE;
+        let mut patient_until = Instant::now() + patience;
         while self.dispatched.get() < target && !self.is_short.load(Ordering::Relaxed) {
             let now = Instant::now();
             if self.progress() != progress {
                 progress = self.progress();
-                patient_until = now + PATIENCE;
+                patient_until = now + patience;
             }
             if now >= patient_until {
                 break;

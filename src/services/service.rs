@@ -31,9 +31,9 @@ pub trait Stepped: Debug + Send {
     /// What keeps it from going on: see [`Stepped::fail`].
     fn step(&mut self, now: Instant) -> Result<Next>;
 
-    /// The watermark that brings it work, and where that must be for it. A poisoned one is work, too.
+    /// The watermark that brings it work, and the value from which it does. A poisoned watermark is work, too.
     fn awaited(&self) -> (Arc<Watermark>, i64);
 
-    /// There will be no more steps, for this reason: nothing is appended any more, and all who wait for the service are told.
+    /// Called after a step has failed with `cause`: no step follows. Ends appending, and wakes all who wait for the service with `cause`.
     fn fail(&self, cause: Error);
 }

@@ -24,7 +24,7 @@ impl AppendFile {
     /// does not start with a foreign file in there. It replaces no file. Its name is durable after [`AppendFile::sync_name`].
     ///
     /// # Errors
-    /// [`Error::DiskFull`] when there is no room, [`Error::Io`]: nothing is left behind, and another try starts afresh.
+    /// [`Error::DiskFull`] when there is no room, [`Error::Io`]: no file is left, and another try starts again.
     pub fn create(env: &dyn Env, dir: &Path, start: u64, len: u64) -> Result<Self> {
         let path = dir.join(segment_name(start));
         let new = dir

@@ -74,8 +74,8 @@ pub enum Step {
     /// The store's directories are in their parents, before anything is made in them. Without: the store is gone, acks
     /// and all.
     StoreDirectories,
-    /// `abort` is in the store's directory, before the first append. Without: the store looks cleanly closed, recovery
-    /// skips its scan, and a torn tail is served.
+    /// `abort` is in the store's directory, before the first append. Without: the store looks closed, recovery skips its scan, and a torn
+    /// end is served.
     AbortCreated,
     /// A new segment's length and blocks, before it is renamed into the log. Without: a segment of a foreign length stands
     /// in the log, and a broker refuses the store.
@@ -112,15 +112,15 @@ pub enum Step {
     IndexFile,
     /// The name of a new index file in `index/`, before the same stamp. Without: as `IndexFile`, by the whole file.
     IndexDirectory,
-    /// The checkpoint under its temporary name, after everything that it describes and before it is renamed. Without: the name
-    /// holds an empty or torn file, whose stamps may vouch for what is not there.
+    /// The checkpoint under its temporary name, after everything that it covers and before it is renamed. Without: an empty or torn file
+    /// gets the name, and its stamps may cover what is not there.
     Checkpoint,
     /// The checkpoint's name, before `abort` goes. Without: a clean store starts from a stamp of long ago, or none.
     CheckpointRenamed,
     /// The removal of `abort`, the last thing of a clean close. Without: the next open recovers a store that needs none.
     AbortRemoved,
-    /// A configuration file under its temporary name, before it is renamed. Without: the new name holds an empty file, and
-    /// the store's geometry is lost.
+    /// A configuration file under its temporary name, before it is renamed. Without: the new name has an empty file, and the recorded
+    /// sizes of the store are lost.
     ConfigFile,
     /// The configuration file's new name, before anything is written that relies on it. Without: files of the new geometry
     /// stand beside the old one's record.

@@ -38,7 +38,7 @@ struct Checked<'a> {
 }
 
 impl<'a> Checked<'a> {
-    /// The message, its body where nobody else writes.
+    /// The message. A body that others may change is copied.
     fn with_stable_body(self) -> Message<'a> {
         let Self { mut message, is_copied } = self;
         if is_copied {
@@ -59,7 +59,7 @@ impl MessageStore {
         Ok(result(&message, appended))
     }
 
-    /// Appends one message, or gives it back where that is more than copying it.
+    /// Appends one message, or gives it back if a segment has to be made for it first.
     ///
     /// # Errors
     /// As [`MessageStore::append`].

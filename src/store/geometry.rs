@@ -20,7 +20,7 @@ pub(super) fn choose_sizes(env: &Arc<dyn Env>, path: &Path, config: &mut StoreCo
     if config.geometry == Geometry::Broker && !is_empty {
         expect_broker(&given, config)?;
     }
-    // What nothing tells of a store that is there is as in a broker's, for its broker may come back.
+    // Sizes of an existing store that nothing tells are those of a broker, because its broker may come back.
     let is_own = is_empty || is_recorded;
     let is_small =
         is_own && config.geometry == Geometry::Small && config.mapped_file_size_commit_log != Some(Sizes::BROKER.commit_log);

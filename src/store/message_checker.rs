@@ -214,7 +214,7 @@ fn delay(message: &mut Message<'_>, level: i32) -> Result<()> {
     put(property::REAL_TOPIC, message.topic.clone());
     put(property::REAL_QID, message.queue_id.to_string());
     let encoded = encode_properties(pairs.iter().map(|(name, value)| (name.as_ref(), value.as_ref())), true);
-    message.properties = encoded.map_err(|malformed| Error::properties_exceeded(malformed.reason.into_owned()))?;
+    message.properties = encoded.map_err(Error::of_properties)?;
     SCHEDULE_TOPIC.clone_into(&mut message.topic);
     message.queue_id = level - 1;
     message.version = Version::V1;

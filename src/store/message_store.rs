@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ use crate::store::message_checker::MessageChecker;
 use crate::store::store_directory::{OpenMode, enter, finish_what_died, make_directories, mark_open, remove_abort};
 use crate::watermark::{Wait, Watermark};
 
-/// A store opened for writing. Dropping it closes it; what that could not do is then lost, so call [`MessageStore::close`].
+/// A store opened for writing. Dropping it closes it and hides an error of the close, so call [`MessageStore::close`].
 pub struct MessageStore {
     env: Arc<dyn Env>,
     path: PathBuf,
@@ -53,8 +53,8 @@ impl MessageStore {
         Ok(store)
     }
 
-    /// As [`MessageStore::open`], without a thread: nothing is dispatched, and nothing made durable without being asked, but by
-    /// [`MessageStore::step`].
+    /// As [`MessageStore::open`], without threads. Only [`MessageStore::step`] dispatches, and makes durable what no caller has asked
+    /// for.
     ///
     /// # Errors
     /// As [`MessageStore::open`].
@@ -63,7 +63,7 @@ impl MessageStore {
         let (lock, is_new) = enter(env.as_ref(), path, mode)?;
         let sizes = choose_sizes(env, path, &mut config, is_new)?;
         let (recovered, plan) = open_for_writing(env, path, &config, sizes)?;
-        // Until there is a segment, nobody may have come to the end of making the store.
+        // A store without a record may be one whose first writer died while it made the store.
         let is_unfinished = !is_new && recovered.report.log_end <= recovered.log.first_offset();
         make_directories(env.as_ref(), path, is_new || is_unfinished)?;
         if let Some(note) = &plan.note {
@@ -164,12 +164,13 @@ impl MessageStore {
     }
 
     /// Called before a read: waits until every message whose append has returned is in its queue and in the index, and says whether they
-    /// are. A dispatcher that cannot go on is not waited for: see [`ReadBarrier::wait`].
+    /// are. It does not wait for a dispatcher that cannot go on, or that makes no progress for
+    /// as long as `patience`.
     ///
     /// # Errors
     /// Those of [`crate::interrupt::check`].
-    pub fn catch_up(&self) -> Result<bool> {
-        self.barrier.wait()
+    pub fn catch_up(&self, patience: Duration) -> Result<bool> {
+        self.barrier.wait(patience)
     }
 
     /// Makes everything appended so far durable; gives the physical offset up to which the log then is.
@@ -190,7 +191,7 @@ impl MessageStore {
         self.dispatched.get()
     }
 
-    /// Refuses a physical offset at which nothing is appended: who waits for it waits in vain, or for ever.
+    /// Refuses a physical offset at which nothing is appended: a wait for it may never end.
     ///
     /// # Errors
     /// [`Error::Invalid`]; [`Error::Poisoned`], [`Error::Closed`] if nothing will ever be appended there.
@@ -239,7 +240,7 @@ impl MessageStore {
         match wait {
             Wait::Reached => Ok(()),
             Wait::TimedOut => Err(Error::TimedOut {
-                what: format!("the message at physical offset {physical_offset} is not {what} yet"),
+                what: format!("the log is not {what} up to physical offset {physical_offset} yet"),
             }),
             Wait::Poisoned(cause) => Err(Error::poisoned(cause, self.flushed_offset())),
         }
@@ -257,7 +258,8 @@ impl MessageStore {
             return Ok(());
         };
         let outcome = without_panic("close", || self.finish(threads));
-        // A caller that makes a segment renames it into the log: not after the next writer has the lock.
+        // Waits for a caller that is making a segment. It must not rename that segment into the log after the next writer has taken the
+        // lock.
         self.log.end_allocation();
         let cause = match &outcome {
             Err(cause) if !cause.is_shortage() => cause.clone(),
@@ -280,7 +282,7 @@ impl MessageStore {
             // A service that panicked has told its watermarks.
             let _ = thread.join();
         }
-        // First, so that what became of queues and index costs no message.
+        // First, so that a failure of queues or index costs no message.
         let flushed = self.log.flush_rest();
         for watermark in [&self.log.appended, &self.log.flushed, &self.dispatched] {
             match watermark.poisoned() {
@@ -306,7 +308,7 @@ impl fmt::Debug for MessageStore {
 
 impl Drop for MessageStore {
     fn drop(&mut self) {
-        // Nobody is left to be told; an abort file that stays behind tells the next open.
+        // No caller is left to be told. The abort file stays, so the next open recovers the store.
         let _ = self.close();
     }
 }

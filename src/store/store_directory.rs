@@ -27,14 +27,14 @@ pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<(Lock,
     if mode != OpenMode::Existing {
         create_dir(env, path)?;
     }
-    // Twice: first so that no lock file is left where no store is, then because only who holds the lock knows.
+    // Asked twice. Before the lock, so that no lock file is left where no store is; and under it, because only then does the answer hold.
     is_new(env, path, mode)?;
     let lock = take_lock(env, path)?;
     let is_new = is_new(env, path, mode)?;
     Ok((lock, is_new))
 }
 
-/// Makes what is missing of the store's directories, once nothing refuses it any more.
+/// Makes the directories of the store that are missing. Called when nothing refuses the store any more.
 ///
 /// # Errors
 /// [`Error::DiskFull`], [`Error::Io`].
@@ -52,7 +52,7 @@ pub(super) fn make_directories(env: &dyn Env, path: &Path, is_begun: bool) -> Re
     Ok(())
 }
 
-/// Marks the store as open for writing, before anything in it is changed. A mark that a crash left stays, and gets its name synced.
+/// Makes `abort`, before anything in the store is changed. An `abort` that a crash left stays, and its name is synced.
 ///
 /// # Errors
 /// [`Error::DiskFull`], [`Error::Io`]: it is not marked.
@@ -71,7 +71,7 @@ pub(super) fn mark_open(env: &dyn Env, path: &Path) -> Result<()> {
     })
 }
 
-/// What a writer that died had begun to make goes, and what it made is durable.
+/// Removes the unfinished files that a writer left when it died, and makes the names in `config` durable.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -100,7 +100,7 @@ pub(super) fn remove_abort(env: &dyn Env, path: &Path) -> Result<()> {
     }
 }
 
-/// Whether there is no store yet, and may be none.
+/// Whether there is no store yet. Refuses what `mode` does not allow.
 fn is_new(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<bool> {
     let is_empty = match env.list(path) {
         Ok(entries) => entries.iter().all(|entry| entry.name == LOCK_FILE),

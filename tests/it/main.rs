@@ -23,6 +23,7 @@ mod golden;
 mod guard;
 mod heap;
 mod index_chains;
+mod interrupt;
 mod live_index;
 mod mapped_file_queue;
 mod options;

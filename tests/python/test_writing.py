@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import io
 import os
 import pickle
@@ -154,10 +155,10 @@ def test_reading_alone_refuses_to_write(store: mqstore.Store, path: Path) -> Non
         lambda store: store.append("orders", b""),
         lambda store: store.append_batch([b""], "orders"),
         lambda store: store.flush(),
-        lambda store: store.flushed_offset,
-        lambda store: store.dispatched_offset,
     ]
     with mqstore.open(path) as reader:
+        # What only a writer has is not there, so that tab completion and mocks work on a reader.
+        assert inspect.getmembers(reader) and not hasattr(reader, "flushed_offset") and not hasattr(reader, "dispatched_offset")
         for use in uses:
             with pytest.raises(mqstore.ReadOnlyError, match='mode="a"') as raised:
                 use(reader)

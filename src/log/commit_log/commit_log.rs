@@ -41,7 +41,7 @@ pub(crate) struct LogEnd {
     pub rewrite_from: Option<i64>,
     /// Store time of its last message; 0 for none.
     pub last_store_time: i64,
-    /// The checkpoint vouches for messages up to this store time, so every new message gets a later one.
+    /// The checkpoint covers messages up to this store time, so every new message gets a later one.
     pub covered_time: i64,
     /// The next queue offset of each queue.
     pub queue_offsets: QueueOffsets,
@@ -162,7 +162,7 @@ impl CommitLog {
         lock(&self.tail).last_store_time
     }
 
-    /// Gives every later message a store time after the one that the checkpoint is about to vouch for.
+    /// Gives every later message a store time after `store_time`, up to which the checkpoint will cover messages.
     pub fn close_store_time(&self, store_time: i64) {
         let mut tail = lock(&self.tail);
         tail.covered_time = tail.covered_time.max(store_time);
@@ -423,7 +423,7 @@ impl CommitLog {
         Error::poisoned(cause, self.flushed.get())
     }
 
-    /// A page could not be written: as `fail`, for a thread that holds the lock.
+    /// As `fail`, for a page that could not be written. The caller holds the append lock.
     fn lost(&self, tail: &mut Tail, file: &AppendFile, at: usize) -> Error {
         let cause = Error::Corrupt {
             path: file.path().to_owned(),

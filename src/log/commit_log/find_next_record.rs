@@ -1,7 +1,7 @@
 //! The search for the next whole record after damage.
 //!
-//! A body may hold bytes that are a record and that name their own place. So the search follows the lengths of the damaged records as far
-//! as they lead to a record, and goes on byte by byte from there.
+//! A body may hold bytes that look like a whole record of just that place. So the search follows the lengths of the damaged records as
+//! far as they lead to a record. From there it looks at every byte.
 
 use std::ops::Range;
 
@@ -16,8 +16,8 @@ const SEARCHED_AT_ONCE: usize = 64 * 1024;
 const MAX_IMITATED: u64 = 4 << 30;
 
 impl LogFiles {
-    /// Where the next whole record starts, at `from` or after, that was not stored before `since`: older ones are stale. `damaged` is
-    /// where the whole ones before it end. Searches every byte that was written, so only for who has met damage.
+    /// Where the next whole record starts that lies at `from` or after and was stored at `since` or after: older ones are stale.
+    /// `damaged` is where the whole records before it end. Reads every byte that was written there, so call it only after damage.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Corrupt`] for bytes that imitate records so often that telling takes too long.

@@ -62,7 +62,7 @@ pub enum LogRecord {
     Corrupt(Error),
 }
 
-/// The segments of a commit log as they lie on disk; where the log ends in them is the recovery plan's to say.
+/// The segments of a commit log as the files have them. Where the log ends in them is decided by `recovery::plan`.
 #[derive(Debug)]
 pub struct LogFiles {
     dir: PathBuf,
@@ -326,7 +326,7 @@ impl LogFiles {
         if remaining < head.len() || !file.read(position, &mut head) {
             return None;
         }
-        // The record's own length says how much to select; until it has been held against the segment it is only a claim.
+        // The length that the record claims says how many bytes to select. It is unchecked, so the segment bounds it.
         let range = position..position + claimed_size(head).min(remaining);
         // A sealed segment never changes and is used in place; the last one may be written or cut by its owner, so it is copied.
         if file.end() as i64 == self.files_end() {

@@ -10,7 +10,7 @@ mod find_next_record;
 mod commit_log;
 /// Truncation: from a log that was read to one that is appended to.
 mod truncate;
-/// Fillers in the place of lost records.
+/// Salvage records over lost stretches.
 mod salvage;
 
 pub(crate) use commit_log::LogEnd;

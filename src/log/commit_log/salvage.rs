@@ -7,8 +7,8 @@ use crate::format::{Check, encode_salvage_record, salvage_record_size, segment_n
 use crate::log::commit_log::log_files::{LogFiles, LogRecord};
 
 impl LogFiles {
-    /// Fills a stretch before a message. The salvage records get the store time of that message, so that store times never fall. They are durable with
-    /// the rest of the log, which a salvage writes again from its start.
+    /// Writes salvage records over a lost stretch. They get the store time of the message after it, so that store times never fall. They
+    /// become durable with the rest of the log, which a salvage writes again from its start.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`], [`Error::Corrupt`] for a stretch that no record fits into.

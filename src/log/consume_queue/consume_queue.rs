@@ -31,7 +31,7 @@ pub struct ConsumeQueue {
 
 #[derive(Debug)]
 pub(super) struct State {
-    /// Queue offsets that the files hold, without the entries ahead of the log.
+    /// Queue offsets that the files hold, durable or not, without the entries that were dropped at the end.
     pub(super) on_disk: Range<i64>,
     /// Entries of the files that were read when they were opened, as long as nothing was written to them.
     pub(super) ends: QueueEnds,
@@ -240,9 +240,9 @@ impl ConsumeQueue {
         Ok(self.files.starts().into_iter().map(in_file).sum())
     }
 
-    /// Drops the entries at the end of the files that point at or past the end of the `log`, or that lead to no message of the queue, as
-    /// `leads` says of the queue offset, the entry, and the entry of a message before it. Returns how many. If no entry is left and
-    /// nothing of the log has expired, the queue starts at 0 again: a power cut took its first file.
+    /// Leaves out, in memory, the entries at the end of the files that point at or past the end of the `log`, or to no message of the
+    /// queue. `leads` decides the second from the queue offset, the entry, and the entry before it. Returns how many. If no entry is left
+    /// and the log starts at 0, the queue starts at 0 again: a power cut took its first file.
     pub(crate) fn cut(&self, log: Range<i64>, leads: impl Fn(i64, CqUnit, Option<CqUnit>) -> Result<bool>) -> Result<u64> {
         let mut entries = self.entries();
         let mut state = self.state_mut();

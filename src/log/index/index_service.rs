@@ -19,14 +19,14 @@ const LOOKS: usize = 4;
 /// Where the keys of one stretch of the log are found.
 #[derive(Debug)]
 pub enum Source {
-    /// In this file, of this geometry, which speaks for these physical offsets.
+    /// In this file, of this geometry, which indexes these physical offsets.
     Index(Arc<IndexFile>, IndexGeometry, Range<i64>),
     /// Nowhere: these physical offsets must be walked.
     Log(Range<i64>),
 }
 
 impl Source {
-    /// The physical offsets it speaks for.
+    /// The physical offsets of the stretch.
     pub fn range(&self) -> Range<i64> {
         match self {
             Self::Index(_, _, range) | Self::Log(range) => range.clone(),
@@ -40,8 +40,8 @@ pub struct IndexService {
     pub(super) env: Arc<dyn Env>,
     pub(super) dir: PathBuf,
     given: Option<IndexGeometry>,
-    /// After a crash: full files whose last item was stored at this time or before are known to be on disk, the others are believed only
-    /// when they are whole. Otherwise every file is known to be.
+    /// After a crash: full files whose last item was stored at this time or before are on disk. The others are used only if they are
+    /// whole. `None` if every file is on disk.
     safe_until: Mutex<Option<i64>>,
     files: RwLock<Vec<Arc<IndexFile>>>,
     /// What the files of an earlier time say about the geometry of all.
@@ -130,7 +130,7 @@ impl IndexService {
                 continue;
             }
             if at < range.start {
-                // Some keys of the record with which this file begins may stand in the file before it, which is not believed.
+                // Some keys of the first record of this file may be in the file before it, which is not used.
                 sources.push(Source::Log(at..range.start + 1));
             }
             // A walk starts where a record starts, so the one after this file begins at its last record again.
@@ -210,8 +210,8 @@ impl IndexService {
         self.files().iter().map(|file| file.header().items()).sum()
     }
 
-    /// The geometry of a file that is believed. A check may meet an unfinished put of another process or thread: it is made again when
-    /// the header differs, in this query or in a later one.
+    /// The geometry of a file that can be used; `None` if it cannot. A check may meet an unfinished put of another process or thread.
+    /// Then it is made again when the header differs, in this query or in a later one.
     fn usable_geometry(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
         for _ in 0..LOOKS {
             if let Some(geometry) = self.geometry_of(file)?
@@ -226,7 +226,7 @@ impl IndexService {
         Ok(None)
     }
 
-    /// Whether what the file says is taken for true.
+    /// Whether the file can be used.
     pub(super) fn is_usable(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
         Ok((self.is_covered(file, geometry) || file.is_whole(geometry)?) && file.has_own_ends(geometry, self.is_crashed())?)
     }
@@ -251,7 +251,7 @@ impl IndexService {
         self.files().into_iter().take_while(move |older| older.path() != file.path())
     }
 
-    /// Whether something may be lost of the files that the checkpoint does not vouch for.
+    /// Whether the files that the checkpoint does not cover may have lost something in a crash.
     fn is_crashed(&self) -> bool {
         self.safe_until().is_some()
     }
@@ -320,12 +320,12 @@ impl IndexService {
             full.sync()?;
         }
         if last.is_some() && !appending.is_named {
-            // A power cut that took its name and left the next one would take keys of whose loss nothing tells. Once: where the disk
-            // has no room for the next one, this is tried again ten times a second.
+            // A power cut could take the name of this file and leave the next file: keys would be lost, and nothing would tell. Synced
+            // once only: on a full disk this is tried again ten times a second.
             self.sync_names()?;
             appending.is_named = true;
         }
-        // Names order the files, so a clock that went back must not put this one in front.
+        // The files are ordered by name. A clock that was set back must not put this one before the others.
         let last_name = last
             .as_ref()
             .and_then(|file| parse_index_name(file.path().file_name()?.to_str()?))
