@@ -128,11 +128,11 @@ def open(
     copy, for one. `Store.recovery` says what is missing.
 
     A store that its last writer did not close is recovered: in memory to read it, on disk to write to it; `Store.recovery`
-    says what was found. With `recovery="heal"`, the default, a writer refuses damage in front of messages that the store's
-    checkpoint says were on disk (`CorruptError`), and takes damage after them for a torn end, which is cut with all that
-    follows, acknowledged or not: nothing on disk says yet what was flushed. Damage before the last checkpoint of mqstore
-    itself is found when it is read. With "salvage" what is whole is kept on both sides of any damage. Copy a crashed store
-    whose disk is in doubt before you open it with "heal".
+    says what was found. With `recovery="heal"`, the default, a writer refuses (`CorruptError`) damage that is followed by a
+    message of which the checkpoint says that it was on disk. Any later damage counts as a torn end. It is cut together with
+    all that follows it, acknowledged or not, because nothing on disk says yet what was flushed. Messages before the last
+    checkpoint of mqstore are not checked at an open; reading a damaged one raises `CorruptError`. With "salvage" what is
+    whole is kept on both sides of any damage. Copy a crashed store whose disk is in doubt before you open it with "heal".
 
     With `errors="raise"`, the default, a read of many messages (iteration, slices, `get`, `batches`, `fetch`) raises
     `CorruptError` at the first that was lost or is damaged; with "skip" it passes over such messages and counts them
@@ -252,10 +252,12 @@ class Store:
         """
     @property
     def flushed_offset(self) -> int:
-        """Physical offset below which the log survives a power cut."""
+        """Physical offset below which the log survives a power cut. Only a store that is open for writing has it."""
     @property
     def dispatched_offset(self) -> int:
-        """Physical offset below which messages are in their queues and in the index."""
+        """Physical offset below which messages are in their queues and in the index. Only a store that is open for writing has
+        it.
+        """
     def wait_durable(self, offset: int | None = None, timeout: float | timedelta | None = None) -> None:
         """Wait until the message at this physical offset is durable, by default until everything appended so far is; it is
         synced at once.
@@ -639,7 +641,7 @@ class GetResult(Tabular, Reversible[Message], Collection[Message]):
         """The messages in queue order, as a new list of Message."""
     @property
     def suggest_pulling_from_slave(self) -> bool:
-        """Whether what was read lies so far behind the log's end that memory is thought not to hold it."""
+        """Whether the messages lie so far from the log's end that memory is assumed not to hold them."""
     @property
     def skipped(self) -> int:
         """How many messages were passed over because they were lost or are damaged: always 0 with `errors="raise"`."""
@@ -914,11 +916,11 @@ class RecoveryReport:
         """Queue entries that point at or past the end of the log; they are left out."""
     @property
     def bytes_cut(self) -> int:
-        """Bytes behind the end of the log that a writer removed; 0 for a read-only store."""
+        """Bytes past the end of the log that a writer removed; 0 for a read-only store."""
     @property
     def lost(self) -> list[tuple[int, int]]:
-        """Damaged stretches inside the log that `recovery="salvage"` passed over, as (first, behind the last) physical
-        offsets.
+        """Damaged stretches inside the log that `recovery="salvage"` passed over, as pairs of physical offsets: the first
+        byte, and the byte after the last.
         """
     @property
     def complete(self) -> bool:
