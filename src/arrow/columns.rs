@@ -67,7 +67,6 @@ const fn column(name: &'static str, kind: Kind, given_by: GivenBy) -> Column {
 }
 
 /// The columns of a message, in order: the one place that names them for Arrow, for rows that are appended, and for Spark.
-/// docs/ARCHITECTURE.md, "One schema for a message".
 #[expect(
     clippy::redundant_closure_for_method_calls,
     reason = "a method's path stands for one lifetime, a closure for any"

@@ -9,7 +9,7 @@ use crate::format::{Check, CqUnit, DelayLevels, IndexGeometry, MessageView, Tran
 use crate::log::{CommitLog, ConsumeQueue, ConsumeQueueStore, IndexService, LogRecord, LogScan};
 use crate::services::checkpointer::{Checkpointer, LastDispatched};
 use crate::services::read_barrier::ReadBarrier;
-use crate::services::service::{Next, Stepped};
+use crate::services::stepped::{Next, Stepped};
 use crate::watermark::Watermark;
 
 /// Messages that one step dispatches at most, so that a write-out is never far away.

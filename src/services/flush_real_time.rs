@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::log::CommitLog;
-use crate::services::service::{Next, Stepped};
+use crate::services::stepped::{Next, Stepped};
 use crate::watermark::Watermark;
 
 /// Syncs the log. All callers that wait during a sync share the next one.

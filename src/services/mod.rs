@@ -1,7 +1,7 @@
 //! What runs beside the callers of a store.
 
 /// A service, step by step.
-mod service;
+mod stepped;
 /// What reads of the writing process wait for.
 mod read_barrier;
 /// When the checkpoint is stamped, and with what.
@@ -19,4 +19,4 @@ pub use flush_real_time::FlushRealTime;
 pub use read_barrier::ReadBarrier;
 pub use runner::Service;
 pub(crate) use runner::{Services, without_panic};
-pub use service::{Next, Stepped};
+pub use stepped::{Next, Stepped};

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::{Error, Result};
-use mqstore::format::{Checkpoint, Message, encode_lock_file, encode_properties};
+use mqstore::format::{Check, Checkpoint, Message, encode_lock_file, encode_properties};
+use mqstore::log::{LogFiles, LogRecord};
 use mqstore::read::{GetMessageStatus, GetRequest, GetResult, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
 use mqstore::storage::{Env, RealEnv};
 use proptest::prelude::*;
@@ -530,9 +531,20 @@ fn a_whole_record_at_a_place_that_it_does_not_name_ends_the_log() {
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     bytes.copy_within(offsets[5] as usize..offsets[7] as usize, end);
     fs::write(&path, bytes).unwrap();
-    let reader = open(dir.path());
-    assert_eq!(reader.recovery().log_end, end as i64);
-    assert!(reader.message_at(end as i64).is_err());
+    // Of a crashed store only lengths are compared up to its end; of a closed one and by `message_at` each record is read.
+    for is_closed in [false, true] {
+        if is_closed {
+            fs::remove_file(dir.path().join("abort")).unwrap();
+        }
+        let reader = open(dir.path());
+        assert_eq!(reader.recovery().log_end, end as i64, "{is_closed}");
+        assert!(reader.message_at(end as i64).is_err());
+    }
+    let log = LogFiles::load(Arc::new(RealEnv::new()), &dir.path().join("commitlog"), None).unwrap();
+    assert!(matches!(
+        log.read(end as i64, Check::Structure).unwrap(),
+        LogRecord::NoRecord(_)
+    ));
 }
 
 #[test]

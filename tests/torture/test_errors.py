@@ -46,7 +46,7 @@ def judged(journal: Journal, verdict: Verdict, error: str, sticky: bool) -> Verd
     # Derived files are written again when there is room, and read from the log where they cannot be read.
     is_waited_out = is_derived(fault) and (error in FULL + SHORT_OF or fault.name == "mmap")
     # The dispatcher maps the log for reading.
-    healed = not sticky and (is_waited_out or (error in SHORT_OF and fault.name == "mmap"))
+    healed = not sticky and (is_waited_out or (error in FULL + SHORT_OF and fault.name == "mmap"))
     if (
         error in SHORT_OF
         and fault.name in OPENS
@@ -55,7 +55,7 @@ def judged(journal: Journal, verdict: Verdict, error: str, sticky: bool) -> Verd
     ):
         verdict.errors.append(f"poisoned by a shortage: {journal.raised}")
     if not journal.raised and not is_best_effort(fault) and not healed:
-        verdict.errors.append("nobody was told")
+        verdict.errors.append(f"nobody was told of {fault}")
     if not journal.raised and not journal.closed:
         verdict.errors.append("not closed, and nothing raised")
     if is_of_the_log(fault):

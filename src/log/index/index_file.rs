@@ -266,7 +266,7 @@ impl IndexFile {
     }
 
     /// The number that the next item would have if only those of messages before `log_end` were there. Offsets never fall.
-    pub(super) fn count_in_front_of(&self, geometry: IndexGeometry, log_end: i64) -> Result<i32> {
+    pub(super) fn count_before(&self, geometry: IndexGeometry, log_end: i64) -> Result<i32> {
         let header = self.header();
         let mut count = header.index_count;
         if header.end_physical_offset >= log_end {

@@ -170,7 +170,7 @@ fn cut_of(
             (cut.files, empty) = (cut.files - 1, empty + 1);
             continue;
         }
-        let count = file.count_in_front_of(geometry, log.end)?;
+        let count = file.count_before(geometry, log.end)?;
         cut.is_ahead |= count < header.index_count;
         if count > 1 {
             (cut.end, cut.keys) = end_of(geometry, all, cut.files, count)?;

@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mqstore::config::StoreConfig;
+use mqstore::config::{Recovery, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::CqUnit;
 use mqstore::read::{MessageReader, QueueScan, Side};
@@ -285,6 +285,21 @@ fn one_absurd_queue_offset_hides_no_message_but_its_own() {
             assert!(started.elapsed() < Duration::from_secs(2), "{case}");
         }
     }
+}
+
+#[test]
+fn a_salvage_of_a_log_without_a_segment_finds_nothing() {
+    let dir = tempdir().unwrap();
+    two_queues(dir.path(), true);
+    for entry in fs::read_dir(dir.path().join("commitlog")).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let config = StoreConfig {
+        recovery: Recovery::Salvage,
+        ..StoreConfig::default()
+    };
+    let reader = open_with(dir.path(), config).unwrap();
+    assert_eq!((reader.recovery().log_end, reader.recovery().lost.len()), (0, 0));
 }
 
 #[test]
