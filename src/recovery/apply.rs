@@ -47,7 +47,7 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
         save_checkpoint(env.as_ref(), &path.join(CHECKPOINT_FILE), checkpoint)?;
     }
     let all: Vec<_> = queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
-    queues.write_out(&all, &|| ())?;
+    queues.write_out(&all, &|_| ())?;
     if !report.lost.is_empty() {
         // The entries that lead to salvage records lie before the stretch that the next recovery writes again.
         queues.sync()?;
