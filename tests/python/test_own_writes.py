@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,7 +20,7 @@ import mqstore
 
 @pytest.fixture
 def store() -> Iterator[mqstore.Store]:
-    """In memory: a disk that takes 100 ms for one call is not waited for."""
+    """In memory: a disk that takes 100 ms for one write of a queue file is not waited for."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, mqstore.open(Path(folder) / "store", "x") as store:
         yield store
 
@@ -255,3 +256,19 @@ def interrupted(path: Path, call: str) -> None:
         "READING", repr("query that walks, message that walks, resolve_keys, get, to_arrow")
     )
     subprocess.run([sys.executable, "-c", code, path, call], check=True, timeout=120)
+
+
+def test_a_table_of_a_store_that_another_thread_closes_raises_closed_error(long: Path) -> None:
+    for read in ("to_arrow", "iteration"):
+        store = mqstore.open(long)
+        batches = store.topics["orders"].queues[0].batches(max_bytes=1000)
+        closing = threading.Timer(0.01, store.close)
+        closing.start()
+        with pytest.raises(mqstore.ClosedError, match="is closed"):
+            read_for_ever(batches.to_arrow if read == "to_arrow" else lambda batches=batches: list(batches))
+        closing.join()
+
+
+def read_for_ever(read: Callable[[], object]) -> None:
+    while True:
+        read()
