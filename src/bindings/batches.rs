@@ -150,10 +150,14 @@ impl Batches {
     /// All of it, in memory, with the exceptions of this package where a stream could only pass on a text.
     fn collect(&self, py: Python<'_>) -> PyResult<Collected> {
         let pass = self.pass(py)?;
-        let batches = self.source.detach(py, || pass.collect::<Result<_>>())?;
+        let batches = self.source.detach(py, || pass.collect::<Result<_>>());
+        if batches.is_err() {
+            // A stream has no word of its own for a store that was closed meanwhile.
+            self.source.expect_open()?;
+        }
         Ok(Collected {
             schema: self.columns.schema().clone(),
-            batches,
+            batches: batches?,
         })
     }
 }
@@ -288,8 +292,11 @@ impl BatchIterator {
         self.source.expect_own_pass(self.begun_in)?;
         let mut pass = self.pass.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
         let pass = &mut *pass;
-        let batch = py.detach(|| pass.next()).transpose()?;
-        Ok(batch.map(RecordBatch))
+        let batch = py.detach(|| pass.next()).transpose();
+        if batch.is_err() {
+            self.source.expect_open()?;
+        }
+        Ok(batch?.map(RecordBatch))
     }
 }
 

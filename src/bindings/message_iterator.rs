@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, ThreadId};
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
@@ -18,6 +20,8 @@ pub(super) struct MessageIterator {
     handle: Arc<Handle>,
     on_damage: OnDamage,
     begun_in: Generation,
+    /// Who reads ahead now. Locked only for a moment.
+    filling: Mutex<Option<ThreadId>>,
     block: Mutex<Block>,
 }
 
@@ -58,8 +62,24 @@ impl MessageIterator {
             handle,
             on_damage,
             begun_in: Generation::current(),
+            filling: Mutex::default(),
             block: Mutex::new(block),
         }
+    }
+
+    fn set_filling(&self, thread: Option<ThreadId>) {
+        *self.filling.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+    }
+
+    /// Refuses a call that the handler of a signal makes in the middle of another one: it would wait for itself.
+    fn expect_idle(&self) -> PyResult<()> {
+        let filling = *self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        if filling == Some(thread::current().id()) {
+            return Err(PyValueError::new_err(
+                "the iterator is reading already, in the call that this handler of a signal interrupted",
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -79,10 +99,13 @@ impl MessageIterator {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         // Before the lock, which another thread may have held at the fork.
         self.handle.expect_own_pass(self.begun_in)?;
+        self.expect_idle()?;
         let mut block = self.block.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
         if block.ready.is_empty() {
             let block = &mut *block;
+            self.set_filling(Some(thread::current().id()));
             self.handle.detach(py, || block.fill());
+            self.set_filling(None);
         }
         // What ends the call comes before what was read ahead, which the next call gives.
         if matches!(block.ready.back(), Some(Err(Error::Interrupted { .. }))) {

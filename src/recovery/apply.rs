@@ -48,7 +48,7 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
         save_checkpoint(env.as_ref(), &path.join(CHECKPOINT_FILE), checkpoint)?;
     }
     let all: Vec<_> = queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
-    queues.write_out(&all, &|| ())?;
+    queues.write_out(&all, &|_| ())?;
     if !report.lost.is_empty() {
         // The next recovery starts after these entries, which lead to salvage records, and does not write them again.
         queues.sync()?;

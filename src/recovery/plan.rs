@@ -132,6 +132,10 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
             undispatched.pass_over(Some(missing(report.log_end)), next - report.log_end);
             next
         } else if let Some(next) = find_next_record(opened, &report)? {
+            if torn.is_none() && matches!(log.read(report.log_end, check)?, LogRecord::Message(_)) {
+                at = report.log_end; // a live writer appended it after the scan
+                continue;
+            }
             let lost = report.log_end..next;
             undispatched.pass_over(salvage_record(log, &lost), lost.end - lost.start);
             report.lost.push(lost);

@@ -100,7 +100,10 @@ impl Dispatcher {
     /// As [`Checkpointer::stamp`].
     pub fn stamp(&mut self) -> Result<()> {
         self.write_out()?;
-        self.checkpointer.stamp(self.last, self.dispatched.get())?;
+        self.barrier.call_returned(true);
+        let stamped = self.checkpointer.stamp(self.last, self.dispatched.get());
+        self.barrier.call_returned(false);
+        stamped?;
         self.covered_until = self.covered();
         Ok(())
     }
@@ -111,7 +114,10 @@ impl Dispatcher {
     }
 
     fn work(&mut self, now: Instant, is_stopped: bool) -> Result<()> {
-        self.dispatch(self.dispatched.get(), now)?;
+        self.barrier.call_returned(true);
+        let dispatched = self.dispatch(self.dispatched.get(), now);
+        self.barrier.call_returned(false);
+        dispatched?;
         let is_due = self.waiting_since.is_some_and(|since| now >= since + WRITE_OUT_AFTER);
         if is_due || self.is_full || is_stopped {
             self.write_out()?;
@@ -140,7 +146,9 @@ impl Dispatcher {
     }
 
     fn write_out(&mut self) -> Result<()> {
-        let written = self.queues.write_out(&self.waiting, &|| self.barrier.call_returned());
+        let written = self
+            .queues
+            .write_out(&self.waiting, &|may_sync| self.barrier.call_returned(may_sync));
         // After a shortage some of them have no entry in memory any more. Their next entry adds them again.
         self.waiting.retain(|queue| queue.waits());
         if written.is_ok() {

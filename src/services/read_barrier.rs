@@ -17,6 +17,8 @@ pub struct ReadBarrier {
     calls: AtomicU64,
     /// The dispatcher waits for a shortage to pass.
     is_short: AtomicBool,
+    /// The dispatcher is where it syncs, for as long as the disk takes.
+    is_syncing: AtomicBool,
 }
 
 impl ReadBarrier {
@@ -27,6 +29,7 @@ impl ReadBarrier {
             dispatched,
             calls: AtomicU64::default(),
             is_short: AtomicBool::default(),
+            is_syncing: AtomicBool::default(),
         }
     }
 
@@ -36,28 +39,30 @@ impl ReadBarrier {
     }
 
     /// Waits until everything that is readable now is dispatched, and says whether it is. It is not if dispatching has ended, waits for a
-    /// [shortage](crate::error::Error::is_shortage) to pass, or makes no progress for as long as `patience`.
+    /// [shortage](crate::error::Error::is_shortage) to pass, or makes no progress for as long as `patience`. A sync is progress, however long
+    /// it takes. Time in which this process was stopped does not count, because the dispatcher was stopped, too.
     ///
     /// # Errors
     /// Those of [`interrupt::check`].
     pub fn wait(&self, patience: Duration) -> Result<bool> {
         let target = self.readable.get();
         let mut progress = self.progress();
-        let mut patient_until = Instant::now() + patience;
+        let mut left = patience;
         while self.dispatched.get() < target && !self.is_short.load(Ordering::Relaxed) {
-            let now = Instant::now();
-            if self.progress() != progress {
+            if self.progress() != progress || self.is_syncing.load(Ordering::Relaxed) {
                 progress = self.progress();
-                patient_until = now + patience;
+                left = patience;
             }
-            if now >= patient_until {
+            if left.is_zero() {
                 break;
             }
-            match self.dispatched.wait(target, Some(patient_until.min(now + INTERVAL))) {
+            let step = left.min(INTERVAL);
+            match self.dispatched.wait(target, Some(Instant::now() + step)) {
                 Wait::Reached => return Ok(true),
                 Wait::Poisoned(_) => break,
                 Wait::TimedOut => interrupt::check()?,
             }
+            left -= step;
         }
         Ok(self.dispatched.get() >= target)
     }
@@ -66,8 +71,10 @@ impl ReadBarrier {
         (self.dispatched.get(), self.calls.load(Ordering::Relaxed))
     }
 
-    /// The dispatcher has come back from a call of the system that may take a while.
-    pub(super) fn call_returned(&self) {
+    /// The dispatcher has come back from a call of the system that may take a while. `may_sync`: until the next such call it may sync,
+    /// for as long as the disk takes.
+    pub(super) fn call_returned(&self, may_sync: bool) {
+        self.is_syncing.store(may_sync, Ordering::Relaxed);
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 

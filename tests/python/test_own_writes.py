@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,7 +20,7 @@ import mqstore
 
 @pytest.fixture
 def store() -> Iterator[mqstore.Store]:
-    """In memory: a disk that takes 100 ms for one call is not waited for."""
+    """In memory: a disk that takes 100 ms for one write of a queue file is not waited for."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, mqstore.open(Path(folder) / "store", "x") as store:
         yield store
 
@@ -255,3 +256,49 @@ def interrupted(path: Path, call: str) -> None:
         "READING", repr("query that walks, message that walks, resolve_keys, get, to_arrow")
     )
     subprocess.run([sys.executable, "-c", code, path, call], check=True, timeout=120)
+
+
+REENTERED = """
+import signal, sys
+import mqstore
+store = mqstore.open(sys.argv[1], errors="skip")
+messages = iter(store.topics["orders"].queues[0])
+told = []
+def handle(*_):
+    try:
+        next(messages)
+    except ValueError as error:
+        told.append(str(error))
+signal.signal(signal.SIGALRM, handle)
+signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+assert next(messages).queue_offset == int(sys.argv[2])
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert "is reading already" in told[0], told
+assert messages.skipped == int(sys.argv[2]), messages.skipped
+"""
+
+
+def test_a_handler_that_takes_the_next_message_of_the_iteration_it_interrupts_is_refused(tmp_path: Path) -> None:
+    count, body = 100_000, b"twenty bytes of body"
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.append_batch([body] * count, "orders")
+    # The iteration passes over damaged bodies, for a while.
+    (segment,) = (tmp_path / "store" / "commitlog").iterdir()
+    segment.write_bytes(segment.read_bytes().replace(body, body[::-1], count - 1))
+    subprocess.run([sys.executable, "-c", REENTERED, tmp_path / "store", str(count - 1)], check=True, timeout=60)
+
+
+def test_a_table_of_a_store_that_another_thread_closes_raises_closed_error(long: Path) -> None:
+    for read in ("to_arrow", "iteration"):
+        store = mqstore.open(long)
+        batches = store.topics["orders"].queues[0].batches(max_bytes=1000)
+        closing = threading.Timer(0.01, store.close)
+        closing.start()
+        with pytest.raises(mqstore.ClosedError, match="is closed"):
+            read_for_ever(batches.to_arrow if read == "to_arrow" else lambda batches=batches: list(batches))
+        closing.join()
+
+
+def read_for_ever(read: Callable[[], object]) -> None:
+    while True:
+        read()

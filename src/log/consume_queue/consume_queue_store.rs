@@ -189,14 +189,15 @@ impl ConsumeQueueStore {
     }
 
     /// Writes out the entries that these queues hold in memory. New files are synced under temporary names first, together if there are many.
-    /// `progressed` is called after each step that may take a while.
+    /// `progressed` is called after each step that may take a while: with true if a sync comes next.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
-    pub(crate) fn write_out(&self, queues: &[Arc<ConsumeQueue>], progressed: &dyn Fn()) -> Result<()> {
+    pub(crate) fn write_out(&self, queues: &[Arc<ConsumeQueue>], progressed: &dyn Fn(bool)) -> Result<()> {
         loop {
             let mut staged = Vec::new();
             let written = self.write_some(queues, &mut staged, progressed);
+            progressed(false);
             if written.is_err() {
                 // The unfinished files must not keep their space.
                 for (_, file) in &staged {
@@ -215,24 +216,23 @@ impl ConsumeQueueStore {
         &self,
         queues: &'a [Arc<ConsumeQueue>],
         staged: &mut Vec<(&'a ConsumeQueue, StagedFile)>,
-        progressed: &dyn Fn(),
+        progressed: &dyn Fn(bool),
     ) -> Result<()> {
         for queue in queues {
             if let Some(file) = queue.write_out()? {
                 staged.push((queue, file));
             }
-            progressed();
+            progressed(false);
         }
+        progressed(!staged.is_empty());
         match staged.len() {
             0 => {}
-            1..=SYNCED_ONE_BY_ONE => staged
-                .iter()
-                .try_for_each(|(_, file)| file.sync(self.env.as_ref()).inspect(|()| progressed()))?,
+            1..=SYNCED_ONE_BY_ONE => staged.iter().try_for_each(|(_, file)| file.sync(self.env.as_ref()))?,
             _ => self.sync()?,
         }
         staged
             .iter()
-            .try_for_each(|(queue, file)| queue.publish(file).inspect(|()| progressed()))
+            .try_for_each(|(queue, file)| queue.publish(file).inspect(|()| progressed(false)))
     }
 
     /// Truncates the files where the queues end now, durably. After a crash (`rewrite_from`: entries of messages from there on may not be on

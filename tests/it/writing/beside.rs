@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use mqstore::config::StoreConfig;
+use mqstore::config::{Recovery, StoreConfig};
 use mqstore::read::MessageReader;
 use mqstore::storage::Env;
 use mqstore::store::MessageStore;
@@ -78,4 +78,39 @@ fn a_reader_beside_a_writer_that_never_pauses_sees_whole_messages_and_all_that_w
         is_over.store(true, Ordering::SeqCst);
     });
     store.close().unwrap();
+}
+
+#[test]
+fn what_is_appended_while_a_reader_salvages_is_no_damage() {
+    let place = Place::new();
+    let store = live(&place);
+    let (bounds, env) = (store.reader().physical_bounds(), CountingEnv::new());
+    let last = format!(
+        "open {}",
+        place.at("commitlog").join(format!("{:020}", 4 * SEGMENT)).display()
+    );
+    let (writer, appended) = (store.clone(), Arc::new(AtomicUsize::new(0)));
+    let count = appended.clone();
+    env.before_looks(move |look| {
+        // The segment is opened once more where the search for a record after the log's end begins.
+        if look == last {
+            for _ in 0..2 {
+                writer.append(message("t", 0, &[1; 100])).unwrap();
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        Ok(())
+    });
+    let seam: Arc<dyn Env> = Arc::new(env);
+    let config = StoreConfig {
+        recovery: Recovery::Salvage,
+        ..StoreConfig::default()
+    };
+    let reader = MessageReader::open(&seam, &place.store, config).unwrap();
+    assert!(appended.load(Ordering::SeqCst) > 2);
+    let report = reader.recovery();
+    assert!(report.lost.is_empty() && report.missing.is_none(), "{report:?}");
+    assert!(reader.physical_bounds().end > bounds.end);
+    let messages = walk(&reader, SEGMENT).len() as i64;
+    assert_eq!(reader.queue_bounds("t", 0).unwrap(), 0..messages);
 }

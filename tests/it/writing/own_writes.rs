@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mqstore::config::Errors;
+use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::Message;
 use mqstore::interrupt::interruptible;
@@ -132,6 +132,36 @@ fn a_read_goes_on_waiting_while_calls_that_write_queues_out_return() {
     assert!(store.reader().has_topic("late").unwrap());
     env.heal();
     store.close().unwrap();
+}
+
+#[test]
+fn a_read_waits_for_a_dispatcher_that_syncs_however_long_that_takes() {
+    // New queue files; a full index file; for the checkpoint the log, the file system and the checkpoint itself.
+    for slow in ["QueueFiles", "IndexFile", "LogRange", "Checkpoint"] {
+        let place = Place::new();
+        let (env, store) = place.create_counting(StoreConfig {
+            checkpoint_interval: 1000,
+            ..small()
+        });
+        let (told, begun) = channel::<()>();
+        let told = Mutex::new(Some(told));
+        env.before_changes(move |change| {
+            if change.contains(slow) && told.lock().unwrap().take().is_some() {
+                thread::sleep(PATIENCE * 5);
+            }
+            Ok(())
+        });
+        for _ in 0..420 {
+            store.append(with(message("t", 0, b"x"), &[("KEYS", "k")])).unwrap();
+        }
+        // The sender is dropped when the sync begins.
+        begun.recv_timeout(Duration::from_secs(10)).unwrap_err();
+        put(&store, "late", b"x");
+        let (is_current, waited) = timed(|| store.catch_up(PATIENCE).unwrap());
+        assert!(is_current && waited > PATIENCE * 2, "{slow}: {waited:?}");
+        assert!(store.reader().has_topic("late").unwrap());
+        store.close().unwrap();
+    }
 }
 
 #[test]
