@@ -923,6 +923,9 @@ class RecoveryReport:
         byte, and the byte after the last.
         """
     @property
+    def bytes_lost(self) -> int:
+        """Bytes in the stretches of `lost`."""
+    @property
     def complete(self) -> bool:
         """False if the store's own files tell of messages that are not in its log: a part of it is missing or damaged. A store
         with an `abort` file may have a live writer, whose queues and times run ahead: there only a missing segment makes it
