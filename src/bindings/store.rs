@@ -314,7 +314,7 @@ impl Store {
     /// Find the messages of a topic that carry a key (one of their keys, or their unique key), or else a tag, ascending by physical offset.
     ///
     /// `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None for open. An int
-    /// from 1 on that is no time between 1980 and 2200 is refused: it counts something else, such as seconds.
+    /// that is a time between 1980 and 2200 in another unit, such as seconds, is refused.
     /// `limit` is the most messages to return, the newest ones; None for all. A hash only finds candidates: topic, key, tag and time are
     /// compared. Where no index serves, the log is walked; the index serves for tags only if the store is open with `index_tags=True`.
     /// Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone.

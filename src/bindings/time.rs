@@ -115,8 +115,7 @@ fn convert(time: &Bound<'_, PyAny>, round: Round) -> PyResult<i64> {
         return match mistaken_unit(ms) {
             None => Ok(ms),
             Some(unit) => Err(PyValueError::new_err(format!(
-                "{ms} ms since 1970 is {}: an int is ms and lies between 1980 and 2200; this one looks like {unit}, or give a datetime with \
-                 a timezone",
+                "{ms} ms since 1970 is {}: an int counts ms; this one looks like {unit}, or give a datetime with a timezone",
                 to_text(ms)
             ))),
         };

@@ -32,17 +32,16 @@ impl Date {
     }
 }
 
-/// 1980 and 2200 began at these ms since 1970.
-const PLAUSIBLE: Range<i64> = 315_532_800_000..7_258_118_400_000;
+/// 1980 and 2200 began at these seconds since 1970.
+const PLAUSIBLE: Range<i64> = 315_532_800..7_258_118_400;
 
-/// What a number given as ms since 1970 counts instead, if it is no time of this or the last century in ms. 0 and what is negative are
-/// `RocketMQ`'s for "not set", the highest number for "open".
+/// What a number given as ms since 1970 probably counts instead: the unit in which it is a time between 1980 and 2200, if that is not ms.
 pub fn mistaken_unit(ms: i64) -> Option<&'static str> {
-    if ms <= 0 || ms == i64::MAX || PLAUSIBLE.contains(&ms) {
-        None
-    } else if ms < PLAUSIBLE.start {
+    if PLAUSIBLE.contains(&ms) {
         Some("seconds: multiply it by 1000")
-    } else {
+    } else if PLAUSIBLE.contains(&(ms / 1_000_000)) || PLAUSIBLE.contains(&(ms / 1_000_000_000)) {
         Some("microseconds or nanoseconds: divide it")
+    } else {
+        None
     }
 }

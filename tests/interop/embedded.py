@@ -109,6 +109,8 @@ def put(store: mqstore.Store, step: Step) -> mqstore.AppendResult:
         if "  " not in properties.get("KEYS", ""):
             named["keys"] = properties.pop("KEYS", "").split()
     named |= {name: step[name] for name in OWN_FIELDS}
+    # As a datetime: an int that may count seconds is refused.
+    named["born_time"] = EPOCH + timedelta(milliseconds=step["born_time"])
     return store.append(step["topic"], base64.b64decode(step["body"]), properties=properties, **named)
 
 
