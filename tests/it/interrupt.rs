@@ -32,9 +32,9 @@ fn longest_silence(turn: Duration, total: Duration) -> Duration {
 #[test]
 fn a_caller_is_asked_again_and_again_whether_the_turns_of_a_loop_are_short_or_long() {
     for turn in [0, 1, 10, 30] {
-        let silence = longest_silence(Duration::from_millis(turn), Duration::from_millis(400));
-        // Asked every 50 ms. A machine that is busy may let a thread wait for longer than a turn.
-        assert!(silence < Duration::from_millis(350), "turns of {turn} ms: {silence:?}");
+        let silence = longest_silence(Duration::from_millis(turn), Duration::from_millis(1500));
+        // Asked every 50 ms. A busy machine may let a thread wait for much longer than a turn.
+        assert!(silence < Duration::from_millis(1200), "turns of {turn} ms: {silence:?}");
     }
 }
 
