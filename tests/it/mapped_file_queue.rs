@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use mqstore::error::{Error, Result};
 use mqstore::format::{locate, segment_name};
+use mqstore::log::LogFiles;
 use mqstore::storage::{Access, Env, MappedFileQueue, MappingPool, RealEnv, SelectedBuffer};
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -32,7 +33,7 @@ fn load(dir: &Path, file_size: Option<u64>) -> Result<MappedFileQueue> {
     MappedFileQueue::load(Arc::new(RealEnv::new()), dir, file_size, Arc::new(MappingPool::new(100)))
 }
 
-fn assert_corrupt(queue: Result<MappedFileQueue>, file: u64, at: u64, words: &str) {
+fn assert_corrupt<T: std::fmt::Debug>(queue: Result<T>, file: u64, at: u64, words: &str) {
     let error = queue.unwrap_err();
     let Error::Corrupt { path, offset, reason } = &error else {
         panic!("{error}")
@@ -134,6 +135,19 @@ fn only_the_last_file_may_be_shorter_and_none_longer() {
     assert_eq!(load(dir.path(), None).unwrap().len(), 1);
     resize(12288, 1);
     assert_corrupt(load(dir.path(), None), 8192, 0, "found 0");
+}
+
+#[test]
+fn a_log_that_starts_between_the_multiples_tells_where_each_segment_starts_and_ends() {
+    let dir = TempDir::new().unwrap();
+    write_queue(dir.path(), 4096, &[100, 4196], 4096);
+    let log = LogFiles::load(Arc::new(RealEnv::new()), dir.path(), None).unwrap();
+    for (offset, end) in [(100, 4196), (4195, 4196), (4196, 8292), (8292, 12_388)] {
+        assert_eq!(log.end_of_segment(offset), end);
+    }
+    assert_corrupt::<()>(Err(log.corrupt(4200, "x".to_owned())), 4196, 4, "x");
+    let nothing = LogFiles::load(Arc::new(RealEnv::new()), &dir.path().join("nothing"), None).unwrap();
+    assert_eq!(nothing.end_of_segment(0), 0);
 }
 
 #[test]

@@ -250,13 +250,21 @@ impl LogFiles {
 
     /// End of the segment that holds `offset`, there or missing.
     pub fn end_of_segment(&self, offset: i64) -> i64 {
-        let (start, _) = locate(offset.max(0) as u64, self.segment_size());
+        let (start, _) = self.place(offset);
         start.saturating_add(self.segment_size()) as i64
+    }
+
+    /// The start of the segment that holds `offset`, there or missing, and the position in it. Segments start at multiples of their size
+    /// after the first one.
+    fn place(&self, offset: i64) -> (u64, u64) {
+        let (_, shift) = locate(self.first_offset() as u64, self.segment_size());
+        let (start, position) = locate((offset.max(0) as u64).saturating_sub(shift), self.segment_size());
+        (start + shift, position)
     }
 
     /// An error about what stands at `offset`, or should: with the segment, there or missing, and the position in it.
     pub fn corrupt(&self, offset: i64, reason: String) -> Error {
-        let (start, position) = locate(offset.max(0) as u64, self.segment_size());
+        let (start, position) = self.place(offset);
         Error::Corrupt {
             path: self.dir.join(segment_name(start)),
             offset: position,
