@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::{CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, MIN_RECORD_SIZE, MessageView, Transaction, validate_topic};
+use crate::format::{CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, MIN_RECORD_SIZE, MessageView, validate_topic};
 use crate::log::{ConsumeQueue, ConsumeQueueStore, LogFiles, LogRecord, QueueTail};
 
 /// For each topic and queue id: the entries that the queue lacks.
@@ -67,15 +67,13 @@ impl<'a> Undispatched<'a> {
     /// # Errors
     /// Those of reading an entry, and the message to which it leads.
     pub(super) fn add(&mut self, view: &MessageView<'_>) -> Result<()> {
-        if !has_queue_entry(view) || self.queues.rocksdb().is_some() {
+        if self.queues.rocksdb().is_some() {
             return Ok(());
         }
-        let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());
-        let unit = CqUnit {
-            physical_offset: view.physical_offset(),
-            size: view.size() as i32,
-            tags_code: view.tags_code(&self.delay_levels),
+        let Some(unit) = CqUnit::of(view, &self.delay_levels) else {
+            return Ok(());
         };
+        let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());
         let (log, salvage_record, lost) = (self.log, self.salvage_record, self.lost);
         let Some(lacking) = self.queue(view) else {
             return Ok(()); // a batch consume queue: this crate does not write those
@@ -199,12 +197,6 @@ impl Lacking {
 
 /// The name of a queue file cannot express this queue offset, nor a higher one.
 const MAX_QUEUE_OFFSET: i64 = i64::MAX / CQ_UNIT_SIZE as i64;
-
-/// Whether the message has an entry in a consume queue. Half and rolled-back messages have none. An inner batch has one in a batch
-/// consume queue.
-fn has_queue_entry(view: &MessageView<'_>) -> bool {
-    matches!(view.transaction(), Transaction::None | Transaction::Commit) && !view.is_inner_batch()
-}
 
 /// Whether the entry points to the message of this queue and queue offset.
 pub(super) fn leads(log: &LogFiles, topic: &str, queue_id: i32, queue_offset: i64, unit: CqUnit) -> Result<bool> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::{Check, CqUnit, DelayLevels, IndexGeometry, MessageView, Transaction};
+use crate::format::{Check, CqUnit, DelayLevels, IndexGeometry, MessageView};
 use crate::log::{CommitLog, ConsumeQueue, ConsumeQueueStore, IndexService, LogRecord, LogScan};
 use crate::services::checkpointer::{Checkpointer, LastDispatched};
 use crate::services::read_barrier::ReadBarrier;
@@ -165,7 +165,7 @@ impl Dispatcher {
             let message = message?;
             let view = message.view();
             self.dispatch_one(&view, now)?;
-            // After each message, so that a read that waits for the first of many sees progress.
+            // After each message, so that a read that waits for the first of many does not wait for all of them.
             self.dispatched.advance(view.physical_offset() + i64::from(view.size()));
         }
         expect_no_stop(&scan)?;
@@ -174,8 +174,10 @@ impl Dispatcher {
     }
 
     fn dispatch_one(&mut self, view: &MessageView<'_>, now: Instant) -> Result<()> {
-        if view.physical_offset() >= self.queued_until && matches!(view.transaction(), Transaction::None | Transaction::Commit) {
-            self.add_to_queue(view, now);
+        if view.physical_offset() >= self.queued_until
+            && let Some(unit) = CqUnit::of(view, &self.delay_levels)
+        {
+            self.add_to_queue(view, unit, now);
         }
         if view.physical_offset() > self.indexed_until {
             self.index.put(view, self.geometry, self.index_tags)?;
@@ -190,14 +192,9 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn add_to_queue(&mut self, view: &MessageView<'_>, now: Instant) {
+    fn add_to_queue(&mut self, view: &MessageView<'_>, unit: CqUnit, now: Instant) {
         let Some(queue) = self.queues.queue_or_new(&view.topic(), view.queue_id()) else {
             return; // a batch consume queue, which is not built here
-        };
-        let unit = CqUnit {
-            physical_offset: view.physical_offset(),
-            size: view.size() as i32,
-            tags_code: view.tags_code(&self.delay_levels),
         };
         // `None` for a message that is dispatched again, because the disk was full when its keys were put.
         let Some(entries) = queue.append(view.queue_offset(), unit) else {
