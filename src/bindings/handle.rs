@@ -75,9 +75,7 @@ impl Recipe {
             options,
         }
     }
-}
 
-impl Recipe {
     /// The store, opened again.
     ///
     /// # Errors
@@ -258,6 +256,9 @@ impl Handle {
     /// As [`log_reader`](Self::log_reader), and what a handler of a signal raises meanwhile.
     pub(super) fn reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
         let reader = self.log_reader(py)?;
+        if self.mode == Mode::Read {
+            return Ok(reader);
+        }
         let writer = self.opened().writer.clone();
         if let Some(writer) = writer.filter(|writer| !writer.is_caught_up()) {
             self.detach(py, move || writer.catch_up(PATIENCE))?;

@@ -167,7 +167,7 @@ impl Topic {
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Batches> {
         let reader = self.handle.reader(py)?;
-        let ranges: Result<Vec<_>> = py.detach(|| {
+        let ranges: Result<Vec<_>> = self.handle.detach(py, || {
             let ids = reader.queue_ids(&self.name)?.into_iter();
             ids.map(|id| Ok((id, reader.queue_bounds(&self.name, id)?))).collect()
         });

@@ -121,6 +121,7 @@ impl MessageReader {
         for queue_id in queue_ids {
             let mut offsets = self.queue_bounds(topic, queue_id)?;
             while let Some(offset) = offsets.next() {
+                interrupt::check()?;
                 let unit = match self.entry(topic, queue_id, offset) {
                     Err(Error::Corrupt { .. }) => {
                         offsets.start = self.offset_after(topic, queue_id, offset)?.min(offsets.end);
