@@ -203,13 +203,15 @@ def test_the_schema_capsule_needs_no_reading(part: mqstore.QueueSlice) -> None:
     assert pa.schema(next(iter(batches))) == expected
 
 
-def test_a_missing_library_is_named(path: Path) -> None:
+@pytest.mark.parametrize("messages", ["topic", "topic.queues[0][:].batches()"])
+def test_a_missing_library_is_named(path: Path, messages: str) -> None:
     code = f"""
 import sys
 sys.modules["polars"] = sys.modules["pyarrow"] = None
 import mqstore
-batches = mqstore.open({str(path)!r}).topics["Café_订单"].queues[0][:].batches()
-for convert in (batches.to_arrow, batches.to_polars, batches.to_pandas):
+topic = mqstore.open({str(path)!r}).topics["Café_订单"]
+messages = {messages}
+for convert in (messages.to_arrow, messages.to_polars, messages.to_pandas):
     try:
         convert()
     except ImportError as error:

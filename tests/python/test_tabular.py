@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,23 +109,6 @@ def test_numpy_and_the_pandas_frame_made_of_it_are_refused_with_what_to_call(mes
     if not isinstance(messages, mqstore.Topic):
         with pytest.raises(TypeError, match=r"to_pandas\(\)"):
             pd.DataFrame(messages)
-
-
-def test_a_missing_library_is_named(path: Path) -> None:
-    code = f"""
-import sys
-sys.modules["polars"] = sys.modules["pyarrow"] = None
-import mqstore
-topic = mqstore.open({str(path)!r}).topics["orders"]
-for convert in (topic.to_arrow, topic.to_polars, topic.to_pandas):
-    try:
-        convert()
-    except ImportError as error:
-        print(error)
-"""
-    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert printed.count("pip install pyarrow") == 2
-    assert printed.count("pip install polars") == 1
 
 
 def test_a_topic_is_read_queue_by_queue_and_its_damage_is_counted_over_all_of_them(tmp_path: Path) -> None:
