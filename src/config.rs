@@ -20,9 +20,8 @@ pub enum Geometry {
 /// What opening does with damage inside the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// A torn end is cut; a writer refuses damage before the last message that the checkpoint says was on disk. Nothing says yet what was flushed
-    /// after that: a record there that a disk has damaged since is taken for a torn end, and cut with all that follows, acknowledged
-    /// or not.
+    /// A writer refuses damage before the last message that the checkpoint says was on disk. Any later damage counts as a torn end. It is
+    /// cut together with all that follows it, acknowledged or not, because nothing on disk says yet what was flushed.
     Heal,
     /// What is whole is kept, on both sides of any damage.
     Salvage,

@@ -97,7 +97,7 @@ pub enum Error {
         /// What was waited for.
         what: String,
     },
-    /// Who made the call does not want its answer any more: see [`crate::interrupt`].
+    /// The caller ended the call before it was done: see [`crate::interrupt`].
     Interrupted {
         /// Why.
         cause: Arc<dyn std::error::Error + Send + Sync>,
@@ -139,7 +139,7 @@ impl Error {
     }
 
     /// Whether the same call may succeed later although nobody mends anything: the disk is full, no descriptor or no memory is left, or
-    /// the process may make no file as large (`EFBIG`). No sync that was begun fails so.
+    /// the process may not make a file that large (`EFBIG`). No sync that was begun fails so.
     pub fn is_shortage(&self) -> bool {
         match self {
             Self::DiskFull { .. } => true,
@@ -254,7 +254,7 @@ impl Error {
     }
 }
 
-/// Whether the process or the machine has no descriptor or no memory left, or the process may make no file as large.
+/// Whether the process or the machine has no descriptor or no memory left, or the process may not make a file that large.
 pub(crate) fn is_short(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::FileTooLarge)
         || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))

@@ -1,6 +1,6 @@
-//! A way out of long calls: their loops ask now and then whether the caller still wants the answer.
+//! A way out of long calls: their loops ask the caller from time to time whether to go on.
 //!
-//! The question belongs to the thread that makes the call, so that no function between the caller and the loop has to pass it on.
+//! The question is kept for the thread that makes the call, so no function between the caller and the loop has to pass it on.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,9 +13,9 @@ pub const INTERVAL: Duration = Duration::from_millis(50);
 
 type Ask = Rc<dyn Fn() -> Result<()>>;
 
-/// Checks without a look at the clock, at most: a look costs as much as reading a record.
+/// The most checks that are made without a look at the clock: a look costs as much as reading a record.
 const MAX_SKIPPED: u32 = 64;
-/// Checks are skipped while so many of them take less than this.
+/// More checks are made without a look while those since the last look took less than this.
 const SHORT: Duration = Duration::from_millis(1);
 
 struct Asked {
@@ -23,7 +23,7 @@ struct Asked {
     next: Instant,
     /// When the clock was last looked at.
     looked_at: Instant,
-    /// Checks to skip after each look, and those that are left of them.
+    /// Checks to make without a look after each look, and how many of them are left.
     skipped: u32,
     left: u32,
 }
@@ -59,11 +59,11 @@ impl Asked {
 }
 
 thread_local! {
-    /// `None` where nobody can interrupt.
+    /// `None` outside of an interruptible call.
     static ASKED: RefCell<Option<Asked>> = const { RefCell::new(None) };
 }
 
-/// Puts the question of the call around this one back, after a panic too.
+/// Restores the question of the outer call, also after a panic.
 struct Outer(Option<Asked>);
 
 impl Drop for Outer {
@@ -78,7 +78,7 @@ pub fn interruptible<T>(ask: impl Fn() -> Result<()> + 'static, work: impl FnOnc
     work()
 }
 
-/// Asks whether to go on, if somebody can be asked and has not been for a while. Every loop whose length the caller does not see calls it.
+/// Asks the caller whether to go on, if the last question is [`INTERVAL`] old. Every loop without a known bound calls it.
 ///
 /// # Errors
 /// What the caller answers: see [`interruptible`].

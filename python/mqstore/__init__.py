@@ -110,7 +110,7 @@ __all__ = [
 ]
 
 _Mapping.register(Topics)  # pyright: ignore[reportAttributeAccessIssue]
-# polars takes what is a Sequence for rows, and looks for Arrow only in what is none: queues, slices and results stay out.
+# polars takes a Sequence for rows and does not look for Arrow in it. So queues, slices and results are not registered.
 for _sequence in (Queues, Offsets):
     _Sequence.register(_sequence)  # pyright: ignore[reportAttributeAccessIssue]
 del _sequence

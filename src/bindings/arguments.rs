@@ -1,5 +1,4 @@
-//! Arguments of a call, each refused by its name and with what is expected: the extraction that a signature brings along names it in a
-//! note alone.
+//! Arguments of a call. Each is refused by its name and with what is expected. PyO3's own extraction would name it only in a note.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

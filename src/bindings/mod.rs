@@ -3,7 +3,7 @@
 
 /// A thread inside Python code under a call of ours when the interpreter ends.
 mod interpreter_exit;
-/// What stands under the nulls of text that came in.
+/// The bytes under the nulls of text that came in.
 mod null_slots;
 /// Tables that come in through Arrow's C structs, checked before they are used.
 mod arrow_input;

@@ -1,4 +1,4 @@
-//! What stands under the nulls of text that came in. Arrow leaves it to the producer, down to bytes that are no UTF-8; its arrays of text
+//! The bytes under the nulls of text that came in. Arrow leaves it to the producer, down to bytes that are no UTF-8; its arrays of text
 //! check it all the same. Here it is replaced by the empty text.
 
 use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer};

@@ -8,7 +8,7 @@ mod read_barrier;
 mod checkpointer;
 /// From the log to queues and index: `RocketMQ`'s Reput.
 mod dispatcher;
-/// Makes the log durable every so often, and when somebody waits for it.
+/// Makes the log durable at an interval, and when a caller waits for that.
 mod flush_real_time;
 /// A thread for each service, or the caller's own steps.
 mod runner;

@@ -1,4 +1,4 @@
-//! Where the log ends at one moment, while somebody may append to it.
+//! Where the log ends at one moment, while another process may append to it.
 
 use crate::error::Result;
 use crate::format::{BLANK_SIZE, CLAIM_SIZE, Check, MIN_RECORD_SIZE, Record, claimed_offset, claimed_size, read_record};

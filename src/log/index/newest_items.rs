@@ -1,4 +1,4 @@
-//! The newest item of each slot of an index file, for so many slots at a time that they take little memory.
+//! The newest item of each slot of an index file, for a window of slots at a time: all slots of a large file would take gigabytes.
 
 use std::ops::Range;
 

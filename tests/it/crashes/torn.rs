@@ -121,7 +121,7 @@ impl Torn {
         }
     }
 
-    /// The messages that an image holds instead of those that were appended, of which the first `sure` are as they were: `Err`
+    /// The messages that an image holds in the place of the appended ones. The first `sure` messages must be as they were appended: `Err`
     /// gives the place of one that is not.
     pub(super) fn held(&self, appended: &Entries, found: &[Vec<u8>], sure: usize) -> Result<Found, i64> {
         let mut garbled = self.garbled.clone();
