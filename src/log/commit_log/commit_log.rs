@@ -2,11 +2,11 @@
 //! message gets its queue offset, physical offset and store time, and is copied into the mapped segment.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, encode_blank, fits};
+use crate::log::commit_log::allocate::{NotMade, SegmentAllocator};
 use crate::log::commit_log::log_files::LogFiles;
 use crate::storage::{AppendFile, Env, Step};
 use crate::watermark::Watermark;
@@ -51,12 +51,10 @@ pub(crate) struct LogEnd {
 #[derive(Debug)]
 pub struct CommitLog {
     env: Arc<dyn Env>,
-    dir: PathBuf,
-    segment_size: u64,
     files: Arc<LogFiles>,
     tail: Mutex<Tail>,
-    /// Held by the thread that makes a segment. That thread holds `tail` only to look and to hand the segment over.
-    allocating: Mutex<()>,
+    /// The thread that makes a segment holds `tail` only to look and to hand the segment over.
+    allocator: SegmentAllocator,
     /// Held while the log is synced, by one thread.
     flushing: Mutex<()>,
     /// Segments with bytes that no sync has covered yet, oldest first.
@@ -124,11 +122,9 @@ impl CommitLog {
         let current = current.map(Arc::new);
         let appended = Arc::new(Watermark::new(end.at));
         Self {
+            allocator: SegmentAllocator::new(env.clone(), files.dir().to_owned(), segment_size),
             env,
-            dir: files.dir().to_owned(),
-            segment_size,
             files,
-            allocating: Mutex::default(),
             flushing: Mutex::default(),
             unsynced: Mutex::new(current.iter().cloned().collect()),
             tail: Mutex::new(Tail {
@@ -154,7 +150,7 @@ impl CommitLog {
 
     /// Bytes that a record may have.
     pub fn max_record_size(&self) -> u64 {
-        self.segment_size - BLANK_SIZE as u64
+        self.allocator.segment_size() - BLANK_SIZE as u64
     }
 
     /// Store time of the last message; 0 for none.
@@ -297,7 +293,7 @@ impl CommitLog {
 
     /// Makes the segment after the current one, outside the lock, unless another thread has made room for `len` bytes.
     fn make_next_segment(&self, len: u64) -> Result<()> {
-        let _one_at_a_time = lock(&self.allocating);
+        let _one_at_a_time = self.allocator.lock();
         let start = {
             let tail = lock(&self.tail);
             if tail.stopped.is_some() || tail.next.is_some() || fits(len, tail.remaining()) {
@@ -308,13 +304,10 @@ impl CommitLog {
         if lock(&self.unsynced).len() >= MAX_UNSYNCED {
             self.flush()?;
         }
-        let file = AppendFile::create(self.env.as_ref(), &self.dir, start, self.segment_size)?;
-        if let Err(cause) = file.sync_name(self.env.as_ref()) {
-            // The shortage came before the sync: the next try makes the segment again.
-            let is_gone = cause.is_shortage() && file.remove(self.env.as_ref()).is_ok();
-            return Err(if is_gone { cause } else { self.fail(cause) });
-        }
-        let file = Arc::new(file);
+        let file = self.allocator.make(start).map_err(|not_made| match not_made {
+            NotMade::Gone(cause) => cause,
+            NotMade::Left(cause) => self.fail(cause),
+        })?;
         lock(&self.unsynced).push(file.clone());
         self.files.add(start);
         lock(&self.tail).next = Some(file);
@@ -389,7 +382,7 @@ impl CommitLog {
 
     /// Waits until no segment is being made. After [`CommitLog::stop`] no thread begins another, and the log's directory stays as it is.
     pub fn end_allocation(&self) {
-        drop(lock(&self.allocating));
+        drop(self.allocator.lock());
     }
 
     /// Removes the segment that was made ahead, once the log is stopped: a closed store has no segment past its end.
@@ -397,7 +390,7 @@ impl CommitLog {
     /// # Errors
     /// [`Error::Io`].
     pub fn remove_unused(&self) -> Result<()> {
-        let _one_at_a_time = lock(&self.allocating);
+        let _one_at_a_time = self.allocator.lock();
         let unused = lock(&self.tail).next.clone();
         unused.map_or(Ok(()), |file| file.remove(self.env.as_ref()))?;
         lock(&self.tail).next = None;

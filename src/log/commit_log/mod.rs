@@ -6,6 +6,8 @@ mod log_files;
 mod seen_end;
 /// Where the log goes on after damage.
 mod find_next_record;
+/// Making segments.
+mod allocate;
 /// Appending at the end of the log.
 mod commit_log;
 /// Truncation: from a log that was read to one that is appended to.
