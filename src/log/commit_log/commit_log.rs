@@ -1,12 +1,12 @@
 //! Appending to the commit log: one lock, one copy. Checks, checksum, property bytes and header are made before the lock. Under the lock a
 //! message gets its queue offset, physical offset and store time, and is copied into the mapped segment.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, encode_blank, fits};
 use crate::log::commit_log::allocate::{NotMade, SegmentAllocator};
+use crate::log::commit_log::append_state::{AppendState, LogEnd};
 use crate::log::commit_log::log_files::LogFiles;
 use crate::storage::{AppendFile, Env, Step};
 use crate::watermark::Watermark;
@@ -27,33 +27,13 @@ pub struct Appended {
     pub store_time: i64,
 }
 
-/// The next offset of every queue that has one, by topic and queue id.
-pub type QueueOffsets = HashMap<String, HashMap<i32, i64>>;
-
-/// Where and how a log goes on.
-#[derive(Debug)]
-pub(crate) struct LogEnd {
-    /// Where it ends.
-    pub at: i64,
-    /// Past it every byte is zero.
-    pub written_until: i64,
-    /// After a crash: from here on, the bytes of the log may be in memory alone.
-    pub rewrite_from: Option<i64>,
-    /// Store time of its last message; 0 for none.
-    pub last_store_time: i64,
-    /// The checkpoint covers messages up to this store time, so every new message gets a later one.
-    pub covered_time: i64,
-    /// The next queue offset of each queue.
-    pub queue_offsets: QueueOffsets,
-}
-
 /// The end of the log, for one writing process.
 #[derive(Debug)]
 pub struct CommitLog {
     env: Arc<dyn Env>,
     files: Arc<LogFiles>,
-    tail: Mutex<Tail>,
-    /// The thread that makes a segment holds `tail` only to look and to hand the segment over.
+    state: Mutex<AppendState>,
+    /// The thread that makes a segment holds `state` only to look and to hand the segment over.
     allocator: SegmentAllocator,
     /// Held while the log is synced, by one thread.
     flushing: Mutex<()>,
@@ -68,39 +48,6 @@ pub struct CommitLog {
     pub flushed: Arc<Watermark>,
     /// Why no later byte is made durable: a write or sync of the log itself failed.
     broken: OnceLock<Error>,
-}
-
-/// What the lock protects.
-#[derive(Debug)]
-struct Tail {
-    end: u64,
-    current: Option<Arc<AppendFile>>,
-    next: Option<Arc<AppendFile>>,
-    last_store_time: i64,
-    covered_time: i64,
-    queue_offsets: QueueOffsets,
-    /// Why nothing is appended any more.
-    stopped: Option<Error>,
-}
-
-impl Tail {
-    fn remaining(&self) -> u64 {
-        self.current.as_ref().map_or(0, |file| file.end().saturating_sub(self.end))
-    }
-
-    /// Takes the next queue offset of the message's queue; 0 for a message that has none.
-    fn next_queue_offset(&mut self, message: &EncodedMessage<'_>) -> i64 {
-        if !message.has_queue_offset() {
-            return 0;
-        }
-        let queues = match self.queue_offsets.get_mut(message.topic()) {
-            Some(queues) => queues,
-            None => self.queue_offsets.entry(message.topic().to_owned()).or_default(),
-        };
-        let next = queues.entry(message.queue_id()).or_default();
-        *next += 1;
-        *next - 1
-    }
 }
 
 /// The outcome of one attempt under the lock.
@@ -121,24 +68,17 @@ impl CommitLog {
     ) -> Self {
         let current = current.map(Arc::new);
         let appended = Arc::new(Watermark::new(end.at));
+        let flushed = Arc::new(Watermark::new(end.at));
         Self {
             allocator: SegmentAllocator::new(env.clone(), files.dir().to_owned(), segment_size),
             env,
             files,
             flushing: Mutex::default(),
             unsynced: Mutex::new(current.iter().cloned().collect()),
-            tail: Mutex::new(Tail {
-                end: end.at as u64,
-                current,
-                next: None,
-                last_store_time: end.last_store_time,
-                covered_time: end.covered_time,
-                queue_offsets: end.queue_offsets,
-                stopped: None,
-            }),
+            state: Mutex::new(AppendState::new(end, current)),
             readable: appended.clone(),
             appended,
-            flushed: Arc::new(Watermark::new(end.at)),
+            flushed,
             broken: OnceLock::new(),
         }
     }
@@ -155,15 +95,15 @@ impl CommitLog {
 
     /// Store time of the last message; 0 for none.
     pub fn last_store_time(&self) -> i64 {
-        lock(&self.tail).last_store_time
+        lock(&self.state).last_store_time
     }
 
     /// Gives every later message a store time after `store_time`, up to which the checkpoint will cover messages.
     pub fn close_store_time(&self, store_time: i64) {
-        let mut tail = lock(&self.tail);
-        tail.covered_time = tail.covered_time.max(store_time);
-        let end = tail.end as i64;
-        drop(tail);
+        let mut state = lock(&self.state);
+        state.covered_time = state.covered_time.max(store_time);
+        let end = state.end as i64;
+        drop(state);
         // A message that already has an older time is flushed with the rest, although its append may not have returned yet.
         self.appended.advance(end);
     }
@@ -174,7 +114,7 @@ impl CommitLog {
     /// [`Error::Poisoned`], [`Error::Closed`].
     pub fn try_append(&self, message: &EncodedMessage<'_>) -> Result<Option<Appended>> {
         let mut done = Vec::with_capacity(1);
-        self.with_tail(|tail, now| self.put(tail, now, std::slice::from_ref(message), &mut done))?;
+        self.with_state(|state, now| self.put(state, now, std::slice::from_ref(message), &mut done))?;
         Ok(done.pop())
     }
 
@@ -201,9 +141,9 @@ impl CommitLog {
         let mut waiting = messages;
         while !waiting.is_empty() {
             let before = done.len();
-            let outcome = self.with_tail(|tail, now| {
+            let outcome = self.with_state(|state, now| {
                 for message in waiting {
-                    if let Outcome::WouldBlock(len) = self.put(tail, now, std::slice::from_ref(message), done)? {
+                    if let Outcome::WouldBlock(len) = self.put(state, now, std::slice::from_ref(message), done)? {
                         return Ok(Outcome::WouldBlock(len));
                     }
                 }
@@ -223,44 +163,50 @@ impl CommitLog {
     /// As [`CommitLog::append`].
     pub fn append_together(&self, messages: &[EncodedMessage<'_>]) -> Result<Vec<Appended>> {
         let mut done = Vec::with_capacity(messages.len());
-        while let Outcome::WouldBlock(len) = self.with_tail(|tail, now| self.put(tail, now, messages, &mut done))? {
+        while let Outcome::WouldBlock(len) = self.with_state(|state, now| self.put(state, now, messages, &mut done))? {
             self.make_next_segment(len)?;
         }
         Ok(done)
     }
 
     /// Does the work under the lock, with the time. What it appends can be read afterwards.
-    fn with_tail(&self, work: impl FnOnce(&mut Tail, i64) -> Result<Outcome>) -> Result<Outcome> {
-        let mut tail = lock(&self.tail);
-        if let Some(cause) = &tail.stopped {
+    fn with_state(&self, work: impl FnOnce(&mut AppendState, i64) -> Result<Outcome>) -> Result<Outcome> {
+        let mut state = lock(&self.state);
+        if let Some(cause) = &state.stopped {
             return Err(self.poisoned(cause.clone()));
         }
-        let outcome = work(&mut tail, self.env.now_ms());
-        let end = tail.end as i64;
-        drop(tail);
+        let outcome = work(&mut state, self.env.now_ms());
+        let end = state.end as i64;
+        drop(state);
         self.appended.advance(end);
         outcome
     }
 
     /// Writes messages that go into one segment. The end moves when all of them are written.
-    fn put(&self, tail: &mut Tail, now: i64, messages: &[EncodedMessage<'_>], done: &mut Vec<Appended>) -> Result<Outcome> {
+    fn put(
+        &self,
+        state: &mut AppendState,
+        now: i64,
+        messages: &[EncodedMessage<'_>],
+        done: &mut Vec<Appended>,
+    ) -> Result<Outcome> {
         let len: u64 = messages.iter().map(|message| message.len() as u64).sum();
-        if !fits(len, tail.remaining()) && !self.roll(tail)? {
+        if !fits(len, state.remaining()) && !self.roll(state)? {
             return Ok(Outcome::WouldBlock(len));
         }
-        let Some(file) = tail.current.clone() else {
+        let Some(file) = state.current.clone() else {
             return Ok(Outcome::WouldBlock(len));
         };
-        let store_time = now.max(tail.last_store_time).max(tail.covered_time + 1);
-        tail.last_store_time = store_time;
-        let mut end = tail.end;
+        let store_time = now.max(state.last_store_time).max(state.covered_time + 1);
+        state.last_store_time = store_time;
+        let mut end = state.end;
         for message in messages {
-            let queue_offset = tail.next_queue_offset(message);
+            let queue_offset = state.next_queue_offset(message);
             let (at, physical_offset) = ((end - file.start()) as usize, end as i64);
             if !message.write(queue_offset, physical_offset, store_time, |position, bytes| {
                 file.write(at + position, bytes)
             }) {
-                return Err(self.lost(tail, &file, at));
+                return Err(self.lost(state, &file, at));
             }
             end += message.len() as u64;
             done.push(Appended {
@@ -270,24 +216,24 @@ impl CommitLog {
                 store_time,
             });
         }
-        tail.end = end;
+        state.end = end;
         Ok(Outcome::Written)
     }
 
     /// Fills the rest of the segment and moves to the next one, if that was made.
-    fn roll(&self, tail: &mut Tail) -> Result<bool> {
-        let Some(next) = tail.next.clone() else { return Ok(false) };
-        let remaining = tail.remaining();
-        if let Some(full) = tail.current.clone()
+    fn roll(&self, state: &mut AppendState) -> Result<bool> {
+        let Some(next) = state.next.clone() else { return Ok(false) };
+        let remaining = state.remaining();
+        if let Some(full) = state.current.clone()
             && remaining > 0
         {
-            let at = (tail.end - full.start()) as usize;
+            let at = (state.end - full.start()) as usize;
             if !full.write(at, &encode_blank(remaining as u32)) {
-                return Err(self.lost(tail, &full, at));
+                return Err(self.lost(state, &full, at));
             }
         }
-        tail.end = next.start();
-        tail.current = tail.next.take();
+        state.end = next.start();
+        state.current = state.next.take();
         Ok(true)
     }
 
@@ -295,11 +241,11 @@ impl CommitLog {
     fn make_next_segment(&self, len: u64) -> Result<()> {
         let _one_at_a_time = self.allocator.lock();
         let start = {
-            let tail = lock(&self.tail);
-            if tail.stopped.is_some() || tail.next.is_some() || fits(len, tail.remaining()) {
+            let state = lock(&self.state);
+            if state.stopped.is_some() || state.next.is_some() || fits(len, state.remaining()) {
                 return Ok(());
             }
-            tail.current.as_ref().map_or(tail.end, |file| file.end())
+            state.current.as_ref().map_or(state.end, |file| file.end())
         };
         if lock(&self.unsynced).len() >= MAX_UNSYNCED {
             self.flush()?;
@@ -310,7 +256,7 @@ impl CommitLog {
         })?;
         lock(&self.unsynced).push(file.clone());
         self.files.add(start);
-        lock(&self.tail).next = Some(file);
+        lock(&self.state).next = Some(file);
         Ok(())
     }
 
@@ -362,10 +308,10 @@ impl CommitLog {
 
     /// Ends appending. The first cause stays; gives the failure that every later caller gets.
     pub fn stop(&self, cause: Error) -> Error {
-        let mut tail = lock(&self.tail);
-        let first = tail.stopped.get_or_insert_with(|| cause.clone()).clone();
-        let end = tail.end as i64;
-        drop(tail);
+        let mut state = lock(&self.state);
+        let first = state.stopped.get_or_insert_with(|| cause.clone()).clone();
+        let end = state.end as i64;
+        drop(state);
         // Before the poison, so that a thread that follows the log sees all of it.
         self.appended.advance(end);
         self.appended.poison(first.clone());
@@ -391,9 +337,9 @@ impl CommitLog {
     /// [`Error::Io`].
     pub fn remove_unused(&self) -> Result<()> {
         let _one_at_a_time = self.allocator.lock();
-        let unused = lock(&self.tail).next.clone();
+        let unused = lock(&self.state).next.clone();
         unused.map_or(Ok(()), |file| file.remove(self.env.as_ref()))?;
-        lock(&self.tail).next = None;
+        lock(&self.state).next = None;
         Ok(())
     }
 
@@ -417,13 +363,13 @@ impl CommitLog {
     }
 
     /// As `fail`, for a page that could not be written. The caller holds the append lock.
-    fn lost(&self, tail: &mut Tail, file: &AppendFile, at: usize) -> Error {
+    fn lost(&self, state: &mut AppendState, file: &AppendFile, at: usize) -> Error {
         let cause = Error::Corrupt {
             path: file.path().to_owned(),
             offset: at as u64,
             reason: "the device failed under this page while a message was written".to_owned(),
         };
-        tail.stopped.get_or_insert_with(|| cause.clone());
+        state.stopped.get_or_insert_with(|| cause.clone());
         let _ = self.broken.set(cause.clone());
         self.appended.poison(cause.clone());
         self.flushed.poison(cause.clone());

@@ -8,6 +8,8 @@ mod seen_end;
 mod find_next_record;
 /// Making segments.
 mod allocate;
+/// What the append lock protects.
+mod append_state;
 /// Appending at the end of the log.
 mod commit_log;
 /// Truncation: from a log that was read to one that is appended to.
@@ -15,6 +17,7 @@ mod truncate;
 /// Salvage records over lost stretches.
 mod salvage;
 
-pub(crate) use commit_log::LogEnd;
-pub use commit_log::{Appended, CommitLog, QueueOffsets};
+pub(crate) use append_state::LogEnd;
+pub use append_state::QueueOffsets;
+pub use commit_log::{Appended, CommitLog};
 pub use log_files::{LogFiles, LogRecord, LogScan, StoredMessage};

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::segment_name;
-use crate::log::commit_log::commit_log::{CommitLog, LogEnd};
+use crate::log::commit_log::append_state::LogEnd;
+use crate::log::commit_log::commit_log::CommitLog;
 use crate::log::commit_log::log_files::LogFiles;
 use crate::storage::{Env, Step};
 
