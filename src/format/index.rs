@@ -141,7 +141,7 @@ impl IndexHeader {
     /// The header of the file when only its first items are left: the next gets the number `index_count`, the last one's message starts
     /// at `end_physical_offset` and was stored at `end_time`.
     #[must_use]
-    pub fn cut(self, index_count: i32, end_physical_offset: i64, end_time: i64) -> Self {
+    pub fn truncated(self, index_count: i32, end_physical_offset: i64, end_time: i64) -> Self {
         Self {
             end_time,
             end_physical_offset,

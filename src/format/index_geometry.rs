@@ -153,7 +153,7 @@ fn geometry(words: usize, slots: usize) -> Option<IndexGeometry> {
     })
 }
 
-/// The content of an index file, cut by one geometry.
+/// The content of an index file, divided by one geometry.
 struct Content<'a> {
     geometry: IndexGeometry,
     header: IndexHeader,

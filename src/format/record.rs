@@ -39,7 +39,7 @@ pub enum Record<'a> {
     },
     /// Nothing was written here: zeros, or too few bytes for anything.
     End,
-    /// Anything else, a record that is cut off included.
+    /// Anything else, a record that is cut short included.
     Corrupt(Malformed),
 }
 

@@ -14,6 +14,6 @@ mod recorded_geometry;
 pub(crate) use commit_log::LogEnd;
 pub use commit_log::{Appended, CommitLog, LogFiles, LogRecord, LogScan, QueueOffsets, StoredMessage};
 pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, QueueTail};
-pub use index::{IndexCut, IndexFile, IndexService, Source};
+pub use index::{IndexFile, IndexService, KeptIndex, Source};
 pub use recorded_geometry::{fill_from_record, record as record_geometry};
 pub use store_checkpoint::{load_checkpoint, save_checkpoint};

@@ -25,7 +25,7 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
         report,
     } = recovered;
     queues.truncate_dirty(plan.rewrite_from, plan.is_redone)?;
-    index.truncate_dirty(plan.sizes.index, plan.index_cut, plan.rewrite_from.is_none(), plan.is_redone)?;
+    index.truncate_dirty(plan.sizes.index, plan.kept_index, plan.rewrite_from.is_none(), plan.is_redone)?;
     let mut queue_offsets = QueueOffsets::new();
     for (topic, queue_id, queue) in queues.file_queues() {
         queue_offsets.entry(topic).or_default().insert(queue_id, queue.max_offset());

@@ -2,13 +2,13 @@
 
 use crate::error::Result;
 use crate::format::{Check, Checkpoint, IndexGeometry};
-use crate::log::{IndexCut, IndexService, LogFiles, LogRecord};
+use crate::log::{IndexService, KeptIndex, LogFiles, LogRecord};
 
 /// Where indexing goes on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IndexStart {
     /// What is kept of the index.
-    pub cut: IndexCut,
+    pub kept: KeptIndex,
     /// The first message of which a key may be missing.
     pub from: i64,
 }
@@ -16,21 +16,21 @@ pub(super) struct IndexStart {
 /// Where indexing goes on if the log ends at the end of its last segment.
 ///
 /// # Errors
-/// As [`cut_index`].
+/// As [`find_index_start`].
 pub(super) fn estimate_index_start(
     log: &LogFiles,
     index: &IndexService,
     checkpoint: &Checkpoint,
     geometry: IndexGeometry,
 ) -> Result<i64> {
-    Ok(cut_index(log, index, checkpoint, geometry, log.files_end())?.from)
+    Ok(find_index_start(log, index, checkpoint, geometry, log.files_end())?.from)
 }
 
 /// What is kept of the index of a log that ends at `log_end`.
 ///
 /// # Errors
 /// [`crate::error::Error::Io`].
-pub(super) fn cut_index(
+pub(super) fn find_index_start(
     log: &LogFiles,
     index: &IndexService,
     checkpoint: &Checkpoint,
@@ -43,17 +43,17 @@ pub(super) fn cut_index(
             _ => None,
         })
     };
-    let kept = index.count_kept(geometry, store_time_at)?;
-    let cut = index.cut_at(geometry, kept, log.first_offset()..log_end, store_time_at)?;
-    let known = checkpoint.keys_dispatched(cut.items).filter(|known| *known <= log_end);
-    let from = match (known, cut.end) {
-        _ if cut.is_ahead => log_end,
+    let files = index.count_kept(geometry, store_time_at)?;
+    let kept = index.kept_part(geometry, files, log.first_offset()..log_end, store_time_at)?;
+    let known = checkpoint.keys_dispatched(kept.items).filter(|known| *known <= log_end);
+    let from = match (known, kept.end) {
+        _ if kept.is_ahead => log_end,
         (Some(known), _) => known,
         (None, Some(end)) => end,
         (None, None) => 0,
     };
     Ok(IndexStart {
-        cut,
+        kept,
         from: from.clamp(log.first_offset(), log_end.max(log.first_offset())),
     })
 }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use crate::config::{Recovery, Sizes, StoreConfig};
 use crate::error::Result;
 use crate::format::{Checkpoint, IndexGeometry};
-use crate::log::{ConsumeQueueStore, IndexCut, IndexService, LogFiles};
+use crate::log::{ConsumeQueueStore, IndexService, KeptIndex, LogFiles};
 use crate::recovery::decision::{expect_recoverable, find_missing};
-use crate::recovery::index_end::{IndexStart, cut_index, estimate_index_start};
+use crate::recovery::index_end::{IndexStart, estimate_index_start, find_index_start};
 use crate::recovery::plan::{RecoveryPlan, plan};
 use crate::recovery::recovery_note::RecoveryNote;
 use crate::recovery::report::RecoveryReport;
@@ -42,7 +42,7 @@ pub(crate) struct WritePlan {
     /// Of every file that the writer makes.
     pub(crate) sizes: Sizes,
     /// What is kept of the index.
-    pub(crate) index_cut: IndexCut,
+    pub(crate) kept_index: KeptIndex,
     /// The first message of which a key may be missing in it.
     pub(crate) index_from: i64,
     /// From this physical offset on the log is written again, because it may be in memory only; `None` if everything is on disk.
@@ -115,7 +115,7 @@ pub(crate) fn open_for_writing(
     report.bytes_cut = (written_until - report.log_end) as u64;
     let rewrite_from = unfinished.map_or(unsynced_from, |note| note.rewrite_from.min(unsynced_from));
     let rewrite_from = (!opened.is_on_disk()).then_some(rewrite_from);
-    let is_changed = rewrite_from.is_some() || written_until > report.log_end || files.index.is_changed_by(index_start.cut);
+    let is_changed = rewrite_from.is_some() || written_until > report.log_end || files.index.is_changed_by(index_start.kept);
     // After a clock was set back, a stamp in the future is right if a message has its time.
     let mut stamps = files.found.ignoring_future(env.now_ms().max(report.last_store_time));
     if config.recovery == Recovery::Salvage {
@@ -123,7 +123,7 @@ pub(crate) fn open_for_writing(
     }
     let plan = WritePlan {
         sizes,
-        index_cut: index_start.cut,
+        kept_index: index_start.kept,
         index_from: index_start.from,
         rewrite_from,
         note: is_changed.then_some(RecoveryNote {
@@ -147,7 +147,7 @@ fn plan_with_index(files: &StoreFiles, config: &StoreConfig, geometry: IndexGeom
     let mut index_from = estimate_index_start(log, index, checkpoint, geometry)?;
     loop {
         let plan = plan(&files.opened(config, Some(index_from)))?;
-        let start = cut_index(log, index, checkpoint, geometry, plan.report.log_end)?;
+        let start = find_index_start(log, index, checkpoint, geometry, plan.report.log_end)?;
         if start.from >= plan.report.scan_start {
             return Ok((plan, start));
         }

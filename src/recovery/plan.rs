@@ -40,7 +40,7 @@ impl RecoveryPlan {
                     || leads(log, &topic, queue_id, queue_offset, unit)?
                     || leads_to_salvage_record(log, unit)?)
             };
-            report.queue_entries_ahead += queue.cut(log.first_offset()..report.log_end, leads)?;
+            report.queue_entries_ahead += queue.leave_out(log.first_offset()..report.log_end, leads)?;
         }
         for lost in &report.lost {
             let Some(salvage_record) = salvage_record(log, lost) else {

@@ -43,7 +43,7 @@ impl LogFiles {
         records.find(|(_, size)| *size > 0)
     }
 
-    /// A stretch cut at the ends of segments: the segment's start, the part in it, and whether that reaches its end.
+    /// A stretch divided at the ends of segments: the segment's start, the part in it, and whether that reaches its end.
     fn parts(&self, lost: &Range<i64>) -> impl Iterator<Item = (i64, Range<i64>, bool)> {
         let (lost, size) = (lost.clone(), self.segment_size() as i64);
         let parts = self.starts().map(move |start| {

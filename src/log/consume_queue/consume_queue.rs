@@ -243,7 +243,7 @@ impl ConsumeQueue {
     /// Leaves out, in memory, the entries at the end of the files that point at or past the end of the `log`, or to no message of the
     /// queue. `leads` decides the second from the queue offset, the entry, and the entry before it. Returns how many. If no entry is left
     /// and the log starts at 0, the queue starts at 0 again: a power cut took its first file.
-    pub(crate) fn cut(&self, log: Range<i64>, leads: impl Fn(i64, CqUnit, Option<CqUnit>) -> Result<bool>) -> Result<u64> {
+    pub(crate) fn leave_out(&self, log: Range<i64>, leads: impl Fn(i64, CqUnit, Option<CqUnit>) -> Result<bool>) -> Result<u64> {
         let mut entries = self.entries();
         let mut state = self.state_mut();
         let end = state.on_disk.end;
@@ -260,11 +260,11 @@ impl ConsumeQueue {
             }
             state.on_disk.end -= 1;
         }
-        let cut = (end - state.on_disk.end) as u64;
+        let left_out = (end - state.on_disk.end) as u64;
         if state.on_disk.is_empty() && log.start == 0 {
             state.on_disk = 0..0;
         }
-        Ok(cut)
+        Ok(left_out)
     }
 
     /// Makes the entries of messages of the stretch `lost` lead to a `salvage_record`; returns how many.

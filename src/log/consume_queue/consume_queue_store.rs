@@ -11,7 +11,7 @@ use crate::format::{
     BATCH_CONSUME_QUEUE_DIR, CONSUME_QUEUE_DIR, ROCKSDB_CONSUME_QUEUE_DIR, ROCKSDB_CURRENT_FILE, UNFINISHED_PREFIX,
 };
 use crate::log::consume_queue::consume_queue::ConsumeQueue;
-use crate::log::consume_queue::truncate::QueueCut;
+use crate::log::consume_queue::truncate::UnsyncedTruncation;
 use crate::log::consume_queue::write_out::StagedFile;
 use crate::storage::{DirEntry, EntryKind, Env, FileSystem, MappedFileQueue, MappingPool, Step};
 
@@ -244,9 +244,9 @@ impl ConsumeQueueStore {
     pub(crate) fn truncate_dirty(&self, rewrite_from: Option<i64>, is_redone: bool) -> Result<()> {
         // Before anything is written: an error that another process is told of first is then told here, too.
         self.file_system().map_err(|error| Error::io("open", &self.root, error))?;
-        let mut cut = QueueCut::default();
+        let mut unsynced = UnsyncedTruncation::default();
         for (_, _, queue) in self.file_queues() {
-            cut.add(queue.truncate_dirty(rewrite_from.is_none(), is_redone)?);
+            unsynced.add(queue.truncate_dirty(rewrite_from.is_none(), is_redone)?);
             if let Some(physical) = rewrite_from {
                 queue.rewrite(physical)?;
             }
@@ -256,11 +256,11 @@ impl ConsumeQueueStore {
                 self.env.unlink(staged).map_err(|error| Error::io("remove", staged, error))?;
             }
         }
-        match cut.len() {
+        match unsynced.len() {
             // Removed names may still be on disk, and nothing tells in which directories.
             _ if is_redone => self.sync_all(Step::QueuesCut),
             0 => Ok(()),
-            1..=SYNCED_ONE_BY_ONE => cut.sync(self.env.as_ref()),
+            1..=SYNCED_ONE_BY_ONE => unsynced.sync(self.env.as_ref()),
             _ => self.sync_all(Step::QueuesCut),
         }
     }

@@ -15,14 +15,14 @@ const LOOKED_AT_ONCE: usize = 256 * 1024;
 
 /// What truncation changed in a queue's directory and is not durable yet.
 #[derive(Debug, Default)]
-pub(super) struct QueueCut {
+pub(super) struct UnsyncedTruncation {
     /// Files in which bytes were overwritten.
     files: Vec<PathBuf>,
     /// Directories from which files were removed.
     dirs: Vec<PathBuf>,
 }
 
-impl QueueCut {
+impl UnsyncedTruncation {
     pub(super) fn add(&mut self, other: Self) {
         self.files.extend(other.files);
         self.dirs.extend(other.dirs);
@@ -48,25 +48,25 @@ impl QueueCut {
 impl ConsumeQueue {
     /// Zeroes what a crash has left past the queue's end, and removes the files without an entry of a message, newest first: a broker takes a
     /// file full of zeros for an entry. `is_redone`: an earlier recovery has not ended, so zeros that are read may not be on disk.
-    pub(super) fn truncate_dirty(&self, clean: bool, is_redone: bool) -> Result<QueueCut> {
-        let mut cut = QueueCut::default();
+    pub(super) fn truncate_dirty(&self, clean: bool, is_redone: bool) -> Result<UnsyncedTruncation> {
+        let mut unsynced = UnsyncedTruncation::default();
         let end = self.state().on_disk.end;
         for start in self.files.starts().into_iter().rev() {
             let first = start as i64 / UNIT;
             if end <= first || self.is_pre_blank_entry(end.min(first + self.entries_per_file()) - 1)? {
                 self.files.remove(start)?;
-                cut.dirs = vec![self.dir.clone()];
+                unsynced.dirs = vec![self.dir.clone()];
                 continue;
             }
             if !clean && self.zero_after_end(start, end, is_redone)? {
-                cut.files.push(self.dir.join(segment_name(start)));
+                unsynced.files.push(self.dir.join(segment_name(start)));
             }
             break;
         }
         if self.files.is_empty() {
             self.state_mut().on_disk = end..end;
         }
-        Ok(cut)
+        Ok(unsynced)
     }
 
     /// Whether the entry is a `PRE_BLANK`, before the first message.

@@ -108,7 +108,7 @@ impl IndexService {
         self.files().iter().any(|file| file.header().index_count > 1)
     }
 
-    /// Cuts `log` into stretches, ascending, each with where its keys are found. Neighbours may share one record, and what lies
+    /// Divides `log` into stretches, ascending, each with where its keys are found. Neighbours may share one record, and what lies
     /// between two files is walked: no key stands there unless it was lost. Reads whole index files at the first call, to
     /// find their geometry where none was given.
     ///

@@ -13,4 +13,4 @@ mod truncate;
 
 pub use index_file::IndexFile;
 pub use index_service::{IndexService, Source};
-pub use truncate::IndexCut;
+pub use truncate::KeptIndex;

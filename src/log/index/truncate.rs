@@ -15,10 +15,10 @@ const SLOTS_AT_ONCE: usize = 64 * 1024;
 
 /// The part of the index that is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct IndexCut {
+pub struct KeptIndex {
     /// The number of files that are kept, from the oldest.
     files: usize,
-    /// The new header of the last of them, if items of it are cut off.
+    /// The new header of the last of them, if items of it are truncated.
     last: Option<IndexHeader>,
     /// Physical offset of the last message that has a key in them.
     pub end: Option<i64>,
@@ -26,7 +26,7 @@ pub struct IndexCut {
     keys: usize,
     /// Items in the files that are kept.
     pub items: i64,
-    /// Keys of messages past the end of the log are cut off. Then all keys of messages before it are in the index.
+    /// Keys of messages past the end of the log are truncated. Then all keys of messages before it are in the index.
     pub is_ahead: bool,
 }
 
@@ -54,41 +54,41 @@ impl IndexService {
         Ok(files.len())
     }
 
-    /// The cut that keeps, of the first `files` files, the items of messages of `log`. `store_time_at` gives the store time of the message
-    /// that starts at an offset, if one does. A file whose last message is not in the log is not kept.
+    /// The part that is kept: of the first `files` files, the items of messages of `log`. `store_time_at` gives the store time of the
+    /// message that starts at an offset, if one does. A file whose last message is not in the log is not kept.
     ///
     /// # Errors
     /// [`Error::Io`], and what `store_time_at` raises.
-    pub fn cut_at(
+    pub fn kept_part(
         &self,
         geometry: IndexGeometry,
         files: usize,
         log: Range<i64>,
         store_time_at: impl Fn(i64) -> Result<Option<i64>>,
-    ) -> Result<IndexCut> {
+    ) -> Result<KeptIndex> {
         let all = self.files();
-        let mut cut = cut_of(&all, geometry, files, log, store_time_at)?;
-        let kept = all.iter().take(cut.files).map(|file| file.header().items()).sum::<i64>();
-        let last = cut.files.checked_sub(1).and_then(|last| all.get(last));
+        let mut kept = kept_of(&all, geometry, files, log, store_time_at)?;
+        let items = all.iter().take(kept.files).map(|file| file.header().items()).sum::<i64>();
+        let last = kept.files.checked_sub(1).and_then(|last| all.get(last));
         let lost = last
-            .zip(cut.last)
+            .zip(kept.last)
             .map_or(0, |(file, header)| file.header().items() - header.items());
-        cut.items = kept - lost;
-        Ok(cut)
+        kept.items = items - lost;
+        Ok(kept)
     }
 
-    /// Whether carrying the cut out changes a file.
-    pub(crate) fn is_changed_by(&self, cut: IndexCut) -> bool {
-        cut.last.is_some() || cut.files < self.files().len()
+    /// Whether truncating the index to this part changes a file.
+    pub(crate) fn is_changed_by(&self, kept: KeptIndex) -> bool {
+        kept.last.is_some() || kept.files < self.files().len()
     }
 
-    /// Carries the cut out, durably. After a crash the kept part of each file that no stamp covers is written again, because a sync of it
-    /// may have failed. `is_redone`: an earlier recovery has not ended, so zeros that are read may not be on disk.
+    /// Truncates the index to the part that is kept, durably. After a crash that part of each file that no stamp covers is written again,
+    /// because a sync of it may have failed. `is_redone`: an earlier recovery has not ended, so zeros that are read may not be on disk.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
-    pub(crate) fn truncate_dirty(&self, geometry: IndexGeometry, cut: IndexCut, clean: bool, is_redone: bool) -> Result<()> {
-        let gone = self.keep(cut.files);
+    pub(crate) fn truncate_dirty(&self, geometry: IndexGeometry, kept: KeptIndex, clean: bool, is_redone: bool) -> Result<()> {
+        let gone = self.keep(kept.files);
         for file in gone.iter().rev() {
             let path = file.path();
             self.env.unlink(path).map_err(|error| Error::io("remove", path, error))?;
@@ -98,17 +98,17 @@ impl IndexService {
                 .sync_dir(&self.dir, Step::IndexCut)
                 .map_err(|error| Error::io("sync", &self.dir, error))?;
         }
-        let kept = self.files();
-        for (number, file) in kept.iter().enumerate() {
-            let is_last = number + 1 == kept.len();
-            let header = cut.last.filter(|_| is_last).unwrap_or(file.header());
+        let files = self.files();
+        for (number, file) in files.iter().enumerate() {
+            let is_last = number + 1 == files.len();
+            let header = kept.last.filter(|_| is_last).unwrap_or(file.header());
             if header != file.header() || (!clean && !self.is_covered(file, geometry)) {
                 Self::rewrite(file, geometry, header, is_redone)?;
             }
         }
         self.keep_all();
-        if let Some(end) = cut.end {
-            self.go_on_after(end, cut.keys);
+        if let Some(end) = kept.end {
+            self.go_on_after(end, kept.keys);
         }
         Ok(())
     }
@@ -150,34 +150,34 @@ impl IndexService {
     }
 }
 
-/// As [`IndexService::cut_at`], but for the number of items.
-fn cut_of(
+/// As [`IndexService::kept_part`], but for the number of items.
+fn kept_of(
     all: &[Arc<IndexFile>],
     geometry: IndexGeometry,
     files: usize,
     log: Range<i64>,
     store_time_at: impl Fn(i64) -> Result<Option<i64>>,
-) -> Result<IndexCut> {
-    let mut cut = IndexCut {
+) -> Result<KeptIndex> {
+    let mut kept = KeptIndex {
         files,
-        ..IndexCut::default()
+        ..KeptIndex::default()
     };
     // Files without a key, after the last file that has some, stay if that one stays as it is.
     let mut empty = 0;
-    while let Some(file) = cut.files.checked_sub(1).and_then(|last| all.get(last)) {
+    while let Some(file) = kept.files.checked_sub(1).and_then(|last| all.get(last)) {
         let header = file.header();
         if header.index_count == 1 {
-            (cut.files, empty) = (cut.files - 1, empty + 1);
+            (kept.files, empty) = (kept.files - 1, empty + 1);
             continue;
         }
         let count = file.count_before(geometry, log.end)?;
-        cut.is_ahead |= count < header.index_count;
+        kept.is_ahead |= count < header.index_count;
         if count > 1 {
-            (cut.end, cut.keys) = end_of(geometry, all, cut.files, count)?;
+            (kept.end, kept.keys) = end_of(geometry, all, kept.files, count)?;
         }
-        let Some(end) = cut.end.filter(|_| count > 1) else {
-            // All keys of this file are cut off: the file goes.
-            (cut.files, empty) = (cut.files - 1, 0);
+        let Some(end) = kept.end.filter(|_| count > 1) else {
+            // All keys of this file are truncated: the file goes.
+            (kept.files, empty) = (kept.files - 1, 0);
             continue;
         };
         let store_time = if end < log.start {
@@ -187,20 +187,20 @@ fn cut_of(
         };
         match store_time {
             Some(time) if count < header.index_count => {
-                cut.last = Some(header.cut(count, end, time));
-                return Ok(cut);
+                kept.last = Some(header.truncated(count, end, time));
+                return Ok(kept);
             }
             Some(time) if time == header.end_time => {
-                cut.files += empty;
-                return Ok(cut);
+                kept.files += empty;
+                return Ok(kept);
             }
-            _ => (cut.files, cut.is_ahead, cut.end, empty) = (cut.files - 1, false, None, 0),
+            _ => (kept.files, kept.is_ahead, kept.end, empty) = (kept.files - 1, false, None, 0),
         }
     }
-    Ok(IndexCut {
+    Ok(KeptIndex {
         files: empty,
-        is_ahead: cut.is_ahead,
-        ..IndexCut::default()
+        is_ahead: kept.is_ahead,
+        ..KeptIndex::default()
     })
 }
 
