@@ -32,7 +32,7 @@ pub struct ConsumeQueue {
 #[derive(Debug)]
 pub(super) struct State {
     /// Queue offsets that the files hold, durable or not, without the entries that were dropped at the end.
-    pub(super) on_disk: Range<i64>,
+    pub(super) in_files: Range<i64>,
     /// Entries of the files that were read when they were opened, as long as nothing was written to them.
     pub(super) ends: QueueEnds,
     pub(super) tail: QueueTail,
@@ -41,7 +41,7 @@ pub(super) struct State {
 
 impl State {
     fn max_offset(&self) -> i64 {
-        self.on_disk.end.max(self.tail.end().unwrap_or(0))
+        self.in_files.end.max(self.tail.end().unwrap_or(0))
     }
 }
 
@@ -56,7 +56,7 @@ impl ConsumeQueue {
         let start = files.first_offset().unwrap_or(0) as i64 / UNIT;
         let (end, ends) = find_end(&files)?;
         let state = State {
-            on_disk: start..end,
+            in_files: start..end,
             ends,
             tail: QueueTail::default(),
             min_offset: start,
@@ -74,7 +74,7 @@ impl ConsumeQueue {
     pub fn empty(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Self {
         let files = MappedFileQueue::empty(env.clone(), dir, file_size.unwrap_or(0), pool);
         let state = State {
-            on_disk: 0..0,
+            in_files: 0..0,
             ends: QueueEnds::default(),
             tail: QueueTail::default(),
             min_offset: 0,
@@ -139,7 +139,7 @@ impl ConsumeQueue {
             if let Some(unit) = state.tail.get(offset) {
                 return Ok(Some(unit));
             }
-            if !state.on_disk.contains(&offset) {
+            if !state.in_files.contains(&offset) {
                 return Ok(None);
             }
         }
@@ -188,7 +188,7 @@ impl ConsumeQueue {
     pub(crate) fn known_unit(&self, offset: i64) -> Result<Option<CqUnit>> {
         let at_end = {
             let state = self.state();
-            let is_in_file = state.on_disk.contains(&offset) && state.tail.get(offset).is_none();
+            let is_in_file = state.in_files.contains(&offset) && state.tail.get(offset).is_none();
             is_in_file.then(|| state.ends.get(offset)).flatten()
         };
         if let Some(unit) = at_end {
@@ -207,8 +207,8 @@ impl ConsumeQueue {
     pub fn last_unit(&self) -> Result<Option<CqUnit>> {
         let (last, in_memory) = {
             let state = self.state();
-            let last = state.on_disk.end - 1;
-            if !state.on_disk.contains(&last) {
+            let last = state.in_files.end - 1;
+            if !state.in_files.contains(&last) {
                 return Ok(None);
             }
             (last, state.tail.get(last))
@@ -227,11 +227,11 @@ impl ConsumeQueue {
 
     /// The number of entries in the files; with `until`, of messages up to the one at that physical offset.
     pub(super) fn count_entries(&self, until: Option<i64>) -> Result<i64> {
-        let on_disk = self.state().on_disk.clone();
+        let in_files = self.state().in_files.clone();
         let last = self.last_unit()?.map_or(i64::MAX, |unit| unit.physical_offset);
         let end = match until.filter(|until| last > *until) {
-            None => on_disk.end,
-            Some(until) => first_at(&mut self.entries(), on_disk, until.saturating_add(1))?,
+            None => in_files.end,
+            Some(until) => first_at(&mut self.entries(), in_files, until.saturating_add(1))?,
         };
         let in_file = |start: u64| {
             let first = start as i64 / UNIT;
@@ -246,10 +246,10 @@ impl ConsumeQueue {
     pub(crate) fn leave_out(&self, log: Range<i64>, leads: impl Fn(i64, CqUnit, Option<CqUnit>) -> Result<bool>) -> Result<u64> {
         let mut entries = self.entries();
         let mut state = self.state_mut();
-        let end = state.on_disk.end;
+        let end = state.in_files.end;
         // One by one from the end: an earlier entry that points past the log is damage, and the others stay.
-        while !state.on_disk.is_empty() {
-            let last = state.on_disk.end - 1;
+        while !state.in_files.is_empty() {
+            let last = state.in_files.end - 1;
             let mut valid = |offset: i64| Ok(entries.get(offset)?.filter(|unit| unit.is_valid()));
             if let Some(unit) = valid(last)?
                 && (unit.is_pre_blank()
@@ -258,20 +258,20 @@ impl ConsumeQueue {
             {
                 break;
             }
-            state.on_disk.end -= 1;
+            state.in_files.end -= 1;
         }
-        let left_out = (end - state.on_disk.end) as u64;
-        if state.on_disk.is_empty() && log.start == 0 {
-            state.on_disk = 0..0;
+        let left_out = (end - state.in_files.end) as u64;
+        if state.in_files.is_empty() && log.start == 0 {
+            state.in_files = 0..0;
         }
         Ok(left_out)
     }
 
     /// Makes the entries of messages of the stretch `lost` lead to a `salvage_record`; returns how many.
     pub(crate) fn lead_to(&self, salvage_record: CqUnit, lost: &Range<i64>) -> Result<u64> {
-        let on_disk = self.state().on_disk.clone();
-        let first = first_at(&mut self.entries(), on_disk.clone(), lost.start)?;
-        let after = first_at(&mut self.entries(), on_disk, lost.end)?;
+        let in_files = self.state().in_files.clone();
+        let first = first_at(&mut self.entries(), in_files.clone(), lost.start)?;
+        let after = first_at(&mut self.entries(), in_files, lost.end)?;
         self.extend((first..after).map(|offset| (offset, salvage_record)).collect());
         Ok((after - first).cast_unsigned())
     }
@@ -280,11 +280,11 @@ impl ConsumeQueue {
     pub(crate) fn extend(&self, tail: QueueTail) {
         let mut state = self.state_mut();
         if let Some(first) = tail.first() {
-            if state.on_disk.is_empty() {
-                state.on_disk = first..first;
+            if state.in_files.is_empty() {
+                state.in_files = first..first;
             }
             // A power cut may take any of the new files, also the first one.
-            state.on_disk.start = state.on_disk.start.min(first);
+            state.in_files.start = state.in_files.start.min(first);
         }
         state.tail.extend(tail);
     }
@@ -308,7 +308,7 @@ impl ConsumeQueue {
         let mut entries = self.entries();
         let mut state = self.state_mut();
         let expired = |unit: CqUnit| unit.is_pre_blank() || unit.physical_offset < first_physical;
-        let mut all = state.on_disk.start..state.max_offset();
+        let mut all = state.in_files.start..state.max_offset();
         loop {
             let mut unit_at = |offset: i64| match state.tail.get(offset) {
                 Some(unit) => Ok(Some(unit)),
@@ -333,13 +333,13 @@ impl ConsumeQueue {
 
     /// The first queue offset, from `offset` on, whose entry did not lie in a file that another process has removed.
     fn after_removed(&self, state: &State, offset: i64) -> i64 {
-        if !(state.on_disk.contains(&offset) && self.is_removed(offset)) {
+        if !(state.in_files.contains(&offset) && self.is_removed(offset)) {
             return offset;
         }
         let starts = self.files.starts().into_iter().map(|start| start as i64 / UNIT);
         let next_file = starts.into_iter().find(|start| *start > offset);
         let ends = next_file.into_iter().chain(state.tail.next(offset..));
-        ends.min().unwrap_or(state.on_disk.end)
+        ends.min().unwrap_or(state.in_files.end)
     }
 
     /// Adds the entry of a new message of the log. Gives the number of entries that now wait to be written out; `None` if the entry was there
@@ -348,10 +348,10 @@ impl ConsumeQueue {
         let mut state = self.state_mut();
         if state.max_offset() == 0 {
             // The first message of a queue may have another queue offset than 0: the queue starts there.
-            state.on_disk = offset..offset;
+            state.in_files = offset..offset;
             state.min_offset = offset;
         }
-        if offset < state.on_disk.end || state.tail.insert(offset, unit).is_some() {
+        if offset < state.in_files.end || state.tail.insert(offset, unit).is_some() {
             return None;
         }
         Some(state.tail.len())

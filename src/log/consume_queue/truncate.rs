@@ -50,7 +50,7 @@ impl ConsumeQueue {
     /// file full of zeros for an entry. `is_redone`: an earlier recovery has not ended, so zeros that are read may not be on disk.
     pub(super) fn truncate_dirty(&self, clean: bool, is_redone: bool) -> Result<UnsyncedTruncation> {
         let mut unsynced = UnsyncedTruncation::default();
-        let end = self.state().on_disk.end;
+        let end = self.state().in_files.end;
         for start in self.files.starts().into_iter().rev() {
             let first = start as i64 / UNIT;
             if end <= first || self.is_pre_blank_entry(end.min(first + self.entries_per_file()) - 1)? {
@@ -64,7 +64,7 @@ impl ConsumeQueue {
             break;
         }
         if self.files.is_empty() {
-            self.state_mut().on_disk = end..end;
+            self.state_mut().in_files = end..end;
         }
         Ok(unsynced)
     }
@@ -102,7 +102,7 @@ impl ConsumeQueue {
 
     /// Writes the entries of messages at or after `physical` again: where a sync has failed they may be in memory alone.
     pub(super) fn rewrite(&self, physical: i64) -> Result<()> {
-        let range = self.state().on_disk.clone();
+        let range = self.state().in_files.clone();
         if self.last_unit()?.is_none_or(|unit| unit.physical_offset < physical) {
             return Ok(());
         }

@@ -121,10 +121,10 @@ impl ConsumeQueue {
         let mut state = self.state_mut();
         state.ends = QueueEnds::default();
         state.tail.forget_before(entries.end);
-        state.on_disk = if state.on_disk.is_empty() {
+        state.in_files = if state.in_files.is_empty() {
             entries
         } else {
-            state.on_disk.start.min(entries.start)..state.on_disk.end.max(entries.end)
+            state.in_files.start.min(entries.start)..state.in_files.end.max(entries.end)
         };
     }
 }
