@@ -43,11 +43,11 @@ impl RecoveryPlan {
             report.queue_entries_ahead += queue.leave_out(log.first_offset()..report.log_end, leads)?;
         }
         for lost in &report.lost {
-            let Some(salvage_record) = salvage_record(log, lost) else {
+            let Some(substitute) = substitute_for_lost(log, lost) else {
                 continue;
             };
             for (_, _, queue) in queues.file_queues() {
-                report.queue_entries_ahead += queue.lead_to(salvage_record, lost)?;
+                report.queue_entries_ahead += queue.lead_to(substitute, lost)?;
             }
         }
         for ((topic, queue_id), tail) in self.undispatched {
@@ -119,7 +119,7 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
             note(&mut report, &message);
             if is_salvage_record(&message.view()) {
                 // An earlier recovery has put a salvage record where messages were lost.
-                undispatched.pass_over(Some(unit_of(&message.view())), i64::from(message.view().size()));
+                undispatched.pass_over(Some(substitute_for_record(&message.view())), i64::from(message.view().size()));
             }
             undispatched.add(&message.view())?;
         }
@@ -129,7 +129,7 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
             report.stop_reason = format!("the record at {torn} lacks bytes that never reached the disk");
         }
         at = if let Some(next) = end_of_hole(log, report.log_end)? {
-            undispatched.pass_over(Some(missing(report.log_end)), next - report.log_end);
+            undispatched.pass_over(Some(substitute_for_hole(report.log_end)), next - report.log_end);
             next
         } else if let Some(next) = find_next_record(opened, &report)? {
             if torn.is_none() && matches!(log.read(report.log_end, check)?, LogRecord::Message(_)) {
@@ -137,7 +137,7 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
                 continue;
             }
             let lost = report.log_end..next;
-            undispatched.pass_over(salvage_record(log, &lost), lost.end - lost.start);
+            undispatched.pass_over(substitute_for_lost(log, &lost), lost.end - lost.start);
             report.lost.push(lost);
             next
         } else {
@@ -239,7 +239,7 @@ fn stop(scan: &LogScan<'_>, log: &LogFiles) -> Result<(i64, String)> {
 }
 
 /// An entry that leads to a salvage record.
-fn unit_of(salvage_record: &MessageView<'_>) -> CqUnit {
+fn substitute_for_record(salvage_record: &MessageView<'_>) -> CqUnit {
     CqUnit {
         physical_offset: salvage_record.physical_offset(),
         size: salvage_record.size() as i32,
@@ -248,7 +248,7 @@ fn unit_of(salvage_record: &MessageView<'_>) -> CqUnit {
 }
 
 /// The entry for messages that were lost in this stretch: it leads to the salvage record. `None` if none fits into the stretch.
-fn salvage_record(log: &LogFiles, lost: &Range<i64>) -> Option<CqUnit> {
+fn substitute_for_lost(log: &LogFiles, lost: &Range<i64>) -> Option<CqUnit> {
     let (physical_offset, size) = log.first_salvage_record(lost)?;
     Some(CqUnit {
         physical_offset,
@@ -258,7 +258,7 @@ fn salvage_record(log: &LogFiles, lost: &Range<i64>) -> Option<CqUnit> {
 }
 
 /// The entry for messages of a missing segment. It is never written to a file.
-fn missing(hole: i64) -> CqUnit {
+fn substitute_for_hole(hole: i64) -> CqUnit {
     CqUnit {
         physical_offset: hole,
         size: MIN_RECORD_SIZE as i32,

@@ -27,7 +27,7 @@ pub(super) struct Undispatched<'a> {
     pub(super) refused: u64,
     /// The entry that fills queue offsets that are missing, and how many of them it may fill. It leads to a salvage record, to a missing
     /// segment, or to a message whose queue offset is in doubt.
-    salvage_record: Option<CqUnit>,
+    substitute: Option<CqUnit>,
     lost: i64,
 }
 
@@ -52,15 +52,15 @@ impl<'a> Undispatched<'a> {
             last: 0,
             gap: false,
             refused: 0,
-            salvage_record: None,
+            substitute: None,
             lost: 0,
         }
     }
 
-    /// Messages were lost in this many bytes. The queue offsets that are then missing get the entry `salvage_record`; `None` keeps the
+    /// Messages were lost in this many bytes. The queue offsets that are then missing get the entry `substitute`; `None` keeps the
     /// entry of the call before.
-    pub(super) fn pass_over(&mut self, salvage_record: Option<CqUnit>, bytes: i64) {
-        self.salvage_record = salvage_record.or(self.salvage_record);
+    pub(super) fn pass_over(&mut self, substitute: Option<CqUnit>, bytes: i64) {
+        self.substitute = substitute.or(self.substitute);
         self.lost += bytes / MIN_RECORD_SIZE as i64;
     }
 
@@ -74,7 +74,7 @@ impl<'a> Undispatched<'a> {
             return Ok(());
         };
         let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());
-        let (log, salvage_record, lost) = (self.log, self.salvage_record, self.lost);
+        let (log, substitute, lost) = (self.log, self.substitute, self.lost);
         let Some(lacking) = self.queue(view) else {
             return Ok(()); // a batch consume queue: this crate does not write those
         };
@@ -103,8 +103,8 @@ impl<'a> Undispatched<'a> {
             return Ok(());
         }
         let gap = lacking.is_after_a_gap(queue_offset);
-        let salvage_record = salvage_record.filter(|_| queue_offset - lacking.next().unwrap_or(queue_offset) <= lost);
-        let (filled, refused) = lacking.put(queue_offset, unit, salvage_record);
+        let substitute = substitute.filter(|_| queue_offset - lacking.next().unwrap_or(queue_offset) <= lost);
+        let (filled, refused) = lacking.put(queue_offset, unit, substitute);
         self.gap |= gap;
         self.lost -= filled;
         self.refused += refused;
@@ -164,17 +164,16 @@ impl Lacking {
         offset > self.next().unwrap_or(0)
     }
 
-    /// Adds an entry. Where messages can have been lost, each queue offset that is missing before it gets the entry `salvage_record`.
+    /// Adds an entry. Where messages can have been lost, each queue offset that is missing before it gets the entry `substitute`.
     /// Gives the number of queue offsets that were filled, and of messages that were refused.
-    fn put(&mut self, offset: i64, unit: CqUnit, salvage_record: Option<CqUnit>) -> (i64, u64) {
+    fn put(&mut self, offset: i64, unit: CqUnit, substitute: Option<CqUnit>) -> (i64, u64) {
         let (mut filled, mut refused) = (0, 0);
         if let Some(next) = self.next().filter(|next| offset > *next) {
-            let Some(salvage_record) = salvage_record else {
+            let Some(substitute) = substitute else {
                 // Nobody ever appended the messages between: this queue offset is damaged.
                 return (0, 1);
             };
-            self.entries
-                .extend((next..offset).map(|lost| (lost, salvage_record)).collect());
+            self.entries.extend((next..offset).map(|lost| (lost, substitute)).collect());
             filled = offset - next;
         }
         if self.entries.get(offset).is_some() {

@@ -267,12 +267,12 @@ impl ConsumeQueue {
         Ok(left_out)
     }
 
-    /// Makes the entries of messages of the stretch `lost` lead to a `salvage_record`; returns how many.
-    pub(crate) fn lead_to(&self, salvage_record: CqUnit, lost: &Range<i64>) -> Result<u64> {
+    /// Makes the entries of messages of the stretch `lost` lead to a salvage record: each gets the entry `substitute`; returns how many.
+    pub(crate) fn lead_to(&self, substitute: CqUnit, lost: &Range<i64>) -> Result<u64> {
         let in_files = self.state().in_files.clone();
         let first = first_at(&mut self.entries(), in_files.clone(), lost.start)?;
         let after = first_at(&mut self.entries(), in_files, lost.end)?;
-        self.extend((first..after).map(|offset| (offset, salvage_record)).collect());
+        self.extend((first..after).map(|offset| (offset, substitute)).collect());
         Ok((after - first).cast_unsigned())
     }
 
