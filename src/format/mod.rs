@@ -26,6 +26,8 @@ mod crc;
 mod message;
 /// A record read in place.
 mod message_view;
+/// The form of our records that shows a lost sector.
+mod torn_record;
 /// The one parser: message, blank, end or corrupt.
 mod record;
 /// Decompression of a body.
@@ -74,7 +76,7 @@ pub use message::{EncodedMessage, Message};
 pub use message_id::MessageId;
 pub use message_view::MessageView;
 pub use producer_batch::{BatchUnit, ProducerBatch, encode_unit, stored_properties};
-pub use properties::{MAX_PROPERTIES_SIZE, PROPERTY_SEPARATOR, Properties, encode_properties, property};
+pub use properties::{MAX_PROPERTIES_SIZE, Properties, encode_properties, end_properties, property};
 pub use property_list::PropertyList;
 pub use record::{
     BLANK_SIZE, CLAIM_SIZE, Check, Record, claimed_offset, claimed_size, claimed_store_time, encode_blank, fits, read_record,
@@ -92,3 +94,4 @@ pub use sys_flag::{
     STORE_HOST_V6, TRANSACTION_MASK, Transaction, compression, transaction,
 };
 pub use topic_name::validate_topic;
+pub use torn_record::{MAX_NUL_RUN, has_lost_bytes, longest_nul_run};

@@ -1,6 +1,6 @@
 use super::bytes::{i16_at, i32_at, put, put_i16, put_i32, slice_at};
 use super::malformed::Malformed;
-use super::properties::{MAX_PROPERTIES_SIZE, PROPERTY_SEPARATOR};
+use super::properties::{MAX_PROPERTIES_SIZE, end_properties};
 
 // 0 unit size i32 | 4 magic i32 = 0 | 8 CRC i32 = 0 | 12 flag i32 | 16 body length i32 | body | properties length i16 | properties
 
@@ -112,8 +112,8 @@ pub fn encode_unit(unit: &BatchUnit<'_>) -> Result<Vec<u8>, Malformed> {
 pub fn stored_properties(unit: &[u8], batch: Option<&[u8]>) -> Vec<u8> {
     let mut out = unit.to_vec();
     let batch = batch.unwrap_or_default();
-    if !batch.is_empty() && out.last().is_some_and(|last| *last != PROPERTY_SEPARATOR) {
-        out.push(PROPERTY_SEPARATOR);
+    if !batch.is_empty() {
+        end_properties(&mut out);
     }
     out.extend_from_slice(batch);
     out

@@ -39,7 +39,7 @@ pub mod property {
 /// Between a name and its value.
 pub(super) const NAME_VALUE_SEPARATOR: u8 = 1;
 /// Between two pairs, and after the last one if the writer was at most 4.9.0 or at least 5.2.0.
-pub const PROPERTY_SEPARATOR: u8 = 2;
+pub(super) const PROPERTY_SEPARATOR: u8 = 2;
 /// The length field of a record is a signed short.
 pub const MAX_PROPERTIES_SIZE: usize = i16::MAX as usize;
 
@@ -103,6 +103,13 @@ impl<'a> Properties<'a> {
         let keys = self.get(property::KEYS).unwrap_or_default();
         let pieces: Vec<String> = keys.split(' ').filter(|key| !key.is_empty()).map(str::to_owned).collect();
         pieces.into_iter()
+    }
+}
+
+/// Adds the last separator, unless it is there or there are no properties.
+pub fn end_properties(properties: &mut Vec<u8>) {
+    if !Properties::new(properties).is_ended() {
+        properties.push(PROPERTY_SEPARATOR);
     }
 }
 

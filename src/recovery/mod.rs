@@ -8,8 +8,6 @@ mod recovery_note;
 mod report;
 /// The files of a store as an open finds them.
 mod store_files;
-/// Whether a record of ours lost bytes in a power cut.
-mod torn_record;
 /// From where the log is read.
 mod scan_start;
 /// What the queue files lack.
@@ -32,4 +30,3 @@ pub use plan::{RecoveryPlan, plan};
 pub use report::RecoveryReport;
 pub use store_files::Opened;
 pub(crate) use store_files::{expect_store, measure};
-pub use torn_record::MAX_NUL_RUN;

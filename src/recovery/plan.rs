@@ -8,12 +8,11 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, is_salvage_record};
+use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, has_lost_bytes, is_salvage_record};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, LogScan, StoredMessage};
 use crate::recovery::report::RecoveryReport;
 use crate::recovery::scan_start::{last_stamped, last_unit, scan_start};
 use crate::recovery::store_files::Opened;
-use crate::recovery::torn_record::lost_bytes;
 use crate::recovery::undispatched::{QueueTails, Undispatched, leads};
 
 /// What makes queues and log agree.
@@ -108,7 +107,7 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
         for message in scan.by_ref() {
             let message = message?;
             let start = message.view().physical_offset();
-            if !opened.clean && opened.is_own(start) && lost_bytes(&message.view()) {
+            if !opened.clean && opened.is_own(start) && has_lost_bytes(&message.view()) {
                 torn = Some(start);
                 break;
             }

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::format::{
-    BatchUnit, DelayLevels, INNER_BATCH, MAX_PROPERTIES_SIZE, Message, PROPERTY_SEPARATOR, ProducerBatch, Properties,
-    SCHEDULE_TOPIC, Transaction, Version, encode_properties, property, stored_properties, transaction, validate_topic,
+    BatchUnit, DelayLevels, INNER_BATCH, MAX_NUL_RUN, MAX_PROPERTIES_SIZE, Message, ProducerBatch, Properties, SCHEDULE_TOPIC,
+    Transaction, Version, encode_properties, end_properties, longest_nul_run, property, stored_properties, transaction,
+    validate_topic,
 };
-use crate::recovery::MAX_NUL_RUN;
 
 /// A broker refuses the id of a queue that its topic does not have, and no topic has more than this. A higher one is a slip, and
 /// would make the topic as long: its queues are counted up to the highest.
@@ -79,9 +79,7 @@ impl MessageChecker {
             delay(&mut message, level.min(self.delay_levels.max_level()))?;
         }
         // Recovery takes properties that end otherwise for torn.
-        if !Properties::new(&message.properties).is_ended() {
-            message.properties.push(PROPERTY_SEPARATOR);
-        }
+        end_properties(&mut message.properties);
         let len = message.properties_len();
         if len > MAX_PROPERTIES_SIZE {
             return Err(Error::properties_exceeded(format!(
@@ -177,13 +175,13 @@ impl MessageChecker {
 
 /// Refuses properties that read like a record of which a sector never reached the disk: recovery ends the log at one.
 fn check_zeros(properties: &[u8]) -> Result<()> {
-    let rows = properties.split(|byte| *byte != 0).map(<[u8]>::len);
-    match rows.max() {
-        Some(zeros) if zeros > MAX_NUL_RUN => Err(Error::illegal(format!(
-            "the properties hold {zeros} NUL characters in a row, at most {MAX_NUL_RUN} are accepted"
-        ))),
-        _ => Ok(()),
+    let zeros = longest_nul_run(properties);
+    if zeros <= MAX_NUL_RUN {
+        return Ok(());
     }
+    Err(Error::illegal(format!(
+        "the properties hold {zeros} NUL characters in a row, at most {MAX_NUL_RUN} are accepted"
+    )))
 }
 
 /// The level by which a message asks to be delayed; prepared and rolled-back ones and those that wait already cannot.

@@ -1,11 +1,11 @@
-//! Whether a record that parses lost bytes in a power cut.
+//! The form of the topic and the properties of our records, which shows a sector that never reached the disk.
 //!
 //! No checksum covers topic and properties. A record that lost a sector of them still parses, with zeros in that sector.
 //!
-//! Only our own records are judged. Their topics hold no NUL, and their properties end in a separator. An append refuses properties with
-//! a run of NUL that fills a sector (`MAX_NUL_RUN`). The records of a broker may hold any bytes there.
+//! Our topics hold no NUL (`validate_topic`), our properties end in a separator (`end_properties`), and no run of NUL in them fills a
+//! sector ([`MAX_NUL_RUN`]). The records of a broker may hold any bytes there, so only our own are judged.
 
-use crate::format::MessageView;
+use super::message_view::MessageView;
 
 /// Bytes that a disk writes whole or not at all.
 const SECTOR: usize = 512;
@@ -16,13 +16,19 @@ pub const MAX_NUL_RUN: usize = SECTOR - 2;
 /// Bytes of the length field before the properties.
 const PROPERTIES_LENGTH: usize = 2;
 
+/// The length of the longest run of NUL.
+pub fn longest_nul_run(properties: &[u8]) -> usize {
+    let runs = properties.split(|byte| *byte != 0).map(<[u8]>::len);
+    runs.max().unwrap_or(0)
+}
+
 /// Whether a record of ours lost a sector, or the record's part of one.
-pub(super) fn lost_bytes(own: &MessageView<'_>) -> bool {
-    own.topic_bytes().contains(&0) || !own.properties().is_ended() || lost_a_sector(own)
+pub fn has_lost_bytes(own: &MessageView<'_>) -> bool {
+    own.topic_bytes().contains(&0) || !own.properties().is_ended() || has_lost_a_sector(own)
 }
 
 /// Whether a sector that holds nothing but topic and properties reads as zeros.
-fn lost_a_sector(own: &MessageView<'_>) -> bool {
+fn has_lost_a_sector(own: &MessageView<'_>) -> bool {
     let bytes = own.bytes();
     let text_at = bytes.len() - PROPERTIES_LENGTH - own.properties().bytes().len() - own.topic_bytes().len();
     let start = own.physical_offset() as usize % SECTOR;
