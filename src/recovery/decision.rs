@@ -71,7 +71,7 @@ fn is_stale(opened: &Opened<'_>, report: &RecoveryReport) -> bool {
 ///
 /// # Errors
 /// [`Error::Io`].
-pub fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<String>> {
+pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<String>> {
     let lost: i64 = report.lost.iter().map(|lost| lost.end - lost.start).sum();
     if lost > 0 {
         return Ok(Some(format!("{lost} bytes inside the log are damaged, and were passed over")));

@@ -24,7 +24,7 @@ mod open;
 mod apply;
 
 pub(crate) use apply::apply;
-pub use decision::{expect_recoverable, find_missing};
+pub use decision::expect_recoverable;
 pub(crate) use open::{Recovered, WritePlan, open_for_reading, open_for_writing};
 pub use plan::{RecoveryPlan, plan};
 pub use report::RecoveryReport;

@@ -4,6 +4,7 @@
 
 mod citations;
 mod documents;
+mod exports;
 mod habits;
 mod modules;
 mod order;
@@ -26,6 +27,11 @@ fn shown(findings: &[Finding]) -> Vec<String> {
 #[test]
 fn a_module_imports_only_from_what_is_declared_above_it() {
     assert_none(&order::upward_imports(&Tree::of_this_repository()));
+}
+
+#[test]
+fn a_room_re_exports_only_what_stands_outside_of_it() {
+    assert_none(&exports::unused(&Tree::of_this_repository()));
 }
 
 #[test]

@@ -121,6 +121,16 @@ fn re_exporting_child<'m>(tree: &Tree, parent: &'m Module, name: &str) -> Option
     children.get(name).copied().or_else(by_glob).map(|child| child.name.as_str())
 }
 
+/// The names that a `mod.rs` re-exports, each with its line.
+pub(super) fn re_exports<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, usize)> {
+    let is_public = |at: usize| tokens[..at].last().is_some_and(|before| matches!(before.text, "pub" | ")"));
+    let mut paths = Vec::new();
+    for at in (0..tokens.len()).filter(|at| tokens[*at].text == "use" && is_public(*at)) {
+        path_tree(tokens, at + 1, &[], &mut paths);
+    }
+    paths.iter().map(|path| (path.name, path.line)).collect()
+}
+
 /// Whether the module's own file has an item of that name.
 fn defines(tree: &Tree, module: &Module, name: &str) -> bool {
     let text = code(tree.text(&module.file).unwrap_or_default());
