@@ -1,26 +1,12 @@
-//! What a writing open does with what it found, as far as this file decides it. A refused store is not changed. docs/DURABILITY.md has
-//! the table of all outcomes.
-//!
-//! | exit | found | heal | salvage |
-//! |-|-|-|-|
-//! | any | the last segment cut short, a hole in the log, or a page that the device cannot read | refused | refused |
-//! | clean | all agree | goes on | goes on |
-//! | clean | queues or index lack messages of the log | they get what they lack | the same |
-//! | clean | queues ahead of the log, a segment past its end, or an end before the checkpoint's time | refused | as after a crash |
-//! | crash | no log, and queues that point into one | refused | the queues are emptied |
-//! | crash | no whole record at the log's start, but a later one | refused | what is whole stays |
-//! | crash | damage before a message that a broker's checkpoint covers | refused | what is whole stays |
-//! | crash | the last message of our own stamp is damaged or missing | refused | what is whole stays |
-//! | crash | damage before the last message of our own stamp | not looked at | what is whole stays |
-//! | crash | a torn end | queues, index, log are cut there | what is whole after it stays, too |
-//! | crash | queues lack messages of the log, or are ahead of it | they get what they lack, and lose what is ahead | the same |
+//! What a writing open does with what it found: it goes on, or refuses the store and does not change it. The table of outcomes is in
+//! docs/DURABILITY.md, section "Opening a store after a crash". The rows that name [`expect_recoverable`] are decided here.
 
 use crate::error::{Error, Result};
 use crate::log::LogFiles;
 use crate::recovery::report::RecoveryReport;
 use crate::recovery::store_files::Opened;
 
-/// Refuses what the table in this file refuses.
+/// Refuses what no writer may touch.
 ///
 /// # Errors
 /// [`Error::Corrupt`] names the place and what to do; [`Error::Io`].
