@@ -2,6 +2,8 @@
 
 /// Reading the segments.
 mod log_files;
+/// Reading them record by record.
+mod log_scan;
 /// Where the log ends while it is appended to.
 mod seen_end;
 /// Where the log goes on after damage.
@@ -20,4 +22,5 @@ mod salvage;
 pub(crate) use append_state::LogEnd;
 pub use append_state::QueueOffsets;
 pub use commit_log::{Appended, CommitLog};
-pub use log_files::{LogFiles, LogRecord, LogScan, StoredMessage};
+pub use log_files::{LogFiles, LogRecord, StoredMessage};
+pub use log_scan::LogScan;
