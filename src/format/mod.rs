@@ -36,7 +36,7 @@ mod body;
 mod producer_batch;
 /// Entries of consume queues, batch queues and queue extensions.
 mod consume_queue;
-/// Fillers in the place of lost records.
+/// Salvage records, which stand in the place of lost ones.
 mod salvage_record;
 /// Header, slots and items of an index file.
 mod index;
