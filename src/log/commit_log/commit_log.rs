@@ -308,22 +308,33 @@ impl CommitLog {
 
     /// Ends appending. The first cause stays; gives the failure that every later caller gets.
     pub fn stop(&self, cause: Error) -> Error {
-        let mut state = lock(&self.state);
-        let first = state.stopped.get_or_insert_with(|| cause.clone()).clone();
-        let end = state.end as i64;
-        drop(state);
-        // Before the poison, so that a thread that follows the log sees all of it.
-        self.appended.advance(end);
-        self.appended.poison(first.clone());
-        // A close is no failure.
-        if matches!(first, Error::Closed) { cause } else { first }
+        self.end(cause, false)
     }
 
     /// Ends appending and acknowledging. What was appended can still be made durable: [`CommitLog::flush_rest`].
     pub fn refuse(&self, cause: Error) -> Error {
-        let first = self.stop(cause);
-        self.flushed.poison(first.clone());
-        first
+        self.end(cause, true)
+    }
+
+    fn end(&self, cause: Error, is_flush_refused: bool) -> Error {
+        let mut state = lock(&self.state);
+        let first = state.stopped.get_or_insert_with(|| cause.clone()).clone();
+        // A close is no failure.
+        let told = if matches!(first, Error::Closed) {
+            cause
+        } else {
+            first.clone()
+        };
+        if is_flush_refused {
+            // Under the lock: a caller whose append was refused finds that a flush is, too.
+            self.flushed.poison(told.clone());
+        }
+        let end = state.end as i64;
+        drop(state);
+        // Before the poison, so that a thread that follows the log sees all of it.
+        self.appended.advance(end);
+        self.appended.poison(first);
+        told
     }
 
     /// Waits until no segment is being made. After [`CommitLog::stop`] no thread begins another, and the log's directory stays as it is.
