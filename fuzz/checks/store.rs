@@ -104,6 +104,7 @@ fn read_queue(reader: &Arc<MessageReader>, topic: &str, queue_id: i32) {
             begin: i64::MIN,
             end: i64::MAX,
             limit: Some(4),
+            errors: Errors::Raise,
         });
     }
 }

@@ -315,16 +315,18 @@ class Store:
         limit: int | None = 64,
         *,
         tag: None = None,
+        errors: _Errors | None = None,
     ) -> QueryResult:
         """Find the messages of a topic that carry a key (one of their keys, or their unique key), or else a tag, ascending by
         physical offset.
 
         `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None
         for open. An int that is a time between 1980 and 2200 in another unit, such as seconds, is refused. `limit` is the
-        most messages to return, the newest ones; None for all. A hash only finds candidates: topic, key, tag and time are
-        compared. Where no index serves, the log is walked; the index serves for tags only if the store is open with
-        `index_tags=True`. Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a
-        timezone.
+        most messages to return, the newest ones; None for all. Whether an answer has all messages that match is in its
+        `complete`. `errors`, "raise" or "skip", says what to do where a message that could match was lost or is damaged; by
+        default as in `open`. Where no index serves, the log is walked, and any damage in it counts; the index serves for
+        tags only if the store is open with `index_tags=True`. Raises `TypeError` for a key and a tag or for neither,
+        `ValueError` for a datetime without a timezone, `CorruptError` as `errors` says.
         """
     @overload
     def query(
@@ -336,6 +338,7 @@ class Store:
         limit: int | None = 64,
         *,
         tag: str,
+        errors: _Errors | None = None,
     ) -> QueryResult: ...
     def message(self, id: str, *, walk: bool = False) -> Message:
         """The message with this id: an offset id (32 or 56 hex digits) if a record starts where it points, whatever its host;
@@ -668,11 +671,19 @@ class QueryResult(Tabular, Reversible[Message], Collection[Message]):
     """The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it speaks for."""
     @property
     def complete(self) -> bool:
-        """Whether every part of the log that had to be looked at could be read."""
+        """Whether these are all messages that match. False if the limit cut the answer (`covers[0]` then says where it
+        starts), if a message that could match was passed over (`skipped`) or its segment was removed meanwhile, and if
+        `Store.recovery` is not complete.
+        """
     @property
     def covers(self) -> tuple[int, int]:
         """The physical offsets (begin, end) that were looked at, end exclusive: down from the log's end, until the limit was
-        reached.
+        reached. Every message there that matches is in the answer, unless it was passed over.
+        """
+    @property
+    def skipped(self) -> int:
+        """How many places of the log were passed over, because a message that could match was lost or is damaged there: always
+        0 with `errors="raise"`.
         """
     def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
         """Its messages as Arrow record batches. They were read already, so a closed store does not matter.
@@ -954,4 +965,4 @@ def _part(
     /,
 ) -> Store | Topic | Queue | QueueSlice: ...
 def _get_result(status: str, offsets: tuple[int, int, int], rest: tuple[bool, int, tuple[Message, ...]]) -> GetResult: ...
-def _query_result(complete: bool, covers: tuple[int, int], messages: tuple[Message, ...]) -> QueryResult: ...
+def _query_result(complete: bool, covers: tuple[int, int], skipped: int, messages: tuple[Message, ...]) -> QueryResult: ...

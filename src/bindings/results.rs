@@ -148,12 +148,18 @@ impl GetResult {
 /// The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it speaks for.
 #[pyclass(frozen, extends = Tabular, module = "mqstore", sequence)]
 pub(super) struct QueryResult {
-    /// Whether every part of the log that had to be looked at could be read.
+    /// Whether these are all messages that match. False if the limit cut the answer (`covers[0]` then says where it starts), if a message
+    /// that could match was passed over (`skipped`) or its segment was removed meanwhile, and if `Store.recovery` is not complete.
     #[pyo3(get)]
     complete: bool,
-    /// The physical offsets (begin, end) that were looked at, end exclusive: down from the log's end, until the limit was reached.
+    /// The physical offsets (begin, end) that were looked at, end exclusive: down from the log's end, until the limit was reached. Every
+    /// message there that matches is in the answer, unless it was passed over.
     #[pyo3(get)]
     covers: (i64, i64),
+    /// How many places of the log were passed over, because a message that could match was lost or is damaged there: always 0 with
+    /// `errors="raise"`.
+    #[pyo3(get)]
+    skipped: u64,
     messages: Py<PyTuple>,
 }
 
@@ -162,6 +168,7 @@ impl QueryResult {
         let result = Self {
             complete: result.complete,
             covers: (result.covers.start, result.covers.end),
+            skipped: result.skipped,
             messages: tuple(py, result.messages)?,
         };
         Ok(tabular(py, result)?.unbind())
@@ -216,9 +223,12 @@ impl QueryResult {
         self.messages.bind(py).call_method1("count", (value,))?.extract()
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (bool, (i64, i64), Py<PyTuple>)> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, QueryParts> {
         let query_result = py.import("mqstore._native")?.getattr("_query_result")?;
-        Ok((query_result, (self.complete, self.covers, self.messages.clone_ref(py))))
+        Ok((
+            query_result,
+            (self.complete, self.covers, self.skipped, self.messages.clone_ref(py)),
+        ))
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
@@ -234,6 +244,9 @@ impl QueryResult {
 
 /// What pickle keeps of a `GetResult`.
 type GetParts = (String, (i64, i64, i64), (bool, u64, Py<PyTuple>));
+
+/// What pickle keeps of a `QueryResult`.
+type QueryParts = (bool, (i64, i64), u64, Py<PyTuple>);
 
 /// A `GetResult` from its parts: what pickle calls.
 #[pyfunction(name = "_get_result")]
@@ -263,11 +276,13 @@ pub(super) fn unpickle_query_result(
     py: Python<'_>,
     complete: bool,
     covers: (i64, i64),
+    skipped: u64,
     messages: Py<PyTuple>,
 ) -> PyResult<Bound<'_, QueryResult>> {
     let result = QueryResult {
         complete,
         covers,
+        skipped,
         messages,
     };
     tabular(py, result)

@@ -314,11 +314,12 @@ impl Store {
     /// Find the messages of a topic that carry a key (one of their keys, or their unique key), or else a tag, ascending by physical offset.
     ///
     /// `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None for open. An int
-    /// that is a time between 1980 and 2200 in another unit, such as seconds, is refused.
-    /// `limit` is the most messages to return, the newest ones; None for all. A hash only finds candidates: topic, key, tag and time are
-    /// compared. Where no index serves, the log is walked; the index serves for tags only if the store is open with `index_tags=True`.
-    /// Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone.
-    #[pyo3(signature = (topic, key=None, begin=None, end=None, limit=64, *, tag=None))]
+    /// that is a time between 1980 and 2200 in another unit, such as seconds, is refused. `limit` is the most messages to return, the newest
+    /// ones; None for all. Whether an answer has all messages that match is in its `complete`. `errors`, "raise" or "skip", says what to do where
+    /// a message that could match was lost or is damaged; by default as in `open`. Where no index serves, the log is walked, and any damage in
+    /// it counts; the index serves for tags only if the store is open with `index_tags=True`. Raises `TypeError` for a key and a tag or for
+    /// neither, `ValueError` for a datetime without a timezone, `CorruptError` as `errors` says.
+    #[pyo3(signature = (topic, key=None, begin=None, end=None, limit=64, *, tag=None, errors=None))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of a Python call")]
     fn query(
         &self,
@@ -329,6 +330,7 @@ impl Store {
         end: Option<Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::limit)] limit: Option<usize>,
         #[pyo3(from_py_with = arguments::tag)] tag: Option<String>,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Py<QueryResult>> {
         let bound = |name, time: Option<_>, open, round| time.map_or(Ok(open), |time| to_ms(&time, name, round));
         let request = QueryRequest {
@@ -337,6 +339,7 @@ impl Store {
             begin: bound("begin", begin, i64::MIN, Round::Up)?,
             end: bound("end", end, i64::MAX, Round::Down)?,
             limit,
+            errors: errors.unwrap_or(self.handle.errors()),
         };
         let reader = self.handle.reader(py)?;
         QueryResult::new(py, self.handle.detach(py, || reader.query(&request))?)

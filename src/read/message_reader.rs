@@ -8,7 +8,7 @@ use crate::config::StoreConfig;
 use crate::error::{DAMAGE_ADVICE, Error, Result};
 use crate::format::{Check, CqUnit, MessageId, is_salvage_record};
 use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record};
-use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
+use crate::read::nothing::{EXPIRED, WAS_LOST, first_damage, nothing_at};
 use crate::recovery::{Recovered, RecoveryReport, expect_store, open_for_reading};
 use crate::storage::Env;
 use crate::watermark::Watermark;
@@ -106,10 +106,7 @@ impl MessageReader {
                 topics.insert(topic.into_owned());
             }
         })?;
-        match unread {
-            None | Some(Error::NotFound { .. }) => Ok(topics.into_iter().collect()),
-            Some(damage) => Err(damage),
-        }
+        first_damage(unread).map_or_else(|| Ok(topics.into_iter().collect()), Err)
     }
 
     /// Whether [`MessageReader::topics`] holds this name.

@@ -2,7 +2,7 @@
 
 /// What a read of many messages does at one that was lost or is damaged.
 mod on_damage;
-/// Why no message starts at a place, where that is no damage.
+/// Why no message is read at a place.
 mod nothing;
 mod message_reader;
 

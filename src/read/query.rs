@@ -2,17 +2,18 @@
 //! are compared themselves, so that two keys with one hash never mix, and a clock that was set back hides no message.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 
-use crate::error::{Error, Result};
+use crate::config::Errors;
+use crate::error::{DAMAGE_ADVICE, Result};
 use crate::format::{
     Check, IndexGeometry, MessageView, Transaction, index_key_hash, index_key_of_tag, index_keys, is_salvage_record,
 };
 use crate::interrupt;
 use crate::log::{IndexFile, LogRecord, Source, StoredMessage};
 use crate::read::message_reader::MessageReader;
-use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
+use crate::read::nothing::{Unread, Unreadable, first_damage, first_gone};
 
 /// What a query asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct QueryRequest {
     pub end: i64,
     /// Most messages to return, the newest; `None` for all.
     pub limit: Option<usize>,
+    /// What to do where a message that could match was lost or is damaged.
+    pub errors: Errors,
 }
 
 /// What the messages of a query have in common.
@@ -62,102 +65,158 @@ impl QueryBy {
 pub struct QueryResult {
     /// The messages, ascending by physical offset.
     pub messages: Vec<StoredMessage>,
-    /// Whether every part of the log that had to be looked at could be read.
+    /// Whether these are all messages that match: the limit left none out, every part of the log that had to be looked at could be read,
+    /// and the open found no sign of messages that are missing.
     pub complete: bool,
-    /// The physical offsets that were looked at, by index or by walk: down from the log's end until the limit was reached.
+    /// The physical offsets that were looked at, by index or by walk: down from the log's end, until the limit was reached.
     pub covers: Range<i64>,
+    /// Places of the log that were passed over, because a message that could match was lost or is damaged there. After damage to the
+    /// length of a record the place can hold several messages.
+    pub skipped: u64,
 }
 
-/// What is collected of each stretch of the log.
-struct Search<W> {
+/// What is looked for in each stretch of the log.
+struct Search<'a, W> {
+    /// The topic whose queues help where the log is damaged.
+    topic: &'a str,
     key_hash: i32,
     /// Store times outside of which nothing is wanted.
     times: RangeInclusive<i64>,
     limit: usize,
+    errors: Errors,
     wanted: W,
+}
+
+/// What was found so far, by physical offset.
+#[derive(Default)]
+struct Found {
+    /// One more than the limit, to know that there are more.
+    messages: BTreeMap<i64, StoredMessage>,
+    unread: Unread,
+}
+
+impl Found {
+    /// Keeps the newest messages, and what could not be read among them. Gives the offset of the first of them if something was before it.
+    fn keep_newest(&mut self, limit: usize) -> Option<i64> {
+        let start = *self.messages.keys().rev().nth(limit.checked_sub(1)?)?;
+        let is_cut = [self.messages.keys().next(), self.unread.keys().next()]
+            .into_iter()
+            .flatten()
+            .any(|offset| *offset < start);
+        self.messages = self.messages.split_off(&start);
+        self.unread = self.unread.split_off(&start);
+        is_cut.then_some(start)
+    }
 }
 
 impl MessageReader {
     /// Finds the newest messages with a key or tag, within a time.
     ///
     /// # Errors
-    /// [`crate::error::Error::Io`].
+    /// [`crate::error::Error::Corrupt`] where a message that could match was lost or is damaged, unless that is skipped; [`crate::error::Error::Io`].
     pub fn query(&self, request: &QueryRequest) -> Result<QueryResult> {
         let bounds = self.physical_bounds();
         let times = request.begin..=request.end;
         let search = Search {
+            topic: &request.topic,
             key_hash: index_key_hash(&request.topic, &request.by.index_key()),
             times: times.clone(),
             limit: request.limit.unwrap_or(usize::MAX),
+            errors: request.errors,
             wanted: |view: &MessageView<'_>| {
                 times.contains(&view.store_time()) && view.topic() == request.topic && request.by.is_of(view)
             },
         };
-        let mut found = BTreeMap::new();
-        let mut result = QueryResult {
-            messages: Vec::new(),
-            complete: true,
-            covers: bounds.end..bounds.end,
-        };
+        let mut found = Found::default();
+        let mut covers = bounds.end..bounds.end;
+        let mut is_cut = false;
         for mut source in self.index().sources(bounds)?.into_iter().rev() {
-            if found.len() >= search.limit {
+            if found.messages.len() >= search.limit {
+                is_cut = true;
                 break;
             }
-            result.covers.start = source.range().start;
+            covers.start = source.range().start;
             if let (Source::Index(file, geometry, range), QueryBy::Tag(_)) = (&source, &request.by)
                 && !self.holds_tags(file, *geometry)?
             {
                 source = Source::Log(range.clone());
             }
-            result.complete &= self.collect_from(&source, &search, &mut found)?.is_none();
+            self.collect_from(&source, &search, &mut found)?;
+            if let Some(start) = found.keep_newest(search.limit) {
+                (covers.start, is_cut) = (start, true);
+            }
+            if request.errors == Errors::Raise {
+                self.expect_readable(&mut found.unread)?;
+            }
         }
         // What was removed meanwhile is not covered any more.
-        result.covers.start = result.covers.start.max(self.physical_bounds().start).min(result.covers.end);
-        result.messages = found.into_values().collect();
-        Ok(result)
+        covers.start = covers.start.max(self.physical_bounds().start).min(covers.end);
+        let skipped = found.unread.values().filter(|why| !matches!(why, Unreadable::Expired));
+        Ok(QueryResult {
+            complete: !is_cut && found.unread.is_empty() && self.recovery().missing.is_none(),
+            covers,
+            skipped: skipped.count() as u64,
+            messages: found.messages.into_values().collect(),
+        })
+    }
+
+    /// Refuses what was lost or is damaged: a message that matches may have been there.
+    fn expect_readable(&self, unread: &mut Unread) -> Result<()> {
+        for (offset, why) in unread {
+            match why {
+                Unreadable::Expired => {}
+                Unreadable::Damaged(error) => return Err(error.clone().advising(DAMAGE_ADVICE)),
+                Unreadable::Lost => {
+                    let why = "a message that may match was lost, and recovery has put a salvage record in its place; \
+                               errors=\"skip\" passes over it";
+                    return Err(self.log().corrupt(*offset, why.to_owned()));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The first stored message with this unique key: by the index for every topic that has queues, and then, if `walk` says so, by
     /// walking the log, because a message may stand in no queue and in no index.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if it was not found and a part of the log that had to be looked at could not be read.
+    /// [`crate::error::Error::Corrupt`] if it was not found and a part of the log that had to be looked at could not be read.
     pub(super) fn message_by_unique_key(&self, unique_key: &str, walk: bool) -> Result<Option<StoredMessage>> {
         let topics = self.topics()?;
-        let search_in = |topic: &str| Search {
+        let search_in = |topic| Search {
+            topic,
             key_hash: index_key_hash(topic, unique_key),
             times: i64::MIN..=i64::MAX,
             limit: usize::MAX,
+            errors: Errors::Raise,
             wanted: |view: &MessageView<'_>| view.unique_key().is_some_and(|key| key == unique_key),
         };
-        let mut damage = None;
+        let mut found = Found::default();
         for source in self.index().sources(self.physical_bounds())? {
             let Source::Index(file, geometry, range) = &source else {
                 continue;
             };
-            let (mut found, mut is_whole) = (BTreeMap::new(), true);
+            let mut is_whole = true;
             for topic in &topics {
                 interrupt::check()?;
-                match self.collect_indexed(file, *geometry, range, &search_in(topic), &mut found)? {
-                    Some(unread) => damage = damage.or(unread.filter(|unread| matches!(unread, Error::Corrupt { .. }))),
-                    None => is_whole = false,
-                }
+                is_whole &= self.collect_indexed(file, *geometry, range, &search_in(topic), &mut found)?;
             }
-            if let Some((_, message)) = found.pop_first() {
+            if let Some((_, message)) = found.messages.pop_first() {
                 return Ok(Some(message));
             }
             if walk && !is_whole {
                 break;
             }
         }
-        let mut found = BTreeMap::new();
         if walk {
-            damage = self.collect_walking(self.physical_bounds(), &search_in(""), &mut found)?;
+            found.unread.clear();
+            self.collect_walking(self.physical_bounds(), &search_in(""), &mut found)?;
         }
-        match found.pop_first() {
-            Some((_, message)) => Ok(Some(message)),
-            None => damage.map_or(Ok(None), Err),
+        if let Some((_, message)) = found.messages.pop_first() {
+            return Ok(Some(message));
         }
+        let gone = first_gone(&found.unread).filter(|_| walk);
+        first_damage(found.unread).or(gone).map_or(Ok(None), Err)
     }
 
     /// Whether the tags of the messages that the file speaks for are in it, too. The option says so, and the records at both ends do not
@@ -184,116 +243,107 @@ impl MessageReader {
         Ok(true)
     }
 
-    /// Adds the newest wanted messages of one stretch until `found` holds `limit`. Gives the first thing that could not be read.
+    /// Adds the newest wanted messages of one stretch until `found` holds more than `limit`, and what could not be read.
     fn collect_from(
         &self,
         source: &Source,
-        search: &Search<impl Fn(&MessageView<'_>) -> bool>,
-        found: &mut BTreeMap<i64, StoredMessage>,
-    ) -> Result<Option<Error>> {
+        search: &Search<'_, impl Fn(&MessageView<'_>) -> bool>,
+        found: &mut Found,
+    ) -> Result<()> {
         if let Source::Index(file, geometry, range) = source
-            && let Some(damage) = self.collect_indexed(file, *geometry, range, search, found)?
+            && self.collect_indexed(file, *geometry, range, search, found)?
         {
-            return Ok(damage.or(self.lost_of(file, *geometry, range)?));
+            return self.collect_lost(file, *geometry, range, &mut found.unread);
         }
         self.collect_walking(source.range(), search, found)
     }
 
-    /// Adds those to which an index file leads. `None` where it is not to be trusted.
-    #[expect(
-        clippy::option_option,
-        reason = "no damage, damage, and not to be trusted are three answers"
-    )]
+    /// Adds those to which an index file leads. `false` where it is not to be trusted.
     fn collect_indexed(
         &self,
         file: &IndexFile,
         geometry: IndexGeometry,
         range: &Range<i64>,
-        search: &Search<impl Fn(&MessageView<'_>) -> bool>,
-        found: &mut BTreeMap<i64, StoredMessage>,
-    ) -> Result<Option<Option<Error>>> {
+        search: &Search<'_, impl Fn(&MessageView<'_>) -> bool>,
+        found: &mut Found,
+    ) -> Result<bool> {
         let (newest_first, whole) = file.offsets(geometry, search.key_hash, &search.times)?;
         if !whole {
-            return Ok(None);
+            return Ok(false);
         }
         let candidates = newest_first.into_iter().filter(|offset| range.contains(offset));
         self.collect_at(candidates, search, |view| has_hash(view, search.key_hash), found)
     }
 
-    /// A salvage record in the stretch that an index file speaks for: the keys of the messages that were lost there are in no index.
-    fn lost_of(&self, file: &IndexFile, geometry: IndexGeometry, range: &Range<i64>) -> Result<Option<Error>> {
+    /// Adds the salvage records of the stretch that an index file speaks for: the keys of the messages that were lost there are in no index.
+    fn collect_lost(&self, file: &IndexFile, geometry: IndexGeometry, range: &Range<i64>, unread: &mut Unread) -> Result<()> {
         let (salvage_records, _) = file.offsets(geometry, index_key_hash("", ""), &(i64::MIN..=i64::MAX))?;
         for offset in salvage_records.into_iter().filter(|offset| range.contains(offset)) {
             if let LogRecord::Message(message) = self.log().read(offset, Check::Structure)?
                 && is_salvage_record(&message.view())
             {
-                return Ok(Some(nothing_at(offset, WAS_LOST)));
+                unread.insert(offset, Unreadable::Lost);
             }
         }
-        Ok(None)
+        Ok(())
     }
 
+    /// Adds those of a stretch of the log. After damage that is skipped, the queues of the topic lead to those that the walk missed.
     fn collect_walking(
         &self,
         range: Range<i64>,
-        search: &Search<impl Fn(&MessageView<'_>) -> bool>,
-        found: &mut BTreeMap<i64, StoredMessage>,
-    ) -> Result<Option<Error>> {
-        let mut offsets = Vec::new();
-        let mut damage = self.walk(range, |message| {
+        search: &Search<'_, impl Fn(&MessageView<'_>) -> bool>,
+        found: &mut Found,
+    ) -> Result<()> {
+        let mut offsets = BTreeSet::new();
+        let mut add = |message: &StoredMessage| {
             let view = message.view();
             if (search.wanted)(&view) {
-                offsets.push(view.physical_offset());
+                offsets.insert(view.physical_offset());
             }
-        })?;
-        let newest_first = offsets.into_iter().rev();
-        if let Some(unread) = self.collect_at(newest_first, search, |_| true, found)?.flatten() {
-            damage.get_or_insert(unread);
+        };
+        let mut unread = self.walk(range.clone(), &mut add)?;
+        let is_damaged = unread.values().any(|why| matches!(why, Unreadable::Damaged(_)));
+        if is_damaged && search.errors == Errors::Skip {
+            self.visit_queued(search.topic, &range, &mut unread, |message| add(&message))?;
         }
-        Ok(damage)
+        found.unread.append(&mut unread);
+        self.collect_at(offsets.into_iter().rev(), search, |_| true, found)?;
+        Ok(())
     }
 
-    /// Reads the candidates in turn, bodies checked, until `found` holds `limit`. Gives the first damaged record. Gives the outer `None`
+    /// Reads the candidates in turn, bodies checked, until `found` holds more than `limit`. Adds what could not be read. Gives `false`
     /// where no record starts, or one that is no candidate: then whatever named the candidates is wrong.
-    #[expect(
-        clippy::option_option,
-        reason = "no damage, damage, and not to be trusted are three answers"
-    )]
     fn collect_at(
         &self,
         candidates: impl Iterator<Item = i64>,
-        search: &Search<impl Fn(&MessageView<'_>) -> bool>,
+        search: &Search<'_, impl Fn(&MessageView<'_>) -> bool>,
         is_candidate: impl Fn(&MessageView<'_>) -> bool,
-        found: &mut BTreeMap<i64, StoredMessage>,
-    ) -> Result<Option<Option<Error>>> {
-        let mut damage = None;
+        found: &mut Found,
+    ) -> Result<bool> {
         for offset in candidates {
-            if found.len() >= search.limit {
+            if found.messages.len() > search.limit {
                 break;
             }
             interrupt::check()?;
-            match self.log().read(offset, Check::Body)? {
+            let why = match self.log().read(offset, Check::Body)? {
                 LogRecord::Message(message) if (search.wanted)(&message.view()) => {
-                    found.insert(offset, message);
+                    found.messages.insert(offset, message);
+                    continue;
                 }
-                LogRecord::Message(message) if is_candidate(&message.view()) => {}
-                LogRecord::Message(message) if is_salvage_record(&message.view()) => {
-                    damage.get_or_insert(nothing_at(offset, WAS_LOST));
-                }
-                LogRecord::Missing if self.log().is_removed(offset) => {
-                    damage.get_or_insert(nothing_at(offset, EXPIRED));
-                }
-                LogRecord::Corrupt(error) => {
-                    damage.get_or_insert(error);
-                }
+                LogRecord::Message(message) if is_candidate(&message.view()) => continue,
+                LogRecord::Message(message) if is_salvage_record(&message.view()) => Unreadable::Lost,
+                LogRecord::Missing if self.log().is_removed(offset) => Unreadable::Expired,
+                LogRecord::Corrupt(error) => Unreadable::Damaged(error),
                 LogRecord::Message(_)
                 | LogRecord::NoRecord(_)
                 | LogRecord::Blank { .. }
                 | LogRecord::End
-                | LogRecord::Missing => return Ok(None),
-            }
+                | LogRecord::Missing => return Ok(false),
+            };
+            found.unread.insert(offset, why);
         }
-        Ok(Some(damage))
+        Ok(true)
     }
 }
 

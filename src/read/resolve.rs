@@ -1,7 +1,6 @@
 //! Resolving many keys in one pass: each index file once, each stretch without an index once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Range;
 
 use crate::config::Errors;
 use crate::error::{DAMAGE_ADVICE, Error, Result};
@@ -9,6 +8,7 @@ use crate::format::{Check, IndexGeometry, MessageView, index_key_hash, index_key
 use crate::interrupt;
 use crate::log::{IndexFile, LogRecord, Source};
 use crate::read::message_reader::{MessageReader, Position};
+use crate::read::nothing::{Unread, first_damage};
 use crate::read::query::has_hash;
 
 /// Where one message with a key lies.
@@ -101,43 +101,14 @@ impl MessageReader {
         {
             return Ok(());
         }
-        match self.walk(source.range(), |message| add(&message.view()))? {
-            None | Some(Error::NotFound { .. }) => Ok(()),
-            Some(damage) => {
-                skip(damage, errors)?;
-                let mut topics = by_name.keys();
-                topics.try_for_each(|topic| self.add_queued(topic, &source.range(), &mut add))
-            }
-        }
-    }
-
-    /// Hands the messages of a topic's queues over that lie in this stretch of the log and can be read. A walk that meets damage does not
-    /// know where the next record starts: an entry does.
-    fn add_queued(&self, topic: &str, range: &Range<i64>, add: &mut impl FnMut(&MessageView<'_>)) -> Result<()> {
-        let queue_ids = match self.queue_ids(topic) {
-            Err(Error::Unsupported { .. }) => return Ok(()),
-            queue_ids => queue_ids?,
+        let Some(damage) = first_damage(self.walk(source.range(), |message| add(&message.view()))?) else {
+            return Ok(());
         };
-        for queue_id in queue_ids {
-            let mut offsets = self.queue_bounds(topic, queue_id)?;
-            while let Some(offset) = offsets.next() {
-                interrupt::check()?;
-                let unit = match self.entry(topic, queue_id, offset) {
-                    Err(Error::Corrupt { .. }) => {
-                        offsets.start = self.offset_after(topic, queue_id, offset)?.min(offsets.end);
-                        continue;
-                    }
-                    unit => unit?.filter(|unit| range.contains(&unit.physical_offset)),
-                };
-                let Some(unit) = unit else { continue };
-                match self.message_of_entry(topic, queue_id, offset, unit) {
-                    Ok(Some(message)) => add(&message.view()),
-                    Ok(None) | Err(Error::Corrupt { .. }) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok(())
+        skip(damage, errors)?;
+        let mut unread = Unread::new();
+        by_name
+            .keys()
+            .try_for_each(|topic| self.visit_queued(topic, &source.range(), &mut unread, |message| add(&message.view())))
     }
 
     /// Hands the messages at these offsets over; `false` if no record with the hash starts at one of them, so that the index is not

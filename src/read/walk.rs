@@ -7,14 +7,13 @@ use crate::format::{Check, is_salvage_record};
 use crate::interrupt;
 use crate::log::{LogRecord, StoredMessage};
 use crate::read::message_reader::MessageReader;
-use crate::read::nothing::{EXPIRED, WAS_LOST, nothing_at};
+use crate::read::nothing::{Unread, Unreadable};
 
 impl MessageReader {
     /// Hands every whole message of a stretch of the log to `visit`. After damage or a missing segment the walk goes on at the next
-    /// segment. Returns the first damage. Without damage it returns [`Error::NotFound`] for the first message that has expired or was
-    /// lost, if there is one.
-    pub(super) fn walk(&self, range: Range<i64>, mut visit: impl FnMut(&StoredMessage)) -> Result<Option<Error>> {
-        let (mut damage, mut gone) = (None, None);
+    /// segment. Returns what it could not read.
+    pub(super) fn walk(&self, range: Range<i64>, mut visit: impl FnMut(&StoredMessage)) -> Result<Unread> {
+        let mut unread = Unread::new();
         let mut from = range.start;
         loop {
             let mut scan = self.log().scan(from, range.end, Check::Structure);
@@ -22,29 +21,64 @@ impl MessageReader {
                 interrupt::check()?;
                 let message = message?;
                 if is_salvage_record(&message.view()) {
-                    gone.get_or_insert_with(|| nothing_at(message.view().physical_offset(), WAS_LOST));
+                    unread.insert(message.view().physical_offset(), Unreadable::Lost);
                 } else {
                     visit(&message);
                 }
             }
             let at = scan.position();
-            match scan.stopped_by() {
-                None => return Ok(damage.or(gone)),
-                Some(LogRecord::Missing) if self.log().is_removed(at) => {
-                    gone.get_or_insert_with(|| nothing_at(at, EXPIRED));
-                }
-                Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => {
-                    damage.get_or_insert_with(|| error.clone());
-                }
+            let why = match scan.stopped_by() {
+                None => return Ok(unread),
+                Some(LogRecord::Missing) if self.log().is_removed(at) => Unreadable::Expired,
+                Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => Unreadable::Damaged(error.clone()),
                 Some(_) => {
                     let why = "no record starts here: the segment is missing or cut short; copy it again";
-                    damage.get_or_insert_with(|| self.log().corrupt(at, why.to_owned()));
+                    Unreadable::Damaged(self.log().corrupt(at, why.to_owned()))
                 }
-            }
+            };
+            unread.insert(at, why);
             match self.log().next_start(at) {
                 Some(next) if next < range.end => from = next,
-                _ => return Ok(damage.or(gone)),
+                _ => return Ok(unread),
             }
         }
+    }
+
+    /// Hands the messages of a topic's queues over that lie in this stretch of the log and can be read. A walk that meets damage does not
+    /// know where the next record starts: an entry does. Adds the entries' messages that cannot be read to `unread`.
+    pub(super) fn visit_queued(
+        &self,
+        topic: &str,
+        range: &Range<i64>,
+        unread: &mut Unread,
+        mut visit: impl FnMut(StoredMessage),
+    ) -> Result<()> {
+        let queue_ids = match self.queue_ids(topic) {
+            Err(Error::Unsupported { .. }) => return Ok(()),
+            queue_ids => queue_ids?,
+        };
+        for queue_id in queue_ids {
+            let mut offsets = self.queue_bounds(topic, queue_id)?;
+            while let Some(offset) = offsets.next() {
+                interrupt::check()?;
+                let unit = match self.entry(topic, queue_id, offset) {
+                    Err(Error::Corrupt { .. }) => {
+                        offsets.start = self.offset_after(topic, queue_id, offset)?.min(offsets.end);
+                        continue;
+                    }
+                    unit => unit?.filter(|unit| range.contains(&unit.physical_offset)),
+                };
+                let Some(unit) = unit else { continue };
+                match self.message_of_entry(topic, queue_id, offset, unit) {
+                    Ok(Some(message)) => visit(message),
+                    Ok(None) => {}
+                    Err(damage @ Error::Corrupt { .. }) => {
+                        unread.entry(unit.physical_offset).or_insert(Unreadable::Damaged(damage));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
     }
 }

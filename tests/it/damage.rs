@@ -129,6 +129,7 @@ fn query_all(reader: &MessageReader, topic: &str, key: &str, limit: Option<usize
         begin: i64::MIN,
         end: i64::MAX,
         limit,
+        errors: Errors::Raise,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use mqstore::config::StoreConfig;
+use mqstore::config::{Errors, StoreConfig};
 use mqstore::format::{Message, encode_properties};
 use mqstore::read::{MessageReader, QueryBy, QueryRequest};
 use mqstore::storage::{Env, RealEnv};
@@ -60,6 +60,7 @@ fn tagged(reader: &MessageReader, topic: &str, tag: &str) -> Vec<i64> {
         begin: i64::MIN,
         end: i64::MAX,
         limit: None,
+        errors: Errors::Raise,
     };
     let result = reader.query(&request).unwrap();
     assert!(result.complete);

@@ -28,6 +28,7 @@ mod live_index;
 mod mapped_file_queue;
 mod options;
 mod queries;
+mod query_damage;
 mod queue_tail;
 mod reading;
 mod reading_lightly;

@@ -1,5 +1,6 @@
 //! Queries that several tests share.
 
+use mqstore::config::Errors;
 use mqstore::read::{QueryBy, QueryRequest};
 
 /// All messages of a topic with a key.
@@ -10,5 +11,6 @@ pub fn by_key(topic: &str, key: &str) -> QueryRequest {
         begin: i64::MIN,
         end: i64::MAX,
         limit: None,
+        errors: Errors::Raise,
     }
 }

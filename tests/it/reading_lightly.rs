@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use mqstore::config::StoreConfig;
+use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
 use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
 use mqstore::storage::Env;
@@ -54,6 +54,7 @@ fn read_all(reader: &Arc<MessageReader>) -> usize {
                         begin: i64::MIN,
                         end: i64::MAX,
                         limit: Some(64),
+                        errors: Errors::Raise,
                     };
                     assert!(!reader.query(&request).unwrap().messages.is_empty());
                 }
@@ -66,7 +67,7 @@ fn read_all(reader: &Arc<MessageReader>) -> usize {
                 max_messages: 32,
                 tags: TagFilter::default(),
                 bounded: true,
-                errors: mqstore::config::Errors::Raise,
+                errors: Errors::Raise,
             };
             reader.get::<Error>(&request, |_| Ok(true)).unwrap();
             reader.offset_at(&topic, queue_id, 0, Side::Left).unwrap();

@@ -56,6 +56,7 @@ def test_bulk_reads_raise_at_the_first_and_name_the_option(path: Path) -> None:
             lambda: queue[:].batches().to_arrow(),
             lambda: queue[:].batches(errors="raise").to_arrow(),
             lambda: store.get("orders", 0, 0),
+            lambda: store.query("orders", "k77"),
             lambda: store.fetch(offsets).to_arrow(),
         ):
             with pytest.raises((mqstore.CorruptError, mqstore.NotFoundError), match='errors="skip"'):
@@ -73,7 +74,7 @@ def test_bulk_reads_skip_and_count(path: Path) -> None:
         result = store.get("orders", 0, 0, 1000, bounded=False, errors="skip")
         assert numbers(result) == LEFT
         assert (result.skipped, result.next_begin_offset) == (len(LOST), MESSAGES)
-        offsets = [store.query("orders", f"k{n}")[0].physical_offset for n in (1, 2)]
+        offsets = [store.query("orders", f"k{n}", errors="skip")[0].physical_offset for n in (1, 2)]
         fetched = store.fetch(pa.table({"physical_offset": [offsets[0], 0, offsets[1], 5]}), errors="skip")
         assert fetched.to_arrow()["queue_offset"].to_pylist() == [1, 2]
         assert fetched.skipped == 2
@@ -95,6 +96,7 @@ def test_a_store_opened_to_skip_skips_where_the_call_does_not_say(path: Path) ->
         assert part.skipped == 2
         assert pa.table(queue[:])["queue_offset"].to_pylist() == LEFT
         assert numbers(store.get("orders", 0, 0, 10)) == LEFT[:10]
+        assert store.query("orders", "k77").skipped > 0
         with pytest.raises(mqstore.CorruptError):
             queue[:].batches(errors="raise").to_arrow()
         with pytest.raises(mqstore.CorruptError):
@@ -109,7 +111,7 @@ def test_a_lookup_by_time_passes_over_what_cannot_be_read(path: Path) -> None:
             assert queue.offset_at(EPOCH_MS + 1000 * number) == wanted
 
 
-def test_what_was_lost_resolves_to_null_and_queries_are_incomplete(tmp_path: Path) -> None:
+def test_what_was_lost_resolves_to_null_and_queries_raise_or_count_it(tmp_path: Path) -> None:
     encoder = damaged_store(tmp_path / "store", clean=False)
     (encoder.path / "index" / "20260101003000000").unlink()
     with mqstore.open(encoder.path, mode="r+", recovery="salvage", max_hash_slot_num=200, max_index_num=2000):
@@ -118,9 +120,11 @@ def test_what_was_lost_resolves_to_null_and_queries_are_incomplete(tmp_path: Pat
         resolved = pa.record_batch(store.resolve_offsets(references()))["physical_offset"].to_pylist()
         assert [number for number, offset in enumerate(resolved) if offset is None] == LOST
         assert store.topics["orders"].queues[0].offset_at(EPOCH_MS + 77_000) == 79
-        assert not store.query("orders", "k77").complete
-        found = store.query("orders", "k79")
-        assert (len(found), found.complete) == (1, False)
+        for key, count in (("k77", 0), ("k79", 1)):
+            with pytest.raises(mqstore.CorruptError, match='errors="skip"'):
+                store.query("orders", key)
+            found = store.query("orders", key, errors="skip")
+            assert (len(found), found.complete, found.skipped) == (count, False, 3)
         keys = pa.table({"topic": ["orders", "orders"], "key": ["k77", "k79"]})
         assert [hit is None for hit in pa.record_batch(store.resolve_keys(keys))["hits"].to_pylist()] == [True, False]
 
@@ -152,6 +156,7 @@ def test_another_value_is_refused_by_name(path: Path, value: object, error: type
         for call in (
             lambda: part.batches(errors=value),  # type: ignore[arg-type]
             lambda: store.get("orders", 0, 0, errors=value),  # type: ignore[arg-type]
+            lambda: store.query("orders", "k1", errors=value),  # type: ignore[call-overload]
             lambda: store.fetch(offsets, errors=value),  # type: ignore[arg-type]
         ):
             with pytest.raises(error, match="errors"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -49,6 +50,15 @@ def test_the_limit_keeps_the_newest(hundred: mqstore.Store) -> None:
     assert numbers(hundred.query("orders", "all", limit=0)) == []
     with pytest.raises(ValueError, match="limit is -1: expected an int from 0"):
         hundred.query("orders", "all", limit=-1)
+
+
+def test_an_answer_that_the_limit_cut_is_not_complete(hundred: mqstore.Store) -> None:
+    for limit, complete in ((9, False), (10, True), (11, True), (None, True), (0, False)):
+        result = hundred.query("orders", "k3", limit=limit)
+        assert (result.complete, result.skipped) == (complete, 0)
+        begin = result[0].physical_offset if limit == 9 else hundred.max_physical_offset if limit == 0 else 0
+        assert result.covers == (begin, hundred.max_physical_offset)
+        assert pickle.loads(pickle.dumps(result)).covers == result.covers
 
 
 def test_both_time_bounds_are_inclusive_and_exact_to_the_ms(hundred: mqstore.Store) -> None:
@@ -190,6 +200,9 @@ def test_a_record_that_was_damaged_is_corrupt(encoder: Encoder) -> None:
         with pytest.raises(mqstore.CorruptError) as raised:
             store.message_at(at)
         assert Path(raised.value.path).name == f"{0:020}"
-        result = store.query("orders", "o-1")
-        assert not result.complete
+        with pytest.raises(mqstore.CorruptError, match='errors="skip"') as raised:
+            store.query("orders", "o-1")
+        assert Path(raised.value.path).name == f"{0:020}"
+        result = store.query("orders", "o-1", errors="skip")
+        assert (result.complete, result.skipped) == (False, 1)
         assert b"after it" in [message.body for message in result]

@@ -1,6 +1,7 @@
 //! A store whose files come from a lower layer of overlayfs, as in a container: the first write gives a file new pages, which no
 //! earlier mapping shows.
 
+use mqstore::config::Errors;
 use mqstore::format::{Message, encode_properties};
 use mqstore::read::{QueryBy, QueryRequest, QueueScan};
 use mqstore::store::{MessageStore, OpenMode};
@@ -48,6 +49,7 @@ fn expect_to_read(store: &MessageStore, bodies: &[&'static [u8]], case: &str) {
             begin: 0,
             end: i64::MAX,
             limit: None,
+            errors: Errors::Raise,
         };
         let found = reader.query(&request).unwrap();
         let read: Vec<_> = found.messages.iter().map(|message| message.view().body().to_vec()).collect();

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use mqstore::config::Errors;
 use mqstore::error::Error;
 use mqstore::read::{MessageReader, QueryBy, QueryRequest};
 
@@ -104,6 +105,7 @@ fn check_keys(reader: &MessageReader, entries: &[Arc<Entry>], garbled: &Garbled,
             begin: i64::MIN,
             end: i64::MAX,
             limit: None,
+            errors: Errors::Raise,
         };
         let answer = works("keys are found", reader.query(&request))?;
         let found: Vec<i64> = answer

@@ -99,6 +99,7 @@ impl Question {
                     begin: i64::MIN,
                     end: i64::MAX,
                     limit: None,
+                    errors: Errors::Raise,
                 })?;
                 let offsets = result.messages.iter().map(|message| message.view().physical_offset());
                 return Ok(result.complete.then(|| digest(offsets.collect::<Vec<_>>())));

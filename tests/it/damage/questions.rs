@@ -115,6 +115,7 @@ fn ask_key(reader: &MessageReader, topic: &str, key: &str, number: usize, answer
         begin,
         end,
         limit,
+        errors: Errors::Raise,
     };
     if let Some(result) = answers.value(reader.query(&request)) {
         for message in &result.messages {

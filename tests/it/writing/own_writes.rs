@@ -227,6 +227,7 @@ fn query(key: &str) -> QueryRequest {
         begin: i64::MIN,
         end: i64::MAX,
         limit: None,
+        errors: Errors::Raise,
     }
 }
 

@@ -1,0 +1,185 @@
+//! Queries of a store with lost or damaged messages, and of a log that is not whole: an error, or an answer that says what it lacks.
+
+use std::fs;
+use std::path::PathBuf;
+
+use mqstore::config::Errors;
+use mqstore::error::Error;
+use mqstore::format::segment_name;
+use mqstore::read::{MessageReader, QueryBy, QueryRequest, QueryResult};
+
+use crate::queries::by_key;
+use crate::reading::open;
+use crate::skipping::{DAMAGED, Damaged, MESSAGES, SEGMENT};
+
+fn asked(reader: &MessageReader, key: &str, errors: Errors) -> Result<QueryResult, Error> {
+    let request = QueryRequest {
+        errors,
+        ..by_key("orders", key)
+    };
+    reader.query(&request)
+}
+
+fn query(reader: &MessageReader, key: &str) -> QueryResult {
+    asked(reader, key, Errors::Skip).unwrap()
+}
+
+/// Where a call has found damage, and what it says.
+fn damage(asked: Result<QueryResult, Error>) -> (PathBuf, u64, String) {
+    match asked {
+        Err(Error::Corrupt { path, offset, reason }) => (path, offset, reason),
+        other => panic!("no damage was told: {other:?}"),
+    }
+}
+
+#[test]
+fn a_query_over_what_was_lost_is_incomplete_with_and_without_an_index() {
+    let store = Damaged::salvaged(&[120]);
+    for with_index in [true, false] {
+        if !with_index {
+            fs::remove_dir_all(store.path().join("index")).unwrap();
+        }
+        let reader = open(store.path());
+        for n in [0, 119, 120, 121, 699] {
+            let result = query(&reader, &format!("k{n}"));
+            assert_eq!(result.messages.len(), usize::from(n != 120), "k{n}, index: {with_index}");
+            assert!(!result.complete, "k{n}, index: {with_index}");
+            assert_eq!(result.skipped, 1, "k{n}, index: {with_index}");
+            let (path, at, reason) = damage(asked(&reader, &format!("k{n}"), Errors::Raise));
+            assert_eq!(path.file_name().unwrap(), &*segment_name(0), "{reason}");
+            assert_eq!(at, store.offsets[120] as u64, "{reason}");
+            assert!(reason.contains("errors=\"skip\""), "{reason}");
+        }
+        let hits = reader
+            .resolve_keys(&[("orders", "k120"), ("orders", "k121")], Errors::Raise)
+            .unwrap();
+        assert_eq!((hits[0].len(), hits[1].len()), (0, 1));
+        assert!(reader.message("k120", true).is_err());
+    }
+    let whole = Damaged::new(&[]);
+    assert!(query(&open(whole.path()), "k120").complete);
+}
+
+#[test]
+fn a_query_that_its_limit_cut_says_so_and_covers_what_it_gives() {
+    let store = Damaged::new(&[]);
+    for with_index in [true, false] {
+        if !with_index {
+            fs::remove_dir_all(store.path().join("index")).unwrap();
+        }
+        let reader = open(store.path());
+        let by_tag = |limit| {
+            let request = QueryRequest {
+                by: QueryBy::Tag("tag".to_owned()),
+                limit,
+                ..by_key("orders", "")
+            };
+            reader.query(&request).unwrap()
+        };
+        for (limit, complete) in [
+            (None, true),
+            (Some(701), true),
+            (Some(700), true),
+            (Some(699), false),
+            (Some(0), false),
+        ] {
+            let result = by_tag(limit);
+            let first = MESSAGES as usize - result.messages.len();
+            assert_eq!(result.messages.len(), limit.unwrap_or(700).min(700));
+            assert_eq!(result.complete, complete, "limit {limit:?}, index: {with_index}");
+            let start = store.offsets.get(first).copied().unwrap_or(reader.physical_bounds().end);
+            assert_eq!(result.covers, start..reader.physical_bounds().end, "limit {limit:?}");
+        }
+    }
+}
+
+#[test]
+fn a_query_of_a_log_that_was_cut_short_is_incomplete_with_and_without_an_index() {
+    let store = Damaged::new(&[]);
+    let last = store.offsets[699] / SEGMENT * SEGMENT;
+    fs::remove_file(store.path().join("commitlog").join(segment_name(last as u64))).unwrap();
+    for with_index in [true, false] {
+        if !with_index {
+            fs::remove_dir_all(store.path().join("index")).unwrap();
+        }
+        let reader = open(store.path());
+        assert!(reader.recovery().missing.is_some());
+        for key in ["k1", "k699"] {
+            assert!(!query(&reader, key).complete, "{key}, index: {with_index}");
+        }
+    }
+}
+
+#[test]
+fn a_query_raises_at_a_damaged_message_that_could_match_or_skips_and_counts_it() {
+    let store = Damaged::new(&DAMAGED);
+    for with_index in [true, false] {
+        if !with_index {
+            fs::remove_dir_all(store.path().join("index")).unwrap();
+        }
+        let reader = open(store.path());
+        for n in DAMAGED {
+            let key = format!("k{n}");
+            let (_, _, reason) = damage(asked(&reader, &key, Errors::Raise));
+            assert!(reason.contains("errors=\"skip\""), "{reason}");
+            let result = query(&reader, &key);
+            assert_eq!(
+                (result.messages.len(), result.complete, result.skipped),
+                (0, false, 1),
+                "{key}"
+            );
+        }
+        // The key of none of these could be that of a damaged message: the index, and the records themselves, say so.
+        for n in [1, 119, 123, 699] {
+            let result = asked(&reader, &format!("k{n}"), Errors::Raise).unwrap();
+            assert_eq!((result.messages.len(), result.complete, result.skipped), (1, true, 0), "k{n}");
+        }
+    }
+}
+
+#[test]
+fn a_query_without_an_index_raises_at_lengths_that_cannot_be_right_and_is_led_past_them_by_the_queues() {
+    let store = Damaged::new(&[]);
+    fs::remove_dir_all(store.path().join("index")).unwrap();
+    store.put_length(300, 7);
+    let reader = open(store.path());
+    for (key, found) in [("k1", 1), ("k300", 0), ("k301", 1), ("k699", 1)] {
+        let (_, _, reason) = damage(asked(&reader, key, Errors::Raise));
+        assert!(reason.contains("errors=\"skip\""), "{reason}");
+        let result = query(&reader, key);
+        assert_eq!(
+            (result.messages.len(), result.complete, result.skipped),
+            (found, false, 1),
+            "{key}"
+        );
+    }
+}
+
+#[test]
+fn damage_before_the_newest_messages_that_a_limit_asks_for_does_not_concern_a_query() {
+    let store = Damaged::new(&[]);
+    store.put_length(300, 7);
+    let tagged = |limit| QueryRequest {
+        by: QueryBy::Tag("tag".to_owned()),
+        limit: Some(limit),
+        ..by_key("orders", "")
+    };
+    let reader = open(store.path());
+    let result = reader.query(&tagged(100)).unwrap();
+    assert_eq!((result.messages.len(), result.complete, result.skipped), (100, false, 0));
+    assert_eq!(result.covers.start, store.offsets[600]);
+    assert!(reader.query(&tagged(699)).is_err());
+}
+
+#[test]
+fn damage_of_the_index_alone_is_no_error_of_a_query() {
+    let store = Damaged::new(&[]);
+    for file in fs::read_dir(store.path().join("index")).unwrap() {
+        let path = file.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[40..].reverse();
+        fs::write(path, bytes).unwrap();
+    }
+    let result = asked(&open(store.path()), "k300", Errors::Raise).unwrap();
+    assert_eq!((result.messages.len(), result.complete, result.skipped), (1, true, 0));
+}
