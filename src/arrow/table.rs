@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    ArrowPrimitiveType, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType, TimestampMillisecondType,
-    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    ArrowPrimitiveType, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
+    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, ArrayRef, StructArray};
 use arrow_schema::{DataType, Fields, TimeUnit};
@@ -20,6 +20,9 @@ pub(crate) struct Table {
     pub(crate) fields: Fields,
     pub(crate) chunks: Vec<StructArray>,
 }
+
+/// Below it every whole number is a float64 of its own.
+const EXACT_FLOAT: f64 = 9_007_199_254_740_992.0;
 
 /// What a column has in a row; `None` for a null.
 pub(crate) type At<'a, T> = Box<dyn Fn(usize) -> Result<Option<T>> + 'a>;
@@ -94,10 +97,10 @@ impl<'a> Chunk<'a> {
         self.rows.is_null(row)
     }
 
-    /// A whole number of any width.
+    /// A whole number of any width. One of float64 counts, too: pandas makes floats of whole numbers where a null is among them.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for another type; from a row, for a number that exceeds 64 bits.
+    /// [`Error::Invalid`] for another type; from a row, for a number that exceeds 64 bits, and for a float that is not exact.
     pub(crate) fn integer(&self, name: &str) -> Result<At<'a, i64>> {
         let Some(column) = self.column(name) else {
             return Ok(nothing());
@@ -111,6 +114,7 @@ impl<'a> Chunk<'a> {
             DataType::UInt16 => integer::<UInt16Type>(column, name),
             DataType::UInt32 => integer::<UInt32Type>(column, name),
             DataType::UInt64 => integer::<UInt64Type>(column, name),
+            DataType::Float64 => whole_float(column, name),
             other => return invalid(format!("column {name:?} is {other}: cast it to int64 first")),
         })
     }
@@ -277,6 +281,23 @@ where
             return invalid(format!("column {name:?} holds {value}, which does not fit int64"));
         };
         Ok(Some(value))
+    })
+}
+
+/// Whole numbers among floats; NaN is a null. From 2^53 on a float may have been rounded.
+fn whole_float<'a>(column: &'a ArrayRef, name: &str) -> At<'a, i64> {
+    let (values, name) = (column.as_primitive::<Float64Type>(), name.to_owned());
+    Box::new(move |row| {
+        let value = values.value(row);
+        if values.is_null(row) || value.is_nan() {
+            return Ok(None);
+        }
+        if value.fract() != 0.0 || value.abs() >= EXACT_FLOAT {
+            return invalid(format!(
+                "column {name:?} holds {value:?} as a float64, which is not exactly a whole number: cast it to int64 at its source"
+            ));
+        }
+        Ok(Some(value as i64))
     })
 }
 

@@ -204,6 +204,24 @@ def test_fetch_where_no_record_starts_is_not_found(store: mqstore.Store, starts:
         pa.table(fetched)
 
 
+def test_offsets_that_pandas_made_floats_for_the_sake_of_a_null_are_offsets(store: mqstore.Store, starts: list[int]) -> None:
+    missing = pa.table({"topic": ["b"] * 3, "queue_id": [2] * 3, "queue_offset": [1, 10**6, 0]})
+    frame = pa.table(store.resolve_offsets(missing)).to_pandas()
+    assert str(frame["physical_offset"].dtype) == "float64"
+    fetched = store.fetch(frame).to_arrow()["physical_offset"].to_pylist()
+    resolved = pa.table(store.resolve_offsets(missing))["physical_offset"].to_pylist()
+    assert fetched == [offset for offset in resolved if offset is not None]
+    assert len(fetched) == 2
+    floats = pa.table({"physical_offset": pa.array([float("nan"), float(starts[1]), None, -0.0])})
+    assert store.fetch(floats).to_arrow()["physical_offset"].to_pylist() == [starts[1], 0]
+
+
+@pytest.mark.parametrize("value", [0.5, -1e-300, 2.0**53 + 2, float("inf"), -float("inf"), 1e300])
+def test_a_float_that_is_no_exact_whole_number_is_refused(store: mqstore.Store, value: float) -> None:
+    with pytest.raises(ValueError, match=r'column "physical_offset" holds .*cast it to int64'):
+        store.fetch(pa.table({"physical_offset": [0.0, value]}))
+
+
 @pytest.mark.parametrize("value", [None, 7, [1, 2], {"topic": ["a"]}, "topic"])
 def test_what_speaks_no_arrow_is_refused(store: mqstore.Store, value: object) -> None:
     for call in (store.resolve_offsets, store.resolve_keys, store.fetch):
@@ -221,7 +239,7 @@ def test_a_column_alone_is_no_table(store: mqstore.Store) -> None:
     ("columns", "text"),
     [
         ({"topic": ["a"], "queue_id": [0]}, "'?.?queue_offset.*topic, queue_id"),
-        ({"topic": ["a"], "queue_id": [0.0], "queue_offset": [0]}, "queue_id.*Float64.*int64"),
+        ({"topic": ["a"], "queue_id": [False], "queue_offset": [0]}, "queue_id.*Boolean.*int64"),
         ({"topic": [b"a"], "queue_id": [0], "queue_offset": [0]}, "topic.*Binary.*utf8"),
         ({"topic": [7], "queue_id": [0], "queue_offset": [0]}, "topic.*Int64.*utf8"),
     ],
