@@ -283,7 +283,8 @@ impl fmt::Display for Error {
             Self::Exists { path } => write!(f, "{}: a new store needs an empty directory", path.display()),
             Self::Locked { path } => write!(
                 f,
-                "{}: locked: another store or a broker writes here; close it first",
+                "{}: locked: another store, of this process or another, or a broker writes here; close it first (lsof on this file names its \
+                 process)",
                 path.display()
             ),
             Self::IllegalMessage { what, status } => write!(f, "{status}: {what}"),

@@ -170,6 +170,9 @@ pub(super) fn one_of<T>(value: &Bound<'_, PyAny>, choices: [(&str, T); 2]) -> Py
 pub(super) fn query_by(key: Option<String>, tag: Option<String>) -> PyResult<QueryBy> {
     match (key, tag) {
         (Some(key), None) => Ok(QueryBy::Key(key)),
+        (None, Some(tag)) if tag.contains("||") => Err(PyValueError::new_err(format!(
+            "tag is {tag:?}: query() takes one tag; ask for each of them, or use get(tags=...), which takes an expression"
+        ))),
         (None, Some(tag)) => Ok(QueryBy::Tag(tag)),
         (Some(_), Some(_)) => Err(PyTypeError::new_err(
             "query() finds by a key or by a tag: leave one of them out",

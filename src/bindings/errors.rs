@@ -60,7 +60,8 @@ impl From<Error> for PyErr {
                 StoreExistsError::new_err((libc::EEXIST, why, path.into_os_string()))
             }
             Error::Locked { path } => {
-                let why = "another store or a broker writes here: close it first, or open with mode \"r\"";
+                let why = "another store, of this process or another, or a broker writes here: close it first, or open with mode \"r\"; \
+                           lsof or fuser on this file names the process";
                 LockedError::new_err((libc::EAGAIN, why, path.into_os_string()))
             }
             Error::IllegalMessage { what, status } => IllegalMessageError::new_err((what, status)),

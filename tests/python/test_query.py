@@ -103,7 +103,7 @@ def test_keys_of_one_hash_do_not_mix(encoder: Encoder) -> None:
 
 @pytest.mark.parametrize("index_tags", [False, True])
 def test_a_tag_finds_what_a_key_of_its_name_does_not(tmp_path: Path, index_tags: bool) -> None:
-    odd = ["paid", "Aa", "BB", "a || b", " ", "\x01", "\x00", "T#paid", "标签", "x" * 30_000]
+    odd = ["paid", "Aa", "BB", "a | b", " ", "\x01", "\x00", "T#paid", "标签", "x" * 30_000]
     with mqstore.open(tmp_path / "store", mode="x", index_tags=True) as store:
         for number, tag in enumerate(odd):
             # As a property a tag may be anything; the argument takes no control character.
@@ -125,6 +125,11 @@ def test_a_query_is_by_a_key_or_by_a_tag(hundred: mqstore.Store) -> None:
         hundred.query("orders")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="leave one of them out"):
         hundred.query("orders", "all", tag="paid")  # type: ignore[call-overload]
+
+
+def test_a_query_by_an_expression_of_tags_is_refused(hundred: mqstore.Store) -> None:
+    with pytest.raises(ValueError, match=r'tag is "paid \|\| refund".*get\(tags='):
+        hundred.query("orders", tag="paid || refund")
 
 
 def test_a_clock_that_was_set_back_hides_no_message(encoder: Encoder) -> None:

@@ -138,7 +138,7 @@ def test_tags_are_indexed_if_asked(path: Path) -> None:
 @pytest.mark.parametrize("mode", ["r+", "a"])
 def test_a_second_writer_is_refused_and_readers_are_not(store: mqstore.Store, path: Path, mode: str) -> None:
     store.append("orders", b"x")
-    with pytest.raises(mqstore.LockedError, match="close it first") as raised:
+    with pytest.raises(mqstore.LockedError, match=r"of this process or another.*close it first.*lsof") as raised:
         mqstore.open(path, mode)
     assert isinstance(raised.value, BlockingIOError)
     assert (raised.value.errno, raised.value.filename) == (errno.EAGAIN, str(path / "lock"))
