@@ -202,14 +202,15 @@ class Store:
         within `flush_interval_commit_log`, or when `flush` or `wait_durable` returns.
 
         `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which
-        brokers before 5.1 end their log. `body` is bytes, or a buffer of bytes (which is copied first). `keys` is a key or
-        an iterable of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and holds every
-        property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a `unique_key`
-        (`UNIQ_KEY`) is stored only if it is given. `queue` is the queue's id, 0 to 65,535. `delay_level` of 1 or more sends
-        the message to that level's queue, for a broker to deliver; `AppendResult` tells its place there. `born_time` is a
-        datetime with a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an IPv6 address in
-        brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's type); its
-        two address bits follow the hosts.
+        brokers before 5.1 end their log. `body` is bytes, or a buffer of bytes (which is copied first). `tags` is one tag,
+        stored as it is: "paid || refund" is an expression for `get`, and no expression matches such a tag. `keys` is a key
+        or an iterable of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and holds
+        every property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a
+        `unique_key` (`UNIQ_KEY`) is stored only if it is given. `queue` is the queue's id, 0 to 65,535. `delay_level` of 1
+        or more sends the message to that level's queue, for a broker to deliver; `AppendResult` tells its place there.
+        `born_time` is a datetime with a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an IPv6
+        address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's
+        type); its two address bits follow the hosts.
 
         Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`:
         nothing was stored; `status` has RocketMQ's word for it.
@@ -222,7 +223,8 @@ class Store:
         *,
         one_segment: bool = False,
     ) -> Offsets:
-        """Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`.
+        """Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`, which
+        `fetch` takes as a column `physical_offset`.
 
         `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas; a slice of a
         queue). Items are bodies for `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties,
@@ -281,7 +283,7 @@ class Store:
         """Physical offset at which the commit log ends, in bytes."""
     @property
     def recovery(self) -> RecoveryReport:
-        """What opening the store found."""
+        """What this opening of the store found; what an earlier one lost is no part of it."""
     def get(
         self,
         topic: str,
@@ -326,7 +328,7 @@ class Store:
         `complete`. `errors`, "raise" or "skip", says what to do where a message that could match was lost or is damaged; by
         default as in `open`. Where no index serves, the log is walked, and any damage in it counts; the index serves for
         tags only if the store is open with `index_tags=True`. Raises `TypeError` for a key and a tag or for neither,
-        `ValueError` for a datetime without a timezone, `CorruptError` as `errors` says.
+        `ValueError` for a datetime without a timezone and a tag with `||`, `CorruptError` as `errors` says.
         """
     @overload
     def query(
@@ -526,9 +528,11 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
     clipped to the queue; `len(queue)` is `max_offset - min_offset`. Iteration starts at `min_offset` and passes over
     messages that the log no longer holds; at one that was lost or is damaged it raises `CorruptError`, or, in a store
     opened with `errors="skip"`, passes over it and counts it (`iter(queue).skipped`). The bounds are those of when the
-    store was opened, but `min_offset` rises when a read finds that a broker has removed the oldest files since. Any use
-    raises `ClosedError` once the store is closed, and `UnsupportedFormatError` where the queues are not files of this
-    format (RocksDB, batch consume queues).
+    store was opened, but `min_offset` rises when a read finds that a broker has removed the oldest files since. A queue
+    file that is removed under a reader takes its entries along, as with a broker, also where the log still holds the
+    messages; in a store that mqstore wrote, the next open makes them again from the log. Any use raises `ClosedError` once
+    the store is closed, and `UnsupportedFormatError` where the queues are not files of this format (RocksDB, batch consume
+    queues).
     """
     @property
     def topic(self) -> str:
@@ -930,17 +934,19 @@ class RecoveryReport:
         """Bytes past the end of the log that a writer removed; 0 for a read-only store."""
     @property
     def lost(self) -> list[tuple[int, int]]:
-        """Damaged stretches inside the log that `recovery="salvage"` passed over, as pairs of physical offsets: the first
-        byte, and the byte after the last.
+        """Damaged stretches inside the log that `recovery="salvage"` passed over in this open, as pairs of physical offsets:
+        the first byte, and the byte after the last. What an earlier open lost is not among them: reads raise there, or
+        count it (`errors="skip"`).
         """
     @property
     def bytes_lost(self) -> int:
         """Bytes in the stretches of `lost`."""
     @property
     def complete(self) -> bool:
-        """False if the store's own files tell of messages that are not in its log: a part of it is missing or damaged. A store
-        with an `abort` file may have a live writer, whose queues and times run ahead: there only a missing segment makes it
-        False, and a log that ends before the last message that mqstore's own checkpoint says was on disk.
+        """False if this open lost messages (`lost`), or the store's own files tell of messages that are not in its log: a part
+        of it is missing or damaged. A store with an `abort` file may have a live writer, whose queues and times run ahead:
+        there only a missing segment makes it False, and a log that ends before the last message that mqstore's own
+        checkpoint says was on disk.
         """
     @property
     def missing(self) -> str | None:

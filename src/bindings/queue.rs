@@ -28,7 +28,8 @@ use crate::read::{OnDamage, QueueScan, Side};
 /// the queue; `len(queue)` is `max_offset - min_offset`. Iteration starts at `min_offset` and passes over messages that the log no
 /// longer holds; at one that was lost or is damaged it raises `CorruptError`, or, in a store opened with `errors="skip"`, passes over it and
 /// counts it (`iter(queue).skipped`). The bounds are those of when the store was opened, but `min_offset` rises when a read finds that
-/// a broker has removed the oldest files since. Any use raises `ClosedError` once the store is closed, and
+/// a broker has removed the oldest files since. A queue file that is removed under a reader takes its entries along, as with a broker,
+/// also where the log still holds the messages; in a store that mqstore wrote, the next open makes them again from the log. Any use raises `ClosedError` once the store is closed, and
 /// `UnsupportedFormatError` where the queues are not files of this format (RocksDB, batch consume queues).
 #[pyclass(frozen, extends = Tabular, module = "mqstore")]
 pub(super) struct Queue {

@@ -70,7 +70,8 @@ impl RecoveryReport {
         self.report.bytes_cut
     }
 
-    /// Damaged stretches inside the log that `recovery="salvage"` passed over, as pairs of physical offsets: the first byte, and the byte after the last.
+    /// Damaged stretches inside the log that `recovery="salvage"` passed over in this open, as pairs of physical offsets: the first byte, and
+    /// the byte after the last. What an earlier open lost is not among them: reads raise there, or count it (`errors="skip"`).
     #[getter]
     fn lost(&self) -> Vec<(i64, i64)> {
         self.report.lost.iter().map(|lost| (lost.start, lost.end)).collect()
@@ -82,7 +83,7 @@ impl RecoveryReport {
         self.report.lost.iter().map(|lost| lost.end - lost.start).sum()
     }
 
-    /// False if the store's own files tell of messages that are not in its log: a part of it is missing or damaged. A store with an `abort`
+    /// False if this open lost messages (`lost`), or the store's own files tell of messages that are not in its log: a part of it is missing or damaged. A store with an `abort`
     /// file may have a live writer, whose queues and times run ahead: there only a missing segment makes it False, and a log that ends
     /// before the last message that mqstore's own checkpoint says was on disk.
     #[getter]

@@ -97,14 +97,14 @@ impl Store {
     /// Append a message; gives where it went. It survives the process from now on, and a power cut once it is flushed: within
     /// `flush_interval_commit_log`, or when `flush` or `wait_durable` returns.
     ///
-    /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which brokers before 5.1
-    /// end their log. `body` is bytes, or a buffer of bytes (which is
-    /// copied first). `keys` is a key or an iterable of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and holds every
-    /// property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a `unique_key` (`UNIQ_KEY`) is stored
-    /// only if it is given. `queue` is the queue's id, 0 to 65,535. `delay_level` of 1 or more sends the message to that level's queue, for a broker to
-    /// deliver; `AppendResult` tells its place there. `born_time` is a datetime with a timezone or an int of ms since 1970, now by
-    /// default; hosts are "ip:port", an IPv6 address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a
-    /// compressed body, a transaction's type); its two address bits follow the hosts.
+    /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which brokers before 5.1 end their log.
+    /// `body` is bytes, or a buffer of bytes (which is copied first). `tags` is one tag, stored as it is: "paid || refund" is an expression for `get`,
+    /// and no expression matches such a tag. `keys` is a key or an iterable of them; a key holds no space. `properties` maps str to str (or is an
+    /// iterable of pairs) and holds every property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a
+    /// `unique_key` (`UNIQ_KEY`) is stored only if it is given. `queue` is the queue's id, 0 to 65,535. `delay_level` of 1 or more sends the message to
+    /// that level's queue, for a broker to deliver; `AppendResult` tells its place there. `born_time` is a datetime with a timezone or an int of ms since
+    /// 1970, now by default; hosts are "ip:port", an IPv6 address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a compressed
+    /// body, a transaction's type); its two address bits follow the hosts.
     ///
     /// Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`: nothing was stored;
     /// `status` has RocketMQ's word for it.
@@ -160,16 +160,16 @@ impl Store {
         append::one(py, &self.handle, message)
     }
 
-    /// Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`.
+    /// Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`, which `fetch` takes as a column `physical_offset`.
     ///
-    /// `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas; a slice of a queue). Items are
-    /// bodies for `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties, queue; the last four may be left out),
-    /// dicts of a message's fields (`Message.to_dict` gives one), or `Message`s. Columns and fields: `body` (binary or utf8; required),
-    /// `topic`, `tags`, `unique_key` (utf8), `keys` (list of utf8), `properties` (map of utf8, list of pairs, or struct),
-    /// `queue_id`, `delay_level`, `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time` (timestamp
-    /// with a timezone, or ms), `born_host`, `store_host` (utf8). A store gives `queue_offset`, `physical_offset`, `store_size`,
-    /// `store_time` and `message_id` anew. A column that is null in every row may have any type, and pandas' own labels are passed over. `topic` and `queue` stand for rows that name none. A `Message`, a dict and a row of a table
-    /// stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
+    /// `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas; a slice of a queue). Items are bodies for
+    /// `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties, queue; the last four may be left out), dicts of a message's
+    /// fields (`Message.to_dict` gives one), or `Message`s. Columns and fields: `body` (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8),
+    /// `keys` (list of utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`, `flag`, `sys_flag`, `reconsume_times`,
+    /// `prepared_transaction_offset` (integers), `born_time` (timestamp with a timezone, or ms), `born_host`, `store_host` (utf8). A store gives
+    /// `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` anew. A column that is null in every row may have any type, and
+    /// pandas' own labels are passed over. `topic` and `queue` stand for rows that name none. A `Message`, a dict and a row of a table stay in their
+    /// topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
     ///
     /// Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its position, and
     /// nothing was stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a row that contradicts
@@ -265,7 +265,7 @@ impl Store {
         Ok(self.handle.log_reader(py)?.physical_bounds().end)
     }
 
-    /// What opening the store found.
+    /// What this opening of the store found; what an earlier one lost is no part of it.
     #[getter]
     fn recovery(&self, py: Python<'_>) -> PyResult<RecoveryReport> {
         let is_writer = self.handle.mode() != Mode::Read;
@@ -318,7 +318,7 @@ impl Store {
     /// ones; None for all. Whether an answer has all messages that match is in its `complete`. `errors`, "raise" or "skip", says what to do where
     /// a message that could match was lost or is damaged; by default as in `open`. Where no index serves, the log is walked, and any damage in
     /// it counts; the index serves for tags only if the store is open with `index_tags=True`. Raises `TypeError` for a key and a tag or for
-    /// neither, `ValueError` for a datetime without a timezone, `CorruptError` as `errors` says.
+    /// neither, `ValueError` for a datetime without a timezone and a tag with `||`, `CorruptError` as `errors` says.
     #[pyo3(signature = (topic, key=None, begin=None, end=None, limit=64, *, tag=None, errors=None))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of a Python call")]
     fn query(

@@ -335,3 +335,9 @@ def test_rows_that_need_more_than_a_segment_are_refused_and_none_is_stored(store
     assert len(store.append_batch(rows, "orders")) == 4
     with pytest.raises(TypeError):
         store.append_batch(rows, "orders", None, True)  # type: ignore[misc]
+
+
+def test_fetch_leads_from_the_offsets_of_a_batch_to_its_queue_offsets(store: mqstore.Store) -> None:
+    offsets = store.append_batch(ROWS["table"], queue=3)
+    places = store.fetch(pa.table({"physical_offset": offsets}), columns=["topic", "queue_id", "queue_offset"]).to_arrow()
+    assert [tuple(row.values()) for row in places.to_pylist()] == [("orders", 3, 0), ("stock", 3, 0), ("orders", 3, 1)]

@@ -129,3 +129,18 @@ def test_a_query_says_that_what_it_missed_is_gone(encoder: Encoder) -> None:
         assert (len(gone), gone.complete, gone.covers[0]) == (0, False, 2 * SEGMENT)
         there = store.query("orders", "k600")
         assert (len(there), there.complete, there.covers[0]) == (1, True, 2 * SEGMENT)
+
+
+def test_a_queue_file_that_is_removed_takes_its_entries_along_until_the_next_open(tmp_path: Path) -> None:
+    sizes = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 2000}
+    with mqstore.open(tmp_path / "store", mode="x", **sizes) as store:
+        for _ in range(250):
+            store.append("orders", b"x")
+    reader = mqstore.open(tmp_path / "store")
+    queue = reader.topics["orders"].queues[0]
+    remove_a_queue_file(tmp_path / "store")
+    with pytest.raises(mqstore.NotFoundError, match="100 to 250"):
+        queue[5]
+    result = reader.get("orders", 0, 5)
+    assert (result.status, result.next_begin_offset, queue.min_offset) == ("OFFSET_TOO_SMALL", 100, 100)
+    assert mqstore.open(tmp_path / "store").topics["orders"].queues[0][5].body == b"x"
