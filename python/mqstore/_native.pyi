@@ -99,6 +99,7 @@ def open(
     check_crc_on_recover: bool = True,
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
     max_message_size: int = 4194304,
+    enabled_append_prop_crc: bool = False,
     flush_interval_commit_log: int = 500,
     checkpoint_interval: int = 67108864,
     recovery: Literal["heal", "salvage"] = "heal",
@@ -116,13 +117,15 @@ def open(
     `mapped_file_size_consume_queue` (bytes), `max_hash_slot_num`, `max_index_num`; a new store has segments of 64 MiB and
     an index file of 125,000 slots and 500,000 items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with
     `geometry="broker"`, which a store of other sizes refuses. Writing: `max_message_size` (4,194,304 bytes of body),
-    `flush_interval_commit_log` (500 ms), `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags`
-    (False: whether tags are indexed, as 5.4 does; for a reader, whether the index holds the tag of every message, so that
-    `query(topic, tag=...)` need not walk the log). Reading: `access_message_in_memory_max_ratio` (40 percent),
-    `max_transfer_bytes_on_message_in_memory` (262,144), `max_transfer_count_on_message_in_memory` (32),
-    `max_transfer_bytes_on_message_in_disk` (65,536), `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size`
-    (16,000 bytes). Both: `check_crc_on_recover` (True), `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see
-    below), and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of killing the process.
+    `enabled_append_prop_crc` (False: whether each record gets a checksum of all its bytes as its last property, `__CRC32#`;
+    brokers of 5.2 and later with `forceVerifyPropCRC` check it, others read a property), `flush_interval_commit_log` (500
+    ms), `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags` (False: whether tags are indexed, as
+    5.4 does; for a reader, whether the index holds the tag of every message, so that `query(topic, tag=...)` need not walk
+    the log). Reading: `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory`
+    (262,144), `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
+    `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes). Both: `check_crc_on_recover`
+    (True), `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see below), and `sigbus_guard` (True): whether a
+    failing device raises `CorruptError` instead of killing the process.
 
     A reader warns (`RuntimeWarning`) of a store whose files tell of messages that are not in its log: of an incomplete
     copy, for one. `Store.recovery` says what is missing.
