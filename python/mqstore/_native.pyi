@@ -248,6 +248,27 @@ class Store:
         than a segment raise `ValueError`. A crash before the call returns, and a power cut before they are durable, may
         keep a first part of them all the same.
         """
+    def append_producer_batch(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        properties: _Properties | None = None,
+        queue: int = 0,
+        born_time: _Time | None = None,
+        born_host: str | None = None,
+        store_host: str | None = None,
+        sys_flag: int = 0,
+    ) -> Offsets:
+        """Append a batch as a producer sends it, each of its messages as a record of its own; gives their physical offsets as
+        `Offsets`.
+
+        `body` is the body of the producer's request (RocketMQ's `MessageDecoder.encodeMessages` makes it): body, flag and
+        properties of each message. What they share is given as in `append`. `properties` are those of the batch itself,
+        which brokers up to 5.3.3 store after a message's own, and later ones not at all. The messages are stored as
+        `append_batch` stores rows with `one_segment`. A broker's limits hold: no transaction, no delay, and
+        `max_message_size` for the whole `body`. Raises as `append`; nothing was stored.
+        """
     def flush(self) -> int:
         """Make everything appended so far durable; gives the physical offset up to which the log then is.
 

@@ -50,6 +50,11 @@ mod rows;
 /// Appending and waiting, with the interpreter or without.
 mod append;
 /// `Store`.
+#[expect(
+    clippy::too_many_arguments,
+    clippy::needless_pass_by_value,
+    reason = "the arguments of a Python call, extracted"
+)]
 mod store;
 /// What pickle calls to make again what came from a store.
 mod pickle;

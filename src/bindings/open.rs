@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyOverflowError, PyRuntimeWarning, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -79,7 +80,9 @@ pub(super) fn open(
     if mode == Mode::Read {
         warn_of_missing(py, &handle)?;
     }
-    Ok(Store::new(handle))
+    Ok(Store {
+        handle: Arc::new(handle),
+    })
 }
 
 /// Whoever reads a store that lacks messages is told at once: most programs never look at `Store.recovery`.

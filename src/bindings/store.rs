@@ -43,19 +43,7 @@ use crate::store::MessageStore;
 /// refuses; where it writes, `ReadOnlyError` with mode "r", and `PoisonedError` once a write or sync has failed.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Store {
-    handle: Arc<Handle>,
-}
-
-impl Store {
-    pub(super) fn new(handle: Handle) -> Self {
-        Self {
-            handle: Arc::new(handle),
-        }
-    }
-
-    pub(super) fn handle(&self) -> &Arc<Handle> {
-        &self.handle
-    }
+    pub(super) handle: Arc<Handle>,
 }
 
 #[pymethods]
@@ -97,24 +85,18 @@ impl Store {
     /// Append a message; gives where it went. It survives the process from now on, and a power cut once it is flushed: within
     /// `flush_interval_commit_log`, or when `flush` or `wait_durable` returns.
     ///
-    /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which brokers before 5.1
-    /// end their log. `body` is bytes, or a buffer of bytes (which is
-    /// copied first). `keys` is a key or an iterable of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and holds every
-    /// property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a `unique_key` (`UNIQ_KEY`) is stored
-    /// only if it is given. `queue` is the queue's id, 0 to 65,535. `delay_level` of 1 or more sends the message to that level's queue, for a broker to
-    /// deliver; `AppendResult` tells its place there. `born_time` is a datetime with a timezone or an int of ms since 1970, now by
-    /// default; hosts are "ip:port", an IPv6 address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a
-    /// compressed body, a transaction's type); its two address bits follow the hosts.
+    /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which brokers before 5.1 end their
+    /// log. `body` is bytes, or a buffer of bytes (which is copied first). `keys` is a key or an iterable of them; a key holds no space.
+    /// `properties` maps str to str (or is an iterable of pairs) and holds every property, TAGS, KEYS and DELAY included; an argument wins over the
+    /// property of the same name, and a `unique_key` (`UNIQ_KEY`) is stored only if it is given. `queue` is the queue's id, 0 to 65,535.
+    /// `delay_level` of 1 or more sends the message to that level's queue, for a broker to deliver; `AppendResult` tells its place there.
+    /// `born_time` is a datetime with a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an IPv6 address in brackets,
+    /// 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's type); its two address bits follow the hosts.
     ///
     /// Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`: nothing was stored;
     /// `status` has RocketMQ's word for it.
     #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
         born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0))]
-    #[expect(
-        clippy::too_many_arguments,
-        clippy::needless_pass_by_value,
-        reason = "every field of a record can be set, and is extracted"
-    )]
     fn append(
         &self,
         py: Python<'_>,
@@ -126,7 +108,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::queue)] queue: i32,
         #[pyo3(from_py_with = arguments::delay_level)] delay_level: i32,
         #[pyo3(from_py_with = arguments::unique_key)] unique_key: Option<String>,
-        born_time: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = fields::born_time)] born_time: Option<i64>,
         #[pyo3(from_py_with = arguments::born_host)] born_host: Option<String>,
         #[pyo3(from_py_with = arguments::store_host)] store_host: Option<String>,
         #[pyo3(from_py_with = arguments::flag)] flag: i32,
@@ -135,10 +117,9 @@ impl Store {
         #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
     ) -> PyResult<AppendResult> {
         self.handle.expect_writable()?;
-        let born_time = born_time.map(|time| to_ms(time, "born_time", Round::Down));
         let properties = PropertyArguments {
-            unique_key: unique_key.as_deref(),
-            tags: tags.as_deref(),
+            unique_key,
+            tags,
             keys,
             properties,
             delay_level,
@@ -148,7 +129,7 @@ impl Store {
             body: fields::body(body.as_borrowed())?,
             properties: properties.encode()?,
             queue_id: queue,
-            born_time: born_time.unwrap_or_else(|| Ok(now_ms()))?,
+            born_time: born_time.unwrap_or_else(now_ms),
             born_host: host(born_host.as_deref())?,
             store_host: host(store_host.as_deref())?,
             flag,
@@ -180,7 +161,6 @@ impl Store {
     /// segment of the log, in one hold of the lock, while other appends wait. Rows that need more than a segment raise `ValueError`. A
     /// crash before the call returns, and a power cut before they are durable, may keep a first part of them all the same.
     #[pyo3(signature = (rows, topic=None, queue=None, *, one_segment=false))]
-    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn append_batch(
         &self,
         py: Python<'_>,
@@ -196,6 +176,39 @@ impl Store {
             born_time: now_ms(),
         };
         append::batch(py, &self.handle, rows, &defaults, one_segment)
+    }
+
+    /// Append a batch as a producer sends it, each of its messages as a record of its own; gives their physical offsets as `Offsets`.
+    ///
+    /// `body` is the body of the producer's request (RocketMQ's `MessageDecoder.encodeMessages` makes it): body, flag and properties of each
+    /// message. What they share is given as in `append`. `properties` are those of the batch itself, which brokers up to 5.3.3 store after
+    /// a message's own, and later ones not at all. The messages are stored as `append_batch` stores rows with `one_segment`. A broker's limits
+    /// hold: no transaction, no delay, and `max_message_size` for the whole `body`. Raises as `append`; nothing was stored.
+    #[pyo3(signature = (topic, body, *, properties=None, queue=0, born_time=None, born_host=None, store_host=None, sys_flag=0))]
+    fn append_producer_batch(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::topic)] topic: String,
+        body: &Bound<'_, PyAny>,
+        properties: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::queue)] queue: i32,
+        #[pyo3(from_py_with = fields::born_time)] born_time: Option<i64>,
+        #[pyo3(from_py_with = arguments::born_host)] born_host: Option<String>,
+        #[pyo3(from_py_with = arguments::store_host)] store_host: Option<String>,
+        #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
+    ) -> PyResult<Offsets> {
+        self.handle.expect_writable()?;
+        let common = format::Message {
+            topic,
+            body: fields::body(body.as_borrowed())?,
+            queue_id: queue,
+            born_time: born_time.unwrap_or_else(now_ms),
+            born_host: host(born_host.as_deref())?,
+            store_host: host(store_host.as_deref())?,
+            sys_flag,
+            ..format::Message::default()
+        };
+        append::producer_batch(py, &self.handle, &common, properties)
     }
 
     /// Make everything appended so far durable; gives the physical offset up to which the log then is.
@@ -282,11 +295,6 @@ impl Store {
     /// Raises `UnsupportedFormatError` where the queue is no file of this format (RocksDB, batch consume queue), `ValueError` for a negative
     /// `max_messages`, and what `where` raises.
     #[pyo3(signature = (topic, queue, offset, max_messages=32, *, tags=None, r#where=None, bounded=true, errors=None))]
-    #[expect(
-        clippy::too_many_arguments,
-        clippy::needless_pass_by_value,
-        reason = "the keywords of a Python call, extracted"
-    )]
     fn get(
         &self,
         py: Python<'_>,
@@ -319,7 +327,6 @@ impl Store {
     /// compared. Where no index serves, the log is walked; the index serves for tags only if the store is open with `index_tags=True`.
     /// Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone.
     #[pyo3(signature = (topic, key=None, begin=None, end=None, limit=64, *, tag=None))]
-    #[expect(clippy::too_many_arguments, reason = "the keywords of a Python call")]
     fn query(
         &self,
         py: Python<'_>,
@@ -346,7 +353,6 @@ impl Store {
     /// first stored message with this unique key, over every topic, to which the index leads. `walk=True` looks for a unique key that
     /// the index does not hold by reading the whole log, which takes seconds for each GiB. Raises `NotFoundError`.
     #[pyo3(signature = (id, *, walk=false))]
-    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn message(
         &self,
         py: Python<'_>,
@@ -378,9 +384,8 @@ impl Store {
     fn resolve_offsets(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
         self.handle.expect_open()?;
         let (wanted, reader) = (import_table(batch)?, self.handle.reader(py)?);
-        Ok(RecordBatch(
-            self.handle.detach(py, || arrow::resolve_offsets(&reader, &wanted))?,
-        ))
+        let resolved = self.handle.detach(py, || arrow::resolve_offsets(&reader, &wanted))?;
+        Ok(RecordBatch(resolved))
     }
 
     /// Which messages carry keys: columns `topic` and `key` (utf8) in, a `RecordBatch` of one column `hits` out, a row for a row:
@@ -398,9 +403,8 @@ impl Store {
         self.handle.expect_open()?;
         let (wanted, reader) = (import_table(batch)?, self.handle.reader(py)?);
         let errors = errors.unwrap_or(self.handle.errors());
-        Ok(RecordBatch(
-            self.handle.detach(py, || arrow::resolve_keys(&reader, &wanted, errors))?,
-        ))
+        let resolved = self.handle.detach(py, || arrow::resolve_keys(&reader, &wanted, errors))?;
+        Ok(RecordBatch(resolved))
     }
 
     /// The messages at physical offsets: column `physical_offset` (an integer) in, Batches out, a row for each offset that is not
@@ -410,7 +414,6 @@ impl Store {
     /// the most that a batch holds. Raises `TypeError` and `ValueError` as `resolve_offsets`; reading raises `NotFoundError` at an offset
     /// where no message starts, `CorruptError` at a damaged one, or skips both (`errors="skip"`).
     #[pyo3(signature = (batch, *, columns=None, max_bytes=4_194_304, errors=None))]
-    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn fetch(
         &self,
         batch: &Bound<'_, PyAny>,
