@@ -37,6 +37,7 @@ __all__ = [
     "_query_result",
     "_reopen",
     "_topics",
+    "new_unique_key",
     "open",
 ]
 
@@ -80,6 +81,15 @@ _Status: TypeAlias = Literal[
     "OFFSET_TOO_SMALL",
     "NO_MESSAGE_IN_QUEUE",
 ]
+
+def new_unique_key() -> str:
+    """A new unique key for a message: str, for `append(..., unique_key=...)`, as RocketMQ's client makes one for each message
+    that it sends.
+
+    No other call gives the same key, in any thread, process or fork. RocketMQ's `MessageClientIDSetter` reads it: it holds
+    the address of this machine, the process id, a random number, the time and a counter as 32 hex digits in capitals, 56
+    where the address is IPv6. `Store.message` finds the message by it.
+    """
 
 def open(
     path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
@@ -208,11 +218,11 @@ class Store:
         brokers before 5.1 end their log. `body` is bytes, or a buffer of bytes (which is copied first). `keys` is a key or
         an iterable of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and holds every
         property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a `unique_key`
-        (`UNIQ_KEY`) is stored only if it is given. `queue` is the queue's id, 0 to 65,535. `delay_level` of 1 or more sends
-        the message to that level's queue, for a broker to deliver; `AppendResult` tells its place there. `born_time` is a
-        datetime with a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an IPv6 address in
-        brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's type); its
-        two address bits follow the hosts.
+        (`UNIQ_KEY`) is stored only if it is given; `mqstore.new_unique_key` makes one. `queue` is the queue's id, 0 to
+        65,535. `delay_level` of 1 or more sends the message to that level's queue, for a broker to deliver; `AppendResult`
+        tells its place there. `born_time` is a datetime with a timezone or an int of ms since 1970, now by default; hosts
+        are "ip:port", an IPv6 address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a compressed
+        body, a transaction's type); its two address bits follow the hosts.
 
         Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`:
         nothing was stored; `status` has RocketMQ's word for it.

@@ -60,6 +60,8 @@ mod store;
 mod pickle;
 /// What a Spark worker compares to tell whether a store is the one that was planned with.
 mod landmarks;
+/// `new_unique_key`.
+mod unique_key;
 /// `open`: the mode and the options.
 mod open;
 
@@ -105,6 +107,8 @@ mod _native {
     use super::tabular::Tabular;
     #[pymodule_export]
     use super::topic::{Queues, Topic, Topics};
+    #[pymodule_export]
+    use super::unique_key::new_unique_key;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -86,10 +86,10 @@ impl Store {
     /// `flush_interval_commit_log`, or when `flush` or `wait_durable` returns.
     ///
     /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which brokers before 5.1 end their
-    /// log. `body` is bytes, or a buffer of bytes (which is copied first). `keys` is a key or an iterable of them; a key holds no space.
-    /// `properties` maps str to str (or is an iterable of pairs) and holds every property, TAGS, KEYS and DELAY included; an argument wins over the
-    /// property of the same name, and a `unique_key` (`UNIQ_KEY`) is stored only if it is given. `queue` is the queue's id, 0 to 65,535.
-    /// `delay_level` of 1 or more sends the message to that level's queue, for a broker to deliver; `AppendResult` tells its place there.
+    /// log. `body` is bytes, or a buffer of bytes (which is copied first). `keys` is a key or an iterable of them; a key holds no space. `properties`
+    /// maps str to str (or is an iterable of pairs) and holds every property, TAGS, KEYS and DELAY included; an argument wins over the property of
+    /// the same name, and a `unique_key` (`UNIQ_KEY`) is stored only if it is given; `mqstore.new_unique_key` makes one. `queue` is the queue's id, 0
+    /// to 65,535. `delay_level` of 1 or more sends the message to that level's queue, for a broker to deliver; `AppendResult` tells its place there.
     /// `born_time` is a datetime with a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an IPv6 address in brackets,
     /// 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's type); its two address bits follow the hosts.
     ///
