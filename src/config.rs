@@ -67,6 +67,7 @@ impl Sizes {
 
 /// Options of a store that is opened. `None` for a size means: as the files on disk say.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "RocketMQ's options, each by its name")]
 pub struct StoreConfig {
     /// Bytes of a commit-log segment, a multiple of 4,096 (RocketMQ's default: 1,073,741,824).
     pub mapped_file_size_commit_log: Option<u64>,
@@ -97,6 +98,8 @@ pub struct StoreConfig {
     pub message_delay_level: String,
     /// Bytes that the body of a message may have.
     pub max_message_size: usize,
+    /// Whether each appended record gets a CRC of all its other bytes, header included, as its last property (`__CRC32#`, 5.2 and later).
+    pub enabled_append_prop_crc: bool,
     /// How often appended messages are made durable without being asked, in ms.
     pub flush_interval_commit_log: u64,
     /// Bytes of dispatched messages after which the checkpoint is stamped again: about what recovery reads, and a segment.
@@ -128,6 +131,7 @@ impl Default for StoreConfig {
             check_crc_on_recover: true,
             message_delay_level: DelayLevels::ROCKETMQ.to_owned(),
             max_message_size: 4_194_304,
+            enabled_append_prop_crc: false,
             flush_interval_commit_log: 500,
             checkpoint_interval: 64 << 20,
             recovery: Recovery::Heal,

@@ -53,6 +53,7 @@ from mqstore._native import (
     Topic,
     Topics,
     __version__,
+    new_unique_key,
     open,
 )
 from mqstore.errors import (
@@ -106,6 +107,7 @@ __all__ = [
     "UnsupportedFormatError",
     "WaitTimeoutError",
     "__version__",
+    "new_unique_key",
     "open",
 ]
 

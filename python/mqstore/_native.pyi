@@ -37,6 +37,7 @@ __all__ = [
     "_query_result",
     "_reopen",
     "_topics",
+    "new_unique_key",
     "open",
 ]
 
@@ -81,6 +82,15 @@ _Status: TypeAlias = Literal[
     "NO_MESSAGE_IN_QUEUE",
 ]
 
+def new_unique_key() -> str:
+    """A new unique key for a message: str, for `append(..., unique_key=...)`, as RocketMQ's client makes one for each message
+    that it sends.
+
+    No other call gives the same key, in any thread, process or fork. RocketMQ's `MessageClientIDSetter` reads it: it holds
+    the address of this machine, the process id, a random number, the time and a counter as 32 hex digits in capitals, 56
+    where the address is IPv6. `Store.message` finds the message by it.
+    """
+
 def open(
     path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
     mode: _Mode = "r",
@@ -99,6 +109,7 @@ def open(
     check_crc_on_recover: bool = True,
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
     max_message_size: int = 4194304,
+    enabled_append_prop_crc: bool = False,
     flush_interval_commit_log: int = 500,
     checkpoint_interval: int = 67108864,
     recovery: Literal["heal", "salvage"] = "heal",
@@ -116,13 +127,15 @@ def open(
     `mapped_file_size_consume_queue` (bytes), `max_hash_slot_num`, `max_index_num`; a new store has segments of 64 MiB and
     an index file of 125,000 slots and 500,000 items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with
     `geometry="broker"`, which a store of other sizes refuses. Writing: `max_message_size` (4,194,304 bytes of body),
-    `flush_interval_commit_log` (500 ms), `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags`
-    (False: whether tags are indexed, as 5.4 does; for a reader, whether the index holds the tag of every message, so that
-    `query(topic, tag=...)` need not walk the log). Reading: `access_message_in_memory_max_ratio` (40 percent),
-    `max_transfer_bytes_on_message_in_memory` (262,144), `max_transfer_count_on_message_in_memory` (32),
-    `max_transfer_bytes_on_message_in_disk` (65,536), `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size`
-    (16,000 bytes). Both: `check_crc_on_recover` (True), `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see
-    below), and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of killing the process.
+    `enabled_append_prop_crc` (False: whether each record gets a checksum of all its bytes as its last property, `__CRC32#`;
+    brokers of 5.2 and later with `forceVerifyPropCRC` check it, others read a property), `flush_interval_commit_log` (500
+    ms), `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags` (False: whether tags are indexed, as
+    5.4 does; for a reader, whether the index holds the tag of every message, so that `query(topic, tag=...)` need not walk
+    the log). Reading: `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory`
+    (262,144), `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
+    `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes). Both: `check_crc_on_recover`
+    (True), `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see below), and `sigbus_guard` (True): whether a
+    failing device raises `CorruptError` instead of killing the process.
 
     A reader warns (`RuntimeWarning`) of a store whose files tell of messages that are not in its log: of an incomplete
     copy, for one. `Store.recovery` says what is missing.
@@ -206,11 +219,11 @@ class Store:
         stored as it is: "paid || refund" is an expression for `get`, and no expression matches such a tag. `keys` is a key
         or an iterable of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and holds
         every property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a
-        `unique_key` (`UNIQ_KEY`) is stored only if it is given. `queue` is the queue's id, 0 to 65,535. `delay_level` of 1
-        or more sends the message to that level's queue, for a broker to deliver; `AppendResult` tells its place there.
-        `born_time` is a datetime with a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an IPv6
-        address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's
-        type); its two address bits follow the hosts.
+        `unique_key` (`UNIQ_KEY`) is stored only if it is given; `mqstore.new_unique_key` makes one. `queue` is the queue's
+        id, 0 to 65,535. `delay_level` of 1 or more sends the message to that level's queue, for a broker to deliver;
+        `AppendResult` tells its place there. `born_time` is a datetime with a timezone or an int of ms since 1970, now by
+        default; hosts are "ip:port", an IPv6 address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit
+        field (a compressed body, a transaction's type); its two address bits follow the hosts.
 
         Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`:
         nothing was stored; `status` has RocketMQ's word for it.
@@ -246,6 +259,27 @@ class Store:
         after the other in one segment of the log, in one hold of the lock, while other appends wait. Rows that need more
         than a segment raise `ValueError`. A crash before the call returns, and a power cut before they are durable, may
         keep a first part of them all the same.
+        """
+    def append_producer_batch(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        properties: _Properties | None = None,
+        queue: int = 0,
+        born_time: _Time | None = None,
+        born_host: str | None = None,
+        store_host: str | None = None,
+        sys_flag: int = 0,
+    ) -> Offsets:
+        """Append a batch as a producer sends it, each of its messages as a record of its own; gives their physical offsets as
+        `Offsets`.
+
+        `body` is the body of the producer's request (RocketMQ's `MessageDecoder.encodeMessages` makes it): body, flag and
+        properties of each message. What they share is given as in `append`. `properties` are those of the batch itself,
+        which brokers up to 5.3.3 store after a message's own, and later ones not at all. The messages are stored as
+        `append_batch` stores rows with `one_segment`. A broker's limits hold: no transaction, no delay, and
+        `max_message_size` for the whole `body`. Raises as `append`; nothing was stored.
         """
     def flush(self) -> int:
         """Make everything appended so far durable; gives the physical offset up to which the log then is.
@@ -324,11 +358,12 @@ class Store:
 
         `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None
         for open. An int that is a time between 1980 and 2200 in another unit, such as seconds, is refused. `limit` is the
-        most messages to return, the newest ones; None for all. Whether an answer has all messages that match is in its
-        `complete`. `errors`, "raise" or "skip", says what to do where a message that could match was lost or is damaged; by
-        default as in `open`. Where no index serves, the log is walked, and any damage in it counts; the index serves for
-        tags only if the store is open with `index_tags=True`. Raises `TypeError` for a key and a tag or for neither,
-        `ValueError` for a datetime without a timezone and a tag with `||`, `CorruptError` as `errors` says.
+        most messages to return, the newest ones; None for all. `complete` of the answer says whether these are all that
+        match. `errors`, "raise" or "skip", says what to do where a message that could match is damaged; by default as in
+        `open`. Where recovery="salvage" has found messages lost, the answer is not complete. Where no index serves, the log
+        is walked, and any damage in it counts; the index serves for tags only if the store is open with `index_tags=True`.
+        Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone and a tag with
+        `||`, `CorruptError` as `errors` says.
         """
     @overload
     def query(
@@ -686,8 +721,8 @@ class QueryResult(Tabular, Reversible[Message], Collection[Message]):
         """
     @property
     def skipped(self) -> int:
-        """How many places of the log were passed over, because a message that could match was lost or is damaged there: always
-        0 with `errors="raise"`.
+        """How many places of the log were passed over, because a message that could match was lost there, or, with
+        `errors="skip"`, is damaged there.
         """
     def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
         """Its messages as Arrow record batches. They were read already, so a closed store does not matter.

@@ -12,7 +12,7 @@ use super::arguments::type_of;
 use super::buffer::Offsets;
 use super::capsule::{import_table, speaks_arrow};
 use super::errors::ReadOnlyError;
-use super::fields::is_buffer;
+use super::fields::{PropertyArguments, is_buffer};
 use super::handle::{Handle, Mode};
 use super::rows;
 use super::time::to_deadline;
@@ -57,6 +57,24 @@ pub(super) fn batch(
             let _ = error.value(py).setattr("stored", done.len());
             Err(error)
         }
+    }
+}
+
+/// Appends a producer's batch, with the properties of the batch itself. The writer is asked for as in [`one`].
+pub(super) fn producer_batch(
+    py: Python<'_>,
+    handle: &Handle,
+    common: &Message<'_>,
+    properties: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Offsets> {
+    let of_batch = PropertyArguments {
+        properties,
+        ..PropertyArguments::default()
+    };
+    let (of_batch, store) = (of_batch.encode()?, handle.writer()?);
+    match py.detach(|| store.append_producer_batch(common, Some(&of_batch))) {
+        Ok(done) => Ok(Offsets::new(&done)),
+        Err(error) => Err(not_stored(py, error)?),
     }
 }
 

@@ -9,14 +9,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator, PyMapping, PyString};
 
 use super::arguments::{text, type_of};
+use super::time::{Round, to_ms};
 use crate::error::Error;
 use crate::format::{PropertyList, property};
 
 /// What every property of a message can be given by.
 #[derive(Default)]
 pub(super) struct PropertyArguments<'a, 'py> {
-    pub(super) unique_key: Option<&'a str>,
-    pub(super) tags: Option<&'a str>,
+    pub(super) unique_key: Option<String>,
+    pub(super) tags: Option<String>,
     /// A str, or an iterable of them.
     pub(super) keys: Option<&'a Bound<'py, PyAny>>,
     /// A mapping of str to str, or an iterable of pairs of them.
@@ -28,7 +29,7 @@ pub(super) struct PropertyArguments<'a, 'py> {
 impl PropertyArguments<'_, '_> {
     /// # Errors
     /// `IllegalMessageError`, `TypeError`.
-    pub(super) fn encode(&self) -> PyResult<Vec<u8>> {
+    pub(super) fn encode(self) -> PyResult<Vec<u8>> {
         let mut list = PropertyList::default();
         if let Some(properties) = self.properties {
             for pair in pairs(properties)? {
@@ -39,7 +40,7 @@ impl PropertyArguments<'_, '_> {
         if let Some(unique_key) = self.unique_key {
             list.put(property::UNIQ_KEY, unique_key);
         }
-        if let Some(tags) = self.tags {
+        if let Some(tags) = &self.tags {
             list.put_tags(tags).map_err(Error::of_properties)?;
         }
         if let Some(keys) = self.keys {
@@ -48,6 +49,14 @@ impl PropertyArguments<'_, '_> {
         list.put_delay_level(self.delay_level).map_err(Error::of_properties)?;
         Ok(list.encode().map_err(Error::of_properties)?)
     }
+}
+
+/// When a message was made, in ms.
+pub(super) fn born_time(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    to_ms(value, "born_time", Round::Down).map(Some)
 }
 
 /// The body. Only bytes stay where they are: other buffers may change while they are read, and a record whose checksum does not

@@ -99,8 +99,8 @@ impl Message {
     ) -> PyResult<Self> {
         let ms = |time: Option<&Bound<'_, PyAny>>, name| time.map_or(Ok(0), |time| to_ms(time, name, Round::Down));
         let properties = PropertyArguments {
-            unique_key: unique_key.as_deref(),
-            tags: tags.as_deref(),
+            unique_key,
+            tags,
             keys,
             properties,
             delay_level,

@@ -49,12 +49,26 @@ mod append_result;
 mod rows;
 /// Appending and waiting, with the interpreter or without.
 mod append;
-/// `Store`.
+/// `Store`: its life, and what it reads.
+#[expect(
+    clippy::too_many_arguments,
+    clippy::needless_pass_by_value,
+    reason = "the arguments of a Python call, extracted"
+)]
 mod store;
+/// `Store`: what it writes.
+#[expect(
+    clippy::too_many_arguments,
+    clippy::needless_pass_by_value,
+    reason = "the arguments of a Python call, extracted"
+)]
+mod store_writing;
 /// What pickle calls to make again what came from a store.
 mod pickle;
 /// What a Spark worker compares to tell whether a store is the one that was planned with.
 mod landmarks;
+/// `new_unique_key`.
+mod unique_key;
 /// `open`: the mode and the options.
 mod open;
 
@@ -100,6 +114,8 @@ mod _native {
     use super::tabular::Tabular;
     #[pymodule_export]
     use super::topic::{Queues, Topic, Topics};
+    #[pymodule_export]
+    use super::unique_key::new_unique_key;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyOverflowError, PyRuntimeWarning, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -22,8 +23,9 @@ use crate::error::Error;
 /// Options are RocketMQ's by name. Sizes, by default as the files say: `mapped_file_size_commit_log`, `mapped_file_size_consume_queue`
 /// (bytes), `max_hash_slot_num`, `max_index_num`; a new store has segments of 64 MiB and an index file of 125,000 slots and 500,000
 /// items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with `geometry="broker"`, which a store of other sizes refuses.
-/// Writing: `max_message_size` (4,194,304 bytes of body), `flush_interval_commit_log` (500 ms), `checkpoint_interval` (64 MiB: how much
-/// recovery reads, about), `index_tags` (False: whether tags are indexed, as 5.4 does; for a reader, whether the index holds the tag of
+/// Writing: `max_message_size` (4,194,304 bytes of body), `enabled_append_prop_crc` (False: whether each record gets a checksum of all its
+/// bytes as its last property, `__CRC32#`; brokers of 5.2 and later with `forceVerifyPropCRC` check it, others read a property),
+/// `flush_interval_commit_log` (500 ms), `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags` (False: whether tags are indexed, as 5.4 does; for a reader, whether the index holds the tag of
 /// every message, so that `query(topic, tag=...)` need not walk the log). Reading:
 /// `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
 /// `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
@@ -55,7 +57,7 @@ mapped_file_size_consume_queue=None, max_hash_slot_num=None, max_index_num=None,
 max_transfer_bytes_on_message_in_memory=262144, max_transfer_count_on_message_in_memory=32, \
 max_transfer_bytes_on_message_in_disk=65536, max_transfer_count_on_message_in_disk=8, max_filter_message_size=16000, \
 check_crc_on_recover=True, message_delay_level='1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h', \
-max_message_size=4194304, flush_interval_commit_log=500, checkpoint_interval=67108864, \
+max_message_size=4194304, enabled_append_prop_crc=False, flush_interval_commit_log=500, checkpoint_interval=67108864, \
 recovery='heal', errors='raise', index_tags=False, sigbus_guard=True)"
 )]
 #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
@@ -78,7 +80,9 @@ pub(super) fn open(
     if mode == Mode::Read {
         warn_of_missing(py, &handle)?;
     }
-    Ok(Store::new(handle))
+    Ok(Store {
+        handle: Arc::new(handle),
+    })
 }
 
 /// Whoever reads a store that lacks messages is told at once: most programs never look at `Store.recovery`.
@@ -113,6 +117,7 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
         "check_crc_on_recover" => assign(&mut config.check_crc_on_recover, value),
         "message_delay_level" => assign(&mut config.message_delay_level, value),
         "max_message_size" => assign(&mut config.max_message_size, value),
+        "enabled_append_prop_crc" => assign(&mut config.enabled_append_prop_crc, value),
         "flush_interval_commit_log" => assign(&mut config.flush_interval_commit_log, value),
         "checkpoint_interval" => assign(&mut config.checkpoint_interval, value),
         "recovery" => recovery(value).map(|recovery| config.recovery = recovery),

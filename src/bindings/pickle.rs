@@ -19,7 +19,7 @@ pub(super) fn part<'py>(
     stop: Option<i64>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (py, store) = (store.py(), opened(store)?);
-    let handle = store.get().handle();
+    let handle = &store.get().handle;
     let Some(topic) = topic else {
         return Ok(store.into_any());
     };
@@ -39,7 +39,7 @@ pub(super) fn part<'py>(
 #[pyfunction(name = "_topics")]
 #[pyo3(signature = (store, /))]
 pub(super) fn topics(store: &Bound<'_, PyAny>) -> PyResult<Topics> {
-    Ok(Topics::new(opened(store)?.get().handle().clone()))
+    Ok(Topics::new(opened(store)?.get().handle.clone()))
 }
 
 /// The store that pickle has made of a recipe, or one that is opened by the recipe itself: `copy.copy` gives that.

@@ -156,8 +156,8 @@ pub(super) struct QueryResult {
     /// message there that matches is in the answer, unless it was passed over.
     #[pyo3(get)]
     covers: (i64, i64),
-    /// How many places of the log were passed over, because a message that could match was lost or is damaged there: always 0 with
-    /// `errors="raise"`.
+    /// How many places of the log were passed over, because a message that could match was lost there, or, with `errors="skip"`, is
+    /// damaged there.
     #[pyo3(get)]
     skipped: u64,
     messages: Py<PyTuple>,

@@ -73,7 +73,7 @@ fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'_>) -> PyRes
     let topic = topic.map(|topic| text(&topic, "a topic")).transpose()?;
     let properties = PropertyArguments {
         unique_key: None,
-        tags: tags.as_deref(),
+        tags,
         keys: keys.as_ref(),
         properties: properties.as_ref(),
         delay_level: 0,
@@ -105,8 +105,8 @@ fn from_dict<'a>(row: &'a Bound<'_, PyDict>, defaults: &Defaults<'_>) -> PyResul
     let (keys, properties) = (given("keys")?, given("properties")?);
     let delay_level = given_int("delay_level")?;
     let properties = PropertyArguments {
-        unique_key: unique_key.as_deref(),
-        tags: tags.as_deref(),
+        unique_key,
+        tags,
         keys: keys.as_ref(),
         properties: properties.as_ref(),
         delay_level,

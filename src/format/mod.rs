@@ -48,6 +48,8 @@ mod checkpoint;
 mod lock_file;
 /// Days as dates.
 mod date;
+/// The id that a producer gives a message.
+mod unique_key;
 /// Names of segments and index files.
 mod file_name;
 /// Names in a store directory.
@@ -95,3 +97,4 @@ pub use sys_flag::{
 };
 pub use topic_name::validate_topic;
 pub use torn_record::{MAX_NUL_RUN, has_lost_bytes, longest_nul_run};
+pub use unique_key::{UniqueKey, ms_of_month};

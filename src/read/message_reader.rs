@@ -106,7 +106,7 @@ impl MessageReader {
                 topics.insert(topic.into_owned());
             }
         })?;
-        first_damage(unread).map_or_else(|| Ok(topics.into_iter().collect()), Err)
+        first_damage(&unread).map_or_else(|| Ok(topics.into_iter().collect()), |damage| Err(damage.clone()))
     }
 
     /// Whether [`MessageReader::topics`] holds this name.

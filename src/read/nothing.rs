@@ -31,8 +31,8 @@ pub(super) enum Unreadable {
 pub(super) type Unread = BTreeMap<i64, Unreadable>;
 
 /// The damage that comes first in the log.
-pub(super) fn first_damage(unread: Unread) -> Option<Error> {
-    unread.into_values().find_map(|why| match why {
+pub(super) fn first_damage(unread: &Unread) -> Option<&Error> {
+    unread.values().find_map(|why| match why {
         Unreadable::Damaged(error) => Some(error),
         Unreadable::Expired | Unreadable::Lost => None,
     })

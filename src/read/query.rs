@@ -28,7 +28,7 @@ pub struct QueryRequest {
     pub end: i64,
     /// Most messages to return, the newest; `None` for all.
     pub limit: Option<usize>,
-    /// What to do where a message that could match was lost or is damaged.
+    /// What to do where a message that could match is damaged.
     pub errors: Errors,
 }
 
@@ -70,7 +70,7 @@ pub struct QueryResult {
     pub complete: bool,
     /// The physical offsets that were looked at, by index or by walk: down from the log's end, until the limit was reached.
     pub covers: Range<i64>,
-    /// Places of the log that were passed over, because a message that could match was lost or is damaged there. After damage to the
+    /// Places of the log that were passed over, because a message that could match was lost, or is damaged there. After damage to the
     /// length of a record the place can hold several messages.
     pub skipped: u64,
 }
@@ -113,7 +113,7 @@ impl MessageReader {
     /// Finds the newest messages with a key or tag, within a time.
     ///
     /// # Errors
-    /// [`crate::error::Error::Corrupt`] where a message that could match was lost or is damaged, unless that is skipped; [`crate::error::Error::Io`].
+    /// [`crate::error::Error::Corrupt`] where a message that could match is damaged, unless that is skipped; [`crate::error::Error::Io`].
     pub fn query(&self, request: &QueryRequest) -> Result<QueryResult> {
         let bounds = self.physical_bounds();
         let times = request.begin..=request.end;
@@ -145,8 +145,10 @@ impl MessageReader {
             if let Some(start) = found.keep_newest(search.limit) {
                 (covers.start, is_cut) = (start, true);
             }
-            if request.errors == Errors::Raise {
-                self.expect_readable(&mut found.unread)?;
+            if request.errors == Errors::Raise
+                && let Some(damage) = first_damage(&found.unread)
+            {
+                return Err(damage.clone().advising(DAMAGE_ADVICE));
             }
         }
         // What was removed meanwhile is not covered any more.
@@ -158,22 +160,6 @@ impl MessageReader {
             skipped: skipped.count() as u64,
             messages: found.messages.into_values().collect(),
         })
-    }
-
-    /// Refuses what was lost or is damaged: a message that matches may have been there.
-    fn expect_readable(&self, unread: &mut Unread) -> Result<()> {
-        for (offset, why) in unread {
-            match why {
-                Unreadable::Expired => {}
-                Unreadable::Damaged(error) => return Err(error.clone().advising(DAMAGE_ADVICE)),
-                Unreadable::Lost => {
-                    let why = "a message that may match was lost, and recovery has put a salvage record in its place; \
-                               errors=\"skip\" passes over it";
-                    return Err(self.log().corrupt(*offset, why.to_owned()));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// The first stored message with this unique key: by the index for every topic that has queues, and then, if `walk` says so, by
@@ -216,7 +202,7 @@ impl MessageReader {
             return Ok(Some(message));
         }
         let gone = first_gone(&found.unread).filter(|_| walk);
-        first_damage(found.unread).or(gone).map_or(Ok(None), Err)
+        first_damage(&found.unread).cloned().or(gone).map_or(Ok(None), Err)
     }
 
     /// Whether the tags of the messages that the file speaks for are in it, too. The option says so, and the records at both ends do not

@@ -101,10 +101,11 @@ impl MessageReader {
         {
             return Ok(());
         }
-        let Some(damage) = first_damage(self.walk(source.range(), |message| add(&message.view()))?) else {
+        let unread = self.walk(source.range(), |message| add(&message.view()))?;
+        let Some(damage) = first_damage(&unread) else {
             return Ok(());
         };
-        skip(damage, errors)?;
+        skip(damage.clone(), errors)?;
         let mut unread = Unread::new();
         by_name
             .keys()

@@ -17,6 +17,8 @@ mod fork;
     reason = "calls that only libc has: open-file-description locks, the clock, sysconf"
 )]
 mod real_env;
+/// What tells this process from others.
+mod origin;
 /// Directories and small files, made or replaced whole.
 mod replace_file;
 /// One file of a queue, mapped for reading, and slices of it that outlive the borrow.
@@ -38,6 +40,7 @@ pub use mapped_file::{MappedFile, SelectedBuffer};
 pub use mapped_file_queue::MappedFileQueue;
 pub use mapping_pool::{MappingPool, PooledFile};
 pub use open_file::OpenFile;
+pub use origin::Origin;
 pub use real_env::RealEnv;
 pub use region::Region;
 pub use replace_file::{create_dir, put_file, read_file, remove_file, replace_file};

@@ -38,6 +38,8 @@ pub(super) struct MessageChecker {
     max_message_size: usize,
     max_record_size: u64,
     delay_levels: DelayLevels,
+    /// Whether each record gets a checksum of the whole of it.
+    append_prop_crc: bool,
     /// Topics whose queues are batch consume queues, which are not built here.
     batch_topics: BTreeSet<String>,
 }
@@ -48,6 +50,7 @@ impl MessageChecker {
             max_message_size: config.max_message_size,
             max_record_size,
             delay_levels: config.delay_levels()?,
+            append_prop_crc: config.enabled_append_prop_crc,
             batch_topics,
         })
     }
@@ -72,7 +75,7 @@ impl MessageChecker {
         self.check_body(message.body.len())?;
         self.check_batch_queue(&message)?;
         // Whoever copies a record brings a checksum of its old place along; a broker that checks it would end the log here.
-        message.crc_property |= Properties::new(&message.properties).get(property::CRC32).is_some();
+        message.crc_property |= self.append_prop_crc || Properties::new(&message.properties).get(property::CRC32).is_some();
         if let Some(level) = delay_level(&message)?
             && is_sent
         {

@@ -10,8 +10,11 @@ mod store_directory;
 mod message_store;
 /// Appending to it.
 mod append;
+/// Unique keys of messages.
+mod unique_key;
 
 pub use append::{AppendResult, Attempt};
 pub use message_checker::Incoming;
 pub use message_store::MessageStore;
 pub use store_directory::OpenMode;
+pub use unique_key::new_unique_key;

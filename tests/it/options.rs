@@ -35,7 +35,7 @@ fn camel_case(name: &str) -> String {
     let first = words.next().unwrap().to_owned();
     words
         .fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
-        .replace("checkCrc", "checkCRC")
+        .replace("Crc", "CRC")
 }
 
 #[test]

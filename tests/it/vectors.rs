@@ -6,7 +6,7 @@ use mqstore::format::{
     encode_unit, ext_address, fits, index_key_hash, index_keys, java_hash, java_hash_map_order, locate, parse_segment_name,
     read_record, segment_name, stored_properties,
 };
-use mqstore::format::{Check, Transaction, property};
+use mqstore::format::{Check, Transaction, UniqueKey, ms_of_month, property};
 
 const STORE_TIME: i64 = 1_700_000_001_000;
 
@@ -661,4 +661,50 @@ fn gv19_files_are_named_by_their_first_byte() {
     }
     assert_eq!(locate(1_073_741_825, 1 << 30), (1 << 30, 1));
     assert_eq!(locate(5, 0), (0, 5));
+}
+
+/// Made by `MessageClientIDSetter.createUniqID` of 5.5.1 and 4.9.8 in the zone of Kathmandu, and taken apart by its `getIPStrFromID`,
+/// `getPidFromID` and `getNearlyTimeFromID`. The first was made at 2026-11-22T11:41:23.152Z, the second at 11:41:44.881.
+#[test]
+fn unique_keys_are_those_of_rocketmqs_client() {
+    let address = "fd00::2".parse().unwrap();
+    let kathmandu = (5 * 60 + 45) * 60_000;
+    let first = UniqueKey {
+        address,
+        process: 13602,
+        producer: 0x4E0E_2F2A,
+        ms_of_month: ms_of_month(1_795_347_683_152 + kathmandu),
+        counter: 0,
+    };
+    assert_eq!(first.to_string(), "FD00000000000000000000000000000235224E0E2F2A6FE38AB00000");
+    let second = UniqueKey {
+        process: 14398,
+        ms_of_month: ms_of_month(1_795_347_704_881 + kathmandu),
+        ..first
+    };
+    assert_eq!(second.to_string(), "FD000000000000000000000000000002383E4E0E2F2A6FE3DF910000");
+    let v4 = UniqueKey {
+        address: "192.168.0.1".parse().unwrap(),
+        process: u16::MAX,
+        producer: 0xDEAD_BEEF,
+        ms_of_month: 0,
+        counter: 255,
+    };
+    assert_eq!(v4.to_string(), "C0A80001FFFFDEADBEEF0000000000FF");
+}
+
+#[test]
+fn the_ms_of_a_month_begin_at_its_first_midnight() {
+    for (ms, expected) in [
+        (0, 0),
+        (-1, 31 * 86_400_000 - 1),
+        (951_782_400_000 - 1, 28 * 86_400_000 - 1),
+        (951_868_800_000 - 1, 29 * 86_400_000 - 1),
+        (951_868_800_000, 0),
+    ] {
+        assert_eq!(ms_of_month(ms), expected, "{ms}");
+    }
+    for ms in [i64::MIN, i64::MAX] {
+        assert!(ms_of_month(ms) < 31 * 86_400_000);
+    }
 }

@@ -20,6 +20,7 @@ mod services;
 mod shortages;
 mod sizes;
 mod sync_order;
+mod unique_keys;
 
 use std::fs;
 use std::io;

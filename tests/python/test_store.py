@@ -189,6 +189,7 @@ def test_options_are_rocketmqs_names(path: Path) -> None:
         "check_crc_on_recover": True,
         "message_delay_level": "1s 5s",
         "max_message_size": 1000,
+        "enabled_append_prop_crc": True,
         "flush_interval_commit_log": 100,
         "index_tags": True,
         "geometry": "broker",

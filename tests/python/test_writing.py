@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -133,6 +134,20 @@ def test_tags_are_indexed_if_asked(path: Path) -> None:
         index = next((Path(store.path) / "index").iterdir()).read_bytes()
         hits[index_tags] = int.from_bytes(index[36:40], "big")  # the index's count of items, which starts at 1
     assert hits == {False: 2, True: 3}
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_records_get_a_checksum_of_the_whole_of_them_if_asked(path: Path, enabled: bool) -> None:
+    with mqstore.open(path, "x", enabled_append_prop_crc=enabled, **SMALL) as store:
+        store.append("orders", b"x", tags="paid")
+        store.append_batch([b"y", b""], "orders")
+        messages = store.topics["orders"].queues[0][:]
+        assert [message.body for message in messages] == [b"x", b"y", b""]
+        for message in messages:
+            # Ten decimal digits, the least significant one first.
+            crc = f"{zlib.crc32(message.raw[:-20]) & 0x7FFFFFFF:010}"[::-1]
+            assert message.raw.endswith(f"__CRC32#\1{crc}\2".encode()) == enabled
+            assert message.properties.get("__CRC32#") == (crc if enabled else None)
 
 
 @pytest.mark.parametrize("mode", ["r+", "a"])

@@ -5,7 +5,10 @@ use std::net::Ipv6Addr;
 use std::path::Path;
 
 use mqstore::config::StoreConfig;
-use mqstore::format::{CqUnit, DelayLevels, Host, Message, MessageView, SCHEDULE_TOPIC, Transaction, index_key_hash, property};
+use mqstore::format::{
+    BatchUnit, Check, CqUnit, DelayLevels, Host, Message, MessageView, Record, SCHEDULE_TOPIC, Transaction, encode_unit,
+    index_key_hash, property, read_record,
+};
 use mqstore::read::MessageReader;
 use mqstore::store::OpenMode;
 
@@ -233,10 +236,7 @@ fn a_whole_record_checksum_is_computed_in_place_and_anew_for_a_copy() {
     for _ in 0..2 {
         let stored = store.reader().message_at(last).unwrap();
         let bytes = stored.view().bytes().to_vec();
-        assert!(matches!(
-            mqstore::format::read_record(&bytes, mqstore::format::Check::Whole),
-            mqstore::format::Record::Message(_)
-        ));
+        assert!(matches!(read_record(&bytes, Check::Whole), Record::Message(_)));
         assert!(stored.view().properties().get(property::CRC32).is_some());
         // A copy with the checksum of its old offset.
         let mut copy = stored.view().to_message();
@@ -245,6 +245,43 @@ fn a_whole_record_checksum_is_computed_in_place_and_anew_for_a_copy() {
         last = store.append(copy).unwrap().appended.physical_offset;
     }
     store.close().unwrap();
+}
+
+#[test]
+fn every_append_gets_a_whole_record_checksum_only_where_the_option_asks_for_it() {
+    for enabled_append_prop_crc in [false, true] {
+        let place = Place::new();
+        let store = place.create_with(StoreConfig {
+            enabled_append_prop_crc,
+            ..small()
+        });
+        let tagged = || with(message("t", 0, b"body"), &[("TAGS", "a")]);
+        let unit = encode_unit(&BatchUnit {
+            flag: 0,
+            body: b"body",
+            properties: b"TAGS\x01a",
+        });
+        let batch = Message {
+            body: [unit.clone().unwrap(), unit.unwrap()].concat().into(),
+            ..message("t", 0, b"")
+        };
+        let mut done = vec![store.append(tagged()).unwrap()];
+        done.push(store.append(message("t", 0, b"")).unwrap());
+        done.push(store.append(with(message("t", 0, b"later"), &[("DELAY", "2")])).unwrap());
+        store.append_all(vec![tagged(), tagged()], &mut done).unwrap();
+        done.extend(store.append_together(vec![tagged(), tagged()]).unwrap());
+        done.extend(store.append_producer_batch(&batch, None).unwrap());
+        assert_eq!(done.len(), 9);
+        for stored in done {
+            let stored = store.reader().message_at(stored.appended.physical_offset).unwrap();
+            let Record::Message(view) = read_record(stored.view().bytes(), Check::Whole) else {
+                panic!("the checksum is wrong")
+            };
+            assert_eq!(view.properties().get(property::CRC32).is_some(), enabled_append_prop_crc);
+        }
+        store.close().unwrap();
+        assert_eq!(bodies(&place.reader(), "t", 0).len(), 8);
+    }
 }
 
 #[test]

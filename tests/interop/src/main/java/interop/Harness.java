@@ -30,9 +30,11 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  *
  * <p>Arguments: {@code DIR option=value... command[=argument]...}. Options set the size of what is in the store: {@code segment}
  * (bytes of a commit-log file), {@code queue} (bytes of a consume-queue file), {@code slots} and {@code items} (of an index file),
- * {@code levels} (the delay levels), {@code batch} (most messages of a query), {@code recover_files} (how many segments recovery goes back at most, where there is a limit).
+ * {@code levels} (the delay levels), {@code batch} (most messages of a query), {@code recover_files} (how many segments recovery goes back at most, where there is a limit),
+ * {@code verify_crc} (where there is that option: no record passes without a correct checksum of the whole of it).
  * Commands: {@code write=PLAN}, {@code dump}, {@code survey}, {@code query=FILE}, {@code defaults}, {@code load_time},
- * {@code bench=BYTES,MESSAGES,ROUNDS}, {@code hold} (keep the store open until the standard input ends) and {@code halt} (do not close it).
+ * {@code bench=BYTES,MESSAGES,ROUNDS}, {@code encode=FILE} (bodies of producer batches), {@code unique_keys=FILE}, {@code new_unique_key},
+ * {@code hold} (keep the store open until the standard input ends) and {@code halt} (do not close it).
  */
 public final class Harness {
     static final Gson GSON = new GsonBuilder().disableHtmlEscaping().create();
@@ -124,6 +126,9 @@ public final class Harness {
             case "recover_files":
                 Generation.setRecoverFiles(config, Integer.parseInt(option[1]));
                 return true;
+            case "verify_crc":
+                Generation.setVerifyCrc(config, Boolean.parseBoolean(option[1]));
+                return true;
             default:
                 return false;
         }
@@ -154,6 +159,19 @@ public final class Harness {
                 for (String line : lines(argument)) {
                     print(queries.answer(line));
                 }
+                break;
+            case "encode":
+                for (String line : lines(argument)) {
+                    print(Producer.encode(line));
+                }
+                break;
+            case "unique_keys":
+                for (String line : lines(argument)) {
+                    print(Producer.describe(line));
+                }
+                break;
+            case "new_unique_key":
+                print(Producer.newUniqueKey());
                 break;
             case "defaults":
                 print(defaults());

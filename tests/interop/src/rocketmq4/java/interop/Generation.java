@@ -50,6 +50,10 @@ final class Generation {
     static void setRecoverFiles(MessageStoreConfig config, int files) {
     }
 
+    /** A checksum of the whole record is a property as any other. */
+    static void setVerifyCrc(MessageStoreConfig config, boolean isVerified) {
+    }
+
     static MessageFilter filter(String topic, String expression, Iterable<String> tags) {
         SubscriptionData subscription = new SubscriptionData(topic, expression);
         for (String tag : tags) {

@@ -57,6 +57,10 @@ final class Generation {
         }
     }
 
+    static void setVerifyCrc(MessageStoreConfig config, boolean isVerified) {
+        config.setForceVerifyPropCRC(isVerified);
+    }
+
     static MessageFilter filter(String topic, String expression, Iterable<String> tags) {
         SubscriptionData subscription = new SubscriptionData(topic, expression);
         for (String tag : tags) {

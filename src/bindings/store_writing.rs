@@ -1,0 +1,196 @@
+//! What a `Store` does that is open for writing: append, make durable, wait.
+
+use pyo3::prelude::*;
+
+use super::append::{self, wait};
+use super::append_result::AppendResult;
+use super::arguments;
+use super::buffer::Offsets;
+use super::fields::{self, PropertyArguments};
+use super::store::Store;
+use super::time::now_ms;
+use crate::arrow::{Defaults, host};
+use crate::format;
+use crate::store::MessageStore;
+
+#[pymethods]
+impl Store {
+    /// Append a message; gives where it went. It survives the process from now on, and a power cut once it is flushed: within
+    /// `flush_interval_commit_log`, or when `flush` or `wait_durable` returns.
+    ///
+    /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which brokers before 5.1 end their
+    /// log. `body` is bytes, or a buffer of bytes (which is copied first). `tags` is one tag, stored as it is: "paid || refund" is an expression
+    /// for `get`, and no expression matches such a tag. `keys` is a key or an iterable of them; a key holds no space. `properties` maps str to str
+    /// (or is an iterable of pairs) and holds every property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name,
+    /// and a `unique_key` (`UNIQ_KEY`) is stored only if it is given; `mqstore.new_unique_key` makes one. `queue` is the queue's id, 0 to 65,535.
+    /// `delay_level` of 1 or more sends the message to that level's queue, for a broker to deliver; `AppendResult` tells its place there.
+    /// `born_time` is a datetime with a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an IPv6 address in brackets,
+    /// 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's type); its two address bits follow the hosts.
+    ///
+    /// Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`: nothing was stored;
+    /// `status` has RocketMQ's word for it.
+    #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
+        born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0))]
+    fn append(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::topic)] topic: String,
+        body: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = arguments::tags)] tags: Option<String>,
+        keys: Option<&Bound<'_, PyAny>>,
+        properties: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::queue)] queue: i32,
+        #[pyo3(from_py_with = arguments::delay_level)] delay_level: i32,
+        #[pyo3(from_py_with = arguments::unique_key)] unique_key: Option<String>,
+        #[pyo3(from_py_with = fields::born_time)] born_time: Option<i64>,
+        #[pyo3(from_py_with = arguments::born_host)] born_host: Option<String>,
+        #[pyo3(from_py_with = arguments::store_host)] store_host: Option<String>,
+        #[pyo3(from_py_with = arguments::flag)] flag: i32,
+        #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
+        #[pyo3(from_py_with = arguments::reconsume_times)] reconsume_times: i32,
+        #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
+    ) -> PyResult<AppendResult> {
+        self.handle.expect_writable()?;
+        let properties = PropertyArguments {
+            unique_key,
+            tags,
+            keys,
+            properties,
+            delay_level,
+        };
+        let message = format::Message {
+            topic,
+            body: fields::body(body.as_borrowed())?,
+            properties: properties.encode()?,
+            queue_id: queue,
+            born_time: born_time.unwrap_or_else(now_ms),
+            born_host: host(born_host.as_deref())?,
+            store_host: host(store_host.as_deref())?,
+            flag,
+            sys_flag,
+            reconsume_times,
+            prepared_transaction_offset,
+            ..format::Message::default()
+        };
+        append::one(py, &self.handle, message)
+    }
+
+    /// Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`, which `fetch` takes as a column
+    /// `physical_offset`.
+    ///
+    /// `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas; a slice of a queue). Items are bodies for
+    /// `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties, queue; the last four may be left out), dicts of a
+    /// message's fields (`Message.to_dict` gives one), or `Message`s. Columns and fields: `body` (binary or utf8; required), `topic`, `tags`,
+    /// `unique_key` (utf8), `keys` (list of utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`, `flag`,
+    /// `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time` (timestamp with a timezone, or ms), `born_host`,
+    /// `store_host` (utf8). A store gives `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` anew. A column that is
+    /// null in every row may have any type, and pandas' own labels are passed over. `topic` and `queue` stand for rows that name none. A `Message`,
+    /// a dict and a row of a table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
+    ///
+    /// Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its position, and nothing was
+    /// stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a row that contradicts `topic` or `queue`. Where
+    /// it fails midway, `stored` of the exception says how many rows were stored, the first ones; also of what the handler of a signal raises, such
+    /// as `KeyboardInterrupt`.
+    ///
+    /// With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one after the other in one
+    /// segment of the log, in one hold of the lock, while other appends wait. Rows that need more than a segment raise `ValueError`. A crash before
+    /// the call returns, and a power cut before they are durable, may keep a first part of them all the same.
+    #[pyo3(signature = (rows, topic=None, queue=None, *, one_segment=false))]
+    fn append_batch(
+        &self,
+        py: Python<'_>,
+        rows: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = arguments::default_topic)] topic: Option<String>,
+        #[pyo3(from_py_with = arguments::default_queue)] queue: Option<i32>,
+        one_segment: bool,
+    ) -> PyResult<Offsets> {
+        self.handle.expect_writable()?;
+        let defaults = Defaults {
+            topic: topic.as_deref(),
+            queue_id: queue,
+            born_time: now_ms(),
+        };
+        append::batch(py, &self.handle, rows, &defaults, one_segment)
+    }
+
+    /// Append a batch as a producer sends it, each of its messages as a record of its own; gives their physical offsets as `Offsets`.
+    ///
+    /// `body` is the body of the producer's request (RocketMQ's `MessageDecoder.encodeMessages` makes it): body, flag and properties of each
+    /// message. What they share is given as in `append`. `properties` are those of the batch itself, which brokers up to 5.3.3 store after a
+    /// message's own, and later ones not at all. The messages are stored as `append_batch` stores rows with `one_segment`. A broker's limits hold:
+    /// no transaction, no delay, and `max_message_size` for the whole `body`. Raises as `append`; nothing was stored.
+    #[pyo3(signature = (topic, body, *, properties=None, queue=0, born_time=None, born_host=None, store_host=None, sys_flag=0))]
+    fn append_producer_batch(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::topic)] topic: String,
+        body: &Bound<'_, PyAny>,
+        properties: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::queue)] queue: i32,
+        #[pyo3(from_py_with = fields::born_time)] born_time: Option<i64>,
+        #[pyo3(from_py_with = arguments::born_host)] born_host: Option<String>,
+        #[pyo3(from_py_with = arguments::store_host)] store_host: Option<String>,
+        #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
+    ) -> PyResult<Offsets> {
+        self.handle.expect_writable()?;
+        let common = format::Message {
+            topic,
+            body: fields::body(body.as_borrowed())?,
+            queue_id: queue,
+            born_time: born_time.unwrap_or_else(now_ms),
+            born_host: host(born_host.as_deref())?,
+            store_host: host(store_host.as_deref())?,
+            sys_flag,
+            ..format::Message::default()
+        };
+        append::producer_batch(py, &self.handle, &common, properties)
+    }
+
+    /// Make everything appended so far durable; gives the physical offset up to which the log then is.
+    ///
+    /// Raises `PoisonedError` if the device refuses: what is not durable by then is lost.
+    fn flush(&self, py: Python<'_>) -> PyResult<i64> {
+        let writer = self.handle.writer()?;
+        Ok(py.detach(|| writer.flush())?)
+    }
+
+    /// Physical offset below which the log survives a power cut. Only a store that is open for writing has it.
+    #[getter]
+    fn flushed_offset(&self) -> PyResult<i64> {
+        self.handle.expect_attribute("flushed_offset")?;
+        Ok(self.handle.writer()?.flushed_offset())
+    }
+
+    /// Physical offset below which messages are in their queues and in the index. Only a store that is open for writing has it.
+    #[getter]
+    fn dispatched_offset(&self) -> PyResult<i64> {
+        self.handle.expect_attribute("dispatched_offset")?;
+        Ok(self.handle.writer()?.dispatched_offset())
+    }
+
+    /// Wait until the message at this physical offset is durable, by default until everything appended so far is; it is synced at once.
+    ///
+    /// `timeout` is in seconds, or a timedelta. Raises `ValueError` for an offset at which nothing was appended, `WaitTimeoutError` (a
+    /// `TimeoutError`) when the time is up, `PoisonedError` or `ClosedError` if the message can no longer become durable.
+    #[pyo3(signature = (offset=None, timeout=None))]
+    fn wait_durable(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::offset_or_none)] offset: Option<i64>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        wait(py, &self.handle, offset, timeout, MessageStore::wait_durable)
+    }
+
+    /// Wait until the message at this physical offset is in its queue and in the index, by default until everything appended so far is. Reads of
+    /// this store do so by themselves. `timeout` and what is raised are as in `wait_durable`.
+    #[pyo3(signature = (offset=None, timeout=None))]
+    fn wait_dispatched(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::offset_or_none)] offset: Option<i64>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        wait(py, &self.handle, offset, timeout, MessageStore::wait_dispatched)
+    }
+}

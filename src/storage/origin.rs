@@ -1,0 +1,49 @@
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// What tells this process from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The address that this machine sends from, the loopback address if it has no network.
+    pub address: IpAddr,
+    /// The process id.
+    pub process_id: u32,
+    /// Another number at each call.
+    pub random: u32,
+}
+
+impl Origin {
+    /// Of this process, drawn anew.
+    pub fn draw() -> Self {
+        let mut random = [0; 4];
+        // Without random numbers (Linux before 3.17) address, process id and time still differ.
+        let _ = rustix::io::retry_on_intr(|| getrandom(&mut random, GetRandomFlags::empty()));
+        Self {
+            address: address(),
+            process_id: std::process::id(),
+            random: u32::from_be_bytes(random),
+        }
+    }
+}
+
+/// Addresses that are kept free for documents: the route to them is that to any host far away.
+const FAR_AWAY: [(IpAddr, IpAddr); 2] = [
+    (IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))),
+    (
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
+    ),
+];
+
+/// The address that a packet would leave from. Nothing is sent: connecting a datagram socket only chooses the address.
+fn address() -> IpAddr {
+    let source = |(any, target): &(IpAddr, IpAddr)| -> io::Result<IpAddr> {
+        let socket = UdpSocket::bind((*any, 0))?;
+        socket.connect((*target, 9))?;
+        Ok(socket.local_addr()?.ip())
+    };
+    let found = FAR_AWAY.iter().find_map(|route| source(route).ok());
+    found.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
