@@ -127,6 +127,15 @@ def test_what_was_lost_resolves_to_null_and_queries_count_it(tmp_path: Path) -> 
         assert [hit is None for hit in pa.record_batch(store.resolve_keys(keys))["hits"].to_pylist()] == [True, False]
 
 
+def test_a_query_raises_where_a_message_that_could_match_is_damaged(tmp_path: Path) -> None:
+    path = damaged_store(tmp_path / "store", clean=True).path
+    with mqstore.open(path) as store:
+        with pytest.raises(mqstore.CorruptError, match='errors="skip"'):
+            store.query("orders", "k77")
+        found = store.query("orders", "k77", errors="skip")
+        assert (len(found), found.complete, found.skipped > 0) == (0, False, True)
+
+
 def test_keys_resolve_past_damage_where_that_is_asked_for(tmp_path: Path) -> None:
     path = damaged_store(tmp_path / "store", clean=True).path
     keys = pa.table({"topic": ["orders", "orders"], "key": ["k77", "k79"]})
