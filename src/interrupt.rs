@@ -15,7 +15,7 @@ type Ask = Rc<dyn Fn() -> Result<()>>;
 
 /// The most checks that are made without a look at the clock: a look costs as much as reading a record.
 const MAX_SKIPPED: u32 = 64;
-/// More checks are made without a look while those since the last look took less than this.
+/// If the checks since the last look took less than this, more of them are made before the next look.
 const SHORT: Duration = Duration::from_millis(1);
 
 struct Asked {
@@ -78,7 +78,7 @@ pub fn interruptible<T>(ask: impl Fn() -> Result<()> + 'static, work: impl FnOnc
     work()
 }
 
-/// Asks the caller whether to go on, if the last question is [`INTERVAL`] old. Every loop without a known bound calls it.
+/// Asks the caller whether to go on, if the last question is [`INTERVAL`] old. The long loops of reads and of batches call it.
 ///
 /// # Errors
 /// What the caller answers: see [`interruptible`].

@@ -52,12 +52,12 @@ struct Column {
     given_by: GivenBy,
 }
 
-/// Whose a column is when a message is appended.
+/// Who sets a column when a message is appended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GivenBy {
-    /// The caller's, who may leave it out.
+    /// The caller, who may leave it out.
     Caller,
-    /// The store's, which gives it anew.
+    /// The store. A value of the caller is ignored.
     Store,
 }
 use GivenBy::{Caller, Store};

@@ -72,7 +72,7 @@ pub(crate) fn incoming(message: Message<'_>, delay_level: i32) -> Incoming<'_> {
     })
 }
 
-/// A row without a body: an empty one is a body, none is a slip.
+/// The error for a row without a body. An empty body is allowed; a missing one is a mistake.
 pub(crate) fn no_body() -> Error {
     Error::illegal("body is null: give bytes, b\"\" for an empty body".to_owned())
 }

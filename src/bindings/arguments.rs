@@ -13,7 +13,7 @@ use crate::config::Errors;
 use crate::error::Error;
 use crate::read::QueryBy;
 
-/// The same kind of error, with the name in front.
+/// The same kind of error, with the name first.
 pub(super) fn named(py: Python<'_>, name: &str, error: &PyErr) -> PyErr {
     let text = format!("{name}: {}", error.value(py));
     if error.is_instance_of::<PyUnicodeEncodeError>(py) {

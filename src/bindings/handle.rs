@@ -59,7 +59,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// What `__reduce__` gives: what pickle calls, and with what.
 pub(super) type Reduced<'py, T> = PyResult<(Bound<'py, PyAny>, T)>;
 
-/// How a reader is opened again, in another process or at another time: what pickle takes for an open store. It is one object for a
+/// What opens a reader again, in another process or later. A pickle holds it in place of an open store. It is one object for a
 /// store and everything that came from it, so that a pickle of several of them opens the store once.
 #[pyclass(frozen, module = "mqstore._native")]
 pub(super) struct Recipe {
@@ -231,8 +231,8 @@ impl Handle {
         ClosedError::new_err(format!("{} is closed: open it again with mqstore.open", self.path.display()))
     }
 
-    /// Makes a long call whose loops ask whether to go on: not after a signal whose handler raises, and not once the store was closed or
-    /// in a fork that a handler made.
+    /// Makes a long call whose loops ask whether to go on. They end after a signal whose handler raises, once the store was closed, and in
+    /// a fork that a handler made.
     pub(super) fn interruptible<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
         let (handle, begun_in) = (self.clone(), Generation::current());
         let ask = move || {

@@ -29,7 +29,7 @@ impl Held {
         }
     }
 
-    /// What `take` takes from the fields, if the device still gave the bytes while it did.
+    /// The result of `take`, if the device delivered every byte that it read.
     pub(super) fn read<T>(&self, take: impl FnOnce(MessageView<'_>) -> T) -> Result<T> {
         let taken = take(self.view());
         self.intact()?;

@@ -195,7 +195,7 @@ impl Message {
         self.0.read(|message| message.tags().map(String::from))
     }
 
-    /// Its keys (property KEYS, cut at spaces), a list of str.
+    /// Its keys (property KEYS, split at spaces), a list of str.
     #[getter]
     fn keys(&self) -> Result<Vec<String>> {
         self.0.read(|message| message.keys())
@@ -246,14 +246,14 @@ impl Message {
         memory_view(py, Box::new(self.0.clone()))
     }
 
-    /// What the decoded body says as JSON: what `json.loads` makes of it.
+    /// The decoded body as JSON: what `json.loads` returns for it.
     ///
     /// Raises `ValueError` (a `json.JSONDecodeError`, a `UnicodeDecodeError`) for a body that is no JSON, and what `decoded_body` raises.
     fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         py.import("json")?.call_method1("loads", (self.decoded_body(py)?,))
     }
 
-    /// The CRC-32 of the body as the record states it, an int of 31 bits; a read has held it against the body.
+    /// The CRC-32 of the body as the record states it, an int of 31 bits; a read has compared it with the body.
     #[getter]
     fn body_crc(&self) -> Result<u32> {
         self.0.read(|message| message.body_crc())

@@ -33,12 +33,12 @@ use crate::error::Error;
 /// `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see below), and `sigbus_guard` (True): whether a failing device raises
 /// `CorruptError` instead of killing the process.
 ///
-/// A reader warns (`RuntimeWarning`) of a store whose files tell of messages that are not in its log: of an incomplete copy, for one.
+/// A reader warns (`RuntimeWarning`) of a store whose files tell of messages that are not in its log, such as an incomplete copy.
 /// `Store.recovery` says what is missing.
 ///
 /// A store that its last writer did not close is recovered: in memory to read it, on disk to write to it; `Store.recovery` says what was
-/// found. With `recovery="heal"`, the default, a writer refuses (`CorruptError`) damage that is followed by a message of which the
-/// checkpoint says that it was on disk. Any later damage counts as a torn end. It is cut together with all that follows it, acknowledged
+/// found. With `recovery="heal"`, the default, a writer refuses (`CorruptError`) damage before a message that was on disk, as the
+/// checkpoint says. Any later damage counts as a torn end. It is cut together with all that follows it, acknowledged
 /// or not, because nothing on disk says yet what was flushed. Messages before the last checkpoint of mqstore are not checked at an open;
 /// reading a damaged one raises `CorruptError`. With "salvage" what is whole is kept on both sides of any damage. Copy a crashed store whose disk is in doubt before you open it with "heal".
 ///

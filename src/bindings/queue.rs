@@ -400,7 +400,7 @@ impl QueueSlice {
     }
 }
 
-/// Start and stop of a slice; `None` = to the end on that side. What exceeds 64 bits is cut to them: the caller clips further.
+/// Start and stop of a slice; `None` = to the end on that side. A number outside of 64 bits becomes the nearest inside: the caller clips it to the queue.
 fn slice_ends(slice: &Bound<'_, PySlice>) -> PyResult<[Option<i64>; 2]> {
     let step = slice.getattr("step")?;
     if !step.is_none() && !step.eq(1)? {

@@ -145,10 +145,10 @@ impl GetResult {
     }
 }
 
-/// The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it speaks for.
+/// The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it covers.
 #[pyclass(frozen, extends = Tabular, module = "mqstore", sequence)]
 pub(super) struct QueryResult {
-    /// Whether these are all messages that match. False if the limit cut the answer (`covers[0]` then says where it starts), if a message
+    /// Whether these are all messages that match. False if the limit left messages out (`covers[0]` then says where it starts), if a message
     /// that could match was passed over (`skipped`) or its segment was removed meanwhile, and if `Store.recovery` is not complete.
     #[pyo3(get)]
     complete: bool,

@@ -25,7 +25,7 @@ use crate::read::{GetRequest, QueryRequest, TagFilter};
 /// An open message store; `mqstore.open` makes one. A context manager.
 ///
 /// With mode "r" it reads the store as it was when it was opened; open again to see more. It pickles as path and options, and so do its topics,
-/// queues and slices: they open it again where they are unpickled, once a pickle; after a fork it opens again by itself, and an iteration that the
+/// queues and slices: they open it again where they are unpickled, once per pickle; after a fork it opens again by itself, and an iteration that the
 /// parent began raises `ClosedError`.
 ///
 /// With the other modes it writes as well, and a read sees every append that returned before it: it waits the moment until what was appended is in

@@ -87,10 +87,10 @@ impl Store {
     /// null in every row may have any type, and pandas' own labels are passed over. `topic` and `queue` stand for rows that name none. A `Message`,
     /// a dict and a row of a table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
     ///
-    /// Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its position, and nothing was
+    /// Every row is checked before the first byte is written. Raises as `append`; an error about a row names its position, and nothing was
     /// stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a row that contradicts `topic` or `queue`. Where
-    /// it fails midway, `stored` of the exception says how many rows were stored, the first ones; also of what the handler of a signal raises, such
-    /// as `KeyboardInterrupt`.
+    /// it fails midway, `stored` of the exception says how many rows, from the first, were stored. This also holds for what a signal handler raises,
+    /// such as `KeyboardInterrupt`.
     ///
     /// With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one after the other in one
     /// segment of the log, in one hold of the lock, while other appends wait. Rows that need more than a segment raise `ValueError`. A crash before

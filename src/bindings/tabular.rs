@@ -12,7 +12,7 @@ use crate::arrow::MessageColumns;
 /// Messages that turn into a table, with the columns of a message. `batches` reads them in batches of bounded size; polars, duckdb and
 /// pyarrow take the object as it is (`polars.DataFrame(queue[:])`), in such batches.
 ///
-/// `pandas.DataFrame(...)` looks for no Arrow: `to_pandas` makes a frame, and so does `pandas.DataFrame.from_arrow`.
+/// `pandas.DataFrame(...)` does not look for Arrow: `to_pandas` makes a frame, and so does `pandas.DataFrame.from_arrow`.
 #[pyclass(frozen, subclass, module = "mqstore._native")]
 pub(super) struct Tabular;
 
@@ -67,7 +67,7 @@ impl Tabular {
     }
 }
 
-/// The batches of a class below, which has the method.
+/// Calls `batches`, which each subclass has.
 fn batches<'py>(messages: &Bound<'py, Tabular>, columns: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
     messages.call_method1("batches", (columns,))
 }

@@ -53,7 +53,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// A missing or short file reads as zeros, which vouch for nothing.
+    /// A missing or short file reads as zeros, which cover nothing.
     pub fn decode(bytes: &[u8]) -> Self {
         Self {
             physic_msg_timestamp: i64_at(bytes, PHYSIC_MSG_TIMESTAMP_AT),
@@ -115,7 +115,7 @@ impl Checkpoint {
         }
     }
 
-    /// The same stamps, with those after `now` as 0: a stamp of a wrong clock vouches for nothing.
+    /// The same stamps, with those after `now` as 0: a stamp of a wrong clock covers nothing.
     #[must_use]
     pub fn ignoring_future(mut self, now: i64) -> Self {
         for stamp in [

@@ -27,7 +27,7 @@ pub(super) fn crc31(bytes: &[u8]) -> u32 {
     crc32(bytes) & 0x7FFF_FFFF
 }
 
-/// What a checksum is made of: the bytes of all parts, in a row.
+/// The checksum so far of all parts, one after the other.
 pub(super) fn covering<const N: usize>(parts: [&[u8]; N]) -> Hasher {
     let mut hasher = Hasher::new();
     for part in parts {

@@ -35,7 +35,7 @@ impl Date {
 /// 1980 and 2200 began at these seconds since 1970.
 const PLAUSIBLE: Range<i64> = 315_532_800..7_258_118_400;
 
-/// What a number given as ms since 1970 probably counts instead: the unit in which it is a time between 1980 and 2200, if that is not ms.
+/// The unit that a number given as ms since 1970 probably has, and what to do: the other unit in which it is a time between 1980 and 2200.
 pub fn mistaken_unit(ms: i64) -> Option<&'static str> {
     if PLAUSIBLE.contains(&ms) {
         Some("seconds: multiply it by 1000")

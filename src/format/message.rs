@@ -197,8 +197,8 @@ pub struct EncodedMessage<'a> {
     head: Vec<u8>,
     /// Topic and properties with their lengths.
     tail: Vec<u8>,
-    /// Body and tail, for the checksum of the whole record if it gets one: the header, which holds its place, comes first, and is joined to
-    /// them under the lock.
+    /// The checksum of body and tail, if the record gets a checksum of all its bytes. The header comes first but holds the physical offset,
+    /// so its checksum is combined with this one under the lock.
     checked: Option<Hasher>,
 }
 

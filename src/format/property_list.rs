@@ -17,7 +17,7 @@ impl<'a> PropertyList<'a> {
         }
     }
 
-    /// The tag.
+    /// Sets the tag.
     ///
     /// # Errors
     /// [`Malformed`] for a control character: a separator of the properties is one.
@@ -30,7 +30,7 @@ impl<'a> PropertyList<'a> {
         Ok(())
     }
 
-    /// The keys as one property. One that says the same already stays as it is, down to its spaces.
+    /// Sets the keys as one property. A property that already holds the same keys is not changed, so that it keeps its spaces.
     ///
     /// # Errors
     /// [`Malformed`] for a key that would not read back as it is.
@@ -52,7 +52,7 @@ impl<'a> PropertyList<'a> {
         Ok(())
     }
 
-    /// The level by which the message is delayed; 0 for none.
+    /// Sets the delay level; 0 sets none.
     ///
     /// # Errors
     /// [`Malformed`] for a negative one.
@@ -67,7 +67,7 @@ impl<'a> PropertyList<'a> {
         Ok(())
     }
 
-    /// As they are stored.
+    /// The property bytes of a record.
     ///
     /// # Errors
     /// [`Malformed`] for what would not read back, and for too many bytes.

@@ -97,7 +97,7 @@ fn read_message(bytes: &[u8], total: i32, version: Version, check: Check) -> Res
     Ok(view)
 }
 
-/// Each length is read where the lengths before it put it, and compared with what is left before it is believed.
+/// Each length is read where the lengths before it put it, and compared with the bytes that remain before it is used.
 fn measure(record: &[u8], version: Version) -> Result<RecordLayout, Malformed> {
     let mut layout = RecordLayout::of_header(version, i32_at(record, SYS_FLAG_AT));
     let at = layout.body_length_at();
@@ -190,8 +190,8 @@ pub fn claimed_store_time(bytes: &[u8]) -> Option<i64> {
     (bytes.len() >= at + 8).then(|| i64_at(bytes, at))
 }
 
-/// Positions in `bytes` where by magic and own account a record starts, if the first byte has the physical offset `offset`.
-/// [`CLAIM_SIZE`] bytes from a position on decide.
+/// Positions in `bytes` at which a magic stands and a physical offset that is right there, if the first byte has the physical offset
+/// `offset`. Looks at [`CLAIM_SIZE`] bytes from each position on.
 pub fn record_heads(bytes: &[u8], offset: i64) -> impl Iterator<Item = usize> {
     // Most of what is searched is zeros.
     let chunks = bytes

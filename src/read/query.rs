@@ -1,4 +1,4 @@
-//! Finding messages by key or tag: by the index where it speaks, by walking the log where it does not. Topic, key, tag and store time
+//! Finding messages by key or tag: by the index where it covers the log, by walking the log elsewhere. Topic, key, tag and store time
 //! are compared themselves, so that two keys with one hash never mix, and a clock that was set back hides no message.
 
 use std::borrow::Cow;
@@ -205,7 +205,7 @@ impl MessageReader {
         first_damage(&found.unread).cloned().or(gone).map_or(Ok(None), Err)
     }
 
-    /// Whether the tags of the messages that the file speaks for are in it, too. The option says so, and the records at both ends do not
+    /// Whether the tags of the messages that the file covers are in it, too. The option says so, and the records at both ends do not
     /// contradict it.
     fn holds_tags(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
         if !self.config().index_tags {
@@ -244,7 +244,7 @@ impl MessageReader {
         self.collect_walking(source.range(), search, found)
     }
 
-    /// Adds those to which an index file leads. `false` where it is not to be trusted.
+    /// Adds the messages to which an index file leads. `false` if a chain is broken or leads elsewhere: the log must be walked.
     fn collect_indexed(
         &self,
         file: &IndexFile,
@@ -261,7 +261,7 @@ impl MessageReader {
         self.collect_at(candidates, search, |view| has_hash(view, search.key_hash), found)
     }
 
-    /// Adds the salvage records of the stretch that an index file speaks for: the keys of the messages that were lost there are in no index.
+    /// Adds the salvage records of the stretch that an index file covers: the keys of the messages that were lost there are in no index.
     fn collect_lost(&self, file: &IndexFile, geometry: IndexGeometry, range: &Range<i64>, unread: &mut Unread) -> Result<()> {
         let (salvage_records, _) = file.offsets(geometry, index_key_hash("", ""), &(i64::MIN..=i64::MAX))?;
         for offset in salvage_records.into_iter().filter(|offset| range.contains(offset)) {
@@ -299,7 +299,7 @@ impl MessageReader {
     }
 
     /// Reads the candidates in turn, bodies checked, until `found` holds more than `limit`. Adds what could not be read. Gives `false`
-    /// where no record starts, or one that is no candidate: then whatever named the candidates is wrong.
+    /// where no record starts, or one that is no candidate: then the index that named the offset is damaged.
     fn collect_at(
         &self,
         candidates: impl Iterator<Item = i64>,

@@ -112,8 +112,8 @@ impl MessageReader {
             .try_for_each(|topic| self.visit_queued(topic, &source.range(), &mut unread, |message| add(&message.view())))
     }
 
-    /// Hands the messages at these offsets over; `false` if no record with the hash starts at one of them, so that the index is not
-    /// to be trusted.
+    /// Passes the messages at these offsets on; `false` if no record with the hash starts at one of them: then the index is damaged, and
+    /// the log must be walked.
     fn add_indexed(
         &self,
         items: impl Iterator<Item = (i64, i32)>,

@@ -39,7 +39,7 @@ impl Recovered {
 
 /// How a writer goes on with what was found.
 pub(crate) struct WritePlan {
-    /// Of every file that the writer makes.
+    /// The sizes of the files that the writer makes.
     pub(crate) sizes: Sizes,
     /// What is kept of the index.
     pub(crate) kept_index: KeptIndex,

@@ -1,8 +1,8 @@
 //! `config/mqstore-recovery.json`: a recovery has begun to change the store and has not ended.
 //!
 //! When a sync of recovery fails, memory shows what was written and the disk does not hold it. The kernel marks these pages clean, so
-//! a later sync does not write them. The next open then finds nothing that is left to cut. While this note is there, an open trusts
-//! nothing that it reads after an end: it writes every zero and every recovered byte again, and syncs them.
+//! a later sync does not write them. The next open then finds nothing that is left to cut. While this note is there, an open does not
+//! rely on what it reads past an end: it writes every zero and every recovered byte again, and syncs them.
 //!
 //! The note is written before the first change and removed after the last sync of recovery. It is not synced itself: a power cut
 //! empties the memory, and what is read after it comes from the disk. The note decides no end. Where log, queues and index end is

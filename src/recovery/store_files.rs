@@ -80,7 +80,7 @@ pub struct Opened<'a> {
     pub clean: bool,
     /// The physical offset from which on every record is ours.
     pub own_from: Option<i64>,
-    /// Where the log ended when the store was last closed, if every later open has failed; `None` if one has not, or if nothing tells.
+    /// Where the log ended when the store was last closed, if every later open has failed; `None` if one succeeded, or if nothing says so.
     pub closed_at: Option<i64>,
     /// How much of a record is verified.
     pub check: Check,

@@ -30,7 +30,7 @@ pub struct Checkpointer {
     pub queues: Arc<ConsumeQueueStore>,
     /// The index that it covers.
     pub index: Arc<IndexService>,
-    /// Of the index files.
+    /// The geometry of the index files.
     pub geometry: IndexGeometry,
 }
 

@@ -13,11 +13,11 @@ use crate::watermark::{Wait, Watermark};
 pub struct ReadBarrier {
     readable: Arc<Watermark>,
     dispatched: Arc<Watermark>,
-    /// Calls of the system that the dispatcher has come back from: it makes progress although it dispatches nothing.
+    /// Counts the system calls of the dispatcher that have returned. A rise is progress, even if nothing was dispatched.
     calls: AtomicU64,
     /// The dispatcher waits for a shortage to pass.
     is_short: AtomicBool,
-    /// The dispatcher is where it syncs, for as long as the disk takes.
+    /// The dispatcher is in a stretch of work that may sync, for as long as the disk takes.
     is_syncing: AtomicBool,
 }
 
@@ -78,7 +78,7 @@ impl ReadBarrier {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether the dispatcher waits for a shortage to pass: no read waits for it meanwhile.
+    /// Notes whether the dispatcher waits for a shortage to pass. While it does, no read waits for it.
     pub(super) fn set_short(&self, is_short: bool) {
         self.is_short.store(is_short, Ordering::Relaxed);
     }

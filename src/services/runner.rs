@@ -30,7 +30,7 @@ impl Service {
 /// The services of one store.
 #[derive(Debug)]
 pub(crate) struct Services {
-    /// It also drains the log and stamps the checkpoint when the store is closed.
+    /// It is also in `all`. A close uses it directly, to drain the log and to stamp the checkpoint.
     dispatcher: Arc<Mutex<Dispatcher>>,
     all: Vec<(Service, Arc<Mutex<dyn Stepped>>)>,
 }

@@ -1,6 +1,7 @@
 //! What runs beside the callers of a store, as steps: a thread runs them, or a caller that decides what happens when.
 //!
-//! A step does a little work. It may write and sync, so it lasts as long as the disk does. It waits for nobody, and it is told the time.
+//! A step does a little work, at a time that it is given. It may write and sync, and wait for a sync that another thread has begun, so it
+//! can last as long as the disk takes. It never waits for new work.
 
 use std::fmt::Debug;
 use std::sync::Arc;

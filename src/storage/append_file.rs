@@ -56,8 +56,8 @@ impl AppendFile {
         }
     }
 
-    /// Appends to an existing segment, which `open` opens for writing. A segment of a broker may have holes, in which a full disk would
-    /// show only when a page is written. The holes get their blocks now.
+    /// Appends to an existing segment, which `open` opens for writing. A segment of a broker may be sparse, and a full disk would show
+    /// only when a page is written. So its missing blocks are allocated now.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].

@@ -219,8 +219,8 @@ pub trait Env: Send + Sync + Debug {
 /// A file system, held open.
 pub trait FileSystem: Send + Sync + Debug {
     /// On `Ok`, everything written before the call on the file system is durable, names and bytes: one call where thousands of small
-    /// files would need one each. A write error that the system meets while this is open is told here once, whoever else is told of
-    /// it; one from before may have been told to somebody else alone. So it is opened before the first write that it is to vouch for.
+    /// files would need one each. A write error that occurs while this is open is reported here once, even if another process gets it,
+    /// too. An earlier error may have been reported to another process only. So this is opened before the first write that it must cover.
     ///
     /// # Errors
     /// Any error means that nothing is known to be durable.

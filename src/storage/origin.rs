@@ -15,7 +15,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Of this process, drawn anew.
+    /// The origin of this process, with a new random number.
     pub fn draw() -> Self {
         let mut random = [0; 4];
         // Without random numbers (Linux before 3.17) address, process id and time still differ.
@@ -28,7 +28,7 @@ impl Origin {
     }
 }
 
-/// Addresses that are kept free for documents: the route to them is that to any host far away.
+/// Addresses that are reserved for documentation: the route to them is the default route.
 const FAR_AWAY: [(IpAddr, IpAddr); 2] = [
     (IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))),
     (

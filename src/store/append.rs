@@ -21,12 +21,12 @@ pub struct AppendResult {
     pub message_id: MessageId,
 }
 
-/// What trying to append a message came to.
+/// The result of an attempt to append a message.
 #[derive(Debug)]
 pub enum Attempt<'a> {
     /// It is stored.
     Stored(AppendResult),
-    /// A segment has to be made for it first, and appending it will wait for that: the message.
+    /// Nothing is stored, because a segment has to be made first. This is the message, for [`MessageStore::append`], which makes it.
     WouldBlock(Message<'a>),
 }
 
@@ -159,7 +159,7 @@ fn result(message: &Message<'_>, appended: Appended) -> AppendResult {
     AppendResult { appended, message_id }
 }
 
-/// Of as many of the messages as were appended.
+/// The results of the first messages: of as many as were appended.
 fn results(messages: &[Message<'_>], appended: Vec<Appended>) -> impl Iterator<Item = AppendResult> {
     messages
         .iter()

@@ -86,7 +86,7 @@ impl MessageStore {
         self.services.step(service, now)
     }
 
-    /// Puts together what goes on where recovery has ended.
+    /// Builds the store on what recovery left.
     fn assemble(
         env: &Arc<dyn Env>,
         path: &Path,
@@ -279,7 +279,7 @@ impl MessageStore {
         self.log.stop(Error::Closed);
         self.flush_wanted.poison(Error::Closed);
         for thread in threads {
-            // A service that panicked has told its watermarks.
+            // A service that panicked has poisoned its watermarks.
             let _ = thread.join();
         }
         // First, so that a failure of queues or index costs no message.

@@ -27,7 +27,7 @@ pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<(Lock,
     if mode != OpenMode::Existing {
         create_dir(env, path)?;
     }
-    // Asked twice. Before the lock, so that no lock file is left where no store is; and under it, because only then does the answer hold.
+    // Checked twice: before the lock, so that no lock file is made where no store is, and under it, because only then nobody changes it.
     is_new(env, path, mode)?;
     let lock = take_lock(env, path)?;
     let is_new = is_new(env, path, mode)?;

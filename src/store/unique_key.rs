@@ -11,7 +11,8 @@ use crate::storage::{Env, Generation, Origin};
 static LAST: AtomicU64 = AtomicU64::new(0);
 const COUNTER_BITS: u32 = 16;
 
-/// Who makes keys. A key holds the time of a month only, and a fork begins with the `LAST` of its parent, so either draws anew.
+/// What tells the keys of this thread from others. It is drawn again in a new month, because a key holds only the time within a month, and
+/// in a fork, because a fork starts with its parent's `LAST`.
 #[derive(Clone, Copy)]
 struct Producer {
     origin: Origin,

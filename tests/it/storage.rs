@@ -197,7 +197,7 @@ fn the_clock_and_the_memory_are_this_machines() {
 }
 
 #[test]
-fn the_clock_is_never_behind_a_reading_of_the_wall_clock_made_before() {
+fn the_clock_is_never_earlier_than_a_reading_of_the_wall_clock_made_before() {
     let until = std::time::Instant::now() + std::time::Duration::from_millis(50);
     while std::time::Instant::now() < until {
         let before = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as i64;

@@ -169,7 +169,7 @@ impl CommitLog {
         Ok(done)
     }
 
-    /// Does the work under the lock, with the time. What it appends can be read afterwards.
+    /// Calls `work` with the state and the time, under the append lock, and then raises *appended*.
     fn with_state(&self, work: impl FnOnce(&mut AppendState, i64) -> Result<Outcome>) -> Result<Outcome> {
         let mut state = lock(&self.state);
         if let Some(cause) = &state.stopped {
@@ -388,7 +388,7 @@ impl CommitLog {
     }
 }
 
-/// A thread that panicked under the lock left no half of a record before the end: the end moves last.
+/// Locks even after a panic. A thread that panics under the lock leaves no half of a record before the end, because the end moves last.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

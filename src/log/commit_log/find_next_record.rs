@@ -11,8 +11,8 @@ use crate::log::commit_log::log_files::{LogFiles, LogRecord};
 
 /// Bytes that are searched for a record at once.
 const SEARCHED_AT_ONCE: usize = 64 * 1024;
-/// Bytes that only begin like a record and that one search reads. A damaged log has few of them. In a log that was made for it, every
-/// byte may be the start of one.
+/// One search reads at most this many bytes of places that look like the start of a record and are none. A damaged log has few such
+/// places. In a log made by an attacker every byte may be one.
 const MAX_IMITATED: u64 = 4 << 30;
 
 impl LogFiles {
@@ -32,8 +32,8 @@ impl LogFiles {
         self.search(end.max(from), since)
     }
 
-    /// Where the damaged records from `damaged` on end by their own lengths, each at the start of the next. A whole record stands there, or
-    /// one whose lengths lead to no record.
+    /// Follows damaged records from `damaged` on by their own lengths. Returns the first place that has no damaged record, or a damaged one
+    /// whose lengths lead to no record.
     fn end_of_damaged(&self, damaged: i64) -> Result<i64> {
         let mut at = damaged;
         while let Some(end) = self.claimed_end(at)? {

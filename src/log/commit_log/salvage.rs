@@ -1,4 +1,4 @@
-//! Fills the lost stretches of a log with records without content: the log is one chain of records again, for us and for a broker.
+//! Writes salvage records over the lost stretches of a log. The log is then one chain of records again, for us and for a broker.
 
 use std::ops::Range;
 

@@ -54,7 +54,7 @@ impl LogFiles {
     }
 }
 
-/// The size that a record claims which starts with `head` and names `at` as its own place.
+/// The size that the record with this head claims, if it names `at` as its physical offset.
 fn size_of_record(head: &[u8], at: i64) -> Option<u64> {
     let claimed = head.first_chunk().map(|head| claimed_size(*head))?;
     (claimed >= MIN_RECORD_SIZE && claimed_offset(head) == Some(at)).then_some(claimed as u64)

@@ -242,7 +242,7 @@ impl ConsumeQueueStore {
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
     pub(crate) fn truncate_dirty(&self, rewrite_from: Option<i64>, is_redone: bool) -> Result<()> {
-        // Before anything is written: an error that another process is told of first is then told here, too.
+        // Before anything is written: an error that is reported to another process first is then reported here, too.
         self.file_system().map_err(|error| Error::io("open", &self.root, error))?;
         let mut unsynced = UnsyncedTruncation::default();
         for (_, _, queue) in self.file_queues() {

@@ -37,8 +37,8 @@ impl IndexAppender {
         made
     }
 
-    /// Opens an existing file to append keys. A file of a broker has holes, in which a full disk would show only when a page is written. The
-    /// holes get their blocks now.
+    /// Opens an existing file to append keys. A file of a broker is sparse, and a full disk would show only when a page is written. So its
+    /// missing blocks are allocated now.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].

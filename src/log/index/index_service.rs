@@ -170,8 +170,8 @@ impl IndexService {
         Ok(())
     }
 
-    /// Refuses files that are not of this geometry: keys put into files of two geometries are not found again. One that is cut short
-    /// is not believed.
+    /// Refuses files that are not of this geometry: keys put into files of two geometries are not found again. A file that is cut
+    /// short does not count.
     ///
     /// # Errors
     /// [`Error::Invalid`], [`Error::Io`].
@@ -364,7 +364,7 @@ impl IndexService {
                     ),
                 });
             }
-            // Of the right length and another shape, or damaged: not believed.
+            // Of the right length but another geometry, or damaged: it is not used.
             return Ok(file.admits(given)?.then_some(given));
         }
         let shared = match self.shared_geometry.get() {
