@@ -2,6 +2,7 @@
 //! docs/DURABILITY.md, section "Opening a store after a crash". The rows that name [`expect_recoverable`] are decided here.
 
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::log::LogFiles;
 use crate::recovery::report::RecoveryReport;
 use crate::recovery::store_files::Opened;
@@ -109,6 +110,7 @@ fn records_after(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Records
         after.first.get_or_insert(next);
         let mut scan = opened.log.scan(next, opened.log.files_end(), opened.check);
         for message in scan.by_ref() {
+            interrupt::check()?;
             let message = message?;
             let view = message.view();
             if view.store_time() > until {

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use crate::error::Result;
 use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, has_lost_bytes, is_salvage_record};
+use crate::interrupt;
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, LogScan, StoredMessage};
 use crate::recovery::report::RecoveryReport;
 use crate::recovery::scan_start::{last_stamped, last_unit, scan_start};
@@ -65,7 +66,7 @@ impl RecoveryPlan {
 /// Plans the recovery of a store from its log, queues and checkpoint.
 ///
 /// # Errors
-/// [`crate::error::Error::Io`] when a file cannot be read; damage is not an error but an end.
+/// [`crate::error::Error::Io`] when a file cannot be read; damage is not an error but an end. Those of [`interrupt::check`].
 pub fn plan(opened: &Opened<'_>) -> Result<RecoveryPlan> {
     let start = scan_start(opened)?;
     let until = scan_end(start, opened)?;
@@ -105,6 +106,7 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
         let mut scan = log.scan(at, until, check);
         let mut torn = None;
         for message in scan.by_ref() {
+            interrupt::check()?;
             let message = message?;
             let start = message.view().physical_offset();
             if !opened.clean && opened.is_own(start) && has_lost_bytes(&message.view()) {

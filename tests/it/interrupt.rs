@@ -2,10 +2,18 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use mqstore::interrupt::{check, interruptible};
+use mqstore::config::StoreConfig;
+use mqstore::error::Error;
+use mqstore::format::Message;
+use mqstore::interrupt::{INTERVAL, check, interruptible};
+use mqstore::read::MessageReader;
+use mqstore::storage::{Env, RealEnv};
+use mqstore::store::{MessageStore, OpenMode};
+use tempfile::TempDir;
 
 /// Runs a loop with turns of this length for this long; gives the longest time between two questions.
 fn longest_silence(turn: Duration, total: Duration) -> Duration {
@@ -36,6 +44,53 @@ fn a_caller_is_asked_again_and_again_whether_the_turns_of_a_loop_are_short_or_lo
         // Asked every 50 ms. A busy machine may let a thread wait for much longer than a turn.
         assert!(silence < Duration::from_millis(1200), "turns of {turn} ms: {silence:?}");
     }
+}
+
+#[test]
+fn an_open_that_reads_the_log_can_be_interrupted_and_changes_nothing() {
+    let place = TempDir::new().unwrap();
+    let path = place.path().join("store");
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let store = MessageStore::open(&env, &path, StoreConfig::default(), OpenMode::New).unwrap();
+    let messages = || {
+        (0..20_000)
+            .map(|_| Message {
+                topic: "orders".to_owned(),
+                ..Message::default()
+            })
+            .collect::<Vec<_>>()
+    };
+    store.append_all(messages(), &mut Vec::new()).unwrap();
+    store.close().unwrap();
+    std::fs::remove_dir_all(path.join("consumequeue")).unwrap();
+    std::fs::write(path.join("abort"), b"").unwrap();
+    let names = || {
+        let mut names: Vec<_> = std::fs::read_dir(&path)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    let no = || Err(Error::Closed);
+    for _ in 0..3 {
+        // Long enough ago for the first question.
+        let read = interruptible(no, || {
+            sleep(INTERVAL);
+            MessageReader::open(&env, &path, StoreConfig::default()).map(drop)
+        });
+        assert!(matches!(read, Err(Error::Closed)), "{read:?}");
+        let written = interruptible(no, || {
+            sleep(INTERVAL);
+            MessageStore::open(&env, &path, StoreConfig::default(), OpenMode::Existing).map(drop)
+        });
+        assert!(matches!(written, Err(Error::Closed)), "{written:?}");
+        assert_eq!(names(), before);
+    }
+    let store = MessageStore::open(&env, &path, StoreConfig::default(), OpenMode::Existing).unwrap();
+    assert_eq!(store.reader().queue_bounds("orders", 0).unwrap(), 0..20_000);
+    store.close().unwrap();
 }
 
 #[test]

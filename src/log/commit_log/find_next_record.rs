@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use crate::error::Result;
 use crate::format::{BLANK_SIZE, CLAIM_SIZE, Check, claimed_size, record_heads};
+use crate::interrupt;
 use crate::log::commit_log::log_files::{LogFiles, LogRecord};
 
 /// Bytes that are searched for a record at once.
@@ -99,6 +100,7 @@ impl LogFiles {
         let mut at = part.start;
         let mut bytes = vec![0; SEARCHED_AT_ONCE + CLAIM_SIZE];
         while at < part.end {
+            interrupt::check()?;
             let Some((file, position)) = self.locate(at)? else { break };
             let len = bytes.len().min(file.len() as usize - position);
             let window = bytes.get_mut(..len).unwrap_or_default();
