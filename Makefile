@@ -49,6 +49,7 @@ check: $(VENV)/dev.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clip
 	@echo "== rustfmt";    cargo fmt --check
 	@echo "== clippy";     cargo clippy --quiet --all-targets -- -D warnings
 	@echo "== clippy, with the Python face"; cargo clippy --quiet --all-targets --features python -- -D warnings
+	@echo "== rustc, Arrow without Python"; cargo rustc --quiet --lib --features arrow -- -A dead_code
 	@echo "== ruff";       ruff check --quiet $(HAVE); ruff format --quiet --check $(HAVE)
 	@echo "== mypy";       $(PY) -m mypy
 	@echo "== pyright";    basedpyright
