@@ -137,15 +137,15 @@ def open(
     (True), `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see below), and `sigbus_guard` (True): whether a
     failing device raises `CorruptError` instead of killing the process.
 
-    A reader warns (`RuntimeWarning`) of a store whose files tell of messages that are not in its log: of an incomplete
-    copy, for one. `Store.recovery` says what is missing.
+    A reader warns (`RuntimeWarning`) of a store whose files tell of messages that are not in its log, such as an incomplete
+    copy. `Store.recovery` says what is missing.
 
     A store that its last writer did not close is recovered: in memory to read it, on disk to write to it; `Store.recovery`
-    says what was found. With `recovery="heal"`, the default, a writer refuses (`CorruptError`) damage that is followed by a
-    message of which the checkpoint says that it was on disk. Any later damage counts as a torn end. It is cut together with
-    all that follows it, acknowledged or not, because nothing on disk says yet what was flushed. Messages before the last
-    checkpoint of mqstore are not checked at an open; reading a damaged one raises `CorruptError`. With "salvage" what is
-    whole is kept on both sides of any damage. Copy a crashed store whose disk is in doubt before you open it with "heal".
+    says what was found. With `recovery="heal"`, the default, a writer refuses (`CorruptError`) damage before a message that
+    was on disk, as the checkpoint says. Any later damage counts as a torn end. It is cut together with all that follows it,
+    acknowledged or not, because nothing on disk says yet what was flushed. Messages before the last checkpoint of mqstore
+    are not checked at an open; reading a damaged one raises `CorruptError`. With "salvage" what is whole is kept on both
+    sides of any damage. Copy a crashed store whose disk is in doubt before you open it with "heal".
 
     With `errors="raise"`, the default, a read of many messages (iteration, slices, `get`, `batches`, `fetch`) raises
     `CorruptError` at the first that was lost or is damaged; with "skip" it passes over such messages and counts them
@@ -163,13 +163,14 @@ class Store:
     """An open message store; `mqstore.open` makes one. A context manager.
 
     With mode "r" it reads the store as it was when it was opened; open again to see more. It pickles as path and options,
-    and so do its topics, queues and slices: they open it again where they are unpickled, once a pickle; after a fork it
+    and so do its topics, queues and slices: they open it again where they are unpickled, once per pickle; after a fork it
     opens again by itself, and an iteration that the parent began raises `ClosedError`.
 
     With the other modes it writes as well, and a read sees every append that returned before it: it waits the moment until
     what was appended is in its queue, a sync included. It waits no longer than 100 ms for queue files that cannot be
-    written, and then answers with what is there. It neither pickles nor survives a fork: the child opens the store for
-    itself, with mode "r". Close it (or use `with`): what it appended is then durable, and the next writer opens it.
+    written, and then answers with what is there and warns (`RuntimeWarning`). It neither pickles nor survives a fork: the
+    child opens the store for itself, with mode "r". Close it (or use `with`): what it appended is then durable, and the
+    next writer opens it.
 
     Safe to use from several threads. Once it is closed every call but `path`, `mode`, `closed` and `close` raises
     `ClosedError`; messages that were read stay readable. Where a call reads files it raises `CorruptError` for damage and
@@ -247,13 +248,13 @@ class Store:
         `reconsume_times`, `prepared_transaction_offset` (integers), `born_time` (timestamp with a timezone, or ms),
         `born_host`, `store_host` (utf8). A store gives `queue_offset`, `physical_offset`, `store_size`, `store_time` and
         `message_id` anew. A column that is null in every row may have any type, and pandas' own labels are passed over.
-        `topic` and `queue` stand for rows that name none. A `Message`, a dict and a row of a table stay in their topic,
-        whatever DELAY is among the properties, unless `delay_level` is 1 or more.
+        `topic` and `queue` are those of rows that name none: a tuple and a `Message` keep theirs. A `Message`, a dict and a
+        row of a table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
 
-        Every row is checked before the first byte is written. Raises as `append`; what a row is refused for names its
-        position, and nothing was stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8,
-        and a row that contradicts `topic` or `queue`. Where it fails midway, `stored` of the exception says how many rows
-        were stored, the first ones; also of what the handler of a signal raises, such as `KeyboardInterrupt`.
+        Every row is checked before the first byte is written. Raises as `append`; an error about a row names its position,
+        and nothing was stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a column
+        or dict that contradicts `topic` or `queue`. Where it fails midway, `stored` of the exception says how many rows,
+        from the first, were stored. This also holds for what a signal handler raises, such as `KeyboardInterrupt`.
 
         With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one
         after the other in one segment of the log, in one hold of the lock, while other appends wait. Rows that need more
@@ -427,8 +428,8 @@ class Store:
 
 @final
 class Recipe:
-    """How a reader is opened again, in another process or at another time: what pickle takes for an open store. It is one
-    object for a store and everything that came from it, so that a pickle of several of them opens the store once.
+    """What opens a reader again, in another process or later. A pickle holds it in place of an open store. It is one object
+    for a store and everything that came from it, so that a pickle of several of them opens the store once.
     """
 
 @final
@@ -490,7 +491,7 @@ class Tabular:
     """Messages that turn into a table, with the columns of a message. `batches` reads them in batches of bounded size; polars,
     duckdb and pyarrow take the object as it is (`polars.DataFrame(queue[:])`), in such batches.
 
-    `pandas.DataFrame(...)` looks for no Arrow: `to_pandas` makes a frame, and so does `pandas.DataFrame.from_arrow`.
+    `pandas.DataFrame(...)` does not look for Arrow: `to_pandas` makes a frame, and so does `pandas.DataFrame.from_arrow`.
     """
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> _PyArrowTable:
@@ -707,10 +708,10 @@ class GetResult(Tabular, Reversible[Message], Collection[Message]):
 
 @final
 class QueryResult(Tabular, Reversible[Message], Collection[Message]):
-    """The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it speaks for."""
+    """The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it covers."""
     @property
     def complete(self) -> bool:
-        """Whether these are all messages that match. False if the limit cut the answer (`covers[0]` then says where it
+        """Whether these are all messages that match. False if the limit left messages out (`covers[0]` then says where it
         starts), if a message that could match was passed over (`skipped`) or its segment was removed meanwhile, and if
         `Store.recovery` is not complete.
         """
@@ -810,7 +811,7 @@ class Message:
         """Its tag (property TAGS), or None."""
     @property
     def keys(self) -> list[str]:
-        """Its keys (property KEYS, cut at spaces), a list of str."""
+        """Its keys (property KEYS, split at spaces), a list of str."""
     @property
     def properties(self) -> dict[str, str]:
         """Every property, TAGS, KEYS and `UNIQ_KEY` among them, as a new dict of str to str."""
@@ -827,14 +828,14 @@ class Message:
     def body_view(self) -> memoryview:
         """The body as stored, as a read-only memoryview that copies nothing and keeps the file mapped while it lives."""
     def json(self) -> Any:
-        """What the decoded body says as JSON: what `json.loads` makes of it.
+        """The decoded body as JSON: what `json.loads` returns for it.
 
         Raises `ValueError` (a `json.JSONDecodeError`, a `UnicodeDecodeError`) for a body that is no JSON, and what
         `decoded_body` raises.
         """
     @property
     def body_crc(self) -> int:
-        """The CRC-32 of the body as the record states it, an int of 31 bits; a read has held it against the body."""
+        """The CRC-32 of the body as the record states it, an int of 31 bits; a read has compared it with the body."""
     @property
     def raw(self) -> bytes:
         """The whole record as it stands in the commit log: bytes."""

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyAttributeError, PyRuntimeWarning, PyTypeError, PyValueError};
 use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
@@ -250,21 +250,38 @@ impl Handle {
     }
 
     /// The reader, after a writer of this process has put into queues and index what was appended before the call. A writer that cannot
-    /// is not waited for.
+    /// is not waited for: the caller is warned.
+    ///
+    /// # Errors
+    /// As [`walking_reader`](Self::walking_reader).
+    pub(super) fn reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
+        let (reader, is_caught_up) = self.catch_up(py)?;
+        if !is_caught_up {
+            warn_of_lag(py)?;
+        }
+        Ok(reader)
+    }
+
+    /// As [`reader`](Self::reader), for a call that walks the log where the index lags, and so needs no warning.
     ///
     /// # Errors
     /// As [`log_reader`](Self::log_reader), and what a handler of a signal raises meanwhile.
-    pub(super) fn reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
+    pub(super) fn walking_reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
+        self.catch_up(py).map(|(reader, _)| reader)
+    }
+
+    fn catch_up(self: &Arc<Self>, py: Python<'_>) -> PyResult<(Arc<MessageReader>, bool)> {
         let reader = self.log_reader(py)?;
         if self.mode == Mode::Read {
-            return Ok(reader);
+            return Ok((reader, true));
         }
         let writer = self.opened().writer.clone();
-        if let Some(writer) = writer.filter(|writer| !writer.is_caught_up()) {
-            self.detach(py, move || writer.catch_up(PATIENCE))?;
-            self.expect_open()?;
-        }
-        Ok(reader)
+        let Some(writer) = writer.filter(|writer| !writer.is_caught_up()) else {
+            return Ok((reader, true));
+        };
+        let is_caught_up = self.detach(py, move || writer.catch_up(PATIENCE))?;
+        self.expect_open()?;
+        Ok((reader, is_caught_up))
     }
 
     /// The reader as it is, for what lies in the log: a new one if this process is a fork of the one that opened it.
@@ -426,6 +443,13 @@ fn tell_of_failed_close(path: &Path, error: &Error) {
 fn is_ending(py: Python<'_>) -> bool {
     let asked = py.import("sys").and_then(|sys| sys.call_method0("is_finalizing")?.extract());
     asked.unwrap_or(true)
+}
+
+/// A read through the queues answers with what is in them, and does not know what is missing.
+fn warn_of_lag(py: Python<'_>) -> PyResult<()> {
+    let text = c"the last messages that were appended are not in their queues yet, and may be missing in this answer: wait_dispatched() waits \
+                 for them, or raises why they cannot come";
+    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), text, 1)
 }
 
 fn open_reader(path: &Path, config: &StoreConfig) -> Result<Arc<MessageReader>> {

@@ -29,7 +29,7 @@ use crate::read::{GetRequest, QueryRequest, TagFilter};
 /// parent began raises `ClosedError`.
 ///
 /// With the other modes it writes as well, and a read sees every append that returned before it: it waits the moment until what was appended is in
-/// its queue, a sync included. It waits no longer than 100 ms for queue files that cannot be written, and then answers with what is there. It
+/// its queue, a sync included. It waits no longer than 100 ms for queue files that cannot be written, and then answers with what is there and warns (`RuntimeWarning`). It
 /// neither pickles nor survives a fork: the child opens the store for itself, with mode "r". Close it (or use `with`): what it appended is then
 /// durable, and the next writer opens it.
 ///
@@ -168,7 +168,7 @@ impl Store {
             limit,
             errors: errors.unwrap_or(self.handle.errors()),
         };
-        let reader = self.handle.reader(py)?;
+        let reader = self.handle.walking_reader(py)?;
         QueryResult::new(py, self.handle.detach(py, || reader.query(&request))?)
     }
 
@@ -182,7 +182,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::id)] id: String,
         #[pyo3(from_py_with = arguments::walk)] walk: bool,
     ) -> PyResult<Message> {
-        let reader = self.handle.reader(py)?;
+        let reader = self.handle.walking_reader(py)?;
         Ok(Message::new(self.handle.detach(py, || reader.message(&id, walk))?))
     }
 
@@ -224,7 +224,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<RecordBatch> {
         self.handle.expect_open()?;
-        let (wanted, reader) = (import_table(batch)?, self.handle.reader(py)?);
+        let (wanted, reader) = (import_table(batch)?, self.handle.walking_reader(py)?);
         let errors = errors.unwrap_or(self.handle.errors());
         let resolved = self.handle.detach(py, || arrow::resolve_keys(&reader, &wanted, errors))?;
         Ok(RecordBatch(resolved))

@@ -84,11 +84,11 @@ impl Store {
     /// `unique_key` (utf8), `keys` (list of utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`, `flag`,
     /// `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time` (timestamp with a timezone, or ms), `born_host`,
     /// `store_host` (utf8). A store gives `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` anew. A column that is
-    /// null in every row may have any type, and pandas' own labels are passed over. `topic` and `queue` stand for rows that name none. A `Message`,
-    /// a dict and a row of a table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
+    /// null in every row may have any type, and pandas' own labels are passed over. `topic` and `queue` are those of rows that name none: a tuple and
+    /// a `Message` keep theirs. A `Message`, a dict and a row of a table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
     ///
     /// Every row is checked before the first byte is written. Raises as `append`; an error about a row names its position, and nothing was
-    /// stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a row that contradicts `topic` or `queue`. Where
+    /// stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a column or dict that contradicts `topic` or `queue`. Where
     /// it fails midway, `stored` of the exception says how many rows, from the first, were stored. This also holds for what a signal handler raises,
     /// such as `KeyboardInterrupt`.
     ///
