@@ -14,7 +14,7 @@ impl MessageReader {
     /// segment. Returns what it could not read.
     pub(super) fn walk(&self, range: Range<i64>, mut visit: impl FnMut(&StoredMessage)) -> Result<Unread> {
         let mut unread = Unread::new();
-        let mut from = range.start;
+        let mut from = self.walk_start(&range, &mut unread)?;
         loop {
             let mut scan = self.log().scan(from, range.end, Check::Structure);
             for message in scan.by_ref() {
@@ -42,6 +42,29 @@ impl MessageReader {
                 _ => return Ok(unread),
             }
         }
+    }
+
+    /// Where the first record of a stretch starts. A stretch between two index files starts at the last record of the first one, and ends
+    /// after the first record of the second one. If that record was lost since, the stretch starts inside a salvage record. If it is
+    /// damaged, and the next whole record is that of the second file, no other record is hidden.
+    fn walk_start(&self, range: &Range<i64>, unread: &mut Unread) -> Result<i64> {
+        let (log, at) = (self.log(), range.start);
+        if at == log.first_offset() || matches!(log.read(at, Check::Structure)?, LogRecord::Message(_) | LogRecord::Missing) {
+            return Ok(at);
+        }
+        let segment = log.end_of_segment(at) - log.segment_size() as i64;
+        for message in log.scan(segment.max(log.first_offset()), at + 1, Check::Structure) {
+            interrupt::check()?;
+            let message = message?;
+            let view = message.view();
+            if view.end() > at && is_salvage_record(&view) {
+                unread.insert(view.physical_offset(), Unreadable::Lost);
+                return Ok(view.end());
+            }
+        }
+        let second_file = range.end - 1;
+        let next = log.find_next_record(at, at + 1, i64::MIN)?;
+        Ok(next.filter(|next| *next == second_file).unwrap_or(at))
     }
 
     /// Hands the messages of a topic's queues over that lie in this stretch of the log and can be read. A walk that meets damage does not

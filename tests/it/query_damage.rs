@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use mqstore::config::Errors;
+use mqstore::config::{Errors, Recovery, StoreConfig};
 use mqstore::error::Error;
-use mqstore::format::segment_name;
+use mqstore::format::{INDEX_HEADER_SIZE, IndexHeader, segment_name};
 use mqstore::read::{MessageReader, QueryBy, QueryRequest, QueryResult};
+use mqstore::storage::{Env, RealEnv};
+use mqstore::store::{MessageStore, OpenMode};
 
 use crate::queries::by_key;
 use crate::reading::open;
@@ -111,6 +114,76 @@ fn a_query_of_a_log_that_was_cut_short_is_incomplete_with_and_without_an_index()
             assert!(!query(&reader, key).complete, "{key}, index: {with_index}");
         }
     }
+}
+
+/// As `Damaged::salvaged`, with the index files of before.
+fn salvaged_with_its_index(damaged: &[i64]) -> Damaged {
+    let store = Damaged::new(damaged);
+    fs::write(store.path().join("abort"), "").unwrap();
+    let config = StoreConfig {
+        recovery: Recovery::Salvage,
+        ..StoreConfig::default()
+    };
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let writer = MessageStore::open(&env, store.path(), config, OpenMode::Existing).unwrap();
+    writer.close().unwrap();
+    store
+}
+
+#[test]
+fn a_salvage_of_messages_at_the_end_of_an_index_file_leaves_the_others_to_be_found() {
+    let ends = ends_of_index_files(&Damaged::new(&[]));
+    assert!(!ends.is_empty());
+    for end in ends {
+        for lost in [
+            vec![end],
+            vec![end - 1, end],
+            vec![end, end + 1],
+            (end - 5..end + 5).collect(),
+        ] {
+            let store = salvaged_with_its_index(&lost);
+            let reader = open(store.path());
+            for n in [0, end - 6, end - 1, end, end + 1, end + 6, MESSAGES - 1] {
+                for errors in [Errors::Raise, Errors::Skip] {
+                    let found = asked(&reader, &format!("k{n}"), errors).unwrap();
+                    assert_eq!(found.messages.len(), usize::from(!lost.contains(&n)), "k{n}, lost {lost:?}");
+                    assert!(!found.complete, "k{n}, lost {lost:?}");
+                }
+                let key = format!("k{n}");
+                let hits = reader.resolve_keys(&[("orders", &key)], Errors::Raise).unwrap();
+                assert_eq!(hits[0].len(), usize::from(!lost.contains(&n)), "k{n}, lost {lost:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_head_at_the_end_of_an_index_file_is_told_to_those_who_ask_for_its_key_alone() {
+    for end in ends_of_index_files(&Damaged::new(&[])) {
+        let store = Damaged::new(&[]);
+        store.put_length(end as usize, 7);
+        let reader = open(store.path());
+        for n in [0, end - 1, end + 1, MESSAGES - 1] {
+            let found = asked(&reader, &format!("k{n}"), Errors::Raise).unwrap();
+            assert_eq!((found.messages.len(), found.complete), (1, true), "k{n}, damaged: {end}");
+        }
+        asked(&reader, &format!("k{end}"), Errors::Raise).unwrap_err();
+    }
+}
+
+/// The numbers of the last messages of all index files but the newest.
+fn ends_of_index_files(store: &Damaged) -> Vec<i64> {
+    let mut ends: Vec<i64> = fs::read_dir(store.path().join("index"))
+        .unwrap()
+        .map(|file| {
+            let bytes = fs::read(file.unwrap().path()).unwrap();
+            let end = IndexHeader::decode(bytes[..INDEX_HEADER_SIZE].try_into().unwrap()).end_physical_offset;
+            store.offsets.iter().position(|offset| *offset == end).unwrap() as i64
+        })
+        .collect();
+    ends.sort_unstable();
+    ends.pop();
+    ends
 }
 
 #[test]
