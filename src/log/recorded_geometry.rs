@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::{CONFIG_DIR, GEOMETRY_FILE};
-use crate::storage::{Env, Step, read_file, replace_file};
+use crate::format::{COMMIT_LOG_DIR, CONFIG_DIR, GEOMETRY_FILE, parse_segment_name};
+use crate::storage::{DirEntry, Env, Step, read_file, replace_file};
 
 /// More bytes than any record of sizes has.
 const MAX_LEN: usize = 64 * 1024;
@@ -29,7 +29,8 @@ const FIELDS: [Field; 4] = [
 /// record is not read, so that a store with a damaged record can be opened.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if the file is no JSON object of numbers, or of sizes that cannot be right; [`Error::Io`].
+/// [`Error::Corrupt`] if the file is no JSON object of numbers, or of sizes that cannot be right; [`Error::Invalid`] for a size of segments
+/// that it and the first segment contradict; [`Error::Io`].
 pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) -> Result<bool> {
     if config.has_geometry() {
         return Ok(false);
@@ -47,6 +48,9 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
         let names = FIELDS.map(|(name, _)| name).join(", ");
         corrupt(format!("expected a JSON object of sizes: {error}; give {names} as options"))
     })?;
+    if let Some(given) = config.mapped_file_size_commit_log {
+        expect_size_of_segments(env, root, given, recorded.get(FIELDS[0].0).and_then(Value::as_u64))?;
+    }
     let mut filled = config.clone();
     for (name, field) in FIELDS {
         let Some(value) = recorded.get(name).filter(|_| field(config).is_none()) else {
@@ -63,6 +67,25 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
         .map_err(|error| corrupt(format!("{error}; give it as an option")))?;
     *config = filled;
     Ok(true)
+}
+
+/// Refuses a size that the record and the first segment contradict. Without the record, a single segment of another size could be one that was
+/// cut short.
+fn expect_size_of_segments(env: &dyn Env, root: &Path, given: u64, recorded: Option<u64>) -> Result<()> {
+    let dir = root.join(COMMIT_LOG_DIR);
+    let is_segment = |entry: &DirEntry| entry.name.to_str().and_then(parse_segment_name).is_some();
+    let first = env.list(&dir).ok().and_then(|entries| entries.into_iter().find(is_segment));
+    let Some(first) = first.filter(|first| Some(first.len) == recorded && first.len != given) else {
+        return Ok(());
+    };
+    Err(Error::Invalid {
+        what: format!(
+            "option mapped_file_size_commit_log is {given}, but {} has {} bytes, and this store was made with segments of that size: \
+             leave the option out",
+            dir.join(&first.name).display(),
+            first.len
+        ),
+    })
 }
 
 /// Records the sizes of `config`, which are all given, durably. Does nothing if they are recorded already. A damaged record is replaced.

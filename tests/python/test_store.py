@@ -98,6 +98,21 @@ def test_a_size_option_that_the_files_contradict_is_a_wrong_value(
     assert not isinstance(raised.value, mqstore.CorruptError)
 
 
+@pytest.mark.parametrize("given", [32_768, 131_072])
+def test_a_size_that_a_store_of_one_segment_was_not_made_with_is_a_wrong_value(tmp_path: Path, given: int) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x", mapped_file_size_commit_log=65_536) as store:
+        store.append("orders", b"x")
+    for mode in ("r", "r+", "a"):
+        with pytest.raises(
+            ValueError, match=rf"mapped_file_size_commit_log.*{given}.*commitlog.*65536.*leave the option out"
+        ) as raised:
+            mqstore.open(path, mode, mapped_file_size_commit_log=given)
+        assert not isinstance(raised.value, mqstore.CorruptError)
+    with mqstore.open(path, mapped_file_size_commit_log=65_536) as store:
+        assert len(store.topics["orders"].queues[0]) == 1
+
+
 def test_a_segment_of_another_length_is_corrupt_and_named(path: Path) -> None:
     shutil.copy(path / "commitlog" / f"{0:020}", path / "commitlog" / f"{16384:020}")
     with (path / "commitlog" / f"{0:020}").open("ab") as segment:
