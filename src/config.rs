@@ -184,9 +184,13 @@ impl StoreConfig {
                     });
                 }
             }
-            (slots, items) => {
+            (slots, _) => {
+                let (given, missing) = match slots {
+                    Some(_) => ("max_hash_slot_num", "max_index_num"),
+                    None => ("max_index_num", "max_hash_slot_num"),
+                };
                 return Err(Error::Invalid {
-                    what: format!("max_hash_slot_num is {slots:?} and max_index_num is {items:?}: give both or neither"),
+                    what: format!("{given} is given and {missing} is not: give both or neither"),
                 });
             }
         }

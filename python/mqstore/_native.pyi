@@ -221,10 +221,11 @@ class Store:
         or an iterable of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and holds
         every property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a
         `unique_key` (`UNIQ_KEY`) is stored only if it is given; `mqstore.new_unique_key` makes one. `queue` is the queue's
-        id, 0 to 65,535. `delay_level` of 1 or more sends the message to that level's queue, for a broker to deliver;
-        `AppendResult` tells its place there. `born_time` is a datetime with a timezone or an int of ms since 1970, now by
-        default; hosts are "ip:port", an IPv6 address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit
-        field (a compressed body, a transaction's type); its two address bits follow the hosts.
+        id, 0 to 65,535. `delay_level` of 1 or more sends the message to that level's queue (a level above the last one
+        counts as the last), for a broker to deliver; `AppendResult` tells its place there. `born_time` is a datetime with a
+        timezone or an int of ms since 1970, now by default; hosts are "ip:port", an IPv6 address in brackets, 127.0.0.1:0
+        by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's type); its two address bits
+        follow the hosts.
 
         Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`:
         nothing was stored; `status` has RocketMQ's word for it.
@@ -248,13 +249,14 @@ class Store:
         `reconsume_times`, `prepared_transaction_offset` (integers), `born_time` (timestamp with a timezone, or ms),
         `born_host`, `store_host` (utf8). A store gives `queue_offset`, `physical_offset`, `store_size`, `store_time` and
         `message_id` anew. A column that is null in every row may have any type, and pandas' own labels are passed over.
-        `topic` and `queue` are those of rows that name none: a tuple and a `Message` keep theirs. A `Message`, a dict and a
-        row of a table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
+        `topic` and `queue` are those of rows that name none; a tuple keeps its own. A `Message`, a dict and a row of a
+        table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
 
         Every row is checked before the first byte is written. Raises as `append`; an error about a row names its position,
-        and nothing was stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a column
-        or dict that contradicts `topic` or `queue`. Where it fails midway, `stored` of the exception says how many rows,
-        from the first, were stored. This also holds for what a signal handler raises, such as `KeyboardInterrupt`.
+        and nothing was stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a
+        column, dict or `Message` that contradicts `topic` or `queue`. Where it fails midway, `stored` of the exception says
+        how many rows, from the first, were stored. This also holds for what a signal handler raises, such as
+        `KeyboardInterrupt`.
 
         With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one
         after the other in one segment of the log, in one hold of the lock, while other appends wait. Rows that need more

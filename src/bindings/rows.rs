@@ -36,7 +36,9 @@ pub(super) fn messages<'a>(rows: &'a [Bound<'_, PyAny>], defaults: &Defaults<'_>
 
 fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<Incoming<'a>> {
     if let Ok(message) = row.cast::<Message>() {
-        return Ok(Incoming::Copied(message.get().to_stored()?));
+        let message = message.get().to_stored()?;
+        defaults.place(Some(&message.topic), Some(message.queue_id))?;
+        return Ok(Incoming::Copied(message));
     }
     if let Ok(row) = row.cast::<PyTuple>() {
         return from_tuple(row, defaults).map(Incoming::Sent);

@@ -113,12 +113,22 @@ def test_messages_may_outlive_their_store_and_be_the_stores_own(store: mqstore.S
 
 def test_rows_of_all_kinds_mix(store: mqstore.Store) -> None:
     message = store.message_at(store.append("orders", b"message", flag=5).physical_offset)
-    offsets = store.append_batch([b"bytes", ("t", b"tuple"), message], "default")
+    offsets = store.append_batch([b"bytes", ("t", b"tuple"), message], "orders")
     assert [(message.topic, message.body, message.flag) for message in read(store, offsets)] == [
-        ("default", b"bytes", 0),
+        ("orders", b"bytes", 0),
         ("t", b"tuple", 0),
         ("orders", b"message", 5),
     ]
+
+
+def test_a_message_is_not_copied_to_another_topic_than_its_own_without_a_word(store: mqstore.Store) -> None:
+    message = store.message_at(store.append("orders", b"x", queue=1).physical_offset)
+    before = store.max_physical_offset
+    for arguments in ({"topic": "copy"}, {"queue": 0}):
+        with pytest.raises(ValueError, match="message 1: (topic|queue) is .*leave one of the two out"):
+            store.append_batch([b"x" if "topic" in arguments else ("orders", b"x"), message], **arguments)
+    assert store.max_physical_offset == before
+    assert len(store.append_batch([b"x", message], "orders", 1)) == 2
 
 
 def test_offsets_are_a_sequence_a_buffer_and_an_arrow_array(store: mqstore.Store) -> None:
