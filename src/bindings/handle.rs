@@ -9,10 +9,11 @@ use std::time::Duration;
 use pyo3::exceptions::{PyAttributeError, PyRuntimeWarning, PyTypeError, PyValueError};
 use pyo3::marker::Ungil;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::PyString;
 
 use super::errors::{ClosedError, ReadOnlyError};
 use super::interpreter_exit::hang_at_exit;
+use super::recipe::Recipe;
 use crate::config::{Errors, StoreConfig};
 use crate::error::{Error, Result};
 use crate::interrupt::interruptible;
@@ -55,54 +56,6 @@ impl Mode {
 
 /// How long a read waits for a dispatcher that makes no progress.
 const PATIENCE: Duration = Duration::from_millis(100);
-
-/// What `__reduce__` gives: what pickle calls, and with what.
-pub(super) type Reduced<'py, T> = PyResult<(Bound<'py, PyAny>, T)>;
-
-/// What opens a reader again, in another process or later. A pickle holds it in place of an open store. It is one object for a
-/// store and everything that came from it, so that a pickle of several of them opens the store once.
-#[pyclass(frozen, module = "mqstore._native")]
-pub(super) struct Recipe {
-    path: PathBuf,
-    options: Py<PyDict>,
-}
-
-impl Recipe {
-    /// `options` as `open` was given them.
-    pub(super) fn new(path: &Path, options: Py<PyDict>) -> Self {
-        Self {
-            path: path.to_owned(),
-            options,
-        }
-    }
-
-    /// The store, opened again.
-    ///
-    /// # Errors
-    /// Those of opening it.
-    pub(super) fn open<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let (reopen, arguments) = self.__reduce__(py)?;
-        reopen.call1(arguments)
-    }
-}
-
-#[pymethods]
-impl Recipe {
-    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, Bound<'py, PyTuple>> {
-        let reopen = of_native(py, "_reopen")?;
-        Ok((reopen, (self.path.as_os_str(), &self.options).into_pyobject(py)?))
-    }
-}
-
-/// What pickle calls for a store, a topic, a queue or a slice: it takes the recipe's store, and the place in it.
-pub(super) fn part_of_pickle(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    of_native(py, "_part")
-}
-
-/// A function of the native module.
-pub(super) fn of_native<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-    py.import("mqstore._native")?.getattr(name)
-}
 
 /// What a `Store` and everything that came from it share.
 pub(super) struct Handle {

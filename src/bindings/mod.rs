@@ -17,6 +17,8 @@ mod errors;
 mod arguments;
 /// Times: ms since 1970 here, timezone-aware `datetime` there.
 mod time;
+/// What opens a reader again, for pickle and copy.
+mod recipe;
 /// An open store as Python holds it: closes once, reopens itself after a fork.
 mod handle;
 /// What notebooks show: a table of two columns.
@@ -91,8 +93,6 @@ mod _native {
     #[pymodule_export]
     use super::buffer::{Offsets, offsets};
     #[pymodule_export]
-    use super::handle::Recipe;
-    #[pymodule_export]
     use super::landmarks::{checksums, landmarks};
     #[pymodule_export]
     use super::message::{Message, unpickle_message};
@@ -104,6 +104,8 @@ mod _native {
     use super::pickle::{part, topics};
     #[pymodule_export]
     use super::queue::{Queue, QueueSlice};
+    #[pymodule_export]
+    use super::recipe::Recipe;
     #[pymodule_export]
     use super::recovery::RecoveryReport;
     #[pymodule_export]

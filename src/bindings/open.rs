@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::arguments::{self, one_of};
-use super::handle::{Handle, Mode, Recipe};
+use super::handle::{Handle, Mode};
+use super::recipe::Recipe;
 use super::store::Store;
 use crate::config::{Geometry, Recovery, StoreConfig};
 use crate::error::Error;

@@ -2,8 +2,8 @@
 
 use pyo3::prelude::*;
 
-use super::handle::Recipe;
 use super::queue::Queue;
+use super::recipe::Recipe;
 use super::store::Store;
 use super::tabular::tabular;
 use super::topic::Topics;

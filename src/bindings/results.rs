@@ -7,8 +7,9 @@ use pyo3::types::{PyIterator, PyList, PyTuple};
 
 use super::arguments;
 use super::batches::Batches;
-use super::handle::{Handle, Reduced};
+use super::handle::Handle;
 use super::message::Message;
+use super::recipe::Reduced;
 use super::source::Source;
 use super::tabular::{Tabular, tabular};
 use crate::read::{self, GetRequest, StoredMessage};

@@ -8,8 +8,9 @@ use pyo3::types::{PyIterator, PyList, PyRange, PySlice};
 
 use super::arguments::{self, type_of};
 use super::batches::Batches;
-use super::handle::{Handle, Recipe, Reduced, of_native, part_of_pickle};
+use super::handle::Handle;
 use super::queue::Queue;
+use super::recipe::{Recipe, Reduced, of_native, part_of_pickle};
 use super::source::{Part, Source};
 use super::tabular::{Tabular, tabular};
 use crate::config::Errors;

@@ -106,8 +106,7 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
         let mut scan = log.scan(at, until, check);
         let mut torn = None;
         for message in scan.by_ref() {
-            interrupt::check()?;
-            let message = message?;
+            let message = interrupt::check().and(message)?;
             let start = message.view().physical_offset();
             if !opened.clean && opened.is_own(start) && has_lost_bytes(&message.view()) {
                 torn = Some(start);

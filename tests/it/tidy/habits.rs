@@ -204,7 +204,7 @@ fn unsafe_in_the_wrong_place_or_without_a_reason_is_reported() {
     ]);
     let findings = super::shown(&misplaced_unsafe(&tree));
     assert_eq!(findings.len(), 2, "{findings:?}");
-    assert!(findings[0].starts_with("src/format/record.rs:2: `unsafe` may stand only in src/storage/env.rs"));
+    assert!(findings[0].starts_with("src/format/record.rs:2: `unsafe` may stand only in src/storage/fork.rs"));
     assert!(findings[1].starts_with("src/storage/region.rs:7: say in a `SAFETY:` comment"));
 }
 
