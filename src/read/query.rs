@@ -196,7 +196,7 @@ impl MessageReader {
         }
         if walk {
             found.unread.clear();
-            self.collect_walking(self.physical_bounds(), &search_in(""), &mut found)?;
+            self.collect_walking(&Source::Log(self.physical_bounds()), &search_in(""), &mut found)?;
         }
         if let Some((_, message)) = found.messages.pop_first() {
             return Ok(Some(message));
@@ -241,7 +241,7 @@ impl MessageReader {
         {
             return self.collect_lost(file, *geometry, range, &mut found.unread);
         }
-        self.collect_walking(source.range(), search, found)
+        self.collect_walking(source, search, found)
     }
 
     /// Adds the messages to which an index file leads. `false` if a chain is broken or leads elsewhere: the log must be walked.
@@ -277,7 +277,7 @@ impl MessageReader {
     /// Adds those of a stretch of the log. After damage that is skipped, the queues of the topic lead to those that the walk missed.
     fn collect_walking(
         &self,
-        range: Range<i64>,
+        source: &Source,
         search: &Search<'_, impl Fn(&MessageView<'_>) -> bool>,
         found: &mut Found,
     ) -> Result<()> {
@@ -288,10 +288,10 @@ impl MessageReader {
                 offsets.insert(view.physical_offset());
             }
         };
-        let mut unread = self.walk(range.clone(), &mut add)?;
+        let mut unread = self.walk_source(source, &mut add)?;
         let is_damaged = unread.values().any(|why| matches!(why, Unreadable::Damaged(_)));
         if is_damaged && search.errors == Errors::Skip {
-            self.visit_queued(search.topic, &range, &mut unread, |message| add(&message))?;
+            self.visit_queued(search.topic, &source.range(), &mut unread, |message| add(&message))?;
         }
         found.unread.append(&mut unread);
         self.collect_at(offsets.into_iter().rev(), search, |_| true, found)?;

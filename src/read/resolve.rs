@@ -101,7 +101,7 @@ impl MessageReader {
         {
             return Ok(());
         }
-        let unread = self.walk(source.range(), |message| add(&message.view()))?;
+        let unread = self.walk_source(source, |message| add(&message.view()))?;
         let Some(damage) = first_damage(&unread) else {
             return Ok(());
         };

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::format::{Check, is_salvage_record};
+use crate::format::{Check, MIN_RECORD_SIZE, is_salvage_record};
 use crate::interrupt;
-use crate::log::{LogRecord, StoredMessage};
+use crate::log::{LogRecord, Source, StoredMessage};
 use crate::read::message_reader::MessageReader;
 use crate::read::nothing::{Unread, Unreadable};
 
@@ -14,7 +14,7 @@ impl MessageReader {
     /// segment. Returns what it could not read.
     pub(super) fn walk(&self, range: Range<i64>, mut visit: impl FnMut(&StoredMessage)) -> Result<Unread> {
         let mut unread = Unread::new();
-        let mut from = self.walk_start(&range, &mut unread)?;
+        let mut from = self.record_start(range.start, &mut unread)?;
         loop {
             let mut scan = self.log().scan(from, range.end, Check::Structure);
             for message in scan.by_ref() {
@@ -44,11 +44,38 @@ impl MessageReader {
         }
     }
 
-    /// Where the first record of a stretch starts. A stretch between two index files starts at the last record of the first one, and ends
-    /// after the first record of the second one. If that record was lost since, the stretch starts inside a salvage record. If it is
-    /// damaged, and the next whole record is that of the second file, no other record is hidden.
-    fn walk_start(&self, range: &Range<i64>, unread: &mut Unread) -> Result<i64> {
+    /// Walks a stretch that no index file serves; see [`walk`](Self::walk).
+    pub(super) fn walk_source(&self, source: &Source, visit: impl FnMut(&StoredMessage)) -> Result<Unread> {
+        let range = source.range();
+        let start = match source {
+            Source::LogAfterIndex(_) => self.end_of_indexed(&range)?,
+            Source::Index(..) | Source::Log(_) => range.start,
+        };
+        self.walk(start..range.end, visit)
+    }
+
+    /// Where a stretch goes on after its first record, if that is damaged and no other record can be hidden in the damage: its own length
+    /// leads to the next whole record, or there is no room for two. Otherwise where the stretch starts.
+    fn end_of_indexed(&self, range: &Range<i64>) -> Result<i64> {
         let (log, at) = (self.log(), range.start);
+        if !matches!(
+            log.read(at, Check::Structure)?,
+            LogRecord::Corrupt(_) | LogRecord::NoRecord(_)
+        ) {
+            return Ok(at);
+        }
+        let next = log
+            .find_next_record(at, at + 1, i64::MIN)?
+            .unwrap_or(range.end)
+            .min(range.end);
+        let is_alone = next - at < 2 * MIN_RECORD_SIZE as i64 || log.claimed_end(at)? == Some(next);
+        Ok(if is_alone { next } else { at })
+    }
+
+    /// Where the first record starts that is not before `at`: a record that stood there may have been lost since, and then `at` is inside
+    /// a salvage record.
+    fn record_start(&self, at: i64, unread: &mut Unread) -> Result<i64> {
+        let log = self.log();
         if at == log.first_offset() || matches!(log.read(at, Check::Structure)?, LogRecord::Message(_) | LogRecord::Missing) {
             return Ok(at);
         }
@@ -62,9 +89,7 @@ impl MessageReader {
                 return Ok(view.end());
             }
         }
-        let second_file = range.end - 1;
-        let next = log.find_next_record(at, at + 1, i64::MIN)?;
-        Ok(next.filter(|next| *next == second_file).unwrap_or(at))
+        Ok(at)
     }
 
     /// Hands the messages of a topic's queues over that lie in this stretch of the log and can be read. A walk that meets damage does not

@@ -171,6 +171,32 @@ fn a_damaged_head_at_the_end_of_an_index_file_is_told_to_those_who_ask_for_its_k
     }
 }
 
+#[test]
+fn damage_of_all_messages_of_an_index_file_that_is_gone_is_told() {
+    let store = Damaged::of(1000, &[]);
+    let [first_file, last_file] = ends_of_index_files(&store)[..] else {
+        panic!("not three index files");
+    };
+    // From the last message of the first file to the one before the first message of the last file.
+    for n in first_file..=last_file {
+        store.put_length(n as usize, 7);
+    }
+    let mut files: Vec<PathBuf> = fs::read_dir(store.path().join("index"))
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
+    files.sort();
+    fs::remove_file(&files[1]).unwrap();
+    let reader = open(store.path());
+    for n in [first_file + 1, last_file] {
+        asked(&reader, &format!("k{n}"), Errors::Raise).unwrap_err();
+        assert!(!query(&reader, &format!("k{n}")).complete, "k{n}");
+        reader
+            .resolve_keys(&[("orders", &format!("k{n}"))], Errors::Raise)
+            .unwrap_err();
+    }
+}
+
 /// The numbers of the last messages of all index files but the newest.
 fn ends_of_index_files(store: &Damaged) -> Vec<i64> {
     let mut ends: Vec<i64> = fs::read_dir(store.path().join("index"))

@@ -28,13 +28,18 @@ pub struct Damaged {
 
 impl Damaged {
     pub fn new(damaged: &[i64]) -> Self {
+        Self::of(MESSAGES, damaged)
+    }
+
+    /// Of so many messages.
+    pub fn of(count: i64, damaged: &[i64]) -> Self {
         let dir = tempdir().unwrap();
         let mut writer = StoreWriter::small(dir.path());
         let put = |n: i64| {
             let (body, key) = (format!("body {n}"), format!("k{n}"));
             writer.put("orders", 0, body.as_bytes(), &[("KEYS", &key), ("TAGS", "tag")])
         };
-        let offsets: Vec<i64> = (0..MESSAGES).map(put).collect();
+        let offsets: Vec<i64> = (0..count).map(put).collect();
         writer.finish(true);
         for n in damaged {
             let (start, at) = (offsets[*n as usize] / SEGMENT * SEGMENT, offsets[*n as usize] % SEGMENT);

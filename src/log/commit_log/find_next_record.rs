@@ -51,7 +51,10 @@ impl LogFiles {
 
     /// Where the record that claims to start at `at` ends: by all its lengths, if they agree; otherwise by its total size, if a record or a
     /// salvage record seems to start there.
-    fn claimed_end(&self, at: i64) -> Result<Option<i64>> {
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn claimed_end(&self, at: i64) -> Result<Option<i64>> {
         match self.read(at, Check::Structure)? {
             LogRecord::Message(message) => return Ok(Some(message.view().end())),
             LogRecord::Corrupt(_) => {}

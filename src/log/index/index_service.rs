@@ -23,13 +23,15 @@ pub enum Source {
     Index(Arc<IndexFile>, IndexGeometry, Range<i64>),
     /// Nowhere: these physical offsets must be walked.
     Log(Range<i64>),
+    /// As `Log`, after an index file. The first record is the last one that the file indexes, so only where it ends is of interest.
+    LogAfterIndex(Range<i64>),
 }
 
 impl Source {
     /// The physical offsets of the stretch.
     pub fn range(&self) -> Range<i64> {
         match self {
-            Self::Index(_, _, range) | Self::Log(range) => range.clone(),
+            Self::Index(_, _, range) | Self::Log(range) | Self::LogAfterIndex(range) => range.clone(),
         }
     }
 }
@@ -117,6 +119,7 @@ impl IndexService {
     pub fn sources(&self, log: Range<i64>) -> Result<Vec<Source>> {
         let mut sources = Vec::new();
         let mut at = log.start;
+        let mut walked: fn(Range<i64>) -> Source = Source::Log;
         for file in self.files() {
             if file.header().index_count <= 1 {
                 continue;
@@ -131,14 +134,15 @@ impl IndexService {
             }
             if at < range.start {
                 // Some keys of the first record of this file may be in the file before it, which is not used.
-                sources.push(Source::Log(at..range.start + 1));
+                sources.push(walked(at..range.start + 1));
             }
             // A walk starts where a record starts, so the one after this file begins at its last record again.
             at = header.end_physical_offset.min(log.end);
+            walked = Source::LogAfterIndex;
             sources.push(Source::Index(file, geometry, range));
         }
         if at < log.end {
-            sources.push(Source::Log(at..log.end));
+            sources.push(walked(at..log.end));
         }
         Ok(sources)
     }
