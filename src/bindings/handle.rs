@@ -54,6 +54,18 @@ impl Mode {
     }
 }
 
+/// Makes a long call whose loops ask whether to go on. They end after a signal whose handler raises, and with the error of `expect`,
+/// which is called with the interpreter.
+pub(super) fn interruptible_by_signals<T>(expect: impl Fn() -> PyResult<()> + 'static, work: impl FnOnce() -> T) -> T {
+    let ask = move || {
+        let asked = Python::try_attach(|py| py.check_signals().and_then(|()| expect()));
+        asked
+            .unwrap_or(Ok(()))
+            .map_err(|raised| Error::Interrupted { cause: Arc::new(raised) })
+    };
+    interruptible(ask, work)
+}
+
 /// How long a read waits for a dispatcher that makes no progress.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -188,13 +200,7 @@ impl Handle {
     /// a fork that a handler made.
     pub(super) fn interruptible<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
         let (handle, begun_in) = (self.clone(), Generation::current());
-        let ask = move || {
-            let asked = Python::try_attach(|py| py.check_signals().and_then(|()| handle.expect_own_pass(begun_in)));
-            asked
-                .unwrap_or(Ok(()))
-                .map_err(|raised| Error::Interrupted { cause: Arc::new(raised) })
-        };
-        interruptible(ask, work)
+        interruptible_by_signals(move || handle.expect_own_pass(begun_in), work)
     }
 
     /// As [`interruptible`](Self::interruptible), without the interpreter.
@@ -240,7 +246,7 @@ impl Handle {
     /// The reader as it is, for what lies in the log: a new one if this process is a fork of the one that opened it.
     ///
     /// # Errors
-    /// `ClosedError`, and in a fork those of opening.
+    /// `ClosedError`; in a fork also those of opening, and what a handler of a signal raises meanwhile.
     pub(super) fn log_reader(&self, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
         self.expect_open()?;
         let here = Generation::current();
@@ -251,7 +257,7 @@ impl Handle {
             }
             self.expect_own(&opened)?;
         }
-        let fresh = py.detach(|| open_reader(&self.path, &self.config))?;
+        let fresh = py.detach(|| interruptible_by_signals(|| Ok(()), || open_reader(&self.path, &self.config)))?;
         self.expect_open()?;
         let mut opened = self.opened();
         if opened.process != here {

@@ -9,12 +9,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::arguments::{self, one_of};
-use super::handle::{Handle, Mode};
+use super::handle::{Handle, Mode, interruptible_by_signals};
 use super::recipe::Recipe;
 use super::store::Store;
 use crate::config::{Geometry, Recovery, StoreConfig};
 use crate::error::Error;
-use crate::interrupt::interruptible;
 
 /// Open the message store in the directory `path`.
 ///
@@ -78,11 +77,7 @@ pub(super) fn open(
     // Absolute, because a reader that is pickled or reopened may find itself in another working directory.
     let path = std::path::absolute(&path).map_err(|error| Error::io("find", path, error))?;
     let recipe = Py::new(py, Recipe::new(&path, options.unbind()))?;
-    let ask = || {
-        let asked = Python::try_attach(|py| py.check_signals().map(drop)).unwrap_or(Ok(()));
-        asked.map_err(|raised| Error::Interrupted { cause: Arc::new(raised) })
-    };
-    let handle = py.detach(|| interruptible(ask, || Handle::open(path, config, mode, recipe)))?;
+    let handle = py.detach(|| interruptible_by_signals(|| Ok(()), || Handle::open(path, config, mode, recipe)))?;
     if mode == Mode::Read {
         warn_of_missing(py, &handle)?;
     }

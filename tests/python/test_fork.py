@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
@@ -381,3 +382,49 @@ def test_a_wait_whose_timeout_forks_does_not_go_on_in_the_child(path: Path, call
     with mqstore.open(path, "a") as store:
         store.append("orders", b"x")
         forks.refused_in_child(lambda: getattr(store, call)(timeout=timeout))
+
+
+def long_to_open(path: Path) -> mqstore.Store:
+    """A reader of a crashed store that takes at least 0.3 s of this machine to open."""
+    while True:
+        with mqstore.open(path, "a") as store:
+            store.append_batch([b"x"] * 100_000, "orders")
+        (path / "checkpoint").unlink()
+        (path / "abort").touch()
+        began = time.process_time()
+        reader = mqstore.open(path)
+        if time.process_time() - began > 0.3:
+            return reader
+        reader.close()
+
+
+@pytest.mark.parametrize("how", ["open", "reopen"])
+def test_a_signal_whose_handler_raises_ends_the_opening_of_a_reader(tmp_path: Path, how: str) -> None:
+    told: list[int] = []
+
+    def handle(number: int, _: object) -> None:
+        told.append(number)
+        # One signal may be handled after a call that did not ask for any.
+        if len(told) == 3:
+            raise KeyboardInterrupt
+
+    with long_to_open(tmp_path / "store") as reader:
+        end = reader.max_physical_offset
+
+        def opens() -> None:
+            try:
+                if how == "open":
+                    mqstore.open(reader.path)
+                else:
+                    _ = reader.max_physical_offset
+            finally:
+                signal.setitimer(signal.ITIMER_PROF, 0)
+
+        def interrupted() -> None:
+            signal.signal(signal.SIGPROF, handle)
+            signal.setitimer(signal.ITIMER_PROF, 0.01, 0.01)
+            with pytest.raises(KeyboardInterrupt):
+                opens()
+            assert reader.max_physical_offset == end
+
+        in_child(interrupted)
