@@ -26,8 +26,9 @@ const DECODED_LIMIT: usize = 1 << 30;
 
 /// One message as it is stored: a frozen view of its record, which stays readable after the store is closed.
 ///
-/// A store gives it; `Message(topic, body, ...)` makes one for a test. Two messages are equal if their records are, byte for byte. A message pickles by value. Text that is not UTF-8 reads with
-/// U+FFFD in it. Every attribute raises `CorruptError` if the device fails to deliver the bytes, or the file was shortened meanwhile.
+/// A store gives it; `Message(topic, body, ...)` makes one for a test. Two messages are equal if their records are, byte for byte. A
+/// message pickles by value. Text that is not UTF-8 reads with U+FFFD in it. Every attribute raises `CorruptError` if the device fails to
+/// deliver the bytes, or the file was shortened meanwhile.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Message(Held);
 

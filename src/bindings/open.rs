@@ -26,9 +26,9 @@ use crate::error::Error;
 /// items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with `geometry="broker"`, which a store of other sizes refuses.
 /// Writing: `max_message_size` (4,194,304 bytes of body), `enabled_append_prop_crc` (False: whether each record gets a checksum of all its
 /// bytes as its last property, `__CRC32#`; brokers of 5.2 and later with `forceVerifyPropCRC` check it, others read a property),
-/// `flush_interval_commit_log` (500 ms), `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags` (False: whether tags are indexed, as 5.4 does; for a reader, whether the index holds the tag of
-/// every message, so that `query(topic, tag=...)` need not walk the log). Reading:
-/// `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
+/// `flush_interval_commit_log` (500 ms), `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags` (False: whether tags
+/// are indexed, as 5.4 does; for a reader, whether the index holds the tag of every message, so that `query(topic, tag=...)` need not walk
+/// the log). Reading: `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
 /// `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
 /// `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes). Both: `check_crc_on_recover` (True),
 /// `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see below), and `sigbus_guard` (True): whether a failing device raises
@@ -41,7 +41,8 @@ use crate::error::Error;
 /// found. With `recovery="heal"`, the default, a writer refuses (`CorruptError`) damage before a message that was on disk, as the
 /// checkpoint says. Any later damage counts as a torn end. It is cut together with all that follows it, acknowledged
 /// or not, because nothing on disk says yet what was flushed. Messages before the last checkpoint of mqstore are not checked at an open;
-/// reading a damaged one raises `CorruptError`. With "salvage" what is whole is kept on both sides of any damage. Copy a crashed store whose disk is in doubt before you open it with "heal".
+/// reading a damaged one raises `CorruptError`. With "salvage" what is whole is kept on both sides of any damage. Copy a crashed store
+/// whose disk is in doubt before you open it with "heal".
 ///
 /// With `errors="raise"`, the default, a read of many messages (iteration, slices, `get`, `batches`, `fetch`) raises `CorruptError` at the
 /// first that was lost or is damaged; with "skip" it passes over such messages and counts them (`skipped`). A call may say otherwise.

@@ -30,8 +30,9 @@ use crate::read::{OnDamage, QueueScan, Side};
 /// longer holds; at one that was lost or is damaged it raises `CorruptError`, or, in a store opened with `errors="skip"`, passes over it and
 /// counts it (`iter(queue).skipped`). The bounds are those of when the store was opened, but `min_offset` rises when a read finds that
 /// a broker has removed the oldest files since. A queue file that is removed under a reader takes its entries along, as with a broker,
-/// also where the log still holds the messages; in a store that mqstore wrote, the next open makes them again from the log. Any use raises `ClosedError` once the store is closed, and
-/// `UnsupportedFormatError` where the queues are not files of this format (RocksDB, batch consume queues).
+/// also where the log still holds the messages; in a store that mqstore wrote, the next open makes them again from the log. Any use raises
+/// `ClosedError` once the store is closed, and `UnsupportedFormatError` where the queues are not files of this format (RocksDB, batch
+/// consume queues).
 #[pyclass(frozen, extends = Tabular, module = "mqstore")]
 pub(super) struct Queue {
     handle: Arc<Handle>,
@@ -401,7 +402,8 @@ impl QueueSlice {
     }
 }
 
-/// Start and stop of a slice; `None` = to the end on that side. A number outside of 64 bits becomes the nearest inside: the caller clips it to the queue.
+/// Start and stop of a slice; `None` = to the end on that side. A number outside of 64 bits becomes the nearest inside: the caller clips it
+/// to the queue.
 fn slice_ends(slice: &Bound<'_, PySlice>) -> PyResult<[Option<i64>; 2]> {
     let step = slice.getattr("step")?;
     if !step.is_none() && !step.eq(1)? {

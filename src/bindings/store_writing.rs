@@ -86,12 +86,13 @@ impl Store {
     /// `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time` (timestamp with a timezone, or ms), `born_host`,
     /// `store_host` (utf8). A store gives `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` anew. A column that is
     /// null in every row may have any type, and pandas' own labels are passed over. `topic` and `queue` are those of rows that name none; a tuple
-    /// keeps its own. A `Message`, a dict and a row of a table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
+    /// keeps its own. A `Message`, a dict and a row of a table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1
+    /// or more.
     ///
     /// Every row is checked before the first byte is written. Raises as `append`; an error about a row names its position, and nothing was
-    /// stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a column, dict or `Message` that contradicts `topic` or `queue`. Where
-    /// it fails midway, `stored` of the exception says how many rows, from the first, were stored. This also holds for what a signal handler raises,
-    /// such as `KeyboardInterrupt`.
+    /// stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a column, dict or `Message` that contradicts
+    /// `topic` or `queue`. Where it fails midway, `stored` of the exception says how many rows, from the first, were stored. This also holds for what
+    /// a signal handler raises, such as `KeyboardInterrupt`.
     ///
     /// With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one after the other in one
     /// segment of the log, in one hold of the lock, while other appends wait. Rows that need more than a segment raise `ValueError`. A crash before
