@@ -369,14 +369,14 @@ impl Drop for Handle {
         drop(reader);
         let attached = Python::try_attach(|py| py.detach(|| writer.close()));
         if let Err(error) = attached.unwrap_or_else(|| writer.close()) {
-            tell_of_failed_close(&self.path, &error);
+            report_failed_close(&self.path, &error);
         }
     }
 }
 
 /// Whoever forgot to close a store learns of the failure as of one in `__del__`; while the interpreter ends, by a line on the standard
 /// error.
-fn tell_of_failed_close(path: &Path, error: &Error) {
+fn report_failed_close(path: &Path, error: &Error) {
     let what = format!("closing the store {}, which was dropped open", path.display());
     let then = "the next open recovers it";
     let hook_told = Python::try_attach(|py| {

@@ -8,7 +8,7 @@ use crate::config::StoreConfig;
 use crate::error::{DAMAGE_ADVICE, Error, Result};
 use crate::format::{Check, CqUnit, MessageId, is_salvage_record};
 use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record};
-use crate::read::nothing::{EXPIRED, WAS_LOST, first_damage, nothing_at};
+use crate::read::unreadable::{EXPIRED, WAS_LOST, first_damage, nothing_at};
 use crate::recovery::{Recovered, RecoveryReport, expect_store, open_for_reading};
 use crate::storage::Env;
 use crate::watermark::Watermark;

@@ -3,7 +3,7 @@
 /// What a read of many messages does at one that was lost or is damaged.
 mod on_damage;
 /// Why no message is read at a place.
-mod nothing;
+mod unreadable;
 mod message_reader;
 
 mod walk;

@@ -13,7 +13,7 @@ use crate::format::{
 use crate::interrupt;
 use crate::log::{IndexFile, LogRecord, Source, StoredMessage};
 use crate::read::message_reader::MessageReader;
-use crate::read::nothing::{Unread, Unreadable, first_damage, first_gone};
+use crate::read::unreadable::{Unread, Unreadable, first_damage, first_gone};
 
 /// What a query asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]

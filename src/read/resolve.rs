@@ -8,8 +8,8 @@ use crate::format::{Check, IndexGeometry, MessageView, index_key_hash, index_key
 use crate::interrupt;
 use crate::log::{IndexFile, LogRecord, Source};
 use crate::read::message_reader::{MessageReader, Position};
-use crate::read::nothing::{Unread, first_damage};
 use crate::read::query::has_hash;
+use crate::read::unreadable::{Unread, first_damage};
 
 /// Where one message with a key lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::format::{Check, MIN_RECORD_SIZE, is_salvage_record};
 use crate::interrupt;
 use crate::log::{LogRecord, Source, StoredMessage};
 use crate::read::message_reader::MessageReader;
-use crate::read::nothing::{Unread, Unreadable};
+use crate::read::unreadable::{Unread, Unreadable};
 
 impl MessageReader {
     /// Hands every whole message of a stretch of the log to `visit`. After damage or a missing segment the walk goes on at the next

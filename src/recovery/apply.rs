@@ -31,7 +31,7 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
         queue_offsets.entry(topic).or_default().insert(queue_id, queue.max_offset());
     }
     for lost in &report.lost {
-        log.fill(lost)?;
+        log.write_salvage_records(lost)?;
     }
     let end = LogEnd {
         at: report.log_end,

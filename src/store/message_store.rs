@@ -17,7 +17,7 @@ use crate::services::{Service, Services, without_panic};
 use crate::storage::{Env, Lock};
 use crate::store::geometry::choose_sizes;
 use crate::store::message_checker::MessageChecker;
-use crate::store::store_directory::{OpenMode, enter, finish_what_died, make_directories, mark_open, remove_abort};
+use crate::store::store_directory::{OpenMode, enter, make_directories, mark_open, remove_abort, remove_unfinished};
 use crate::watermark::{Wait, Watermark};
 
 /// A store opened for writing. Dropping it closes it and hides an error of the close, so call [`MessageStore::close`].
@@ -72,7 +72,7 @@ impl MessageStore {
         mark_open(env.as_ref(), path)?;
         record_geometry(env.as_ref(), path, &config)?;
         if is_unfinished || plan.rewrite_from.is_some() {
-            finish_what_died(env.as_ref(), path)?;
+            remove_unfinished(env.as_ref(), path)?;
         }
         let log = Arc::new(apply(env, path, &recovered, &plan)?);
         Self::assemble(env, path, config, recovered, &plan, log, lock)

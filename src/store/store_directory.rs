@@ -75,7 +75,7 @@ pub(super) fn mark_open(env: &dyn Env, path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(super) fn finish_what_died(env: &dyn Env, path: &Path) -> Result<()> {
+pub(super) fn remove_unfinished(env: &dyn Env, path: &Path) -> Result<()> {
     let config = path.join(CONFIG_DIR);
     for dir in [path, &config] {
         for entry in env.list(dir).map_err(|error| Error::io("list", dir, error))? {

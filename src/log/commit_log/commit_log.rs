@@ -206,7 +206,7 @@ impl CommitLog {
             if !message.write(queue_offset, physical_offset, store_time, |position, bytes| {
                 file.write(at + position, bytes)
             }) {
-                return Err(self.lost(state, &file, at));
+                return Err(self.page_failed(state, &file, at));
             }
             end += message.len() as u64;
             done.push(Appended {
@@ -229,7 +229,7 @@ impl CommitLog {
         {
             let at = (state.end - full.start()) as usize;
             if !full.write(at, &encode_blank(remaining as u32)) {
-                return Err(self.lost(state, &full, at));
+                return Err(self.page_failed(state, &full, at));
             }
         }
         state.end = next.start();
@@ -374,7 +374,7 @@ impl CommitLog {
     }
 
     /// As `fail`, for a page that could not be written. The caller holds the append lock.
-    fn lost(&self, state: &mut AppendState, file: &AppendFile, at: usize) -> Error {
+    fn page_failed(&self, state: &mut AppendState, file: &AppendFile, at: usize) -> Error {
         let cause = Error::Corrupt {
             path: file.path().to_owned(),
             offset: at as u64,

@@ -12,7 +12,7 @@ impl LogFiles {
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`], [`Error::Corrupt`] for a stretch that no record fits into.
-    pub fn fill(&self, lost: &Range<i64>) -> Result<()> {
+    pub fn write_salvage_records(&self, lost: &Range<i64>) -> Result<()> {
         let LogRecord::Message(after) = self.read(lost.end, Check::Structure)? else {
             return Err(self.corrupt(lost.end, "expected the message after the lost stretch".to_owned()));
         };

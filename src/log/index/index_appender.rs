@@ -71,7 +71,7 @@ impl IndexAppender {
         let slot_at = self.geometry.slot_position(self.geometry.slot_of(key_hash)) as usize;
         let mut previous = [0; SLOT_SIZE];
         if !self.region.read(slot_at, &mut previous) {
-            return Err(self.lost());
+            return Err(self.page_failed());
         }
         let number = self.header.index_count;
         let previous = i32::from_be_bytes(previous);
@@ -86,7 +86,7 @@ impl IndexAppender {
             && self.region.store_be_u32(slot_at, number.cast_unsigned())
             && self.region.write(0, &self.header.encode());
         if !written {
-            return Err(self.lost());
+            return Err(self.page_failed());
         }
         self.file.set_header(self.header);
         Ok(true)
@@ -98,7 +98,7 @@ impl IndexAppender {
             .map_err(|error| Error::io("sync", self.file.path(), error))
     }
 
-    fn lost(&self) -> Error {
+    fn page_failed(&self) -> Error {
         Error::Corrupt {
             path: self.file.path().to_owned(),
             offset: self.region.intact_len() as u64,
