@@ -14,6 +14,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub(crate) const DAMAGE_ADVICE: &str = "to read the other messages, use errors=\"skip\"; to go on writing, open the store with \
      recovery=\"salvage\", which keeps every whole message";
 
+/// The same where a segment is missing between others: a writer refuses such a log, and a salvage too.
+pub(crate) const HOLE_ADVICE: &str =
+    "to read the other messages, use errors=\"skip\"; to go on writing, put the missing segment back";
+
 /// What went wrong, where, and (in its text) what to do.
 #[derive(Debug, Clone)]
 #[non_exhaustive]

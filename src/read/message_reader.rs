@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::StoreConfig;
-use crate::error::{DAMAGE_ADVICE, Error, Result};
+use crate::error::{DAMAGE_ADVICE, Error, HOLE_ADVICE, Result};
 use crate::format::{Check, CqUnit, MessageId, is_salvage_record};
 use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record};
 use crate::read::unreadable::{EXPIRED, WAS_LOST, first_damage, nothing_at};
@@ -202,8 +202,8 @@ impl MessageReader {
             None if self.log.is_removed(at) => Err(self.not_in_queue(topic, queue_id, queue_offset)?),
             None => {
                 let entry = self.entry_text(topic, queue_id, queue_offset)?;
-                let why = format!("{entry} points to physical offset {at}, and this segment is missing; copy it again, or");
-                Err(self.log.corrupt(at, format!("{why} {DAMAGE_ADVICE}")))
+                let why = format!("{entry} points to physical offset {at}, and this segment is missing");
+                Err(self.advise(self.log.corrupt(at, why)))
             }
         }
     }
@@ -237,7 +237,7 @@ impl MessageReader {
         unit: CqUnit,
     ) -> Result<Option<StoredMessage>> {
         let (at, log) = (unit.physical_offset, self.physical_bounds());
-        let damaged = |why: String| self.log.corrupt(at, why).advising(DAMAGE_ADVICE);
+        let damaged = |why: String| self.advise(self.log.corrupt(at, why));
         if at >= log.end {
             return Err(self.outside_of_log(topic, queue_id, queue_offset, unit)?);
         }
@@ -264,7 +264,7 @@ impl MessageReader {
             }
             LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => {
                 let message = message_text(topic, queue_id, queue_offset);
-                Err(error.of_message(&message).advising(DAMAGE_ADVICE))
+                Err(self.advise(error.of_message(&message)))
             }
             LogRecord::Blank { .. } | LogRecord::End => {
                 let entry = self.entry_text(topic, queue_id, queue_offset)?;
@@ -300,7 +300,7 @@ impl MessageReader {
         match self.log.read(physical_offset, Check::Body)? {
             LogRecord::Message(message) if is_salvage_record(&message.view()) => Err(nothing_at(physical_offset, WAS_LOST)),
             LogRecord::Message(message) => Ok(message),
-            LogRecord::Corrupt(error) => Err(error.advising(DAMAGE_ADVICE)),
+            LogRecord::Corrupt(error) => Err(self.advise(error)),
             LogRecord::NoRecord(error) => Err(nothing(error.to_string())),
             LogRecord::Missing if self.log.is_removed(physical_offset) => Err(nothing_at(physical_offset, EXPIRED)),
             LogRecord::Missing => Err(nothing("its segment is missing".to_owned())),
@@ -359,6 +359,12 @@ impl MessageReader {
             self.follow_removals(queue)?;
         }
         Ok(queue)
+    }
+
+    /// The error of a damaged message, with what can be done about it.
+    pub(super) fn advise(&self, damage: Error) -> Error {
+        let has_hole = self.log.first_hole().is_some();
+        damage.advising(if has_hole { HOLE_ADVICE } else { DAMAGE_ADVICE })
     }
 
     pub(super) fn log(&self) -> &LogFiles {

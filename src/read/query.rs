@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 
 use crate::config::Errors;
-use crate::error::{DAMAGE_ADVICE, Result};
+use crate::error::Result;
 use crate::format::{
     Check, IndexGeometry, MessageView, Transaction, index_key_hash, index_key_of_tag, index_keys, is_salvage_record,
 };
@@ -148,7 +148,7 @@ impl MessageReader {
             if request.errors == Errors::Raise
                 && let Some(damage) = first_damage(&found.unread)
             {
-                return Err(damage.clone().advising(DAMAGE_ADVICE));
+                return Err(self.advise(damage.clone()));
             }
         }
         // What was removed meanwhile is not covered any more.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::config::Errors;
-use crate::error::{DAMAGE_ADVICE, Error, Result};
+use crate::error::{Error, Result};
 use crate::format::{Check, IndexGeometry, MessageView, index_key_hash, index_keys, is_salvage_record};
 use crate::interrupt;
 use crate::log::{IndexFile, LogRecord, Source};
@@ -105,7 +105,7 @@ impl MessageReader {
         let Some(damage) = first_damage(&unread) else {
             return Ok(());
         };
-        skip(damage.clone(), errors)?;
+        self.skip(damage.clone(), errors)?;
         let mut unread = Unread::new();
         by_name
             .keys()
@@ -126,7 +126,7 @@ impl MessageReader {
                 LogRecord::Message(message) if has_hash(&message.view(), hash) => add(&message.view()),
                 LogRecord::Message(message) if is_salvage_record(&message.view()) => {}
                 LogRecord::Missing if self.log().is_removed(offset) => {}
-                LogRecord::Corrupt(error) => skip(error, errors)?,
+                LogRecord::Corrupt(error) => self.skip(error, errors)?,
                 LogRecord::Message(_)
                 | LogRecord::NoRecord(_)
                 | LogRecord::Blank { .. }
@@ -136,13 +136,13 @@ impl MessageReader {
         }
         Ok(true)
     }
-}
 
-/// Passes over damage where that is asked for.
-fn skip(damage: Error, errors: Errors) -> Result<()> {
-    match (damage, errors) {
-        (Error::Corrupt { .. }, Errors::Skip) => Ok(()),
-        (damage, _) => Err(damage.advising(DAMAGE_ADVICE)),
+    /// Passes over damage where that is asked for.
+    fn skip(&self, damage: Error, errors: Errors) -> Result<()> {
+        match (damage, errors) {
+            (Error::Corrupt { .. }, Errors::Skip) => Ok(()),
+            (damage, _) => Err(self.advise(damage)),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use mqstore::config::{Errors, Recovery, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::{Checkpoint, segment_name};
-use mqstore::read::{GetRequest, MessageReader};
+use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest};
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::tempdir;
@@ -99,7 +99,43 @@ fn an_entry_whose_segment_is_missing_names_the_entry_and_the_segment() {
         &error,
         &[&gone.display().to_string(), &entry, &format!("byte {}", n % 50 * 20)],
     );
-    says(&error, &[&format!("queue offset {n}"), "copy it again", "errors=\"skip\""]);
+    says(&error, &[&format!("queue offset {n}")]);
+}
+
+#[test]
+fn no_error_of_a_read_advises_a_salvage_that_a_missing_segment_prevents() {
+    let dir = tempdir().unwrap();
+    let offsets = orders(dir.path(), true);
+    let hole = offsets.iter().position(|offset| *offset >= SEGMENT).unwrap() as i64;
+    fs::remove_file(segment(dir.path(), SEGMENT)).unwrap();
+    let salvage = StoreConfig {
+        recovery: Recovery::Salvage,
+        ..StoreConfig::default()
+    };
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    assert!(MessageStore::open(&env, dir.path(), salvage, OpenMode::Existing).is_err());
+    let walk = QueryRequest {
+        topic: "orders".to_owned(),
+        by: QueryBy::Tag("none".to_owned()),
+        begin: i64::MIN,
+        end: i64::MAX,
+        limit: None,
+        errors: Errors::Raise,
+    };
+    let walked = open(dir.path()).query(&walk).unwrap_err();
+    overwrite(&segment(dir.path(), 0), offsets[5] as u64 + 88, b"?");
+    let reader = open(dir.path());
+    for error in [
+        walked,
+        reader.message_in_queue("orders", 0, hole).unwrap_err(),
+        reader.message_in_queue("orders", 0, 5).unwrap_err(),
+        reader.message_at(offsets[5]).unwrap_err(),
+        reader.query(&walk).unwrap_err(),
+        reader.resolve_keys(&[("orders", "k")], Errors::Raise).unwrap_err(),
+    ] {
+        says(&error, &["errors=\"skip\"", "put the missing segment back"]);
+        assert!(!error.to_string().contains("salvage"), "{error}");
+    }
 }
 
 #[test]
