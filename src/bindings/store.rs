@@ -17,7 +17,7 @@ use super::recipe::{Recipe, Reduced, part_of_pickle};
 use super::recovery::RecoveryReport;
 use super::results::{GetResult, QueryResult};
 use super::source::Source;
-use super::time::{Round, to_ms};
+use super::time::to_bounds;
 use super::topic::Topics;
 use crate::arrow;
 use crate::config::Errors;
@@ -146,8 +146,8 @@ impl Store {
     /// for all. `complete` of the answer says whether these are all that match. `errors`, "raise" or "skip", says what to do where a message that
     /// could match is damaged; by default as in `open`. Where recovery="salvage" has found messages lost, the answer is not complete. Where no
     /// index serves, the log is walked, and any damage in it counts; the index serves for tags only if the store is open with `index_tags=True`.
-    /// Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone and a tag with `||`, `CorruptError` as
-    /// `errors` says.
+    /// Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone, a `begin` after `end` and a tag with `||`,
+    /// `CorruptError` as `errors` says.
     #[pyo3(signature = (topic, key=None, begin=None, end=None, limit=64, *, tag=None, errors=None))]
     fn query(
         &self,
@@ -160,12 +160,12 @@ impl Store {
         #[pyo3(from_py_with = arguments::tag)] tag: Option<String>,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Py<QueryResult>> {
-        let bound = |name, time: Option<_>, open, round| time.map_or(Ok(open), |time| to_ms(&time, name, round));
+        let (begin, end) = to_bounds(begin.as_ref(), end.as_ref())?;
         let request = QueryRequest {
             topic,
             by: arguments::query_by(key, tag)?,
-            begin: bound("begin", begin, i64::MIN, Round::Up)?,
-            end: bound("end", end, i64::MAX, Round::Down)?,
+            begin,
+            end,
             limit,
             errors: errors.unwrap_or(self.handle.errors()),
         };

@@ -101,6 +101,22 @@ pub(super) fn to_ms(time: &Bound<'_, PyAny>, name: &str, round: Round) -> PyResu
     convert(time, round).map_err(|error| named(time.py(), name, &error))
 }
 
+/// The first and the last ms that lie between two times, both inclusive, `None` for open: the arguments `begin` and `end`.
+///
+/// # Errors
+/// As [`to_ms`], and `ValueError` where `begin` is after `end`.
+pub(super) fn to_bounds(begin: Option<&Bound<'_, PyAny>>, end: Option<&Bound<'_, PyAny>>) -> PyResult<(i64, i64)> {
+    let begin_ms = |round| begin.map_or(Ok(i64::MIN), |begin| to_ms(begin, "begin", round));
+    let end_ms = end.map_or(Ok(i64::MAX), |end| to_ms(end, "end", Round::Down))?;
+    // Rounded as `end` is: two times inside one ms are in order, although no whole ms lies between them.
+    let same_round = begin_ms(Round::Down)?;
+    if same_round > end_ms {
+        let (begin, end) = (to_text(same_round), to_text(end_ms));
+        return Err(PyValueError::new_err(format!("begin is {begin}, which is after end: {end}")));
+    }
+    Ok((begin_ms(Round::Up)?, end_ms))
+}
+
 fn convert(time: &Bound<'_, PyAny>, round: Round) -> PyResult<i64> {
     let Ok(moment) = time.cast::<PyDateTime>() else {
         let ms = time.extract().map_err(|error: PyErr| {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -67,7 +68,6 @@ def test_both_time_bounds_are_inclusive_and_exact_to_the_ms(hundred: mqstore.Sto
     assert numbers(hundred.query("orders", "all", begin=ten + 1, end=twenty - 1)) == list(range(11, 20))
     assert numbers(hundred.query("orders", "all", end=ten)) == list(range(11))
     assert numbers(hundred.query("orders", "all", begin=EPOCH_MS + 98_000)) == [98, 99]
-    assert numbers(hundred.query("orders", "all", begin=twenty, end=ten)) == []
     time = datetime.fromtimestamp(ten / 1000, UTC)
     assert numbers(hundred.query("orders", "all", begin=time, end=time)) == [10]
     micro = timedelta(microseconds=1)
@@ -75,6 +75,15 @@ def test_both_time_bounds_are_inclusive_and_exact_to_the_ms(hundred: mqstore.Sto
     assert numbers(hundred.query("orders", "all", begin=time + micro, end=time + micro)) == []
     with pytest.raises(ValueError, match="timezone"):
         hundred.query("orders", "all", begin=datetime(2026, 1, 1))
+
+
+@pytest.mark.parametrize("convert", [int, lambda ms: datetime.fromtimestamp(ms / 1000, UTC)])
+def test_a_query_that_ends_before_it_begins_is_refused_and_both_times_are_named(
+    hundred: mqstore.Store, convert: Callable[[int], datetime | int]
+) -> None:
+    begin, end = convert(1_600_000_000_001), convert(1_600_000_000_000)
+    with pytest.raises(ValueError, match=r"begin is 2020-09-13T12:26:40.001Z, which is after end: 2020-09-13T12:26:40.000Z"):
+        hundred.query("orders", "all", begin=begin, end=end)
 
 
 def test_unique_keys_are_keys(hundred: mqstore.Store) -> None:
