@@ -169,3 +169,28 @@ def test_a_reader_warns_of_a_closed_store_that_lacks_the_end_of_its_log(tmp_path
     (path / "abort").touch()  # now a live writer may have the store
     with warnings.catch_warnings(action="error"), mqstore.open(path) as store:
         assert store.recovery.complete
+
+
+def test_a_copy_of_a_store_in_use_holds_what_was_appended_before_if_its_log_was_copied_last(tmp_path: Path) -> None:
+    path, copy = tmp_path / "store", tmp_path / "copy"
+    copy.mkdir()
+
+    def append(store: mqstore.Store) -> None:
+        store.append_batch([("orders", b"x" * 1000, "tag", [f"k{number}"]) for number in range(500)])
+        store.flush()
+        store.wait_dispatched()
+
+    with mqstore.open(path, "x", mapped_file_size_commit_log=1 << 18, checkpoint_interval=1 << 16) as store:
+        append(store)
+        names = sorted((entry.name for entry in path.iterdir()), key=lambda name: name == "commitlog")
+        for name in names:
+            if (path / name).is_dir():
+                shutil.copytree(path / name, copy / name)
+            else:
+                shutil.copy(path / name, copy / name)
+            append(store)
+    assert "abort" in names
+    with mqstore.open(copy, "r+") as store:
+        assert store.recovery.complete
+        assert len(store.topics["orders"].queues[0]) == 500 * len(names)
+        assert len(store.query("orders", "k499", limit=None)) == len(names)
