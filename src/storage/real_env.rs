@@ -156,10 +156,21 @@ impl File for RealFile {
         begun(self.0.sync_data())
     }
 
-    /// Syncs the whole file: fdatasync covers what a mapping wrote as msync does, costs the same when only `range` is
-    /// dirty, and leaves one place where a write error is reported.
-    fn sync_range(&self, _range: Range<u64>, step: Step) -> io::Result<()> {
-        self.sync(step)
+    /// `msync` of a mapping that is made for the call. `fdatasync` knows no range: it would write every page that was supplied ahead of the
+    /// writer. The mapping is one of this open file, so the system tells a write error to the two calls together once. Where no
+    /// mapping can be made the whole file is synced.
+    fn sync_range(&self, range: Range<u64>, step: Step) -> io::Result<()> {
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        if len == 0 {
+            return Ok(());
+        }
+        match MmapOptions::new().offset(range.start).len(len).map_raw_read_only(&self.0) {
+            Ok(mapping) => {
+                guard::put_back()?;
+                begun(retry(|| mapping.flush()))
+            }
+            Err(_) => self.sync(step),
+        }
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {

@@ -301,6 +301,40 @@ fn a_mapping_shares_its_bytes_with_the_file_both_ways() {
     region.prefetch(5000..9000);
 }
 
+/// Pages of a file, from a page on, that are changed in memory and not yet on their way to the disk; `None` before Linux 6.5.
+fn dirty_pages(file: &fs::File, from: u64) -> Option<u64> {
+    const CACHESTAT: libc::c_long = 451;
+    let range = [from * 4096, 0];
+    let mut counts = [0_u64; 5];
+    // SAFETY: two numbers are read and five are written.
+    let status = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), 0) };
+    (status == 0).then_some(counts[1])
+}
+
+#[test]
+fn a_sync_of_a_range_leaves_the_rest_of_the_changed_pages_alone() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("f");
+    let file = RealEnv::new().create(&path).unwrap();
+    file.allocate(1 << 20).unwrap();
+    let region = file.map(1 << 20, Access::ReadWrite).unwrap();
+    for page in 0..256 {
+        assert!(region.write(page * 4096, b"x"));
+    }
+    let watched = fs::File::open(&path).unwrap();
+    let Some(256) = dirty_pages(&watched, 0) else {
+        println!("skipped: this system does not tell which pages are changed (Linux 6.5 and a file system on a disk do)");
+        return;
+    };
+    file.sync_range(4000..8200, Step::LogRange).unwrap();
+    // The pages of the range are 0 to 2.
+    assert_eq!((dirty_pages(&watched, 0), dirty_pages(&watched, 3)), (Some(253), Some(253)));
+    file.sync_range(5..5, Step::LogRange).unwrap();
+    assert_eq!(dirty_pages(&watched, 0), Some(253));
+    file.sync(Step::LogRange).unwrap();
+    assert_eq!(dirty_pages(&watched, 0), Some(0));
+}
+
 /// The bounds hold for any request, on a mapping and on the heap.
 fn assert_bounded(region: &Region, len: usize) {
     let mut four = [0; 4];

@@ -69,7 +69,8 @@ static enum fault next(const char *name, const char *path) {
     long k = atomic_fetch_add(&calls, 1) + 1;
     int hit = at > 0 && (k == at || (sticky && k > at));
     if (fault == SHORT && strcmp(name, "pwrite") != 0) hit = 0;
-    if (fault == SKIP && strcmp(name, "fsync") != 0 && strcmp(name, "fdatasync") != 0 && strcmp(name, "syncfs") != 0) hit = 0;
+    if (fault == SKIP && strcmp(name, "fsync") != 0 && strcmp(name, "fdatasync") != 0 && strcmp(name, "syncfs") != 0
+        && strcmp(name, "msync") != 0) hit = 0;
     if (fault == FAIL && error == EINTR && !can_be_interrupted(name)) hit = 0;
     char line[4200];
     const char *names[] = {"", " !kill-before", " !kill-after", " !fail", " !short", " !skip", ""};

@@ -188,6 +188,7 @@ def test_the_shim_sees_every_kind_of_call_that_a_store_makes(shimmed: Nursery, p
         "fallocate",
         "fsync",
         "fdatasync",
+        "msync",
         "syncfs",
         "rename",
         "unlink",

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
 use crate::format::{
@@ -12,11 +12,9 @@ use crate::format::{
 };
 use crate::log::consume_queue::consume_queue::ConsumeQueue;
 use crate::log::consume_queue::truncate::UnsyncedTruncation;
+use crate::log::consume_queue::unsynced::{SYNCED_ONE_BY_ONE, Unsynced};
 use crate::log::consume_queue::write_out::StagedFile;
 use crate::storage::{DirEntry, EntryKind, Env, FileSystem, MappedFileQueue, MappingPool, Step};
-
-/// New queue files that are synced one by one; of more, the whole file system is synced in one call.
-const SYNCED_ONE_BY_ONE: usize = 16;
 
 /// The queues of one topic.
 #[derive(Debug)]
@@ -43,6 +41,8 @@ pub struct ConsumeQueueStore {
     rocksdb: Option<PathBuf>,
     /// A writer keeps it open: each sync reports the errors since the one before.
     file_system: OnceLock<Arc<dyn FileSystem>>,
+    /// At first everything: recovery may have written to any of the files.
+    unsynced: Mutex<Unsynced>,
 }
 
 impl ConsumeQueueStore {
@@ -60,6 +60,7 @@ impl ConsumeQueueStore {
             staged: Vec::new(),
             rocksdb: None,
             file_system: OnceLock::new(),
+            unsynced: Mutex::new(Unsynced::Everything),
         };
         let mut topics = Topics::new();
         for (topic, dir) in store.topic_dirs(CONSUME_QUEUE_DIR)? {
@@ -218,8 +219,12 @@ impl ConsumeQueueStore {
         staged: &mut Vec<(&'a ConsumeQueue, StagedFile)>,
         progressed: &dyn Fn(bool),
     ) -> Result<()> {
+        let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
         for queue in queues {
-            if let Some(file) = queue.write_out()? {
+            if let Some(mut file) = queue.write_out(&mut unsynced)? {
+                if staged.len() >= SYNCED_ONE_BY_ONE {
+                    file.close();
+                }
                 staged.push((queue, file));
             }
             progressed(false);
@@ -227,8 +232,8 @@ impl ConsumeQueueStore {
         progressed(!staged.is_empty());
         match staged.len() {
             0 => {}
-            1..=SYNCED_ONE_BY_ONE => staged.iter().try_for_each(|(_, file)| file.sync(self.env.as_ref()))?,
-            _ => self.sync()?,
+            1..=SYNCED_ONE_BY_ONE => staged.iter().try_for_each(|(_, file)| file.sync())?,
+            _ => self.sync_all(Step::QueueFiles)?,
         }
         staged
             .iter()
@@ -276,7 +281,8 @@ impl ConsumeQueueStore {
 
     /// Makes everything that was written out durable.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.sync_all(Step::QueueFiles)
+        let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+        unsynced.sync(|| self.sync_all(Step::QueueFiles))
     }
 
     fn sync_all(&self, step: Step) -> Result<()> {

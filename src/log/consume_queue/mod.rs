@@ -6,6 +6,8 @@ mod tail;
 mod entries;
 /// One queue.
 mod consume_queue;
+/// What a sync of the queues has to cover.
+mod unsynced;
 /// From the tail to the files.
 mod write_out;
 /// Truncation of a queue's files.

@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, UNFINISHED_PREFIX, segment_name};
 use crate::log::consume_queue::consume_queue::ConsumeQueue;
 use crate::log::consume_queue::entries::QueueEnds;
-use crate::storage::{Access, Env, Step, create_dir};
+use crate::log::consume_queue::unsynced::Unsynced;
+use crate::storage::{Env, File, Step, create_dir};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
 
@@ -15,17 +17,22 @@ const UNIT: i64 = CQ_UNIT_SIZE as i64;
 #[derive(Debug)]
 pub(super) struct StagedFile {
     new: PathBuf,
+    /// Open since its first write; `None` once it is closed.
+    file: Option<Arc<dyn File>>,
     start: u64,
     entries: Range<i64>,
 }
 
 impl StagedFile {
-    /// Makes it durable, so that no power cut leaves a file of zeros under its final name.
-    pub(super) fn sync(&self, env: &dyn Env) -> Result<()> {
-        let synced = env
-            .open(&self.new, Access::ReadWrite)
-            .and_then(|file| file.sync(Step::QueueFiles));
+    /// Makes it durable, so that no power cut leaves a file of zeros under its final name. A closed one needs a sync of the file system.
+    pub(super) fn sync(&self) -> Result<()> {
+        let synced = self.file.as_ref().map_or(Ok(()), |file| file.sync(Step::QueueFiles));
         synced.map_err(|error| Error::io("sync", &self.new, error))
+    }
+
+    /// Gives its descriptor back.
+    pub(super) fn close(&mut self) {
+        self.file = None;
     }
 
     /// Removes it, if it did not get its final name.
@@ -40,18 +47,19 @@ impl ConsumeQueue {
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
-    pub(super) fn write_out(&self) -> Result<Option<StagedFile>> {
+    pub(super) fn write_out(&self, unsynced: &mut Unsynced) -> Result<Option<StagedFile>> {
         while let Some((first, bytes)) = self.next_stretch() {
             let file_start = self.next_file_start(first) - self.entries_per_file();
             let (start, at) = ((file_start * UNIT) as u64, ((first - file_start) * UNIT) as u64);
             let stretch = first..first + bytes.len() as i64 / UNIT;
             if !self.files.has(start) {
+                // Names are made, and perhaps removed again.
+                *unsynced = Unsynced::Everything;
                 return self.stage(start, stretch, at, &bytes).map(Some);
             }
             let path = self.dir.join(segment_name(start));
-            let written = self
-                .files
-                .open_for_writing(start)
+            let written = unsynced
+                .open(&path, || self.files.open_for_writing(start))
                 .and_then(|file| file.write_all_at(&bytes, at));
             written.map_err(|error| Error::full_or_io("write", &path, error))?;
             self.wrote(stretch);
@@ -92,14 +100,21 @@ impl ConsumeQueue {
             if at + (bytes.len() as u64) < size {
                 file.write_all_at(&[0], size - 1)?;
             }
-            Ok(())
+            Ok(file)
         };
-        filled().map_err(|error| {
-            // The unfinished file must not keep its space.
-            let _ = self.env.unlink(&new);
-            Error::full_or_io("make", &new, error)
-        })?;
-        Ok(StagedFile { new, start, entries })
+        match filled() {
+            Ok(file) => Ok(StagedFile {
+                new,
+                file: Some(file),
+                start,
+                entries,
+            }),
+            Err(error) => {
+                // The unfinished file must not keep its space.
+                let _ = self.env.unlink(&new);
+                Err(Error::full_or_io("make", &new, error))
+            }
+        }
     }
 
     /// Gives its final name to a file that was staged, and synced since.

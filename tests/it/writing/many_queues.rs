@@ -5,13 +5,15 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mqstore::config::StoreConfig;
 use mqstore::read::MessageReader;
+use mqstore::services::Service;
 use mqstore::storage::Env;
 use mqstore::store::{MessageStore, OpenMode};
 
+use super::services::stepped_with;
 use super::{Place, message, open, open_in, small, soon};
 use crate::child;
 use crate::counting_env::CountingEnv;
@@ -118,6 +120,51 @@ fn a_writer_opens_its_file_system_once_and_before_anything_of_its_queues() {
     assert!(synced > 2, "{synced}");
     assert_eq!((found.load(Ordering::SeqCst), opened(&env)), (1, 1));
     env.heal();
+}
+
+/// Appends messages to so many queues, dispatches them and stamps the checkpoint for them: what was changed meanwhile.
+fn stamp(env: &CountingEnv, store: &MessageStore, queues: i32, now: Instant) -> Vec<String> {
+    let before = env.changes().len();
+    for queue in 0..queues {
+        store.append(message("t", queue, &[0; 4096])).unwrap();
+    }
+    // The first step dispatches, the second writes out what then has waited for long enough.
+    store.step(Service::Dispatch, now).unwrap();
+    store.step(Service::Dispatch, now + Duration::from_millis(10)).unwrap();
+    let changes = env.changes().split_off(before);
+    assert!(changes.iter().any(|change| change.ends_with("/store/checkpoint")), "{changes:?}");
+    changes
+}
+
+fn queue_syncs(changes: &[String]) -> Vec<&str> {
+    let syncs = changes.iter().filter(|change| change.contains(" QueueFiles "));
+    syncs.map(|change| change.rsplit_once("/store").unwrap_or((change, "")).1).collect()
+}
+
+#[test]
+fn a_stamp_syncs_a_few_queue_files_one_by_one_and_else_the_whole_file_system() {
+    let place = Place::new();
+    let config = StoreConfig {
+        checkpoint_interval: 4096,
+        ..small()
+    };
+    let (env, store) = stepped_with(&place, config);
+    let now = Instant::now();
+    let stamped = |queues| queue_syncs(&stamp(&env, &store, queues, now)).join(" ");
+    let file = |queue: i32| format!("/consumequeue/t/{queue}/00000000000000000000");
+    let files: Vec<String> = (0..16).map(file).collect();
+    // The first files of the queues have new names.
+    assert!(stamped(17).ends_with(" "), "the last is a sync of everything");
+    assert_eq!(stamped(1), file(0));
+    let mut sixteen = files.clone();
+    sixteen.sort();
+    assert_eq!(stamped(16), sixteen.join(" "));
+    assert_eq!(stamped(17), "");
+    assert_eq!(stamped(1), file(0));
+    // A file with a new name among them.
+    assert!(stamped(18).ends_with(" "));
+    assert_eq!(stamped(1), file(0));
+    store.close().unwrap();
 }
 
 /// Queues of the stores whose opening is counted.

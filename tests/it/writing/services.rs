@@ -5,6 +5,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::services::{Next, Service};
 use mqstore::storage::Env;
@@ -15,9 +16,13 @@ use crate::counting_env::CountingEnv;
 
 /// A new store without threads.
 pub(super) fn stepped(place: &Place) -> (CountingEnv, MessageStore) {
+    stepped_with(place, small())
+}
+
+pub(super) fn stepped_with(place: &Place, config: StoreConfig) -> (CountingEnv, MessageStore) {
     let env = CountingEnv::new();
     let seam: Arc<dyn Env> = Arc::new(env.clone());
-    let store = MessageStore::open_stepped(&seam, &place.store, small(), OpenMode::New).unwrap();
+    let store = MessageStore::open_stepped(&seam, &place.store, config, OpenMode::New).unwrap();
     (env, store)
 }
 
