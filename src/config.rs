@@ -102,6 +102,8 @@ pub struct StoreConfig {
     pub enabled_append_prop_crc: bool,
     /// How often appended messages are made durable without being asked, in ms.
     pub flush_interval_commit_log: u64,
+    /// How long an append waits for the next segment of the log at most, in ms.
+    pub wait_time_out: u64,
     /// Bytes of dispatched messages after which the checkpoint is stamped again: about what recovery reads, and a segment.
     pub checkpoint_interval: u64,
     /// What opening does with damage inside the log.
@@ -133,6 +135,7 @@ impl Default for StoreConfig {
             max_message_size: 4_194_304,
             enabled_append_prop_crc: false,
             flush_interval_commit_log: 500,
+            wait_time_out: 5000,
             checkpoint_interval: 64 << 20,
             recovery: Recovery::Heal,
             errors: Errors::Raise,

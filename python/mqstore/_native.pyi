@@ -111,6 +111,7 @@ def open(
     max_message_size: int = 4194304,
     enabled_append_prop_crc: bool = False,
     flush_interval_commit_log: int = 500,
+    wait_time_out: int = 5000,
     checkpoint_interval: int = 67108864,
     recovery: Literal["heal", "salvage"] = "heal",
     errors: _Errors = "raise",
@@ -129,10 +130,11 @@ def open(
     `geometry="broker"`, which a store of other sizes refuses. Writing: `max_message_size` (4,194,304 bytes of body),
     `enabled_append_prop_crc` (False: whether each record gets a checksum of all its bytes as its last property, `__CRC32#`;
     brokers of 5.2 and later with `forceVerifyPropCRC` check it, others read a property), `flush_interval_commit_log` (500
-    ms), `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags` (False: whether tags are indexed, as
-    5.4 does; for a reader, whether the index holds the tag of every message, so that `query(topic, tag=...)` need not walk
-    the log). Reading: `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory`
-    (262,144), `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
+    ms), `wait_time_out` (5,000 ms: how long an append waits for the next segment of the log at most), `checkpoint_interval`
+    (64 MiB: how much recovery reads, about), `index_tags` (False: whether tags are indexed, as 5.4 does; for a reader,
+    whether the index holds the tag of every message, so that `query(topic, tag=...)` need not walk the log). Reading:
+    `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
+    `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
     `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes). Both: `check_crc_on_recover`
     (True), `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see below), and `sigbus_guard` (True): whether a
     failing device raises `CorruptError` instead of killing the process.

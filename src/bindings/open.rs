@@ -26,9 +26,10 @@ use crate::error::Error;
 /// items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with `geometry="broker"`, which a store of other sizes refuses.
 /// Writing: `max_message_size` (4,194,304 bytes of body), `enabled_append_prop_crc` (False: whether each record gets a checksum of all its
 /// bytes as its last property, `__CRC32#`; brokers of 5.2 and later with `forceVerifyPropCRC` check it, others read a property),
-/// `flush_interval_commit_log` (500 ms), `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags` (False: whether tags
-/// are indexed, as 5.4 does; for a reader, whether the index holds the tag of every message, so that `query(topic, tag=...)` need not walk
-/// the log). Reading: `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
+/// `flush_interval_commit_log` (500 ms), `wait_time_out` (5,000 ms: how long an append waits for the next segment of the log at most),
+/// `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags` (False: whether tags are indexed, as 5.4 does; for a
+/// reader, whether the index holds the tag of every message, so that `query(topic, tag=...)` need not walk the log). Reading:
+/// `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
 /// `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
 /// `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes). Both: `check_crc_on_recover` (True),
 /// `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see below), and `sigbus_guard` (True): whether a failing device raises
@@ -59,7 +60,8 @@ mapped_file_size_consume_queue=None, max_hash_slot_num=None, max_index_num=None,
 max_transfer_bytes_on_message_in_memory=262144, max_transfer_count_on_message_in_memory=32, \
 max_transfer_bytes_on_message_in_disk=65536, max_transfer_count_on_message_in_disk=8, max_filter_message_size=16000, \
 check_crc_on_recover=True, message_delay_level='1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h', \
-max_message_size=4194304, enabled_append_prop_crc=False, flush_interval_commit_log=500, checkpoint_interval=67108864, \
+max_message_size=4194304, enabled_append_prop_crc=False, flush_interval_commit_log=500, wait_time_out=5000, \
+checkpoint_interval=67108864, \
 recovery='heal', errors='raise', index_tags=False, sigbus_guard=True)"
 )]
 #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
@@ -121,6 +123,7 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
         "max_message_size" => assign(&mut config.max_message_size, value),
         "enabled_append_prop_crc" => assign(&mut config.enabled_append_prop_crc, value),
         "flush_interval_commit_log" => assign(&mut config.flush_interval_commit_log, value),
+        "wait_time_out" => assign(&mut config.wait_time_out, value),
         "checkpoint_interval" => assign(&mut config.checkpoint_interval, value),
         "recovery" => recovery(value).map(|recovery| config.recovery = recovery),
         "errors" => arguments::parse_errors(value).map(|errors| config.errors = errors),

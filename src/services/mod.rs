@@ -10,9 +10,14 @@ mod checkpointer;
 mod dispatcher;
 /// Makes the log durable at an interval, and when a caller waits for that.
 mod flush_real_time;
+/// Makes the segments of the log ahead of need.
+mod allocate_mapped_file;
+/// Supplies the pages that appends are about to write.
+mod supply_pages;
 /// A thread for each service, or the caller's own steps.
 mod runner;
 
+pub use allocate_mapped_file::AllocateMappedFile;
 pub use checkpointer::{Checkpointer, LastDispatched};
 pub use dispatcher::Dispatcher;
 pub use flush_real_time::FlushRealTime;
@@ -20,3 +25,4 @@ pub use read_barrier::ReadBarrier;
 pub use runner::Service;
 pub(crate) use runner::{Services, without_panic};
 pub use stepped::{Next, Stepped};
+pub use supply_pages::SupplyPages;

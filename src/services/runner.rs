@@ -7,7 +7,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::services::{Dispatcher, FlushRealTime, Next, Stepped};
+use crate::log::CommitLog;
+use crate::services::{AllocateMappedFile, Dispatcher, FlushRealTime, Next, Stepped, SupplyPages};
 
 /// A service of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,6 +17,10 @@ pub enum Service {
     Dispatch,
     /// Makes the log durable.
     Flush,
+    /// Makes the segments of the log ahead of need.
+    Allocate,
+    /// Supplies the pages that appends are about to write.
+    Supply,
 }
 
 impl Service {
@@ -23,6 +28,8 @@ impl Service {
         match self {
             Self::Dispatch => "dispatcher",
             Self::Flush => "flusher",
+            Self::Allocate => "allocator",
+            Self::Supply => "supplier",
         }
     }
 }
@@ -36,13 +43,15 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    pub(crate) fn new(dispatcher: Dispatcher, flusher: FlushRealTime) -> Self {
+    pub(crate) fn new(dispatcher: Dispatcher, flusher: FlushRealTime, log: &Arc<CommitLog>) -> Self {
         let dispatcher = Arc::new(Mutex::new(dispatcher));
         Self {
             dispatcher: dispatcher.clone(),
             all: vec![
                 (Service::Dispatch, dispatcher),
                 (Service::Flush, Arc::new(Mutex::new(flusher))),
+                (Service::Allocate, Arc::new(Mutex::new(AllocateMappedFile::new(log.clone())))),
+                (Service::Supply, Arc::new(Mutex::new(SupplyPages::new(log.clone())))),
             ],
         }
     }

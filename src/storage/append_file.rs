@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::env::{Access, Env, File, Step};
 use super::region::Region;
+use super::replace_file::remove_file;
 use crate::error::{Error, Result};
 use crate::format::{UNFINISHED_PREFIX, segment_name};
 
@@ -27,10 +28,7 @@ impl AppendFile {
     /// [`Error::DiskFull`] when there is no room, [`Error::Io`]: no file is left, and another try starts again.
     pub fn create(env: &dyn Env, dir: &Path, start: u64, len: u64) -> Result<Self> {
         let path = dir.join(segment_name(start));
-        let new = dir
-            .parent()
-            .unwrap_or(dir)
-            .join(format!("{UNFINISHED_PREFIX}{}", segment_name(start)));
+        let new = unfinished_path(dir, start);
         // An earlier process may have died while it made this file.
         let _ = env.unlink(&new);
         let made = || {
@@ -54,6 +52,14 @@ impl AppendFile {
                 Err(Error::full_or_io("make", &path, error))
             }
         }
+    }
+
+    /// Removes the file of a segment that could not be made, if it is still there.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn remove_unfinished(env: &dyn Env, dir: &Path, start: u64) -> Result<()> {
+        remove_file(env, &unfinished_path(dir, start))
     }
 
     /// Appends to an existing segment, which `open` opens for writing. A segment of a broker may be sparse, and a full disk would show
@@ -92,12 +98,12 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Removes a segment that holds no record. The removal is durable with the next sync of the file system.
+    /// Removes a segment that holds no record, if it is still there. The removal is durable after a sync of the directory.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn remove(&self, env: &dyn Env) -> Result<()> {
-        env.unlink(&self.path).map_err(|error| Error::io("remove", &self.path, error))
+        remove_file(env, &self.path)
     }
 
     /// Its path.
@@ -118,6 +124,15 @@ impl AppendFile {
     /// Copies bytes to a position; `false` if they are not in the file.
     pub fn write(&self, at: usize, bytes: &[u8]) -> bool {
         self.region.write(at, bytes)
+    }
+
+    /// Makes the pages of a range, by offset, ready to be written; see [`Region::supply`].
+    ///
+    /// # Errors
+    /// As [`Region::supply`].
+    pub fn supply(&self, range: Range<u64>) -> io::Result<()> {
+        let position = |offset: u64| offset.saturating_sub(self.start) as usize;
+        self.region.supply(position(range.start)..position(range.end))
     }
 
     /// Overwrites the written parts of a range, by offset, with zeros, durably. Bytes that read as zeros are written, too: where a sync has
@@ -148,4 +163,11 @@ impl AppendFile {
             .sync_range(range, step)
             .map_err(|error| Error::io("sync", &self.path, error))
     }
+}
+
+/// Where a segment of the directory `dir` lies until it is finished.
+fn unfinished_path(dir: &Path, start: u64) -> PathBuf {
+    dir.parent()
+        .unwrap_or(dir)
+        .join(format!("{UNFINISHED_PREFIX}{}", segment_name(start)))
 }

@@ -83,6 +83,9 @@ pub enum Step {
     /// The segment's new name in `commitlog/` and the removal of its temporary name in the store's directory, before the first ack
     /// inside it. Without: the segment is gone with acked records in it.
     SegmentRenamed,
+    /// The removal of a segment that no record was put into, before `abort` goes. Without: it comes back, and a closed store with a
+    /// segment past its end is refused.
+    SegmentRemoved,
     /// The records below an offset, before `flushed` rises to it. Without: acked records are lost or torn.
     LogRange,
     /// Queue entries past the recovered end of the log are gone, before the log itself is cut. Without: entries point at

@@ -146,6 +146,19 @@ impl Region {
         }
     }
 
+    /// Makes the pages of a range ready to be written, so that writing them asks nothing of the system. Their bytes stay, and count as changed: a
+    /// sync of the range writes them. Nothing happens on the heap, whose pages are.
+    ///
+    /// # Errors
+    /// `InvalidInput` before Linux 5.14, and for a range outside. Any error means that some pages are not ready, and changes nothing else.
+    pub fn supply(&self, range: Range<usize>) -> io::Result<()> {
+        let len = range.end.saturating_sub(range.start);
+        match &self.memory {
+            Memory::Mapping(mapping) if self.writable => mapping.advise_range(Advice::PopulateWrite, range.start, len),
+            _ => Ok(()),
+        }
+    }
+
     /// How often a page of the region could not be read or written since it was mapped.
     pub fn faults(&self) -> u32 {
         self.registration.as_ref().map_or(0, Registration::faults)

@@ -128,7 +128,7 @@ impl MessageStore {
             dispatched,
             barrier,
             flush_wanted,
-            services: Services::new(dispatcher, flusher),
+            services: Services::new(dispatcher, flusher, &log),
             running: Mutex::new(Some(Running {
                 threads: Vec::new(),
                 _lock: lock,
@@ -144,7 +144,9 @@ impl MessageStore {
         let appended = self.log.appended.clone();
         // `close` does what is left when the store is closed.
         let is_over = move || matches!(appended.poisoned(), Some(Error::Closed));
-        self.services.spawn(&mut running.threads, is_over)
+        self.services.spawn(&mut running.threads, is_over)?;
+        self.log.serve_segments(Duration::from_millis(self.config().wait_time_out));
+        Ok(())
     }
 
     /// Reads what this store holds: a message by its physical offset as soon as it is appended, in its queue once it is dispatched, for

@@ -84,9 +84,11 @@ fn waiting_threads_stand_by_offset_and_then_by_arrival() {
     let mark = Arc::new(Watermark::new(0));
     let mut threads = Vec::new();
     for target in [30, 10, 20, 10] {
-        let mark = mark.clone();
-        threads.push(thread::spawn(move || mark.wait(target, None)));
-        settle();
+        let waiting = mark.clone();
+        threads.push(thread::spawn(move || waiting.wait(target, None)));
+        while !format!("{mark:?}").contains(&format!("waiting: {}", threads.len())) {
+            settle();
+        }
     }
     // The next to be woken stands first, so its printed place does, too.
     let printed = format!("{mark:?}");

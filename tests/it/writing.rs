@@ -1,5 +1,6 @@
 //! Writing: what is appended reads back and is right on disk, with any threads, limits, clocks and device failures.
 
+mod ahead;
 mod appending;
 mod batches;
 mod beside;
@@ -183,6 +184,19 @@ fn bodies(reader: &Arc<MessageReader>, topic: &str, queue_id: i32) -> Vec<Vec<u8
 }
 
 /// A deadline that only a hang reaches.
+/// Waits until so many segments were made, names and all.
+fn wait_for_segments(env: &CountingEnv, count: usize) {
+    let named = |changes: Vec<String>| {
+        changes
+            .iter()
+            .filter(|change| change.starts_with("sync directory SegmentRenamed "))
+            .count()
+    };
+    while named(env.changes()) < 2 * count {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }

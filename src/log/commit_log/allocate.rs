@@ -1,10 +1,15 @@
-//! Making the segments of the log, one at a time.
+//! Making the segments of the log, one at a time, and the requests for them.
 
+use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::error::Error;
-use crate::storage::{AppendFile, Env};
+use crate::error::{Error, Result};
+use crate::format::segment_name;
+use crate::storage::{AppendFile, Env, Step};
+use crate::watermark::{Wait, Watermark};
 
 /// Makes segments of one size in the directory of the log.
 #[derive(Debug)]
@@ -14,6 +19,18 @@ pub(super) struct SegmentAllocator {
     segment_size: u64,
     /// Held by the thread that makes a segment.
     allocating: Mutex<()>,
+    /// Where the last segment starts that could not be made. Its unfinished file may still be there, and the removal of its name is not
+    /// durable.
+    unfinished: Mutex<Option<u64>>,
+    requests: AtomicI64,
+    /// How many segments were asked for.
+    asked: Arc<Watermark>,
+    /// How many of the requests were answered.
+    answered: Watermark,
+    /// Why the last request was answered without a segment.
+    refusal: Mutex<Option<Error>>,
+    /// A thread answers the requests, and who waits for an answer waits so long at most.
+    patience: OnceLock<Duration>,
 }
 
 /// Why there is no new segment.
@@ -31,6 +48,12 @@ impl SegmentAllocator {
             dir,
             segment_size,
             allocating: Mutex::default(),
+            unfinished: Mutex::default(),
+            requests: AtomicI64::default(),
+            asked: Arc::default(),
+            answered: Watermark::default(),
+            refusal: Mutex::default(),
+            patience: OnceLock::new(),
         }
     }
 
@@ -41,18 +64,103 @@ impl SegmentAllocator {
 
     /// Waits until no other thread makes a segment. No other thread begins one while the guard lives.
     pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
-        self.allocating.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.allocating)
     }
 
     /// Makes the segment that starts at `start`, durably. The caller holds the lock.
     pub(super) fn make(&self, start: u64) -> Result<Arc<AppendFile>, NotMade> {
         let env = self.env.as_ref();
-        let file = AppendFile::create(env, &self.dir, start, self.segment_size).map_err(NotMade::Gone)?;
+        let gone = |cause| {
+            *lock(&self.unfinished) = Some(start);
+            NotMade::Gone(cause)
+        };
+        let file = AppendFile::create(env, &self.dir, start, self.segment_size).map_err(gone)?;
         match file.sync_name(env) {
             Ok(()) => Ok(Arc::new(file)),
             // The shortage came before the sync.
-            Err(cause) if cause.is_shortage() && file.remove(env).is_ok() => Err(NotMade::Gone(cause)),
+            Err(cause) if cause.is_shortage() && file.remove(env).is_ok() => Err(gone(cause)),
             Err(cause) => Err(NotMade::Left(cause)),
         }
     }
+
+    /// Removes, durably, the segment that was made and not used, and what is left of one that could not be made. The caller holds the lock.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; after a [shortage](Error::is_shortage) it may be called again.
+    pub(super) fn remove(&self, unused: Option<&AppendFile>) -> Result<()> {
+        let env = self.env.as_ref();
+        let mut unfinished = lock(&self.unfinished);
+        if let Some(unused) = unused {
+            unused.remove(env)?;
+        }
+        if let Some(start) = *unfinished {
+            AppendFile::remove_unfinished(env, &self.dir, start)?;
+        }
+        if unused.is_some() || unfinished.is_some() {
+            let synced = env.sync_dir(&self.dir, Step::SegmentRemoved);
+            synced.map_err(|error| Error::io("sync", &self.dir, error))?;
+        }
+        *unfinished = None;
+        Ok(())
+    }
+
+    /// A thread answers the requests from now on. Who waits for an answer waits for at most `patience`.
+    pub(super) fn serve(&self, patience: Duration) {
+        let _ = self.patience.set(patience);
+    }
+
+    /// How long to wait for an answer; `None` if no thread gives one.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        self.patience.get().copied()
+    }
+
+    /// Asks for the next segment. Gives the number of the request.
+    pub(super) fn ask(&self) -> i64 {
+        let request = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        self.asked.advance(request);
+        request
+    }
+
+    /// What brings work to the thread that answers: the number of the last request, and the first that is not answered.
+    pub(super) fn awaited(&self) -> (Arc<Watermark>, i64) {
+        (self.asked.clone(), self.answered.get() + 1)
+    }
+
+    /// Answers every request that was made before the call, if there is one, by one call of `make`.
+    pub(super) fn answer(&self, make: impl FnOnce() -> Result<()>) {
+        let request = self.asked.get();
+        if self.answered.get() < request {
+            *lock(&self.refusal) = make().err();
+            self.answered.advance(request);
+        }
+    }
+
+    /// Waits until the request is answered.
+    ///
+    /// # Errors
+    /// Why no segment was made: the last answer says so, or none came within `patience`.
+    pub(super) fn wait(&self, request: i64, patience: Duration, start: u64) -> Result<()> {
+        match self.answered.wait(request, Some(Instant::now() + patience)) {
+            Wait::Reached => lock(&self.refusal).clone().map_or(Ok(()), Err),
+            Wait::Poisoned(cause) => Err(cause),
+            Wait::TimedOut => {
+                let waited = format!(
+                    "the file system has not made it within {} ms (wait_time_out)",
+                    patience.as_millis()
+                );
+                let path = self.dir.join(segment_name(start));
+                Err(Error::io("make", path, io::Error::new(io::ErrorKind::TimedOut, waited)))
+            }
+        }
+    }
+
+    /// No request is answered any more.
+    pub(super) fn end(&self, cause: &Error) {
+        self.asked.poison(cause.clone());
+        self.answered.poison(cause.clone());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -36,6 +36,8 @@ pub(super) struct AppendState {
     pub(super) current: Option<Arc<AppendFile>>,
     /// The segment after it, once it is made.
     pub(super) next: Option<Arc<AppendFile>>,
+    /// The next segment was asked for when the first message since the open, or since the last roll, was appended.
+    is_next_asked: bool,
     /// Store time of the last message; 0 for none.
     pub(super) last_store_time: i64,
     /// Every new message gets a later store time.
@@ -52,6 +54,7 @@ impl AppendState {
             end: end.at as u64,
             current,
             next: None,
+            is_next_asked: false,
             last_store_time: end.last_store_time,
             covered_time: end.covered_time,
             queue_offsets: end.queue_offsets,
@@ -62,6 +65,26 @@ impl AppendState {
     /// The bytes after the end in the current segment.
     pub(super) fn remaining(&self) -> u64 {
         self.current.as_ref().map_or(0, |file| file.end().saturating_sub(self.end))
+    }
+
+    /// Goes on in the next segment, if that was made.
+    pub(super) fn move_to_next(&mut self) {
+        if let Some(next) = self.next.take() {
+            self.end = next.start();
+            self.current = Some(next);
+            self.is_next_asked = false;
+        }
+    }
+
+    /// Whether to ask for the next segment now that a message was appended: once for each segment.
+    pub(super) fn asks_for_next(&mut self) -> bool {
+        let is_asked = std::mem::replace(&mut self.is_next_asked, true);
+        !is_asked && self.next.is_none()
+    }
+
+    /// Where the segment after the current one starts.
+    pub(super) fn next_start(&self) -> u64 {
+        self.current.as_ref().map_or(self.end, |file| file.end())
     }
 
     /// Takes the next queue offset of the message's queue; 0 for a message that has none.

@@ -4,15 +4,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::format::{BLANK_SIZE, EncodedMessage, encode_blank, fits};
-use crate::log::commit_log::allocate::{NotMade, SegmentAllocator};
+use crate::format::{BLANK_SIZE, EncodedMessage, fits};
+use crate::log::commit_log::allocate::SegmentAllocator;
 use crate::log::commit_log::append_state::{AppendState, LogEnd};
 use crate::log::commit_log::log_files::LogFiles;
 use crate::storage::{AppendFile, Env, Step};
 use crate::watermark::Watermark;
-
-/// Segments that may wait for a sync; each holds a descriptor and a mapping. A thread that needs one more syncs first.
-const MAX_UNSYNCED: usize = 64;
 
 /// Where a message was put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,15 +27,15 @@ pub struct Appended {
 /// The end of the log, for one writing process.
 #[derive(Debug)]
 pub struct CommitLog {
-    env: Arc<dyn Env>,
-    files: Arc<LogFiles>,
-    state: Mutex<AppendState>,
+    pub(super) env: Arc<dyn Env>,
+    pub(super) files: Arc<LogFiles>,
+    pub(super) state: Mutex<AppendState>,
     /// The thread that makes a segment holds `state` only to look and to hand the segment over.
-    allocator: SegmentAllocator,
+    pub(super) allocator: SegmentAllocator,
     /// Held while the log is synced, by one thread.
     flushing: Mutex<()>,
     /// Segments with bytes that no sync has covered yet, oldest first.
-    unsynced: Mutex<Vec<Arc<AppendFile>>>,
+    pub(super) unsynced: Mutex<Vec<Arc<AppendFile>>>,
     /// Every byte below is written.
     pub appended: Arc<Watermark>,
     /// Every byte below may be read and dispatched. In the mapped mode, the only one, that is what is appended, and this is the same
@@ -88,9 +85,14 @@ impl CommitLog {
         &self.files
     }
 
+    /// Bytes of each segment.
+    pub fn segment_size(&self) -> u64 {
+        self.allocator.segment_size()
+    }
+
     /// Bytes that a record may have.
     pub fn max_record_size(&self) -> u64 {
-        self.allocator.segment_size() - BLANK_SIZE as u64
+        self.segment_size() - BLANK_SIZE as u64
     }
 
     /// Store time of the last message; 0 for none.
@@ -128,7 +130,7 @@ impl CommitLog {
             if let Some(appended) = self.try_append(message)? {
                 return Ok(appended);
             }
-            self.make_next_segment(message.len() as u64)?;
+            self.get_next_segment(message.len() as u64)?;
         }
     }
 
@@ -151,7 +153,7 @@ impl CommitLog {
             })?;
             waiting = waiting.get(done.len() - before..).unwrap_or_default();
             if let Outcome::WouldBlock(len) = outcome {
-                self.make_next_segment(len)?;
+                self.get_next_segment(len)?;
             }
         }
         Ok(())
@@ -164,7 +166,7 @@ impl CommitLog {
     pub fn append_together(&self, messages: &[EncodedMessage<'_>]) -> Result<Vec<Appended>> {
         let mut done = Vec::with_capacity(messages.len());
         while let Outcome::WouldBlock(len) = self.with_state(|state, now| self.put(state, now, messages, &mut done))? {
-            self.make_next_segment(len)?;
+            self.get_next_segment(len)?;
         }
         Ok(done)
     }
@@ -177,8 +179,12 @@ impl CommitLog {
         }
         let outcome = work(&mut state, self.env.now_ms());
         let end = state.end as i64;
+        let asks_for_next = matches!(outcome, Ok(Outcome::Written)) && state.asks_for_next();
         drop(state);
         self.appended.advance(end);
+        if asks_for_next {
+            self.allocator.ask();
+        }
         outcome
     }
 
@@ -218,46 +224,6 @@ impl CommitLog {
         }
         state.end = end;
         Ok(Outcome::Written)
-    }
-
-    /// Fills the rest of the segment and moves to the next one, if that was made.
-    fn roll(&self, state: &mut AppendState) -> Result<bool> {
-        let Some(next) = state.next.clone() else { return Ok(false) };
-        let remaining = state.remaining();
-        if let Some(full) = state.current.clone()
-            && remaining > 0
-        {
-            let at = (state.end - full.start()) as usize;
-            if !full.write(at, &encode_blank(remaining as u32)) {
-                return Err(self.page_failed(state, &full, at));
-            }
-        }
-        state.end = next.start();
-        state.current = state.next.take();
-        Ok(true)
-    }
-
-    /// Makes the segment after the current one, outside the lock, unless another thread has made room for `len` bytes.
-    fn make_next_segment(&self, len: u64) -> Result<()> {
-        let _one_at_a_time = self.allocator.lock();
-        let start = {
-            let state = lock(&self.state);
-            if state.stopped.is_some() || state.next.is_some() || fits(len, state.remaining()) {
-                return Ok(());
-            }
-            state.current.as_ref().map_or(state.end, |file| file.end())
-        };
-        if lock(&self.unsynced).len() >= MAX_UNSYNCED {
-            self.flush()?;
-        }
-        let file = self.allocator.make(start).map_err(|not_made| match not_made {
-            NotMade::Gone(cause) => cause,
-            NotMade::Left(cause) => self.fail(cause),
-        })?;
-        lock(&self.unsynced).push(file.clone());
-        self.files.add(start);
-        lock(&self.state).next = Some(file);
-        Ok(())
     }
 
     /// Makes everything appended so far durable and says up to where. One thread syncs at a time. Threads that wait for it share the next
@@ -333,25 +299,9 @@ impl CommitLog {
         drop(state);
         // Before the poison, so that a thread that follows the log sees all of it.
         self.appended.advance(end);
+        self.allocator.end(&first);
         self.appended.poison(first);
         told
-    }
-
-    /// Waits until no segment is being made. After [`CommitLog::stop`] no thread begins another, and the log's directory stays as it is.
-    pub fn end_allocation(&self) {
-        drop(self.allocator.lock());
-    }
-
-    /// Removes the segment that was made ahead, once the log is stopped: a closed store has no segment past its end.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn remove_unused(&self) -> Result<()> {
-        let _one_at_a_time = self.allocator.lock();
-        let unused = lock(&self.state).next.clone();
-        unused.map_or(Ok(()), |file| file.remove(self.env.as_ref()))?;
-        lock(&self.state).next = None;
-        Ok(())
     }
 
     /// Ends appending and making durable.
@@ -363,7 +313,7 @@ impl CommitLog {
         self.refuse(cause)
     }
 
-    fn fail(&self, cause: Error) -> Error {
+    pub(super) fn fail(&self, cause: Error) -> Error {
         let first = self.poison(cause);
         self.poisoned(first)
     }
@@ -374,7 +324,7 @@ impl CommitLog {
     }
 
     /// As `fail`, for a page that could not be written. The caller holds the append lock.
-    fn page_failed(&self, state: &mut AppendState, file: &AppendFile, at: usize) -> Error {
+    pub(super) fn page_failed(&self, state: &mut AppendState, file: &AppendFile, at: usize) -> Error {
         let cause = Error::Corrupt {
             path: file.path().to_owned(),
             offset: at as u64,
@@ -382,6 +332,7 @@ impl CommitLog {
         };
         state.stopped.get_or_insert_with(|| cause.clone());
         let _ = self.broken.set(cause.clone());
+        self.allocator.end(&cause);
         self.appended.poison(cause.clone());
         self.flushed.poison(cause.clone());
         self.poisoned(cause)
@@ -389,6 +340,6 @@ impl CommitLog {
 }
 
 /// Locks even after a panic. A thread that panics under the lock leaves no half of a record before the end, because the end moves last.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,6 +14,8 @@ mod allocate;
 mod append_state;
 /// Appending at the end of the log.
 mod commit_log;
+/// From one segment to the next.
+mod roll;
 /// Truncation: from a log that was read to one that is appended to.
 mod truncate;
 /// Salvage records over lost stretches.

@@ -95,6 +95,7 @@ impl Failing<'_> {
                 Operation::WaitDurable => self.wait_durable(),
                 Operation::Dispatch(ms) => self.step(Service::Dispatch, *ms),
                 Operation::FlushStep(ms) => self.step(Service::Flush, *ms),
+                Operation::Allocate => self.step(Service::Allocate, 0),
                 Operation::Clock(ms) => self.env.set_now(self.env.now() + ms),
                 Operation::Reopen | Operation::Kill | Operation::PowerCut(_) | Operation::Stall(..) | Operation::Read => {}
             }

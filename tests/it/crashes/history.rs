@@ -236,6 +236,8 @@ pub(super) enum Operation {
     Dispatch(u64),
     /// Steps the flusher, so many ms later by its clock.
     FlushStep(u64),
+    /// Steps the allocator.
+    Allocate,
     /// The next sync takes so long by the wall clock, which may jump back meanwhile, and another caller appends before it
     /// returns.
     Stall(Draft, i64),
@@ -331,7 +333,7 @@ fn draft(random: &mut Random, number: &mut u64) -> Draft {
 }
 
 fn operation(random: &mut Random, number: &mut u64) -> Operation {
-    match random.below(45) {
+    match random.below(48) {
         0..12 => Operation::Append(draft(random, number)),
         12..16 => Operation::AppendAll(drafts(random, number, 12)),
         16..18 => {
@@ -347,6 +349,7 @@ fn operation(random: &mut Random, number: &mut u64) -> Operation {
         36..38 => Operation::Kill,
         38..40 => Operation::PowerCut(random.next()),
         40..43 => Operation::Stall(draft(random, number), random.pick(&[15, 700, 5000, -3000, 3_600_000])),
-        _ => Operation::Read,
+        43..45 => Operation::Read,
+        _ => Operation::Allocate,
     }
 }

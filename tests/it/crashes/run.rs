@@ -113,6 +113,7 @@ impl<'a> Run<'a> {
             Operation::WaitDurable => self.wait_durable(),
             Operation::Dispatch(ms) => self.step(Service::Dispatch, *ms),
             Operation::FlushStep(ms) => self.step(Service::Flush, *ms),
+            Operation::Allocate => self.step(Service::Allocate, 0),
             Operation::Stall(draft, ms) => {
                 self.stall(draft.message(), *ms);
                 Ok(())

@@ -11,6 +11,7 @@ use mqstore::format::{Check, Message, Record, read_record};
 use mqstore::storage::{Access, Region};
 use mqstore::store::{Attempt, Incoming, MessageStore, OpenMode};
 
+use super::services::stepped;
 use super::{Place, bodies, message, open, put, real, record_of, small, with};
 use crate::counting_env::CountingEnv;
 use crate::heap;
@@ -86,7 +87,7 @@ fn a_place_inside_a_record_holds_no_message() {
 #[test]
 fn a_try_that_needs_a_segment_gives_the_message_back_and_makes_none() {
     let place = Place::new();
-    let (env, store) = place.create_counting(small());
+    let (env, store) = stepped(&place);
     let segments = || env.changes().iter().filter(|change| change.starts_with("allocate ")).count();
     let delayed = with(message("t", 0, b"x"), &[("DELAY", "3")]);
     let Attempt::WouldBlock(given_back) = store.try_append(delayed).unwrap() else {

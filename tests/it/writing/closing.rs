@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use mqstore::error::Error;
 use mqstore::format::{Checkpoint, encode_lock_file};
 
+use super::services::stepped;
 use super::{Place, SEGMENT, bodies, message, put, record_of, small, soon, with};
 
 #[test]
@@ -141,7 +142,7 @@ fn a_closed_store_has_only_the_segments_that_it_used() {
 #[test]
 fn a_segment_that_is_made_while_the_store_closes_is_removed_again() {
     let place = Place::new();
-    let (env, store) = place.create_counting(small());
+    let (env, store) = stepped(&place);
     put(&store, "t", &[0; 10_000]);
     let (made, is_made) = channel();
     let (go, may_go) = channel::<()>();

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 
+use super::services::stepped;
 use super::{Place, SEGMENT, bodies, io_error, message, put, record_of, small, soon};
 
 fn full() -> io::Error {
@@ -21,8 +22,8 @@ fn full() -> io::Error {
 fn a_full_disk_at_a_roll_stores_nothing_leaves_nothing_and_heals() {
     for step in ["create ", "allocate ", "sync SegmentAllocated ", "rename "] {
         let place = Place::new();
-        let (env, store) = place.create_counting(small());
-        let first = put(&store, "t", &[0; 10_000]);
+        let (env, store) = stepped(&place);
+        put(&store, "t", &[0; 10_000]);
         env.before_changes(move |change| {
             let is_segment = change.contains("mqstore-new-") || change.contains("commitlog");
             if change.starts_with(step) && is_segment && !change.contains("consumequeue") {
@@ -42,7 +43,7 @@ fn a_full_disk_at_a_roll_stores_nothing_leaves_nothing_and_heals() {
         put(&store, "t", b"small");
         env.heal();
         assert_eq!(put(&store, "t", &[1; 10_000]), SEGMENT as i64);
-        store.wait_durable(first, Some(soon())).unwrap();
+        store.flush().unwrap();
         store.close().unwrap();
         let read = bodies(&place.reader(), "t", 0);
         assert_eq!(read.iter().map(Vec::len).collect::<Vec<_>>(), [10_000, 5, 10_000]);
@@ -52,7 +53,7 @@ fn a_full_disk_at_a_roll_stores_nothing_leaves_nothing_and_heals() {
 #[test]
 fn a_batch_on_a_full_disk_tells_what_it_stored() {
     let place = Place::new();
-    let (env, store) = place.create_counting(small());
+    let (env, store) = stepped(&place);
     put(&store, "t", b"first");
     env.before_changes(|change| if change.starts_with("allocate") { Err(full()) } else { Ok(()) });
     let mut done = Vec::new();

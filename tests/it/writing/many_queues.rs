@@ -132,13 +132,18 @@ fn stamp(env: &CountingEnv, store: &MessageStore, queues: i32, now: Instant) -> 
     store.step(Service::Dispatch, now).unwrap();
     store.step(Service::Dispatch, now + Duration::from_millis(10)).unwrap();
     let changes = env.changes().split_off(before);
-    assert!(changes.iter().any(|change| change.ends_with("/store/checkpoint")), "{changes:?}");
+    assert!(
+        changes.iter().any(|change| change.ends_with("/store/checkpoint")),
+        "{changes:?}"
+    );
     changes
 }
 
 fn queue_syncs(changes: &[String]) -> Vec<&str> {
     let syncs = changes.iter().filter(|change| change.contains(" QueueFiles "));
-    syncs.map(|change| change.rsplit_once("/store").unwrap_or((change, "")).1).collect()
+    syncs
+        .map(|change| change.rsplit_once("/store").unwrap_or((change, "")).1)
+        .collect()
 }
 
 #[test]
@@ -154,7 +159,7 @@ fn a_stamp_syncs_a_few_queue_files_one_by_one_and_else_the_whole_file_system() {
     let file = |queue: i32| format!("/consumequeue/t/{queue}/00000000000000000000");
     let files: Vec<String> = (0..16).map(file).collect();
     // The first files of the queues have new names.
-    assert!(stamped(17).ends_with(" "), "the last is a sync of everything");
+    assert!(stamped(17).ends_with(' '), "the last is a sync of everything");
     assert_eq!(stamped(1), file(0));
     let mut sixteen = files.clone();
     sixteen.sort();
@@ -162,7 +167,7 @@ fn a_stamp_syncs_a_few_queue_files_one_by_one_and_else_the_whole_file_system() {
     assert_eq!(stamped(17), "");
     assert_eq!(stamped(1), file(0));
     // A file with a new name among them.
-    assert!(stamped(18).ends_with(" "));
+    assert!(stamped(18).ends_with(' '));
     assert_eq!(stamped(1), file(0));
     store.close().unwrap();
 }

@@ -62,7 +62,7 @@ fn a_stepped_store_does_nothing_by_itself_and_everything_in_its_steps() {
     store.step(Service::Flush, start + Duration::from_millis(500)).unwrap();
     assert!(store.flushed_offset() > offset);
     store.close().unwrap();
-    for service in [Service::Dispatch, Service::Flush] {
+    for service in [Service::Dispatch, Service::Flush, Service::Allocate, Service::Supply] {
         assert_eq!(store.step(service, Instant::now()).unwrap(), Next::Done);
     }
 }
@@ -93,7 +93,11 @@ fn a_wanted_sync_is_made_in_the_next_step() {
 
 #[test]
 fn a_service_that_panics_poisons_the_store_and_leaves_nobody_waiting() {
-    for (change, service) in [("consumequeue/t", "dispatcher"), ("sync LogRange", "flusher")] {
+    for (change, service) in [
+        ("consumequeue/t", "dispatcher"),
+        ("sync LogRange", "flusher"),
+        ("mqstore-new-00000000000000016384", "allocator"),
+    ] {
         let place = Place::new();
         let (env, store) = place.create_counting(small());
         env.before_changes(move |what| {

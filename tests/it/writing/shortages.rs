@@ -17,7 +17,7 @@ use super::full_disk::{count, crashed};
 use super::services::stepped;
 use crate::counting_env::CountingEnv;
 
-use super::{Place, SEGMENT, bodies, contents, message, put, small, with};
+use super::{Place, SEGMENT, bodies, contents, message, put, small, wait_for_segments, with};
 
 /// `EMFILE`, `ENFILE`, `ENOMEM`.
 const SHORTAGES: [i32; 3] = [24, 23, 12];
@@ -35,14 +35,21 @@ fn a_segment_that_cannot_be_made_is_told_by_rocketmqs_status_and_stores_nothing(
         .into_iter()
         .flat_map(|call| [5, 12, 23, 24, 27, 28, 122].map(|errno| (call, errno)));
     let of_names = SHORTAGES.map(|errno| ("sync directory SegmentRenamed ", errno));
-    for (call, errno) in cases.chain(of_names) {
-        let case = format!("{call}fails with {errno}");
+    for ((call, errno), is_served) in cases
+        .chain(of_names)
+        .flat_map(|case| [false, true].map(|is_served| (case, is_served)))
+    {
+        let case = format!("{call}fails with {errno}, is_served: {is_served}");
         let place = Place::new();
-        let (env, store) = place.create_counting(small());
+        let (env, store) = if is_served {
+            place.create_counting(small())
+        } else {
+            stepped(&place)
+        };
         let first = put(&store, "t", &[0; 10_000]);
-        store.flush().unwrap();
-        let before = contents(&place.at("commitlog"));
-        let end = store.reader().physical_bounds().end;
+        if is_served {
+            wait_for_segments(&env, 2);
+        }
         env.before_changes(move |change| {
             let is_of_log = change.contains("mqstore-new-000") || change.contains("commitlog") || change.ends_with("/store");
             if change.starts_with(call) && is_of_log && !change.contains("consumequeue") {
@@ -50,6 +57,13 @@ fn a_segment_that_cannot_be_made_is_told_by_rocketmqs_status_and_stores_nothing(
             }
             Ok(())
         });
+        if is_served {
+            // The second segment was made ahead. It takes one more message, and the third one fails unseen.
+            put(&store, "t", &[1; 10_000]);
+        }
+        store.flush().unwrap();
+        let before = contents(&place.at("commitlog"));
+        let end = store.reader().physical_bounds().end;
         for _ in 0..2 {
             let refused = store.append(message("t", 0, &[1; 10_000])).unwrap_err();
             assert_eq!(refused.put_status(), Some("CREATE_MAPPED_FILE_FAILED"), "{case}: {refused:?}");
@@ -62,10 +76,11 @@ fn a_segment_that_cannot_be_made_is_told_by_rocketmqs_status_and_stores_nothing(
             assert_eq!(store.reader().physical_bounds().end, end, "{case}");
         }
         env.heal();
-        assert_eq!(put(&store, "t", &[1; 10_000]), SEGMENT as i64, "{case}");
+        let segments = if is_served { 2 } else { 1 };
+        assert_eq!(put(&store, "t", &[1; 10_000]), segments * SEGMENT as i64, "{case}");
         assert_eq!(store.reader().message_at(first).unwrap().view().body(), [0; 10_000], "{case}");
         store.close().unwrap();
-        assert_eq!(bodies(&place.reader(), "t", 0).len(), 2, "{case}");
+        assert_eq!(bodies(&place.reader(), "t", 0).len() as i64, segments + 1, "{case}");
     }
 }
 

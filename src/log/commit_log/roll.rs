@@ -1,0 +1,132 @@
+//! From one segment of the log to the next.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::format::{encode_blank, fits};
+use crate::log::commit_log::allocate::NotMade;
+use crate::log::commit_log::append_state::AppendState;
+use crate::log::commit_log::commit_log::{CommitLog, lock};
+use crate::watermark::Watermark;
+
+/// Segments that may wait for a sync; each holds a descriptor and a mapping. A thread that needs one more syncs first.
+const MAX_UNSYNCED: usize = 64;
+
+impl CommitLog {
+    /// A thread calls [`CommitLog::make_asked_segment`] from now on. Appending waits for it for at most `patience`.
+    pub fn serve_segments(&self, patience: Duration) {
+        self.allocator.serve(patience);
+    }
+
+    /// Makes the next segment if it was asked for: by the first message of the current one, or by one that finds no room. Whether that
+    /// failed is told to those who wait for the segment.
+    pub fn make_asked_segment(&self) {
+        // No segment has room for a whole one and the BLANK after it.
+        self.allocator.answer(|| self.make_next_segment(self.segment_size()));
+    }
+
+    /// What brings work for [`CommitLog::make_asked_segment`].
+    pub fn segments_asked(&self) -> (Arc<Watermark>, i64) {
+        self.allocator.awaited()
+    }
+
+    /// Makes the pages of a stretch past the end of the log ready to be written, as far as segments are made. Gives the offset up to which
+    /// they are.
+    ///
+    /// # Errors
+    /// As [`Region::supply`](crate::storage::Region::supply). Writing works all the same.
+    pub fn supply(&self, stretch: Range<u64>) -> io::Result<u64> {
+        let files = {
+            let state = lock(&self.state);
+            [state.current.clone(), state.next.clone()]
+        };
+        let mut supplied = stretch.start;
+        for file in files.iter().flatten() {
+            if (file.start()..file.end()).contains(&supplied) {
+                let end = stretch.end.min(file.end());
+                file.supply(supplied..end)?;
+                supplied = end;
+            }
+        }
+        Ok(supplied)
+    }
+
+    /// Fills the rest of the segment and moves to the next one, if that was made.
+    pub(super) fn roll(&self, state: &mut AppendState) -> Result<bool> {
+        if state.next.is_none() {
+            return Ok(false);
+        }
+        let remaining = state.remaining();
+        if let Some(full) = state.current.clone()
+            && remaining > 0
+        {
+            let at = (state.end - full.start()) as usize;
+            if !full.write(at, &encode_blank(remaining as u32)) {
+                return Err(self.page_failed(state, &full, at));
+            }
+        }
+        state.move_to_next();
+        Ok(true)
+    }
+
+    /// Makes the segment after the current one, or waits for the thread that makes it, outside the lock. Does nothing if there is room for
+    /// `len` bytes by now.
+    pub(super) fn get_next_segment(&self, len: u64) -> Result<()> {
+        let Some(patience) = self.allocator.patience() else {
+            return self.make_next_segment(len);
+        };
+        let request = self.allocator.ask();
+        let start = lock(&self.state).next_start();
+        let answered = self.allocator.wait(request, patience, start);
+        let state = lock(&self.state);
+        // A later request may have been answered better, and a log that was stopped says why.
+        if state.stopped.is_some() || state.next.is_some() || fits(len, state.remaining()) {
+            return Ok(());
+        }
+        answered
+    }
+
+    /// Makes the segment after the current one, outside the lock, unless another thread has made room for `len` bytes.
+    fn make_next_segment(&self, len: u64) -> Result<()> {
+        let _one_at_a_time = self.allocator.lock();
+        let start = {
+            let state = lock(&self.state);
+            if state.stopped.is_some() || state.next.is_some() || fits(len, state.remaining()) {
+                return Ok(());
+            }
+            state.next_start()
+        };
+        if lock(&self.unsynced).len() >= MAX_UNSYNCED {
+            self.flush()?;
+        }
+        let file = self.allocator.make(start).map_err(|not_made| match not_made {
+            NotMade::Gone(cause) => cause,
+            NotMade::Left(cause) => self.fail(cause),
+        })?;
+        lock(&self.unsynced).push(file.clone());
+        self.files.add(start);
+        lock(&self.state).next = Some(file);
+        Ok(())
+    }
+
+    /// Waits until no segment is being made. After [`CommitLog::stop`] no thread begins another, and the log's directory stays as it is.
+    pub fn end_allocation(&self) {
+        drop(self.allocator.lock());
+    }
+
+    /// Removes the segment that was made ahead, once the log is stopped, and what is left of one that could not be made: a closed store
+    /// has no segment past its end.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn remove_unused(&self) -> Result<()> {
+        let _one_at_a_time = self.allocator.lock();
+        let unused = lock(&self.state).next.clone();
+        self.allocator.remove(unused.as_deref())?;
+        lock(&self.state).next = None;
+        Ok(())
+    }
+}

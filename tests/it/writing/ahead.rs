@@ -1,0 +1,248 @@
+//! Segments and pages are there before they are needed.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mqstore::config::StoreConfig;
+use mqstore::error::Error;
+use mqstore::services::{Next, Service};
+use mqstore::store::MessageStore;
+
+use super::services::{stepped, stepped_with};
+use super::{Place, SEGMENT, bodies, message, put, small, wait_for_segments};
+
+const IDLE: Next = Next::Idle { until: None };
+
+fn segments(place: &Place) -> usize {
+    place.names("commitlog").len()
+}
+
+#[test]
+fn the_next_segment_is_made_when_the_first_message_of_one_is_appended() {
+    let place = Place::new();
+    let (_, store) = stepped(&place);
+    let now = Instant::now();
+    assert_eq!(store.step(Service::Allocate, now).unwrap(), IDLE);
+    assert_eq!(segments(&place), 0);
+    for segment in 0..5 {
+        // Each message fills more than half of a segment.
+        put(&store, "t", &[0; 10_000]);
+        assert_eq!(segments(&place), segment + 1);
+        for _ in 0..2 {
+            assert_eq!(store.step(Service::Allocate, now).unwrap(), IDLE);
+            assert_eq!(segments(&place), segment + 2);
+        }
+        put(&store, "t", b"x");
+        store.step(Service::Allocate, now).unwrap();
+        assert_eq!(segments(&place), segment + 2);
+    }
+    store.close().unwrap();
+    assert_eq!(segments(&place), 5);
+    assert_eq!(store.step(Service::Allocate, now).unwrap(), Next::Done);
+    assert_eq!(bodies(&place.reader(), "t", 0).len(), 10);
+}
+
+#[test]
+fn a_store_that_is_opened_and_not_appended_to_makes_nothing() {
+    let place = Place::new();
+    let (_, store) = stepped(&place);
+    put(&store, "t", b"x");
+    store.close().unwrap();
+    let store = place.reopen();
+    thread::sleep(Duration::from_millis(20));
+    assert_eq!(segments(&place), 1);
+    store.close().unwrap();
+}
+
+#[test]
+fn threads_make_the_segments_of_a_store_that_runs_them() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    for segment in 0..20 {
+        put(&store, "t", &[0; 10_000]);
+        wait_for_segments(&env, segment + 2);
+    }
+    let by = Arc::new(Mutex::new(Vec::new()));
+    let seen = by.clone();
+    env.before_changes(move |change| {
+        if change.starts_with("create ") && change.contains("mqstore-new-000") {
+            seen.lock().unwrap().push(thread::current().name().map(str::to_owned));
+        }
+        Ok(())
+    });
+    // Faster than segments can be made ahead.
+    for _ in 0..200 {
+        put(&store, "t", &[0; 10_000]);
+    }
+    store.close().unwrap();
+    let by = by.lock().unwrap();
+    assert!(by.len() >= 199, "{}", by.len());
+    assert!(by.iter().all(|name| name.as_deref() == Some("mqstore-allocator")), "{by:?}");
+    assert_eq!(bodies(&place.reader(), "t", 0).len(), 220);
+}
+
+#[test]
+fn an_append_waits_for_its_segment_only_so_long_and_a_later_one_works() {
+    let place = Place::new();
+    let config = StoreConfig {
+        wait_time_out: 50,
+        ..small()
+    };
+    let (env, store) = place.create_counting(config);
+    put(&store, "t", &[0; 10_000]);
+    wait_for_segments(&env, 2);
+    let (go, may_go) = channel::<()>();
+    let may_go = Mutex::new(may_go);
+    env.before_changes(move |change| {
+        if change.starts_with("allocate ") && change.contains("mqstore-new-000") {
+            let _ = may_go.lock().unwrap().recv();
+        }
+        Ok(())
+    });
+    // It goes into the second segment. The third is not made as long as the disk stalls.
+    let second = put(&store, "t", &[0; 10_000]);
+    assert_eq!(second, SEGMENT as i64);
+    let end = store.appended_offset();
+    for _ in 0..2 {
+        let refused = store.append(message("t", 0, &[1; 10_000])).unwrap_err();
+        assert_eq!(refused.put_status(), Some("CREATE_MAPPED_FILE_FAILED"), "{refused}");
+        let Error::Io { path, source, .. } = &refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(
+            (path, source.kind()),
+            (&place.at(&format!("commitlog/{:020}", 2 * SEGMENT)), io::ErrorKind::TimedOut)
+        );
+        assert!(refused.to_string().contains("wait_time_out"), "{refused}");
+    }
+    assert_eq!(store.appended_offset(), end);
+    // What needs no segment does not wait for the disk.
+    put(&store, "t", b"small");
+    drop(go);
+    wait_for_segments(&env, 3);
+    assert_eq!(put(&store, "t", &[2; 10_000]), 2 * SEGMENT as i64);
+    store.close().unwrap();
+    let stored: Vec<usize> = bodies(&place.reader(), "t", 0).iter().map(Vec::len).collect();
+    assert_eq!(stored, [10_000, 10_000, 5, 10_000]);
+}
+
+#[test]
+fn who_waits_for_a_segment_is_told_when_the_store_fails_or_is_closed() {
+    for fails in [true, false] {
+        let place = Place::new();
+        let (env, store) = place.create_counting(small());
+        put(&store, "t", &[0; 10_000]);
+        wait_for_segments(&env, 2);
+        let (go, may_go) = channel::<()>();
+        let may_go = Mutex::new(may_go);
+        env.before_changes(move |change| {
+            if change.starts_with("allocate ") && change.contains("mqstore-new-000") {
+                let _ = may_go.lock().unwrap().recv();
+            }
+            match change {
+                sync if fails && sync.starts_with("sync LogRange") => Err(super::io_error()),
+                _ => Ok(()),
+            }
+        });
+        put(&store, "t", &[1; 10_000]);
+        let store = Arc::new(store);
+        let (told, is_told) = channel();
+        let appending = store.clone();
+        thread::spawn(move || told.send(appending.append(message("t", 0, &[2; 10_000]))));
+        let ending = store.clone();
+        thread::sleep(Duration::from_millis(20));
+        let ending = thread::spawn(move || if fails { ending.flush().map(drop) } else { ending.close() });
+        // Long before the 5 s after which the wait would end by itself.
+        let refused = is_told.recv_timeout(Duration::from_secs(3)).unwrap().unwrap_err();
+        assert_eq!(matches!(refused, Error::Poisoned { .. }), fails, "{refused:?}");
+        drop(go);
+        assert_eq!(ending.join().unwrap().is_err(), fails);
+    }
+}
+
+/// Page faults of this thread that needed no disk.
+fn faults() -> i64 {
+    // SAFETY: all-zero is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a rusage to be written.
+    assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) }, 0);
+    usage.ru_minflt
+}
+
+/// Appends nearly a MiB in messages of a KiB: the faults that this took.
+fn append_a_mib(store: &MessageStore) -> i64 {
+    let body = [7; 1024];
+    let before = faults();
+    for _ in 0..900 {
+        store.append(message("t", 0, &body)).unwrap();
+    }
+    faults() - before
+}
+
+#[test]
+fn an_append_finds_its_pages_supplied() {
+    let place = Place::new();
+    let config = StoreConfig {
+        mapped_file_size_commit_log: Some(16 << 20),
+        ..small()
+    };
+    let (_, store) = stepped_with(&place, config);
+    let mut now = Instant::now();
+    assert_eq!(store.step(Service::Supply, now).unwrap(), IDLE);
+    let without = append_a_mib(&store);
+    assert!(without > 200, "{without} faults");
+    // The rate is high: the window is a quarter of the segment.
+    for _ in 0..8 {
+        while store.step(Service::Supply, now).unwrap() == Next::Again {}
+        let with = append_a_mib(&store);
+        assert!(with < 16, "{with} faults");
+        now += Duration::from_millis(5);
+    }
+    // Across the roll, with the next segment made ahead.
+    for _ in 0..8 {
+        store.step(Service::Allocate, now).unwrap();
+        while store.step(Service::Supply, now).unwrap() == Next::Again {}
+        let with = append_a_mib(&store);
+        assert!(with < 16, "{with} faults");
+        now += Duration::from_millis(5);
+    }
+    store.close().unwrap();
+    assert_eq!(bodies(&place.reader(), "t", 0).len(), 17 * 900);
+}
+
+#[test]
+fn pages_are_supplied_for_what_is_appended_and_no_further_than_the_window() {
+    let place = Place::new();
+    let config = StoreConfig {
+        mapped_file_size_commit_log: Some(64 << 20),
+        ..small()
+    };
+    let (_, store) = stepped_with(&place, config);
+    let mut now = Instant::now();
+    store.step(Service::Supply, now).unwrap();
+    put(&store, "t", b"x");
+    // One message in five ms: the smallest window, one MiB, in one step.
+    now += Duration::from_millis(5);
+    assert_eq!(store.step(Service::Supply, now).unwrap(), IDLE);
+    assert_eq!(store.step(Service::Supply, now).unwrap(), IDLE);
+    // Half of it is used up before there is more to do.
+    for _ in 0..400 {
+        put(&store, "t", &[0; 1000]);
+    }
+    assert_eq!(store.step(Service::Supply, now).unwrap(), IDLE);
+    for _ in 0..100 {
+        put(&store, "t", &[0; 1000]);
+    }
+    now += Duration::from_millis(1);
+    // 500 kB in a ms: the largest window, which is 16 MiB, a MiB in a step.
+    let mut steps = 1;
+    while store.step(Service::Supply, now).unwrap() == Next::Again {
+        steps += 1;
+    }
+    assert!((15..=17).contains(&steps), "{steps} steps");
+    store.close().unwrap();
+}
