@@ -140,9 +140,12 @@ int fsync(int fd) { return (int)by_fd("fsync", fd, SYS_fsync, 0, 0, 0); }
 int fdatasync(int fd) { return (int)by_fd("fdatasync", fd, SYS_fdatasync, 0, 0, 0); }
 int syncfs(int fd) { return (int)by_fd("syncfs", fd, SYS_syncfs, 0, 0, 0); }
 
-/* Nothing else in the process syncs a mapping. */
+/* The last file that this thread mapped, and where. Nothing else in the process syncs a mapping, and it is mapped just before. */
+static __thread char mapped_path[4096];
+static __thread void *mapped_at;
+
 int msync(void *address, size_t len, int flags) {
-    if (root_len) MADE("msync", root, syscall(SYS_msync, address, len, flags));
+    if (root_len) MADE("msync", address == mapped_at ? mapped_path : root, syscall(SYS_msync, address, len, flags));
     return (int)syscall(SYS_msync, address, len, flags);
 }
 
@@ -153,6 +156,10 @@ static void *map_at(void *address, size_t len, int protection, int flags, int fd
     if (now == FAIL) { errno = error; return MAP_FAILED; }
     void *mapped = (void *)syscall(SYS_mmap, address, len, protection, flags, fd, offset);
     if (now == KILL_AFTER) die();
+    if (counted && mapped != MAP_FAILED) {
+        mapped_at = mapped;
+        strcpy(mapped_path, path);
+    }
     return mapped;
 }
 void *mmap(void *a, size_t len, int protection, int flags, int fd, off_t offset) { return map_at(a, len, protection, flags, fd, offset); }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,8 @@ NAMES = ("EIO", "ENOSPC", "EDQUOT", "EFBIG", "EROFS", "ENOMEM", "EMFILE", "ENFIL
 FULL = ("ENOSPC", "EDQUOT", "EFBIG")
 #: No memory or no descriptor is left.
 SHORT_OF = ("ENOMEM", "EMFILE", "ENFILE")
+#: The calls that make a segment before its name is synced. A sync of the log maps what it syncs, or else syncs the whole file.
+MAKES = ("create", "fallocate", "pwrite", "fdatasync", "fsync", "mmap", "rename", "link")
 #: The calls that need a descriptor or a mapping.
 OPENS = ("open", "opendir", "create", "mmap")
 
@@ -29,6 +32,11 @@ def is_best_effort(call: Call) -> bool:
 
 def is_derived(call: Call) -> bool:
     return "/consumequeue" in call.path or "/index" in call.path
+
+
+def is_ahead_of_need(call: Call) -> bool:
+    """Whether the call makes a segment of the log. An append that needs the segment makes it again, and is told of what fails then."""
+    return re.search(r"/(mqstore-new-|commitlog/)\d{20}$", call.path) is not None and call.name in MAKES
 
 
 def is_of_the_log(call: Call) -> bool:
@@ -46,7 +54,8 @@ def judged(journal: Journal, verdict: Verdict, error: str, sticky: bool) -> Verd
     # Derived files are written again when there is room, and read from the log where they cannot be read.
     is_waited_out = is_derived(fault) and (error in FULL + SHORT_OF or fault.name == "mmap")
     # The dispatcher maps the log for reading.
-    healed = not sticky and (is_waited_out or (error in FULL + SHORT_OF and fault.name == "mmap"))
+    healed = not sticky and (is_waited_out or (error in FULL + SHORT_OF and fault.name in ("mmap", "opendir")))
+    healed |= is_ahead_of_need(fault) and not is_of_the_log(fault)
     if (
         error in SHORT_OF
         and fault.name in OPENS
@@ -59,12 +68,16 @@ def judged(journal: Journal, verdict: Verdict, error: str, sticky: bool) -> Verd
     if not journal.raised and not journal.closed:
         verdict.errors.append("not closed, and nothing raised")
     if is_of_the_log(fault):
-        if journal.acks_before is not None and journal.acks_after > journal.acks_before:
+        # A directory is synced for a segment that holds no message yet, while another thread syncs messages.
+        is_of_messages = fault.path != "store/commitlog"
+        if is_of_messages and journal.acks_before is not None and journal.acks_after > journal.acks_before:
             verdict.errors.append(f"{journal.acks_after} acknowledged after a failed sync at {journal.acks_before}")
         again = [call for call in journal.calls_after if call.name in SYNCS and call.path == fault.path]
         if again:
             verdict.errors.append(f"the sync was tried again: {again}")
-        if not any(kind == "PoisonedError" or call == "open" for call, kind, *_ in journal.raised):
+        # A close removes the segment that was made and not used, and syncs the directory then. No message rests on that.
+        ending = ("open", "close") if fault.path == "store/commitlog" else ("open",)
+        if not any(kind == "PoisonedError" or call in ending for call, kind, *_ in journal.raised):
             verdict.errors.append(f"not poisoned: {journal.raised}")
     verdict.errors += appended_when_poisoned(journal)
     return verdict
