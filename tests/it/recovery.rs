@@ -11,6 +11,7 @@ mod stamps;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -220,7 +221,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Every file below `dir`, by its path from there.
+/// Every file below `dir`, by its path from there. A segment that a writer is just making may be missing.
 fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![dir.to_owned()];
@@ -229,8 +230,11 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 dirs.push(path);
-            } else {
-                found.insert(path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap());
+                continue;
+            }
+            match fs::read(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                bytes => drop(found.insert(path.strip_prefix(dir).unwrap().to_owned(), bytes.unwrap())),
             }
         }
     }

@@ -35,7 +35,7 @@ def is_derived(call: Call) -> bool:
 
 
 def is_ahead_of_need(call: Call) -> bool:
-    """Whether the call makes a segment of the log. An append that needs the segment makes it again, and is told of what fails then."""
+    """Whether the call makes a segment of the log. An append that needs it makes it again, and is told of what fails then."""
     return re.search(r"/(mqstore-new-|commitlog/)\d{20}$", call.path) is not None and call.name in MAKES
 
 

@@ -148,6 +148,9 @@ fn a_writer_that_ends_inside_a_roll_costs_the_next_writer_nothing() {
             let (closed, is_closed) = channel();
             let closing = stopped.store.clone();
             let closing = thread::spawn(move || closed.send(closing.close()).unwrap());
+            while matches!(stopped.store.expect_appended(-1), Err(Error::Invalid { .. })) {
+                thread::yield_now();
+            }
             let first = is_closed.recv_timeout(Duration::from_millis(50));
             // The first writer holds the lock as long as it may change anything.
             let second = first.is_ok().then(|| open_again(&place).unwrap());
