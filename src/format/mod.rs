@@ -46,6 +46,8 @@ mod index_geometry;
 mod checkpoint;
 /// The lock file: from where the records of the log are ours.
 mod lock_file;
+/// Up to where the log is flushed.
+mod flushed_mark;
 /// Days as dates.
 mod date;
 /// The id that a producer gives a message.
@@ -66,6 +68,7 @@ pub use crc::crc32;
 pub use date::{Date, mistaken_unit};
 pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
 pub use file_name::{index_name, locate, parse_index_name, parse_segment_name, segment_name};
+pub use flushed_mark::{FLUSHED_MARK_SIZE, FlushedMark};
 pub use host::Host;
 pub use index::{
     INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, index_key_hash, index_key_of_tag, index_keys,
@@ -88,8 +91,8 @@ pub use record_layout::{MIN_RECORD_SIZE, RecordLayout, Version};
 pub use replication::{SLAVE_REPORT_SIZE, SlaveReport, TRANSFER_HEADER_SIZE, TransferHeader};
 pub use salvage_record::{encode_salvage_record, is_salvage_record, salvage_record_size};
 pub use store_layout::{
-    ABORT_FILE, BATCH_CONSUME_QUEUE_DIR, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, GEOMETRY_FILE,
-    INDEX_DIR, LOCK_FILE, RECOVERY_NOTE_FILE, ROCKSDB_CONSUME_QUEUE_DIR, ROCKSDB_CURRENT_FILE, UNFINISHED_PREFIX,
+    ABORT_FILE, BATCH_CONSUME_QUEUE_DIR, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, FLUSHED_MARK_FILE,
+    GEOMETRY_FILE, INDEX_DIR, LOCK_FILE, RECOVERY_NOTE_FILE, ROCKSDB_CONSUME_QUEUE_DIR, ROCKSDB_CURRENT_FILE, UNFINISHED_PREFIX,
 };
 pub use sys_flag::{
     BORN_HOST_V6, COMMIT, COMPRESSED, COMPRESSION_MASK, Compression, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, PREPARED, ROLLBACK,

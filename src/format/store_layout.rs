@@ -18,6 +18,8 @@ pub const CONFIG_DIR: &str = "config";
 pub const GEOMETRY_FILE: &str = "mqstore.json";
 /// In [`CONFIG_DIR`]: the note of a recovery that has begun to change the store.
 pub const RECOVERY_NOTE_FILE: &str = "mqstore-recovery.json";
+/// In [`CONFIG_DIR`]: the mark of what was flushed.
+pub const FLUSHED_MARK_FILE: &str = "mqstore.flushed";
 /// The file that says how much of the store is on disk.
 pub const CHECKPOINT_FILE: &str = "checkpoint";
 /// The file that the writer of the store holds locked.

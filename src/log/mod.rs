@@ -1,5 +1,7 @@
 //! The file families: the commit log, and what is derived from it. Each file reads and writes one family and decides nothing about another.
 
+/// Up to where the log is flushed.
+mod flushed_mark_file;
 /// The commit log: read, appended to, truncated, salvaged.
 mod commit_log;
 /// Consume queues: for each queue, where its messages lie in the log.
@@ -14,6 +16,7 @@ mod recorded_geometry;
 pub(crate) use commit_log::LogEnd;
 pub use commit_log::{Appended, CommitLog, LogFiles, LogRecord, LogScan, QueueOffsets, StoredMessage};
 pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, QueueTail};
+pub use flushed_mark_file::{FlushedMarkFile, load_flushed_mark};
 pub use index::{IndexFile, IndexService, KeptIndex, Source};
 pub use recorded_geometry::{fill_from_record, record as record_geometry};
 pub use store_checkpoint::{load_checkpoint, save_checkpoint};

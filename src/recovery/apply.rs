@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::CHECKPOINT_FILE;
-use crate::log::{CommitLog, LogEnd, QueueOffsets, save_checkpoint};
+use crate::format::{CHECKPOINT_FILE, FlushedMark};
+use crate::log::{CommitLog, FlushedMarkFile, LogEnd, QueueOffsets, save_checkpoint};
 use crate::recovery::open::{Recovered, WritePlan};
 use crate::recovery::own_records::claim_log;
 use crate::recovery::recovery_note::RecoveryNote;
@@ -36,13 +36,22 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
     let end = LogEnd {
         at: report.log_end,
         written_until: plan.written_until,
-        rewrite_from: plan.rewrite_from,
+        rewrite_from: plan.rewrite_from.map(|from| from.max(plan.on_disk_until)),
         last_store_time: report.last_store_time,
         covered_time: plan.covered_time,
         queue_offsets,
     };
-    let log = log.clone().truncate(env.clone(), plan.sizes.commit_log, end)?;
-    claim_log(env.as_ref(), path, report.log_end, plan.rewrite_from.is_none())?;
+    let mut log = log.clone().truncate(env.clone(), plan.sizes.commit_log, end)?;
+    let mark = FlushedMark {
+        flushed: report.log_end,
+        own_from: plan.own_from.unwrap_or(report.log_end),
+        is_sync: false,
+    };
+    // Before the claim: a mark of another log, which may have the same claim, is not above the end of this one when the claim is there.
+    log.keep_mark(FlushedMarkFile::open(env.as_ref(), path, mark)?);
+    if plan.own_from.is_none() || plan.rewrite_from.is_some() {
+        claim_log(env.as_ref(), path, mark.own_from)?;
+    }
     // Not earlier: until all of the store is salvaged, the old stamps make `heal` refuse it.
     if let Some(checkpoint) = &plan.checkpoint {
         save_checkpoint(env.as_ref(), &path.join(CHECKPOINT_FILE), checkpoint)?;

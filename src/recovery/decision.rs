@@ -2,6 +2,7 @@
 //! docs/DURABILITY.md, section "Opening a store after a crash". The rows that name [`expect_recoverable`] are decided here.
 
 use crate::error::{Error, Result};
+use crate::format::{COMMIT_LOG_DIR, CONFIG_DIR, FLUSHED_MARK_FILE};
 use crate::interrupt;
 use crate::log::LogFiles;
 use crate::recovery::report::RecoveryReport;
@@ -21,6 +22,7 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
     if opened.is_salvage() {
         return Ok(());
     }
+    expect_flushed(opened, report)?;
     if opened.clean {
         return expect_agreement(opened, report);
     }
@@ -54,7 +56,7 @@ fn is_stale(opened: &Opened<'_>, report: &RecoveryReport) -> bool {
 }
 
 /// What shows that messages are missing; `None` if nothing does. A store with an `abort` file may have a live writer, whose queues run
-/// ahead of the log that was read. Then only a hole in the log and our own stamp are looked at.
+/// ahead of the log that was read. Then only a hole in the log, the mark of what was flushed, and our own stamp are looked at.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -63,19 +65,36 @@ pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Resu
     if lost > 0 {
         return Ok(Some(format!("{lost} bytes inside the log are damaged, and were passed over")));
     }
-    let agreed = expect_no_hole(opened.log).and_then(|()| {
-        if opened.clean {
-            opened.log.expect_whole()?;
-            expect_agreement(opened, report)
-        } else {
-            expect_stamped_message(opened, report)
-        }
-    });
+    let agreed = expect_no_hole(opened.log)
+        .and_then(|()| expect_flushed(opened, report))
+        .and_then(|()| {
+            if opened.clean {
+                opened.log.expect_whole()?;
+                expect_agreement(opened, report)
+            } else {
+                expect_stamped_message(opened, report)
+            }
+        });
     match agreed {
         Ok(()) => Ok(None),
         Err(error @ Error::Corrupt { .. }) => Ok(Some(error.to_string())),
         Err(error) => Err(error),
     }
+}
+
+/// Refuses a log that ends before the mark of what was flushed. A live writer does not explain such an end: an open reads the mark before
+/// the log.
+fn expect_flushed(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
+    let Some(flushed) = opened.flushed.filter(|flushed| *flushed > report.log_end) else {
+        return Ok(());
+    };
+    let reason = format!(
+        "the log ends here ({}), and {CONFIG_DIR}/{FLUSHED_MARK_FILE} says that it was on disk up to {flushed}: acknowledged messages are \
+         damaged or missing, or this is a copy made while the store was written; put the segments back, or copy the store again \
+         ({COMMIT_LOG_DIR}/ last), or open it with recovery=\"salvage\" to keep every whole message, or with mode \"r\" to read it unchanged",
+        report.stop_reason
+    );
+    Err(opened.log.corrupt(report.log_end, reason))
 }
 
 fn expect_no_hole(log: &LogFiles) -> Result<()> {

@@ -45,8 +45,13 @@ pub(crate) struct WritePlan {
     pub(crate) kept_index: KeptIndex,
     /// The first message of which a key may be missing in it.
     pub(crate) index_from: i64,
-    /// From this physical offset on the log is written again, because it may be in memory only; `None` if everything is on disk.
+    /// From this physical offset on the log and the queue entries of its messages are written again, because they may be in memory only;
+    /// `None` if everything is on disk.
     pub(crate) rewrite_from: Option<i64>,
+    /// Every byte of the log below this physical offset is on disk all the same. Queue entries of its messages may not be.
+    pub(crate) on_disk_until: i64,
+    /// The claim that stays; `None` if the log is claimed from its end on.
+    pub(crate) own_from: Option<i64>,
     /// The recovery note to write before the first change; `None` if recovery changes nothing.
     pub(crate) note: Option<RecoveryNote>,
     /// Past it every byte of the log is zero.
@@ -130,6 +135,12 @@ pub(crate) fn open_for_writing(
             rewrite_from: rewrite_from.unwrap_or(report.log_end),
             closed_at,
         }),
+        // What an unfinished recovery, or a salvage, has written may not be on disk.
+        on_disk_until: opened
+            .flushed
+            .filter(|_| unfinished.is_none() && !opened.is_salvage())
+            .unwrap_or(0),
+        own_from: files.claim.filter(|from| *from <= report.log_end),
         written_until: unfinished.map_or(written_until, |_| files.log.files_end()),
         is_noted: note.is_some(),
         is_redone: unfinished.is_some(),

@@ -28,16 +28,11 @@ pub(super) fn load_own_from(env: &dyn Env, root: &Path) -> Result<Option<i64>> {
     }
 }
 
-/// Claims every record from `log_end` on, durably. An earlier claim stays. `is_on_disk`: the lock file that is read is known to be on
-/// disk, so an earlier claim is not written again.
+/// Claims every record from `own_from` on, durably.
 ///
 /// # Errors
 /// [`Error::DiskFull`], [`Error::Io`].
-pub(super) fn claim_log(env: &dyn Env, root: &Path, log_end: i64, is_on_disk: bool) -> Result<()> {
-    let known = load_own_from(env, root)?.filter(|from| *from <= log_end);
-    if known.is_some() && is_on_disk {
-        return Ok(());
-    }
+pub(super) fn claim_log(env: &dyn Env, root: &Path, own_from: i64) -> Result<()> {
     let path = root.join(LOCK_FILE);
     let refused = |error| Error::full_or_io("write", &path, error);
     let file = env.open(&path, Access::ReadWrite).map_err(refused)?;
@@ -45,7 +40,6 @@ pub(super) fn claim_log(env: &dyn Env, root: &Path, log_end: i64, is_on_disk: bo
     if file.len().map_err(refused)? > LOCK_FILE_SIZE as u64 {
         return Ok(());
     }
-    file.write_all_at(&encode_lock_file(known.unwrap_or(log_end)), 0)
-        .map_err(refused)?;
+    file.write_all_at(&encode_lock_file(own_from), 0).map_err(refused)?;
     file.sync(Step::LogClaimed).map_err(refused)
 }

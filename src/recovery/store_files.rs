@@ -7,10 +7,10 @@ use std::sync::Arc;
 use crate::config::{Recovery, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::{
-    ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, Check, Checkpoint, INDEX_DIR, LOCK_FILE,
-    UNFINISHED_PREFIX, parse_segment_name,
+    ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, Check, Checkpoint, FlushedMark, INDEX_DIR,
+    LOCK_FILE, UNFINISHED_PREFIX, parse_segment_name,
 };
-use crate::log::{ConsumeQueueStore, IndexService, LogFiles, load_checkpoint};
+use crate::log::{ConsumeQueueStore, IndexService, LogFiles, load_checkpoint, load_flushed_mark};
 use crate::recovery::own_records::load_own_from;
 use crate::storage::{DirEntry, EntryKind, Env, install_guard};
 
@@ -24,13 +24,18 @@ pub(crate) struct StoreFiles {
     /// The stamps as they were found.
     pub(crate) found: Checkpoint,
     clean: bool,
-    own_from: Option<i64>,
+    /// The physical offset from which on every record is ours, as the lock file says.
+    pub(crate) claim: Option<i64>,
+    mark: Option<FlushedMark>,
 }
 
 impl StoreFiles {
     pub(crate) fn load(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<Self> {
         guard_against_sigbus(path, config)?;
         let clean = !exists(env.as_ref(), path, ABORT_FILE)?;
+        let claim = load_own_from(env.as_ref(), path)?;
+        // Before the log is looked at: a live writer raises the mark.
+        let mark = load_flushed_mark(env.as_ref(), path)?;
         let found = load_checkpoint(env.as_ref(), &path.join(CHECKPOINT_FILE))?;
         let checkpoint = found.ignoring_future(env.now_ms());
         let log = LogFiles::load(env.clone(), &path.join(COMMIT_LOG_DIR), config.mapped_file_size_commit_log)?;
@@ -44,7 +49,8 @@ impl StoreFiles {
             checkpoint,
             found,
             clean,
-            own_from: if clean { None } else { load_own_from(env.as_ref(), path)? },
+            claim,
+            mark,
         })
     }
 
@@ -54,7 +60,11 @@ impl StoreFiles {
             queues: &self.queues,
             checkpoint: &self.checkpoint,
             clean: self.clean,
-            own_from: self.own_from,
+            own_from: self.claim.filter(|_| !self.clean),
+            flushed: self
+                .mark
+                .filter(|mark| Some(mark.own_from) == self.claim)
+                .map(|mark| mark.flushed),
             closed_at: None,
             check: if config.check_crc_on_recover {
                 Check::Body
@@ -80,6 +90,9 @@ pub struct Opened<'a> {
     pub clean: bool,
     /// The physical offset from which on every record is ours.
     pub own_from: Option<i64>,
+    /// Every byte of the log below this physical offset was on disk: the mark of what was flushed. `None` if there is none, or if it is about
+    /// the log of another history.
+    pub flushed: Option<i64>,
     /// Where the log ended when the store was last closed, if every later open has failed; `None` if one succeeded, or if nothing says so.
     pub closed_at: Option<i64>,
     /// How much of a record is verified.

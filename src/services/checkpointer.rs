@@ -46,6 +46,7 @@ impl Checkpointer {
         self.log.flush()?;
         self.queues.sync()?;
         let index_msg_timestamp = self.index.sync(self.geometry)?;
+        self.log.sync_mark()?;
         let checkpoint = Checkpoint {
             physic_msg_timestamp: last.store_time,
             logics_msg_timestamp: last.store_time,

@@ -115,6 +115,9 @@ pub enum Step {
     IndexFile,
     /// The name of a new index file in `index/`, before the same stamp. Without: as `IndexFile`, by the whole file.
     IndexDirectory,
+    /// The mark of what was flushed, before the checkpoint is stamped, and after it was lowered to the end of a salvaged log. Without: a
+    /// closed store changes, or a salvaged store is refused because its log ends before the mark.
+    FlushedMark,
     /// The checkpoint under its temporary name, after everything that it covers and before it is renamed. Without: an empty or torn file
     /// gets the name, and its stamps may cover what is not there.
     Checkpoint,

@@ -7,6 +7,7 @@ mod campaign;
 mod examine;
 mod failing;
 mod files;
+mod flushed_mark;
 mod found;
 mod half_recovered;
 mod history;

@@ -1,8 +1,8 @@
 //! What the format room refuses, what it tolerates, and how it reads what a broker may have left.
 
 use mqstore::format::{
-    Check, IndexGeometry, IndexHeader, Message, MessageView, ProducerBatch, Properties, Record, RecordLayout, Version,
-    decode_body, encode_properties, java_hash_map_order, parse_index_name, read_record, validate_topic,
+    Check, FlushedMark, IndexGeometry, IndexHeader, Message, MessageView, ProducerBatch, Properties, Record, RecordLayout,
+    Version, crc32, decode_body, encode_properties, java_hash_map_order, parse_index_name, read_record, validate_topic,
 };
 
 fn record() -> Vec<u8> {
@@ -369,4 +369,31 @@ fn a_frame_that_states_a_huge_window_stays_within_the_limit() {
     bomb.extend([0x02, 0x00, 0x10, b'x'].repeat(4000));
     let refused = decode_body(0x201, &bomb, 1 << 20).unwrap_err();
     assert!(refused.reason.contains("more than 1048576 bytes"), "{refused}");
+}
+
+#[test]
+fn the_mark_of_what_was_flushed_is_a_checked_sector() {
+    let mark = FlushedMark {
+        flushed: 0x0102_0304_0506,
+        own_from: 77,
+        is_sync: true,
+    };
+    let bytes = mark.encode();
+    assert_eq!(bytes.len(), 512);
+    assert_eq!(bytes[..4], crc32(&bytes[4..]).to_be_bytes());
+    assert_eq!(&bytes[4..8], b"mqf1");
+    assert_eq!(bytes[8..16], 0x0102_0304_0506_i64.to_be_bytes());
+    assert_eq!(bytes[16..24], 77_i64.to_be_bytes());
+    assert_eq!(bytes[24..28], [0, 0, 0, 1]);
+    assert!(bytes[28..].iter().all(|byte| *byte == 0));
+    assert_eq!(FlushedMark::decode(&bytes), Some(mark));
+    for len in [0, 28, 511] {
+        assert_eq!(FlushedMark::decode(&bytes[..len]), None);
+    }
+    for bit in 0..512 * 8 {
+        let mut flipped = bytes;
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(FlushedMark::decode(&flipped), None, "bit {bit}");
+    }
+    assert_eq!(FlushedMark::decode(&[0; 512]), None);
 }

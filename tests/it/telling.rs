@@ -197,6 +197,8 @@ fn a_reader_of_a_crashed_store_whose_log_ends_before_its_own_stamp_says_that_mes
         let stamps = Checkpoint::decode(&fs::read(root.join("checkpoint")).unwrap());
         assert_eq!(stamps.logics_physical_offset, offsets[last]);
         assert_eq!(open(&root).recovery().missing, None);
+        // With the mark of what was flushed, the reader would tell of that.
+        fs::remove_file(root.join("config/mqstore.flushed")).unwrap();
         overwrite(
             &root.join("commitlog").join(segment_name(0)),
             offsets[damaged] as u64 + 88,

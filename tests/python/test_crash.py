@@ -113,6 +113,8 @@ def test_a_reader_warns_of_a_crashed_store_that_lacks_what_its_own_checkpoint_vo
     (path / "abort").touch()
     with warnings.catch_warnings(action="error"), mqstore.open(path) as store:
         assert (store.recovery.complete, store.recovery.refused) == (True, 0)
+    # With the mark of what was flushed, the reader would tell of that.
+    (path / "config" / "mqstore.flushed").unlink()
     with (path / "commitlog" / f"{0:020}").open("r+b") as segment:
         segment.seek(offsets[99] + 88)
         segment.write(b"?")
@@ -124,6 +126,41 @@ def test_a_reader_warns_of_a_crashed_store_that_lacks_what_its_own_checkpoint_vo
         assert report.stop_reason in (report.missing or "")
         assert repr(report).startswith("<mqstore.RecoveryReport INCOMPLETE (")
         assert (report.log_end, report.queue_entries_ahead) == (offsets[99], 1)
+
+
+def test_a_crashed_store_that_is_damaged_below_what_was_flushed_is_refused_and_read_with_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x") as store:
+        offsets = [store.append("orders", b"body %d" % number).physical_offset for number in range(100)]
+        end = store.flush()
+        # As the death of the process leaves it: the checkpoint covers nothing.
+        shutil.copytree(path, tmp_path / "killed")
+    path = tmp_path / "killed"
+    with (path / "commitlog" / f"{0:020}").open("r+b") as segment:
+        segment.seek(offsets[70] + 88)
+        segment.write(b"?")
+    told = f"mqstore.flushed says that it was on disk up to {end}"
+    with pytest.warns(RuntimeWarning, match=f"killed is INCOMPLETE: .*{told}"):
+        store = mqstore.open(path)
+    with store:
+        assert not store.recovery.complete
+        assert store.recovery.log_end == offsets[70]
+    with pytest.raises(mqstore.CorruptError, match=told) as refused:
+        mqstore.open(path, "a")
+    assert (refused.value.offset, 'recovery="salvage"' in str(refused.value)) == (offsets[70], True)
+    with mqstore.open(path, "a", recovery="salvage") as store:
+        assert [store.message_at(offset).body for offset in (offsets[69], offsets[71])] == [b"body 69", b"body 71"]
+    # Above the mark the same damage is a torn end.
+    with mqstore.open(tmp_path / "other", "x", flush_interval_commit_log=100_000) as store:
+        offsets = [store.append("orders", b"body").physical_offset for _ in range(2)]
+        assert store.flushed_offset == 0
+        shutil.copytree(tmp_path / "other", tmp_path / "torn")
+    path = tmp_path / "torn"
+    with (path / "commitlog" / f"{0:020}").open("r+b") as segment:
+        segment.seek(offsets[1] + 88)
+        segment.write(b"?")
+    with mqstore.open(path, "a") as store:
+        assert store.recovery.log_end == offsets[1]
 
 
 def test_messages_that_no_queue_can_have_are_counted_as_refused(tmp_path: Path) -> None:

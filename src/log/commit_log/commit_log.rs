@@ -8,6 +8,7 @@ use crate::format::{BLANK_SIZE, EncodedMessage, fits};
 use crate::log::commit_log::allocate::SegmentAllocator;
 use crate::log::commit_log::append_state::{AppendState, LogEnd};
 use crate::log::commit_log::log_files::LogFiles;
+use crate::log::flushed_mark_file::FlushedMarkFile;
 use crate::storage::{AppendFile, Env, Step};
 use crate::watermark::Watermark;
 
@@ -43,6 +44,8 @@ pub struct CommitLog {
     pub readable: Arc<Watermark>,
     /// Every byte below survives a power cut. Poisoned when no later byte is acknowledged any more.
     pub flushed: Arc<Watermark>,
+    /// `None` until recovery has put it into the store.
+    mark: Option<FlushedMarkFile>,
     /// Why no later byte is made durable: a write or sync of the log itself failed.
     broken: OnceLock<Error>,
 }
@@ -76,8 +79,14 @@ impl CommitLog {
             readable: appended.clone(),
             appended,
             flushed,
+            mark: None,
             broken: OnceLock::new(),
         }
+    }
+
+    /// From now on `mark` follows what is flushed.
+    pub(crate) fn keep_mark(&mut self, mark: FlushedMarkFile) {
+        self.mark = Some(mark);
     }
 
     /// What was written, for reading.
@@ -254,6 +263,14 @@ impl CommitLog {
         Ok(self.flushed.get())
     }
 
+    /// Makes the mark of what was flushed durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn sync_mark(&self) -> Result<()> {
+        self.mark.as_ref().map_or(Ok(()), FlushedMarkFile::sync)
+    }
+
     fn sync(&self, from: u64) -> Result<()> {
         if let Some(cause) = self.broken.get() {
             return Err(self.poisoned(cause.clone()));
@@ -268,6 +285,10 @@ impl CommitLog {
             }
         }
         lock(&self.unsynced).retain(|file| file.end() > end);
+        // After the sync: the mark is never above what is on disk. Before the acknowledgement: it covers every message that was acknowledged.
+        if let Some(mark) = &self.mark {
+            mark.write(target);
+        }
         self.flushed.advance(target);
         Ok(())
     }

@@ -182,6 +182,12 @@ impl Examiner<'_> {
                 format!("it stamps {stamped}, the last message is of {}", report.last_store_time)
             })?;
         }
+        let mark = Files::of(image, root()).mark();
+        ensure(
+            mark.is_none_or(|mark| mark.flushed <= report.log_end),
+            "the mark is not above what is on disk",
+            || format!("{mark:?}, the log ends at {}", report.log_end),
+        )?;
         ensure(
             stamped <= report.last_store_time || found.garbled.is_any(),
             "the checkpoint tells no more than is there",

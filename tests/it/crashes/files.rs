@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mqstore::format::{
-    BLANK_SIZE, CQ_UNIT_SIZE, Checkpoint, CqUnit, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem,
-    index_key_hash, parse_segment_name,
+    BLANK_SIZE, CQ_UNIT_SIZE, Checkpoint, CqUnit, FlushedMark, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader,
+    IndexItem, index_key_hash, parse_segment_name,
 };
 
 use super::history::Geometry;
@@ -43,6 +43,11 @@ impl Files {
 
     pub(super) fn checkpoint(&self) -> Checkpoint {
         self.get("checkpoint").map(Checkpoint::decode).unwrap_or_default()
+    }
+
+    /// The mark of what was flushed.
+    pub(super) fn mark(&self) -> Option<FlushedMark> {
+        self.get("config/mqstore.flushed").and_then(FlushedMark::decode)
     }
 
     /// The log's bytes, one segment after the other.

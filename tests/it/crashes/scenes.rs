@@ -18,7 +18,7 @@ use super::model::{Checked, ensure, works};
 use super::run::machine;
 use crate::simulated_env::{Call, SimulatedEnv};
 
-const GEOMETRY: Geometry = Geometry {
+pub(super) const GEOMETRY: Geometry = Geometry {
     segment: 4096,
     queue_file: 100,
     slots: 3,
@@ -26,7 +26,7 @@ const GEOMETRY: Geometry = Geometry {
     stamped_every: 64 << 20,
 };
 
-fn message(len: usize) -> Message<'static> {
+pub(super) fn message(len: usize) -> Message<'static> {
     Message {
         topic: "t".to_owned(),
         body: vec![b'x'; len].into(),
@@ -34,7 +34,7 @@ fn message(len: usize) -> Message<'static> {
     }
 }
 
-fn open(env: &SimulatedEnv, config: StoreConfig) -> Result<MessageStore, Error> {
+pub(super) fn open(env: &SimulatedEnv, config: StoreConfig) -> Result<MessageStore, Error> {
     MessageStore::open_stepped(&env.shared(), root(), config, OpenMode::Append)
 }
 
@@ -147,6 +147,45 @@ pub(super) fn salvaged_twice(without: Option<Step>, seed: u64) -> Checked {
     Ok(())
 }
 
+/// The last flushed message is damaged. The store is salvaged, so the log ends before the mark of what was flushed, and the power goes at
+/// each call: the store opens as soon as it is salvaged, and before that it is refused as damaged.
+pub(super) fn salvaged_below_the_mark(without: Option<Step>, seed: u64) -> Checked {
+    let check = "a store that was salvaged below its mark opens";
+    let env = machine();
+    let store = works(check, open(&env, GEOMETRY.config()))?;
+    works(check, store.append(message(100)))?;
+    let last = works(check, store.append(message(100)))?.appended.physical_offset;
+    works(check, store.flush())?;
+    let env = env.kill();
+    let mut log = Files::of(&env, root()).log();
+    log[last as usize + 90] ^= 1;
+    env.put(
+        &root().join("commitlog/00000000000000000000"),
+        &log[..GEOMETRY.segment as usize],
+    );
+    env.leave_out(without);
+    env.take_images(seed, 1);
+    let salvage = StoreConfig {
+        recovery: Recovery::Salvage,
+        ..GEOMETRY.recorded()
+    };
+    let store = works(check, open(&env, salvage.clone()))?;
+    for image in env.taken() {
+        works(check, open(&image.env, salvage.clone()))?;
+    }
+    let stored = works(check, store.append(message(50)))?.appended;
+    ensure(stored.physical_offset == last, check, || format!("{stored:?}"))?;
+    let (cut, _) = env.crash(seed);
+    let reopened = works(check, open(&cut, GEOMETRY.recorded()))?;
+    cut.stop();
+    drop(reopened);
+    works(check, store.flush())?;
+    let (cut, _) = env.crash(seed);
+    let reopened = works(check, open(&cut, GEOMETRY.recorded()))?;
+    let found = reopened.reader().message_at(last).is_ok();
+    ensure(found, check, || "the message after the salvage is gone".to_owned())
+}
+
 #[test]
 fn a_store_that_is_closed_while_it_rolls_opens_after_a_power_cut() {
     for seed in 0..50 {
@@ -165,6 +204,13 @@ fn a_store_whose_segments_are_being_cut_opens_after_a_power_cut() {
 fn a_store_that_looks_closed_has_the_stamp_of_its_close() {
     for seed in 0..50 {
         cut_before_the_close_ends(None, seed).unwrap();
+    }
+}
+
+#[test]
+fn a_store_that_was_salvaged_below_its_mark_opens_after_a_power_cut() {
+    for seed in 0..50 {
+        salvaged_below_the_mark(None, seed).unwrap();
     }
 }
 

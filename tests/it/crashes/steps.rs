@@ -9,7 +9,7 @@ use super::campaign::{Plan, carry_out, fail_every_call};
 use super::examine::{Care, Counts};
 use super::history::History;
 use super::model::{Checked, Violation};
-use super::scenes::{closed_while_it_rolls, cut_before_the_close_ends, cut_by_segments, salvaged_twice};
+use super::scenes::{closed_while_it_rolls, cut_before_the_close_ends, cut_by_segments, salvaged_below_the_mark, salvaged_twice};
 
 /// Histories that are tried without a step before the step counts as superfluous.
 const HISTORIES: u64 = 60;
@@ -35,7 +35,8 @@ fn next(step: Step) -> Option<Step> {
         Step::LogClaimed => Step::QueueFiles,
         Step::QueueFiles => Step::IndexFile,
         Step::IndexFile => Step::IndexDirectory,
-        Step::IndexDirectory => Step::Checkpoint,
+        Step::IndexDirectory => Step::FlushedMark,
+        Step::FlushedMark => Step::Checkpoint,
         Step::Checkpoint => Step::CheckpointRenamed,
         Step::CheckpointRenamed => Step::AbortRemoved,
         Step::AbortRemoved => Step::ConfigFile,
@@ -84,6 +85,7 @@ pub(super) fn leave_out(step: Step) -> Verdict {
     let scenes = |seed| {
         let all = [
             salvaged_twice,
+            salvaged_below_the_mark,
             closed_while_it_rolls,
             cut_by_segments,
             cut_before_the_close_ends,

@@ -23,7 +23,7 @@ fn after_a_clean_exit_nothing_is_changed_but_the_stamps() {
     assert!(report.clean_exit);
     assert_eq!((report.undispatched, report.queue_entries_ahead, report.bytes_cut), (0, 0, 0));
     let mut after = contents(store.path());
-    for new in ["checkpoint", "lock", "config/mqstore.json"] {
+    for new in ["checkpoint", "lock", "config/mqstore.json", "config/mqstore.flushed"] {
         assert!(after.remove(std::path::Path::new(new)).is_some(), "{new}");
     }
     assert!(before == after);
@@ -411,6 +411,7 @@ fn a_log_that_ends_at_a_page_that_cannot_be_read_is_refused() {
             checkpoint: &Checkpoint::default(),
             clean: false,
             own_from: None,
+            flushed: None,
             closed_at: None,
             check: Check::Body,
             index_from: Some(0),

@@ -52,6 +52,8 @@ pub(crate) enum Failure {
     Full,
     /// The process may not make a file longer (`EFBIG`): any call that makes one longer.
     TooLarge,
+    /// The file system became read-only: any call that changes it, except a sync.
+    ReadOnly,
     /// No descriptor or memory is left: any call that needs one. Of the syncs only that of a directory fails so, because it opens
     /// it.
     Shortage,
@@ -65,6 +67,7 @@ impl Failure {
             Self::Device => is_first || call.is_change(),
             Self::Full => matches!(call, Call::Create | Call::CreateDir | Call::Write | Call::Allocate),
             Self::TooLarge => matches!(call, Call::Write | Call::Allocate),
+            Self::ReadOnly => call.is_change() && call.step().is_none(),
             Self::Shortage => matches!(
                 call,
                 Call::Open | Call::Create | Call::List | Call::Map | Call::SyncDir(_) | Call::Lock
@@ -77,6 +80,7 @@ impl Failure {
         match self {
             Self::Shortage => io::Error::from_raw_os_error(SHORTAGES[number as usize % SHORTAGES.len()]),
             Self::Full => io::ErrorKind::StorageFull.into(),
+            Self::ReadOnly => io::ErrorKind::ReadOnlyFilesystem.into(),
             Self::TooLarge => io::Error::from_raw_os_error(27),
             Self::Device | Self::Short => io::Error::from_raw_os_error(5),
         }

@@ -238,6 +238,7 @@ fn stale_bytes_past_the_end_are_zeroed_before_anything_is_appended() {
     store.append(record_of(1000)).unwrap();
     store.close().unwrap();
     // As a broker's own truncation leaves it: the second record's head is gone, the third one is whole.
+    fs::write(place.at("lock"), "lock").unwrap();
     let segment = place.at("commitlog/00000000000000000000");
     let mut bytes = fs::read(&segment).unwrap();
     bytes[1000..1008].fill(0);

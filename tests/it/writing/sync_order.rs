@@ -58,6 +58,13 @@ fn a_new_store_is_locked_first_and_marked_before_its_first_segment() {
         "sync ConfigFile store/config/mqstore-new-mqstore.json",
         "rename store/config/mqstore.json",
         "sync directory ConfigRenamed store/config",
+        "unlink store/config/mqstore-new-mqstore.flushed",
+        "create store/config/mqstore-new-mqstore.flushed",
+        "write store/config/mqstore-new-mqstore.flushed",
+        "sync ConfigFile store/config/mqstore-new-mqstore.flushed",
+        "rename store/config/mqstore.flushed",
+        "sync directory ConfigRenamed store/config",
+        "open for writing store/config/mqstore.flushed",
         "open for writing store/lock",
         "write store/lock",
         "sync LogClaimed store/lock",
@@ -105,6 +112,7 @@ fn a_store_that_is_opened_again_is_locked_first_and_marked_before_it_is_changed(
         "map for writing store/commitlog/00000000000000000000",
         "zero store/commitlog/00000000000000000000",
         "sync TailZeroed store/commitlog/00000000000000000000",
+        "open for writing store/config/mqstore.flushed",
         "unlink store/config/mqstore-recovery.json",
     ];
     assert_eq!(done(&env, &place, 0), expected);
@@ -158,6 +166,7 @@ fn a_roll_is_durable_before_a_record_in_it_can_be() {
     expected.extend([
         "sync LogRange store/mqstore-new-00000000000000000000".to_owned(),
         "sync LogRange store/mqstore-new-00000000000000016384".to_owned(),
+        "write store/config/mqstore.flushed".to_owned(),
     ]);
     assert_eq!(log, expected);
     store.close().unwrap();
@@ -179,11 +188,13 @@ fn a_clean_close_syncs_log_queues_index_and_checkpoint_and_then_removes_abort() 
     let index = place.names("index").remove(0);
     let expected = [
         "sync LogRange store/mqstore-new-00000000000000000000".to_owned(),
+        "write store/config/mqstore.flushed".to_owned(),
         format!("unlink store/commitlog/{SEGMENT:020}"),
         "sync directory SegmentRemoved store/commitlog".to_owned(),
         "sync everything QueueFiles store".to_owned(),
         format!("sync IndexFile store/index/{index}"),
         "sync directory IndexDirectory store/index".to_owned(),
+        "sync FlushedMark store/config/mqstore.flushed".to_owned(),
         "unlink store/mqstore-new-checkpoint".to_owned(),
         "create store/mqstore-new-checkpoint".to_owned(),
         "write store/mqstore-new-checkpoint".to_owned(),

@@ -1,0 +1,90 @@
+//! The file of the mark of what was flushed.
+//!
+//! It is written after each sync of the log that returned, so it is never above what is on disk. It is synced with each checkpoint stamp
+//! only. After the death of the process it is exact, and after a power cut it is as old as its last write-back.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::{CONFIG_DIR, FLUSHED_MARK_FILE, FLUSHED_MARK_SIZE, FlushedMark};
+use crate::storage::{Access, Env, File, Step, read_file, replace_file};
+
+/// Reads the mark of the store at `root`, whatever log it is about; `None` if there is none, or no whole one.
+///
+/// # Errors
+/// [`Error::Io`] when the file is there and cannot be read.
+pub fn load_flushed_mark(env: &dyn Env, root: &Path) -> Result<Option<FlushedMark>> {
+    // One byte more than a mark has: a longer file is none.
+    match read_file(env, &path(root), FLUSHED_MARK_SIZE + 1) {
+        // Not a regular file, or a file that only its writer may read.
+        Err(Error::Io { source, .. })
+            if matches!(source.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) =>
+        {
+            Ok(None)
+        }
+        read => Ok(read?.and_then(|bytes| FlushedMark::decode(&bytes))),
+    }
+}
+
+/// The mark of the log that is appended to.
+#[derive(Debug)]
+pub struct FlushedMarkFile {
+    path: PathBuf,
+    file: Arc<dyn File>,
+    /// What is written, but for its offset.
+    mark: FlushedMark,
+}
+
+impl FlushedMarkFile {
+    /// Puts `mark` into the store at `root`. A file that holds a mark is overwritten in place, and synced if that mark is the higher one.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub fn open(env: &dyn Env, root: &Path, mark: FlushedMark) -> Result<Self> {
+        let path = path(root);
+        let found = load_flushed_mark(env, root)?;
+        if found.is_none() {
+            replace_file(env, &path, &mark.encode(), Step::ConfigFile, Step::ConfigRenamed)?;
+        }
+        let file = env
+            .open(&path, Access::ReadWrite)
+            .map_err(|error| Error::full_or_io("open", &path, error))?;
+        let file = Self { path, file, mark };
+        let written = match found {
+            Some(found) if found != mark => file.put(mark.flushed),
+            _ => Ok(()),
+        };
+        written.map_err(|error| Error::full_or_io("write", &file.path, error))?;
+        if found.is_some_and(|found| found.flushed > mark.flushed) {
+            file.sync()?;
+        }
+        Ok(file)
+    }
+
+    /// Every byte of the log below `flushed` is on disk. A mark that cannot be written keeps its offset or becomes unreadable, and neither
+    /// is wrong.
+    pub fn write(&self, flushed: i64) {
+        let _ = self.put(flushed);
+    }
+
+    /// Makes the mark durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn sync(&self) -> Result<()> {
+        self.file
+            .sync(Step::FlushedMark)
+            .map_err(|error| Error::io("sync", &self.path, error))
+    }
+
+    fn put(&self, flushed: i64) -> io::Result<()> {
+        let mark = FlushedMark { flushed, ..self.mark };
+        self.file.write_all_at(&mark.encode(), 0)
+    }
+}
+
+fn path(root: &Path) -> PathBuf {
+    root.join(CONFIG_DIR).join(FLUSHED_MARK_FILE)
+}
