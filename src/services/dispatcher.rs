@@ -217,6 +217,10 @@ impl Stepped for Dispatcher {
     /// What reading the log or writing queues and index raises; nothing is dispatched after it. A shortage is an error only once the log
     /// is stopped, and a later step may then succeed.
     fn step(&mut self, now: Instant) -> Result<Next> {
+        // After a failure the files that it was about are not as the next step takes them to be.
+        if matches!(self.dispatched.poisoned(), Some(cause) if !matches!(cause, Error::Closed)) {
+            return Ok(Next::Done);
+        }
         // Read before the end of the log is: a stopped log gets no longer.
         let stopped = self.log.readable.poisoned();
         if stopped.is_none() && self.retry_at.is_some_and(|at| now < at) {
