@@ -17,6 +17,15 @@ pub enum Geometry {
     Broker,
 }
 
+/// When a message is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlushDiskType {
+    /// When it is appended. It is made durable a while later.
+    Async,
+    /// When it is durable, unless its property WAIT is false. It is read only then.
+    Sync,
+}
+
 /// What opening does with damage inside the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
@@ -100,8 +109,18 @@ pub struct StoreConfig {
     pub max_message_size: usize,
     /// Whether each appended record gets a CRC of all its other bytes, header included, as its last property (`__CRC32#`, 5.2 and later).
     pub enabled_append_prop_crc: bool,
+    /// When a message is acknowledged.
+    pub flush_disk_type: FlushDiskType,
+    /// How long an append waits for its message to be durable at most, in ms.
+    pub sync_flush_timeout: u64,
     /// How often appended messages are made durable without being asked, in ms.
     pub flush_interval_commit_log: u64,
+    /// Pages of 4,096 bytes that must have been written since the last flush for the one that comes at an interval.
+    pub flush_commit_log_least_pages: u64,
+    /// After so long a time a flush at an interval asks for no number of pages, in ms.
+    pub flush_commit_log_thorough_interval: u64,
+    /// Whether such flushes come at the interval alone. If not, they come as soon as enough pages are written.
+    pub flush_commit_log_timed: bool,
     /// How long an append waits for the next segment of the log at most, in ms.
     pub wait_time_out: u64,
     /// Bytes of dispatched messages after which the checkpoint is stamped again: about what recovery reads, and a segment.
@@ -134,7 +153,12 @@ impl Default for StoreConfig {
             message_delay_level: DelayLevels::ROCKETMQ.to_owned(),
             max_message_size: 4_194_304,
             enabled_append_prop_crc: false,
+            flush_disk_type: FlushDiskType::Async,
+            sync_flush_timeout: 5000,
             flush_interval_commit_log: 500,
+            flush_commit_log_least_pages: 4,
+            flush_commit_log_thorough_interval: 10_000,
+            flush_commit_log_timed: true,
             wait_time_out: 5000,
             checkpoint_interval: 64 << 20,
             recovery: Recovery::Heal,

@@ -89,6 +89,13 @@ pub enum Error {
         /// The log is durable up to this physical offset all the same: what starts below it survives.
         flushed: i64,
     },
+    /// A message was appended, and then a write or sync failed. Whether it survives is not known.
+    NotDurable {
+        /// Its record's first byte; the last one of a batch.
+        physical_offset: i64,
+        /// Why it could not be made durable.
+        cause: Box<Error>,
+    },
     /// A service of the store panicked: a defect of this crate. What follows it is [`Error::Poisoned`].
     Panicked {
         /// Which one.
@@ -152,13 +159,14 @@ impl Error {
         }
     }
 
-    /// `RocketMQ`'s `PutMessageStatus` of a message that was not stored for this reason, where it has one. An append asks the system for
+    /// `RocketMQ`'s `PutMessageStatus` of a message whose append fails for this reason, where it has one. An append asks the system for
     /// something only where it makes a segment.
     pub fn put_status(&self) -> Option<&'static str> {
         match self {
             Self::IllegalMessage { status, .. } => Some(status),
             Self::DiskFull { .. } | Self::Io { .. } => Some("CREATE_MAPPED_FILE_FAILED"),
             Self::Closed | Self::Poisoned { .. } => Some("SERVICE_NOT_AVAILABLE"),
+            Self::NotDurable { .. } => Some("FLUSH_DISK_TIMEOUT"),
             _ => None,
         }
     }
@@ -297,6 +305,10 @@ impl fmt::Display for Error {
                 f,
                 "a write or sync failed ({cause}), and the store takes no more writes; the log is durable up to {flushed}; close the \
                  store and reopen it"
+            ),
+            Self::NotDurable { physical_offset, cause } => write!(
+                f,
+                "the message at physical offset {physical_offset} was appended, and whether it survives is not known: {cause}"
             ),
             Self::Panicked { service, message } => write!(f, "the {service} panicked: {message}"),
             Self::Interrupted { cause } => write!(f, "interrupted: {cause}"),

@@ -2,8 +2,12 @@
 //!
 //! *Appended*, *flushed* and *dispatched* are watermarks. A thread that raises one wakes exactly the threads whose offset it reached,
 //! lowest first. No thread polls.
+//!
+//! Threads that wait may raise the watermark themselves, one at a time: the *leader* ([`Watermark::wait_or_lead`]). Group commit is this:
+//! the leader syncs the log for all who wait.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
@@ -34,9 +38,17 @@ pub struct Watermark {
 #[derive(Debug, Default)]
 struct State {
     /// By target and arrival.
-    waiting: BTreeMap<(i64, u64), Thread>,
+    waiting: BTreeMap<(i64, u64), Waiter>,
     arrivals: u64,
+    /// The leader that waits for followers, and how many waiting threads it wants.
+    gathering: Option<(usize, Thread)>,
     poisoned: Option<Error>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    thread: Thread,
+    may_lead: bool,
 }
 
 impl Watermark {
@@ -76,32 +88,99 @@ impl Watermark {
 
     /// Waits until the watermark is at least `target`, or until the deadline. Without a deadline it waits for ever.
     pub fn wait(&self, target: i64, deadline: Option<Instant>) -> Wait {
-        if self.get() >= target {
-            return Wait::Reached;
+        match self.wait_until(target, deadline, false, || None::<Infallible>) {
+            Ok(never) => match never {},
+            Err(wait) => wait,
         }
-        let place = self.enter(target);
+    }
+
+    /// As [`Watermark::wait`], unless `lead` gives something: the thread then leads, and is to raise the watermark. Another thread is asked
+    /// when [`Watermark::hand_over`] is called.
+    ///
+    /// # Errors
+    /// How the wait ended, if the thread does not lead.
+    pub fn wait_or_lead<T>(&self, target: i64, deadline: Option<Instant>, lead: impl Fn() -> Option<T>) -> Result<T, Wait> {
+        self.wait_until(target, deadline, true, lead)
+    }
+
+    /// Lets another thread of those that wait lead. Called when the leader has ended.
+    pub fn hand_over(&self) {
+        let next = {
+            let state = self.state();
+            let mut waiting = state.waiting.values();
+            waiting.find(|waiter| waiter.may_lead).map(|waiter| waiter.thread.clone())
+        };
+        if let Some(next) = next {
+            next.unpark();
+        }
+    }
+
+    /// Waits until so many threads wait, or until the deadline, and says how many do. Only the leader calls it.
+    pub fn gather(&self, wanted: usize, deadline: Instant) -> usize {
+        self.state().gathering = Some((wanted, thread::current()));
+        loop {
+            let mut state = self.state();
+            let (come, left) = (state.waiting.len(), deadline.saturating_duration_since(Instant::now()));
+            if come >= wanted || left.is_zero() {
+                state.gathering = None;
+                return come;
+            }
+            drop(state);
+            thread::park_timeout(left);
+        }
+    }
+
+    /// How many threads wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
+    fn wait_until<T>(
+        &self,
+        target: i64,
+        deadline: Option<Instant>,
+        may_lead: bool,
+        lead: impl Fn() -> Option<T>,
+    ) -> Result<T, Wait> {
+        if self.get() >= target {
+            return Err(Wait::Reached);
+        }
+        let place = self.enter(target, may_lead);
         let outcome = loop {
             if self.value.load(Ordering::SeqCst) >= target {
-                break Wait::Reached;
+                break Err(Wait::Reached);
             }
             if let Some(cause) = self.poisoned() {
-                break Wait::Poisoned(cause);
+                break Err(Wait::Poisoned(cause));
+            }
+            // After it has entered: a leader that ends from now on finds it.
+            if let Some(leading) = lead() {
+                break Ok(leading);
             }
             match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
                 None => thread::park(),
-                Some(left) if left.is_zero() => break Wait::TimedOut,
+                Some(left) if left.is_zero() => break Err(Wait::TimedOut),
                 Some(left) => thread::park_timeout(left),
             }
         };
         self.leave(place);
+        if may_lead && matches!(outcome, Err(Wait::TimedOut)) {
+            // The leader may just have handed over to this thread, which gives up.
+            self.hand_over();
+        }
         outcome
     }
 
-    fn enter(&self, target: i64) -> (i64, u64) {
+    fn enter(&self, target: i64, may_lead: bool) -> (i64, u64) {
         let mut state = self.state();
         state.arrivals += 1;
         let place = (target, state.arrivals);
-        state.waiting.insert(place, thread::current());
+        let thread = thread::current();
+        state.waiting.insert(place, Waiter { thread, may_lead });
+        let come = state.waiting.len();
+        if let Some((_, leader)) = state.gathering.take_if(|(wanted, _)| come >= *wanted) {
+            leader.unpark();
+        }
         // Counted before the caller looks at the value again, so that either it sees the new value or `advance` sees it.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         place
@@ -114,10 +193,16 @@ impl Watermark {
     }
 
     fn wake(&self, reached: i64) {
+        let mut woken = Vec::new();
         let mut state = self.state();
         while let Some(entry) = state.waiting.first_entry().filter(|entry| entry.key().0 <= reached) {
-            entry.remove().unpark();
+            woken.push(entry.remove().thread);
             self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+        drop(state);
+        // Without the lock, which each of them takes next.
+        for thread in woken {
+            thread.unpark();
         }
     }
 

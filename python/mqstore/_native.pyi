@@ -110,7 +110,12 @@ def open(
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
     max_message_size: int = 4194304,
     enabled_append_prop_crc: bool = False,
+    flush_disk_type: Literal["ASYNC_FLUSH", "SYNC_FLUSH"] = "ASYNC_FLUSH",
+    sync_flush_timeout: int = 5000,
     flush_interval_commit_log: int = 500,
+    flush_commit_log_least_pages: int = 4,
+    flush_commit_log_thorough_interval: int = 10000,
+    flush_commit_log_timed: bool = True,
     wait_time_out: int = 5000,
     checkpoint_interval: int = 67108864,
     recovery: Literal["heal", "salvage"] = "heal",
@@ -129,15 +134,19 @@ def open(
     an index file of 125,000 slots and 500,000 items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with
     `geometry="broker"`, which a store of other sizes refuses. Writing: `max_message_size` (4,194,304 bytes of body),
     `enabled_append_prop_crc` (False: whether each record gets a checksum of all its bytes as its last property, `__CRC32#`;
-    brokers of 5.2 and later with `forceVerifyPropCRC` check it, others read a property), `flush_interval_commit_log` (500
-    ms), `wait_time_out` (5,000 ms: how long an append waits for the next segment of the log at most), `checkpoint_interval`
-    (64 MiB: how much recovery reads, about), `index_tags` (False: whether tags are indexed, as 5.4 does; for a reader,
-    whether the index holds the tag of every message, so that `query(topic, tag=...)` need not walk the log). Reading:
-    `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
-    `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
-    `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes). Both: `check_crc_on_recover`
-    (True), `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see below), and `sigbus_guard` (True): whether a
-    failing device raises `CorruptError` instead of killing the process.
+    brokers of 5.2 and later with `forceVerifyPropCRC` check it, others read a property), `flush_disk_type` (`ASYNC_FLUSH`:
+    an append returns when its message survives the process; `SYNC_FLUSH`: when it survives a power cut, and it is read only
+    then), `sync_flush_timeout` (5,000 ms: how long an append waits for that at most), `flush_interval_commit_log` (500 ms),
+    `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a flush at the interval),
+    `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages), `flush_commit_log_timed`
+    (True; if False, such a flush comes as soon as there are enough pages), `wait_time_out` (5,000 ms: how long an append
+    waits for the next segment of the log at most), `checkpoint_interval` (64 MiB: how much recovery reads, about),
+    `index_tags` (False: whether tags are indexed, as 5.4 does; for a reader, whether the index holds the tag of every
+    message, so that `query(topic, tag=...)` need not walk the log). Reading: `access_message_in_memory_max_ratio` (40
+    percent), `max_transfer_bytes_on_message_in_memory` (262,144), `max_transfer_count_on_message_in_memory` (32),
+    `max_transfer_bytes_on_message_in_disk` (65,536), `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size`
+    (16,000 bytes). Both: `check_crc_on_recover` (True), `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see
+    below), and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of killing the process.
 
     A reader warns (`RuntimeWarning`) of a store whose files tell of messages that are not in its log, such as an incomplete
     copy. `Store.recovery` says what is missing.
@@ -213,9 +222,15 @@ class Store:
         sys_flag: int = 0,
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
+        durable: bool | None = None,
     ) -> AppendResult:
-        """Append a message; gives where it went. It survives the process from now on, and a power cut once it is flushed:
-        within `flush_interval_commit_log`, or when `flush` or `wait_durable` returns.
+        """Append a message; gives where it went. It survives the process from now on, and a power cut once it is durable.
+
+        With `durable=True` it is durable when the call returns; calls that wait at the same time share a sync. With
+        `durable=False` it becomes so a while later, as `flush_commit_log_thorough_interval` says, or when `flush` or
+        `wait_durable` returns. By default the store's `flush_disk_type` decides; with `SYNC_FLUSH` a message whose property
+        WAIT is not "true" is not waited for. `status` of the result is `FLUSH_DISK_TIMEOUT` for a message that is stored
+        and was not durable when `sync_flush_timeout` was over.
 
         `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which
         brokers before 5.1 end their log. `body` is bytes, or a buffer of bytes (which is copied first). `tags` is one tag,
@@ -230,7 +245,8 @@ class Store:
         follow the hosts.
 
         Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`:
-        nothing was stored; `status` has RocketMQ's word for it.
+        nothing was stored; `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and
+        could not be made durable; it may be there after a reopen or not. Ctrl-C in the wait also leaves it stored.
         """
     def append_batch(
         self,
@@ -239,6 +255,7 @@ class Store:
         queue: int | None = None,
         *,
         one_segment: bool = False,
+        durable: bool | None = None,
     ) -> Offsets:
         """Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`, which
         `fetch` takes as a column `physical_offset`.
@@ -254,11 +271,14 @@ class Store:
         `topic` and `queue` are those of rows that name none; a tuple keeps its own. A `Message`, a dict and a row of a
         table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
 
+        `durable` is as in `append`, for all rows at once; if one row is waited for, all are. Rows that are not durable in
+        time raise `WaitTimeoutError`, whose `offsets` has all of them: they are stored.
+
         Every row is checked before the first byte is written. Raises as `append`; an error about a row names its position,
         and nothing was stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a
         column, dict or `Message` that contradicts `topic` or `queue`. Where it fails midway, `stored` of the exception says
-        how many rows, from the first, were stored. This also holds for what a signal handler raises, such as
-        `KeyboardInterrupt`.
+        how many rows, from the first, were stored, and `offsets` where. This also holds for what a signal handler raises,
+        such as `KeyboardInterrupt`.
 
         With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one
         after the other in one segment of the log, in one hold of the lock, while other appends wait. Rows that need more
@@ -276,6 +296,7 @@ class Store:
         born_host: str | None = None,
         store_host: str | None = None,
         sys_flag: int = 0,
+        durable: bool | None = None,
     ) -> Offsets:
         """Append a batch as a producer sends it, each of its messages as a record of its own; gives their physical offsets as
         `Offsets`.
@@ -284,7 +305,7 @@ class Store:
         properties of each message. What they share is given as in `append`. `properties` are those of the batch itself,
         which brokers up to 5.3.3 store after a message's own, and later ones not at all. The messages are stored as
         `append_batch` stores rows with `one_segment`. A broker's limits hold: no transaction, no delay, and
-        `max_message_size` for the whole `body`. Raises as `append`; nothing was stored.
+        `max_message_size` for the whole `body`. `durable` and what is raised are as in `append_batch`.
         """
     def flush(self) -> int:
         """Make everything appended so far durable; gives the physical offset up to which the log then is.
@@ -440,8 +461,10 @@ class Recipe:
 class AppendResult:
     """What became of a message that was stored. Two that tell the same are equal."""
     @property
-    def status(self) -> Literal["PUT_OK"]:
-        """RocketMQ's word for it: `PUT_OK`. What is not stored raises instead."""
+    def status(self) -> Literal["PUT_OK", "FLUSH_DISK_TIMEOUT"]:
+        """RocketMQ's word for it: `PUT_OK`, or `FLUSH_DISK_TIMEOUT` for a message that was not durable yet when
+        `sync_flush_timeout` was over. What is not stored raises instead.
+        """
     @property
     def physical_offset(self) -> int:
         """Where its record starts in the commit log, in bytes."""

@@ -11,7 +11,7 @@ use super::append_result;
 use super::arguments::type_of;
 use super::buffer::Offsets;
 use super::capsule::{import_table, speaks_arrow};
-use super::errors::ReadOnlyError;
+use super::errors::{ReadOnlyError, WaitTimeoutError};
 use super::fields::{PropertyArguments, is_buffer};
 use super::handle::{Handle, Mode};
 use super::rows;
@@ -20,75 +20,106 @@ use crate::arrow::{self, Defaults};
 use crate::error::{Error, Result};
 use crate::format::Message;
 use crate::interrupt;
-use crate::store::{self, Attempt, Incoming, MessageStore};
+use crate::store::{self, Attempt, Incoming, MessageStore, PutStatus};
 
 /// How long a wait goes on before it looks whether the user interrupts it.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
 
-/// Appends one message. It keeps the interpreter, because letting go of it takes longer than the append, unless a segment has to be
-/// made first.
+/// Appends one message. It keeps the interpreter, because letting go of it takes longer than the append, unless the call has to wait.
 ///
 /// The writer is asked for here, after the message was made: code of the caller's made it, which may have forked or closed the store.
-pub(super) fn one(py: Python<'_>, handle: &Handle, message: Message<'_>) -> PyResult<append_result::AppendResult> {
+pub(super) fn one(
+    py: Python<'_>,
+    handle: &Arc<Handle>,
+    message: Message<'_>,
+    durable: Option<bool>,
+) -> PyResult<append_result::AppendResult> {
     let store = handle.writer()?;
-    let appended = store.try_append(message).and_then(|attempt| match attempt {
+    let appender = store.appender(durable);
+    let appended = appender.try_append(message).and_then(|attempt| match attempt {
         Attempt::Stored(result) => Ok(result),
-        Attempt::WouldBlock(message) => py.detach(|| store.append(message)),
+        Attempt::WouldBlock(message) => handle.detach(py, || appender.append(message)),
     });
     match appended {
         Ok(result) => Ok(append_result::AppendResult(result)),
-        Err(error) => Err(not_stored(py, error)?),
+        Err(error) => Err(failed(py, error)?),
     }
 }
 
-/// Appends rows, or the rows of a table. The writer is asked for as in [`one`]. Whatever is raised says how many rows were stored.
+/// How the rows of a batch are stored.
+#[derive(Clone, Copy)]
+pub(super) struct How {
+    /// All or none of them, in one segment.
+    pub(super) together: bool,
+    /// See [`MessageStore::appender`].
+    pub(super) durable: Option<bool>,
+}
+
+/// Appends rows, or the rows of a table. The writer is asked for as in [`one`]. Whatever is raised says which rows were stored.
 pub(super) fn batch(
     py: Python<'_>,
     handle: &Arc<Handle>,
     rows: &Bound<'_, PyAny>,
     defaults: &Defaults<'_>,
-    together: bool,
+    how: How,
 ) -> PyResult<Offsets> {
     let mut done = Vec::new();
-    match append_rows(py, handle, rows, defaults, together, &mut done) {
-        Ok(()) => Ok(Offsets::new(&done)),
-        Err(error) => {
-            // What a handler of a signal raises may be of a class that takes no attribute.
-            let _ = error.value(py).setattr("stored", done.len());
-            Err(error)
-        }
-    }
+    let outcome = append_rows(py, handle, rows, defaults, how, &mut done);
+    stored(py, outcome, &done)
 }
 
 /// Appends a producer's batch, with the properties of the batch itself. The writer is asked for as in [`one`].
 pub(super) fn producer_batch(
     py: Python<'_>,
-    handle: &Handle,
+    handle: &Arc<Handle>,
     common: &Message<'_>,
     properties: Option<&Bound<'_, PyAny>>,
+    durable: Option<bool>,
 ) -> PyResult<Offsets> {
     let of_batch = PropertyArguments {
         properties,
         ..PropertyArguments::default()
     };
     let (of_batch, store) = (of_batch.encode()?, handle.writer()?);
-    match py.detach(|| store.append_producer_batch(common, Some(&of_batch))) {
-        Ok(done) => Ok(Offsets::new(&done)),
-        Err(error) => Err(not_stored(py, error)?),
-    }
+    let mut done = Vec::new();
+    let appended = handle.detach(py, || {
+        store
+            .appender(durable)
+            .append_producer_batch(common, Some(&of_batch), &mut done)
+    });
+    let outcome = appended.map_err(|error| failed(py, error).unwrap_or_else(|error| error));
+    stored(py, outcome, &done)
 }
 
-fn append_all(
-    store: &MessageStore,
-    messages: Vec<Incoming<'_>>,
-    together: bool,
-    done: &mut Vec<store::AppendResult>,
-) -> Result<()> {
-    if together {
-        *done = store.append_together(messages)?;
-        return Ok(());
+/// The offsets of a batch. What is raised says which rows were stored, also where none failed and they are not durable in time.
+fn stored(py: Python<'_>, outcome: PyResult<()>, done: &[store::AppendResult]) -> PyResult<Offsets> {
+    let late = done.last().filter(|last| last.status != PutStatus::PutOk);
+    let error = match (outcome, late) {
+        (Ok(()), None) => return Ok(Offsets::new(done)),
+        (Ok(()), Some(last)) => {
+            let text = format!(
+                "all {} rows are stored, and were not durable when sync_flush_timeout was over: wait_durable() waits on, `offsets` of this \
+                 exception tells where they are",
+                done.len()
+            );
+            let error = WaitTimeoutError::new_err(text);
+            error.value(py).setattr("status", last.status.name())?;
+            error
+        }
+        (Err(error), _) => error,
+    };
+    // What a handler of a signal raises may be of a class that takes no attribute.
+    let _ = error.value(py).setattr("stored", done.len());
+    let _ = error.value(py).setattr("offsets", Offsets::new(done));
+    Err(error)
+}
+
+fn append_all(store: &MessageStore, messages: Vec<Incoming<'_>>, how: How, done: &mut Vec<store::AppendResult>) -> Result<()> {
+    let appender = store.appender(how.durable);
+    if how.together {
+        return appender.append_together(messages, done);
     }
-    store.append_all(messages, done)
+    appender.append_all(messages, done)
 }
 
 fn append_rows(
@@ -96,12 +127,12 @@ fn append_rows(
     handle: &Arc<Handle>,
     rows: &Bound<'_, PyAny>,
     defaults: &Defaults<'_>,
-    together: bool,
+    how: How,
     done: &mut Vec<store::AppendResult>,
 ) -> PyResult<()> {
     let outcome = if speaks_arrow(rows)? {
         let (table, store) = (import_table(rows)?, handle.writer()?);
-        handle.detach(py, || append_all(&store, arrow::messages(&table, defaults)?, together, done))
+        handle.detach(py, || append_all(&store, arrow::messages(&table, defaults)?, how, done))
     } else {
         let each = each(rows)?;
         let rows = handle.interruptible(|| {
@@ -110,11 +141,11 @@ fn append_rows(
         })?;
         let messages = handle.interruptible(|| rows::messages(&rows, defaults))?;
         let store = handle.writer()?;
-        handle.detach(py, || append_all(&store, messages, together, done))
+        handle.detach(py, || append_all(&store, messages, how, done))
     };
     match outcome {
         Ok(()) => Ok(()),
-        Err(error) => Err(not_stored(py, error)?),
+        Err(error) => Err(failed(py, error)?),
     }
 }
 
@@ -135,7 +166,7 @@ fn each<'py>(rows: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
 }
 
 /// What appending raises.
-fn not_stored(py: Python<'_>, error: Error) -> PyResult<PyErr> {
+fn failed(py: Python<'_>, error: Error) -> PyResult<PyErr> {
     let status = error.put_status();
     let error = PyErr::from(error);
     if let Some(status) = status {

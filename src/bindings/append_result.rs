@@ -7,7 +7,7 @@ use pyo3::types::PyDateTime;
 use super::time::{to_datetime, to_text};
 use crate::format::Malformed;
 use crate::log::Appended;
-use crate::store;
+use crate::store::{self, PutStatus};
 
 /// What became of a message that was stored. Two that tell the same are equal.
 #[pyclass(frozen, eq, hash, module = "mqstore")]
@@ -16,11 +16,11 @@ pub(super) struct AppendResult(pub(super) store::AppendResult);
 
 #[pymethods]
 impl AppendResult {
-    /// RocketMQ's word for it: `PUT_OK`. What is not stored raises instead.
+    /// RocketMQ's word for it: `PUT_OK`, or `FLUSH_DISK_TIMEOUT` for a message that was not durable yet when `sync_flush_timeout` was over.
+    /// What is not stored raises instead.
     #[getter]
-    #[expect(clippy::unused_self, reason = "an attribute of each result")]
     fn status(&self) -> &'static str {
-        "PUT_OK"
+        self.0.status.name()
     }
 
     /// Where its record starts in the commit log, in bytes.
@@ -63,13 +63,21 @@ impl AppendResult {
         } = self.0.appended;
         Ok((
             unpickle,
-            (physical_offset, queue_offset, wrote_bytes, store_time, self.message_id()),
+            (
+                self.status(),
+                physical_offset,
+                queue_offset,
+                wrote_bytes,
+                store_time,
+                self.message_id(),
+            ),
         ))
     }
 
     fn __repr__(&self) -> String {
         format!(
-            "<mqstore.AppendResult PUT_OK, physical_offset={} queue_offset={} wrote_bytes={} {}>",
+            "<mqstore.AppendResult {}, physical_offset={} queue_offset={} wrote_bytes={} {}>",
+            self.status(),
             self.physical_offset(),
             self.queue_offset(),
             self.wrote_bytes(),
@@ -78,12 +86,13 @@ impl AppendResult {
     }
 }
 
-/// Physical offset, queue offset, bytes, store time, message id.
-type Fields = (i64, i64, i32, i64, String);
+/// Status, physical offset, queue offset, bytes, store time, message id.
+type Fields = (&'static str, i64, i64, i32, i64, String);
 
 /// A result from its fields: what pickle calls.
 #[pyfunction(name = "_append_result")]
 pub(super) fn unpickle_append_result(
+    status: &str,
     physical_offset: i64,
     queue_offset: i64,
     wrote_bytes: i32,
@@ -98,5 +107,13 @@ pub(super) fn unpickle_append_result(
         wrote_bytes,
         store_time,
     };
-    Ok(AppendResult(store::AppendResult { appended, message_id }))
+    Ok(AppendResult(store::AppendResult {
+        status: if status == PutStatus::FlushDiskTimeout.name() {
+            PutStatus::FlushDiskTimeout
+        } else {
+            PutStatus::PutOk
+        },
+        appended,
+        message_id,
+    }))
 }

@@ -70,6 +70,11 @@ impl From<Error> for PyErr {
                 DiskFullError::new_err((libc::ENOSPC, why, path.into_os_string()))
             }
             Error::Poisoned { cause, flushed } => poisoned(*cause, flushed, text),
+            Error::NotDurable { cause, .. } => match *cause {
+                Error::Poisoned { cause, flushed } => poisoned(*cause, flushed, text),
+                Error::Closed => ClosedError::new_err(text),
+                cause => cause.into(),
+            },
             Error::TimedOut { .. } => WaitTimeoutError::new_err(text),
             Error::Interrupted { cause } => match cause.downcast_ref::<PyErr>() {
                 Some(cause) => Python::attach(|py| cause.clone_ref(py)),

@@ -12,7 +12,7 @@ use super::arguments::{self, one_of};
 use super::handle::{Handle, Mode, interruptible_by_signals};
 use super::recipe::Recipe;
 use super::store::Store;
-use crate::config::{Geometry, Recovery, StoreConfig};
+use crate::config::{FlushDiskType, Geometry, Recovery, StoreConfig};
 use crate::error::Error;
 
 /// Open the message store in the directory `path`.
@@ -26,7 +26,11 @@ use crate::error::Error;
 /// items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with `geometry="broker"`, which a store of other sizes refuses.
 /// Writing: `max_message_size` (4,194,304 bytes of body), `enabled_append_prop_crc` (False: whether each record gets a checksum of all its
 /// bytes as its last property, `__CRC32#`; brokers of 5.2 and later with `forceVerifyPropCRC` check it, others read a property),
-/// `flush_interval_commit_log` (500 ms), `wait_time_out` (5,000 ms: how long an append waits for the next segment of the log at most),
+/// `flush_disk_type` (`ASYNC_FLUSH`: an append returns when its message survives the process; `SYNC_FLUSH`: when it survives a power cut, and
+/// it is read only then), `sync_flush_timeout` (5,000 ms: how long an append waits for that at most), `flush_interval_commit_log` (500 ms),
+/// `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a flush at the interval),
+/// `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages), `flush_commit_log_timed` (True; if False, such
+/// a flush comes as soon as there are enough pages), `wait_time_out` (5,000 ms: how long an append waits for the next segment of the log at most),
 /// `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags` (False: whether tags are indexed, as 5.4 does; for a
 /// reader, whether the index holds the tag of every message, so that `query(topic, tag=...)` need not walk the log). Reading:
 /// `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
@@ -60,8 +64,9 @@ mapped_file_size_consume_queue=None, max_hash_slot_num=None, max_index_num=None,
 max_transfer_bytes_on_message_in_memory=262144, max_transfer_count_on_message_in_memory=32, \
 max_transfer_bytes_on_message_in_disk=65536, max_transfer_count_on_message_in_disk=8, max_filter_message_size=16000, \
 check_crc_on_recover=True, message_delay_level='1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h', \
-max_message_size=4194304, enabled_append_prop_crc=False, flush_interval_commit_log=500, wait_time_out=5000, \
-checkpoint_interval=67108864, \
+max_message_size=4194304, enabled_append_prop_crc=False, flush_disk_type='ASYNC_FLUSH', sync_flush_timeout=5000, \
+flush_interval_commit_log=500, flush_commit_log_least_pages=4, flush_commit_log_thorough_interval=10000, \
+flush_commit_log_timed=True, wait_time_out=5000, checkpoint_interval=67108864, \
 recovery='heal', errors='raise', index_tags=False, sigbus_guard=True)"
 )]
 #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
@@ -122,6 +127,11 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
         "message_delay_level" => assign(&mut config.message_delay_level, value),
         "max_message_size" => assign(&mut config.max_message_size, value),
         "enabled_append_prop_crc" => assign(&mut config.enabled_append_prop_crc, value),
+        "flush_disk_type" => flush_disk_type(value).map(|flush| config.flush_disk_type = flush),
+        "sync_flush_timeout" => assign(&mut config.sync_flush_timeout, value),
+        "flush_commit_log_least_pages" => assign(&mut config.flush_commit_log_least_pages, value),
+        "flush_commit_log_thorough_interval" => assign(&mut config.flush_commit_log_thorough_interval, value),
+        "flush_commit_log_timed" => assign(&mut config.flush_commit_log_timed, value),
         "flush_interval_commit_log" => assign(&mut config.flush_interval_commit_log, value),
         "wait_time_out" => assign(&mut config.wait_time_out, value),
         "checkpoint_interval" => assign(&mut config.checkpoint_interval, value),
@@ -182,6 +192,13 @@ where
 
 fn recovery(value: &Bound<'_, PyAny>) -> PyResult<Recovery> {
     one_of(value, [("heal", Recovery::Heal), ("salvage", Recovery::Salvage)])
+}
+
+fn flush_disk_type(value: &Bound<'_, PyAny>) -> PyResult<FlushDiskType> {
+    one_of(
+        value,
+        [("ASYNC_FLUSH", FlushDiskType::Async), ("SYNC_FLUSH", FlushDiskType::Sync)],
+    )
 }
 
 fn geometry(value: &Bound<'_, PyAny>) -> PyResult<Geometry> {

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use super::append::{self, wait};
+use super::append::{self, How, wait};
 use super::append_result::AppendResult;
 use super::arguments;
 use super::buffer::Offsets;
@@ -15,8 +15,12 @@ use crate::store::MessageStore;
 
 #[pymethods]
 impl Store {
-    /// Append a message; gives where it went. It survives the process from now on, and a power cut once it is flushed: within
-    /// `flush_interval_commit_log`, or when `flush` or `wait_durable` returns.
+    /// Append a message; gives where it went. It survives the process from now on, and a power cut once it is durable.
+    ///
+    /// With `durable=True` it is durable when the call returns; calls that wait at the same time share a sync. With `durable=False` it becomes
+    /// so a while later, as `flush_commit_log_thorough_interval` says, or when `flush` or `wait_durable` returns. By default the store's
+    /// `flush_disk_type` decides; with `SYNC_FLUSH` a message whose property WAIT is not "true" is not waited for. `status` of the result is
+    /// `FLUSH_DISK_TIMEOUT` for a message that is stored and was not durable when `sync_flush_timeout` was over.
     ///
     /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which brokers before 5.1 end their
     /// log. `body` is bytes, or a buffer of bytes (which is copied first). `tags` is one tag, stored as it is: "paid || refund" is an expression
@@ -29,9 +33,11 @@ impl Store {
     /// 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's type); its two address bits follow the hosts.
     ///
     /// Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`: nothing was stored;
-    /// `status` has RocketMQ's word for it.
+    /// `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and could not be made durable; it may be
+    /// there after a reopen or not. Ctrl-C in the wait also leaves it stored.
     #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
-        born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0))]
+        born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0,
+        durable=None))]
     fn append(
         &self,
         py: Python<'_>,
@@ -50,6 +56,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
         #[pyo3(from_py_with = arguments::reconsume_times)] reconsume_times: i32,
         #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
+        durable: Option<bool>,
     ) -> PyResult<AppendResult> {
         self.handle.expect_writable()?;
         let properties = PropertyArguments {
@@ -73,7 +80,7 @@ impl Store {
             prepared_transaction_offset,
             ..format::Message::default()
         };
-        append::one(py, &self.handle, message)
+        append::one(py, &self.handle, message, durable)
     }
 
     /// Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`, which `fetch` takes as a column
@@ -89,15 +96,18 @@ impl Store {
     /// keeps its own. A `Message`, a dict and a row of a table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1
     /// or more.
     ///
+    /// `durable` is as in `append`, for all rows at once; if one row is waited for, all are. Rows that are not durable in time raise
+    /// `WaitTimeoutError`, whose `offsets` has all of them: they are stored.
+    ///
     /// Every row is checked before the first byte is written. Raises as `append`; an error about a row names its position, and nothing was
     /// stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a column, dict or `Message` that contradicts
-    /// `topic` or `queue`. Where it fails midway, `stored` of the exception says how many rows, from the first, were stored. This also holds for what
-    /// a signal handler raises, such as `KeyboardInterrupt`.
+    /// `topic` or `queue`. Where it fails midway, `stored` of the exception says how many rows, from the first, were stored, and `offsets` where. This
+    /// also holds for what a signal handler raises, such as `KeyboardInterrupt`.
     ///
     /// With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one after the other in one
     /// segment of the log, in one hold of the lock, while other appends wait. Rows that need more than a segment raise `ValueError`. A crash before
     /// the call returns, and a power cut before they are durable, may keep a first part of them all the same.
-    #[pyo3(signature = (rows, topic=None, queue=None, *, one_segment=false))]
+    #[pyo3(signature = (rows, topic=None, queue=None, *, one_segment=false, durable=None))]
     fn append_batch(
         &self,
         py: Python<'_>,
@@ -105,6 +115,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::default_topic)] topic: Option<String>,
         #[pyo3(from_py_with = arguments::default_queue)] queue: Option<i32>,
         one_segment: bool,
+        durable: Option<bool>,
     ) -> PyResult<Offsets> {
         self.handle.expect_writable()?;
         let defaults = Defaults {
@@ -112,7 +123,11 @@ impl Store {
             queue_id: queue,
             born_time: now_ms(),
         };
-        append::batch(py, &self.handle, rows, &defaults, one_segment)
+        let how = How {
+            together: one_segment,
+            durable,
+        };
+        append::batch(py, &self.handle, rows, &defaults, how)
     }
 
     /// Append a batch as a producer sends it, each of its messages as a record of its own; gives their physical offsets as `Offsets`.
@@ -120,8 +135,9 @@ impl Store {
     /// `body` is the body of the producer's request (RocketMQ's `MessageDecoder.encodeMessages` makes it): body, flag and properties of each
     /// message. What they share is given as in `append`. `properties` are those of the batch itself, which brokers up to 5.3.3 store after a
     /// message's own, and later ones not at all. The messages are stored as `append_batch` stores rows with `one_segment`. A broker's limits hold:
-    /// no transaction, no delay, and `max_message_size` for the whole `body`. Raises as `append`; nothing was stored.
-    #[pyo3(signature = (topic, body, *, properties=None, queue=0, born_time=None, born_host=None, store_host=None, sys_flag=0))]
+    /// no transaction, no delay, and `max_message_size` for the whole `body`. `durable` and what is raised are as in `append_batch`.
+    #[pyo3(signature = (topic, body, *, properties=None, queue=0, born_time=None, born_host=None, store_host=None, sys_flag=0,
+        durable=None))]
     fn append_producer_batch(
         &self,
         py: Python<'_>,
@@ -133,6 +149,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::born_host)] born_host: Option<String>,
         #[pyo3(from_py_with = arguments::store_host)] store_host: Option<String>,
         #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
+        durable: Option<bool>,
     ) -> PyResult<Offsets> {
         self.handle.expect_writable()?;
         let common = format::Message {
@@ -145,7 +162,7 @@ impl Store {
             sys_flag,
             ..format::Message::default()
         };
-        append::producer_batch(py, &self.handle, &common, properties)
+        append::producer_batch(py, &self.handle, &common, properties, durable)
     }
 
     /// Make everything appended so far durable; gives the physical offset up to which the log then is.

@@ -1,8 +1,9 @@
-//! The flusher: makes the log durable at an interval, and at once when a caller waits for that. `RocketMQ` calls it `FlushRealTime`.
+//! The flusher: makes the log durable at an interval, and at once when a caller asks for that. `RocketMQ` calls it `FlushRealTime`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::log::CommitLog;
 use crate::services::stepped::{Next, Stepped};
@@ -12,22 +13,35 @@ use crate::watermark::Watermark;
 #[derive(Debug)]
 pub struct FlushRealTime {
     log: Arc<CommitLog>,
-    /// Up to here a caller waits for the log to be durable. Never past the end of the log. Poisoned when the flusher is to end.
+    /// Up to here somebody asks for the log to be durable. Never past the end of the log. Poisoned when the flusher is to end.
     wanted: Arc<Watermark>,
     interval: Duration,
-    /// When the next sync comes if no caller waits.
+    least_pages: u64,
+    thorough_interval: Duration,
+    /// When the next sync comes if nobody asks for one.
     due: Option<Instant>,
+    /// When that sync asks for no number of pages.
+    thorough_due: Option<Instant>,
 }
 
 impl FlushRealTime {
-    /// Syncs whenever `wanted` rises, and after every `interval_ms`.
-    pub fn new(log: Arc<CommitLog>, wanted: Arc<Watermark>, interval_ms: u64) -> Self {
+    /// Syncs whenever `wanted` rises, and at the intervals of the options.
+    pub fn new(log: Arc<CommitLog>, wanted: Arc<Watermark>, config: &StoreConfig) -> Self {
         Self {
             log,
             wanted,
-            interval: Duration::from_millis(interval_ms),
+            interval: Duration::from_millis(config.flush_interval_commit_log),
+            least_pages: config.flush_commit_log_least_pages,
+            thorough_interval: Duration::from_millis(config.flush_commit_log_thorough_interval),
             due: None,
+            thorough_due: None,
         }
+    }
+
+    fn flush(&mut self, now: Instant) -> Result<()> {
+        self.log.flush()?;
+        self.thorough_due = Some(now + self.thorough_interval);
+        Ok(())
     }
 }
 
@@ -36,9 +50,13 @@ impl Stepped for FlushRealTime {
         if self.wanted.poisoned().is_some() {
             return Ok(Next::Done);
         }
-        let is_due = self.due.is_some_and(|due| due <= now);
-        if is_due || self.wanted.get() > self.log.flushed.get() {
-            self.log.flush()?;
+        let thorough_due = *self.thorough_due.get_or_insert(now + self.thorough_interval);
+        if self.wanted.get() > self.log.flushed.get() {
+            self.flush(now)?;
+        } else if self.due.is_some_and(|due| due <= now) {
+            if self.log.unflushed_pages() >= self.least_pages || thorough_due <= now {
+                self.flush(now)?;
+            }
             self.due = None;
         }
         let until = *self.due.get_or_insert(now + self.interval);

@@ -1,20 +1,44 @@
 //! Appending to a store: check, encode, append.
 
 use std::borrow::Cow;
+use std::time::{Duration, Instant};
 
+use crate::config::FlushDiskType;
 use crate::error::{Error, Result};
-use crate::format::{EncodedMessage, Message, MessageId};
+use crate::format::{EncodedMessage, Message, MessageId, Properties, property};
 use crate::interrupt;
 use crate::log::Appended;
 use crate::store::message_checker::Incoming;
 use crate::store::message_store::MessageStore;
+use crate::watermark::Wait;
 
 /// Bytes that one hold of the append lock writes at most, but for a single larger message.
 const MAX_STRETCH_BYTES: usize = 256 * 1024;
 
+/// `RocketMQ`'s `PutMessageStatus` of a message that is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PutStatus {
+    /// As durable as was asked for.
+    PutOk,
+    /// Not durable yet when `sync_flush_timeout` was over. It may become durable a moment later.
+    FlushDiskTimeout,
+}
+
+impl PutStatus {
+    /// `RocketMQ`'s word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PutOk => "PUT_OK",
+            Self::FlushDiskTimeout => "FLUSH_DISK_TIMEOUT",
+        }
+    }
+}
+
 /// What became of a message that was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AppendResult {
+    /// Whether it is durable.
+    pub status: PutStatus,
     /// Where.
     pub appended: Appended,
     /// Its offset message id.
@@ -26,7 +50,8 @@ pub struct AppendResult {
 pub enum Attempt<'a> {
     /// It is stored.
     Stored(AppendResult),
-    /// Nothing is stored, because a segment has to be made first. This is the message, for [`MessageStore::append`], which makes it.
+    /// Nothing is stored, because the call would wait: for a segment, or until the message is durable. This is the message, for
+    /// [`Appender::append`], which waits.
     WouldBlock(Message<'a>),
 }
 
@@ -48,71 +73,63 @@ impl<'a> Checked<'a> {
     }
 }
 
+/// Appends to a store, and says what is waited for.
+#[derive(Debug, Clone, Copy)]
+pub struct Appender<'s> {
+    store: &'s MessageStore,
+    durable: Option<bool>,
+}
+
 impl MessageStore {
-    /// Appends one message.
+    /// Appends messages that are `durable` when the call returns. `None` leaves that to `flush_disk_type` and to the property WAIT of the
+    /// messages.
+    pub fn appender(&self, durable: Option<bool>) -> Appender<'_> {
+        Appender { store: self, durable }
+    }
+
+    /// [`Appender::append`], as the options say.
     ///
     /// # Errors
-    /// [`Error::IllegalMessage`], [`Error::DiskFull`], [`Error::Poisoned`], [`Error::Closed`]: nothing was stored.
+    /// As [`Appender::append`].
     pub fn append(&self, message: Message<'_>) -> Result<AppendResult> {
-        let message = self.checker.check(message)?;
-        let appended = self.log.append(&encode(&message)?)?;
-        Ok(result(&message, appended))
+        self.appender(None).append(message)
     }
 
-    /// Appends one message, or gives it back if a segment has to be made for it first.
+    /// [`Appender::try_append`], as the options say.
     ///
     /// # Errors
-    /// As [`MessageStore::append`].
+    /// As [`Appender::append`].
     pub fn try_append<'a>(&self, message: Message<'a>) -> Result<Attempt<'a>> {
-        let message = self.checker.check(message)?;
-        let appended = self.log.try_append(&encode(&message)?)?;
-        Ok(match appended {
-            Some(appended) => Attempt::Stored(result(&message, appended)),
-            None => Attempt::WouldBlock(message),
-        })
+        self.appender(None).try_append(message)
     }
 
-    /// Appends messages in order, after every one of them was checked. They are encoded a stretch at a time, so that no batch needs
-    /// memory for all its records. What was stored is added to `done`, whatever happens.
+    /// [`Appender::append_all`], as the options say.
     ///
     /// # Errors
-    /// As [`MessageStore::append`], and those of [`interrupt::check`]; an illegal message names its position, and then nothing was stored.
+    /// As [`Appender::append_all`].
     pub fn append_all<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
-        let mut waiting = self.check_all(messages)?.into_iter().peekable();
-        while waiting.peek().is_some() {
-            interrupt::check()?;
-            let mut bytes = 0;
-            let mut stretch = Vec::new();
-            while let Some(next) = waiting.next_if(|next| {
-                bytes += next.message.encoded_len();
-                bytes <= MAX_STRETCH_BYTES || stretch.is_empty()
-            }) {
-                stretch.push(next.with_stable_body());
-            }
-            let mut appended = Vec::with_capacity(stretch.len());
-            let outcome = self.log.append_all(&encode_all(&stretch)?, &mut appended);
-            done.extend(results(&stretch, appended));
-            outcome?;
-        }
-        Ok(())
+        self.appender(None).append_all(messages, done)
     }
 
-    /// Appends messages in order, all of them or none: in one hold of the lock, one after the other in one segment. They are encoded at
-    /// once, and other callers wait while they are copied. A crash may keep a first part of them: nothing in the log says which records
-    /// belong together.
+    /// [`Appender::append_together`], as the options say.
     ///
     /// # Errors
-    /// As [`MessageStore::append_all`]; [`Error::IllegalMessage`] where they do not fit into one segment.
+    /// As [`Appender::append_together`].
     pub fn append_together<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>) -> Result<Vec<AppendResult>> {
-        let checked = self.check_all(messages)?;
-        let total = checked.iter().map(|checked| checked.message.encoded_len() as u64).sum();
-        self.checker.check_size("batch", total)?;
-        if checked.is_empty() {
-            return Ok(Vec::new());
-        }
-        let checked: Vec<_> = checked.into_iter().map(Checked::with_stable_body).collect();
-        let appended = self.log.append_together(&encode_all(&checked)?)?;
-        Ok(results(&checked, appended).collect())
+        let mut done = Vec::new();
+        self.appender(None).append_together(messages, &mut done)?;
+        Ok(done)
+    }
+
+    /// [`Appender::append_producer_batch`], as the options say.
+    ///
+    /// # Errors
+    /// As [`Appender::append_producer_batch`].
+    pub fn append_producer_batch(&self, common: &Message<'_>, batch_properties: Option<&[u8]>) -> Result<Vec<AppendResult>> {
+        let mut done = Vec::new();
+        self.appender(None)
+            .append_producer_batch(common, batch_properties, &mut done)?;
+        Ok(done)
     }
 
     fn check_all<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>) -> Result<Vec<Checked<'a>>> {
@@ -125,19 +142,144 @@ impl MessageStore {
         };
         messages.into_iter().enumerate().map(check).collect()
     }
+}
+
+impl Appender<'_> {
+    /// Appends one message.
+    ///
+    /// # Errors
+    /// [`Error::IllegalMessage`], [`Error::DiskFull`], [`Error::Poisoned`], [`Error::Closed`]: nothing was stored. [`Error::NotDurable`],
+    /// and those of [`interrupt::check`]: it was.
+    pub fn append(self, message: Message<'_>) -> Result<AppendResult> {
+        let message = self.store.checker.check(message)?;
+        let appended = self.store.log.append(&encode(&message)?)?;
+        let status = self.acknowledge(appended, self.waits_for([&message]))?;
+        Ok(result(&message, appended, status))
+    }
+
+    /// Appends one message, or gives it back if that would take a wait.
+    ///
+    /// # Errors
+    /// As [`Appender::append`].
+    pub fn try_append(self, message: Message<'_>) -> Result<Attempt<'_>> {
+        let message = self.store.checker.check(message)?;
+        if self.waits_for([&message]) {
+            return Ok(Attempt::WouldBlock(message));
+        }
+        let Some(appended) = self.store.log.try_append(&encode(&message)?)? else {
+            return Ok(Attempt::WouldBlock(message));
+        };
+        let status = self.acknowledge(appended, false)?;
+        Ok(Attempt::Stored(result(&message, appended, status)))
+    }
+
+    /// Appends messages in order, after every one of them was checked. They are encoded a stretch at a time, so that no batch needs
+    /// memory for all its records. What was stored is added to `done`, whatever happens. If one of them is waited for, all are, once.
+    ///
+    /// # Errors
+    /// As [`Appender::append`]; an illegal message names its position, and then nothing was stored.
+    pub fn append_all<'a, M: Into<Incoming<'a>>>(self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
+        let checked = self.store.check_all(messages)?;
+        let (first, waits) = (done.len(), self.waits_for(checked.iter().map(|checked| &checked.message)));
+        let mut waiting = checked.into_iter().peekable();
+        while waiting.peek().is_some() {
+            interrupt::check()?;
+            let mut bytes = 0;
+            let mut stretch = Vec::new();
+            while let Some(next) = waiting.next_if(|next| {
+                bytes += next.message.encoded_len();
+                bytes <= MAX_STRETCH_BYTES || stretch.is_empty()
+            }) {
+                stretch.push(next.with_stable_body());
+            }
+            let mut appended = Vec::with_capacity(stretch.len());
+            let outcome = self.store.log.append_all(&encode_all(&stretch)?, &mut appended);
+            done.extend(results(&stretch, appended));
+            outcome?;
+        }
+        self.acknowledge_all(done.get_mut(first..).unwrap_or_default(), waits)
+    }
+
+    /// Appends messages in order, all of them or none: in one hold of the lock, one after the other in one segment. They are encoded at
+    /// once, and other callers wait while they are copied. A crash may keep a first part of them: nothing in the log says which records
+    /// belong together.
+    ///
+    /// # Errors
+    /// As [`Appender::append_all`]; [`Error::IllegalMessage`] where they do not fit into one segment.
+    pub fn append_together<'a, M: Into<Incoming<'a>>>(self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
+        let checked = self.store.check_all(messages)?;
+        if checked.is_empty() {
+            return Ok(());
+        }
+        let checked: Vec<_> = checked.into_iter().map(Checked::with_stable_body).collect();
+        self.append_checked(&checked, done)
+    }
 
     /// Appends a batch as a producer sends it: `body` holds the messages, `common` what they share. They stand one after the other
     /// in one segment. With `batch_properties` each record gets them after its own, as brokers before 5.3.4 store them.
     ///
     /// # Errors
-    /// As [`MessageStore::append_all`]; [`Error::IllegalMessage`] for a transaction, a delay or a body that is no batch.
-    pub fn append_producer_batch(&self, common: &Message<'_>, batch_properties: Option<&[u8]>) -> Result<Vec<AppendResult>> {
-        let checked = self.checker.check_batch(common, batch_properties)?;
-        let encoded = encode_all(&checked)?;
-        let total = encoded.iter().map(|message| message.len() as u64).sum();
-        self.checker.check_size("batch", total)?;
-        let appended = self.log.append_together(&encoded)?;
-        Ok(results(&checked, appended).collect())
+    /// As [`Appender::append_all`]; [`Error::IllegalMessage`] for a transaction, a delay or a body that is no batch.
+    pub fn append_producer_batch(
+        self,
+        common: &Message<'_>,
+        batch_properties: Option<&[u8]>,
+        done: &mut Vec<AppendResult>,
+    ) -> Result<()> {
+        self.append_checked(&self.store.checker.check_batch(common, batch_properties)?, done)
+    }
+
+    fn append_checked(self, messages: &[Message<'_>], done: &mut Vec<AppendResult>) -> Result<()> {
+        let total = messages.iter().map(|message| message.encoded_len() as u64).sum();
+        self.store.checker.check_size("batch", total)?;
+        let (first, waits) = (done.len(), self.waits_for(messages));
+        let appended = self.store.log.append_together(&encode_all(messages)?)?;
+        done.extend(results(messages, appended));
+        self.acknowledge_all(done.get_mut(first..).unwrap_or_default(), waits)
+    }
+
+    /// Whether to wait until these messages are durable.
+    fn waits_for<'m, 'a: 'm>(self, messages: impl IntoIterator<Item = &'m Message<'a>>) -> bool {
+        let is_sync = self.store.config().flush_disk_type == FlushDiskType::Sync;
+        self.durable
+            .unwrap_or_else(|| is_sync && messages.into_iter().any(|message| waits(&message.properties)))
+    }
+
+    fn acknowledge_all(self, done: &mut [AppendResult], waits: bool) -> Result<()> {
+        if let Some(last) = done.last() {
+            let status = self.acknowledge(last.appended, waits)?;
+            for result in done {
+                result.status = status;
+            }
+        }
+        Ok(())
+    }
+
+    /// What follows an append: waits until the log is durable, or asks for that where nobody waits, or leaves it to the flusher.
+    fn acknowledge(self, last: Appended, waits: bool) -> Result<PutStatus> {
+        let Self { store, .. } = self;
+        let (config, end) = (store.config(), last.end());
+        if waits {
+            let deadline = Instant::now() + Duration::from_millis(config.sync_flush_timeout);
+            return match store.log.wait_flushed(end, deadline)? {
+                Wait::Reached => Ok(PutStatus::PutOk),
+                Wait::TimedOut => Ok(PutStatus::FlushDiskTimeout),
+                Wait::Poisoned(cause) => Err(Error::NotDurable {
+                    physical_offset: last.physical_offset,
+                    cause: Box::new(Error::poisoned(cause, store.flushed_offset())),
+                }),
+            };
+        }
+        let is_asked_for = match config.flush_disk_type {
+            FlushDiskType::Sync => true,
+            FlushDiskType::Async => {
+                !config.flush_commit_log_timed && store.log.unflushed_pages() >= config.flush_commit_log_least_pages
+            }
+        };
+        if is_asked_for {
+            store.flush_wanted.advance(end);
+        }
+        Ok(PutStatus::PutOk)
     }
 }
 
@@ -151,12 +293,16 @@ fn encode_all<'a>(messages: &'a [Message<'_>]) -> Result<Vec<EncodedMessage<'a>>
     messages.iter().map(encode).collect()
 }
 
-fn result(message: &Message<'_>, appended: Appended) -> AppendResult {
+fn result(message: &Message<'_>, appended: Appended, status: PutStatus) -> AppendResult {
     let message_id = MessageId {
         store_host: message.store_host,
         physical_offset: appended.physical_offset,
     };
-    AppendResult { appended, message_id }
+    AppendResult {
+        status,
+        appended,
+        message_id,
+    }
 }
 
 /// The results of the first messages: of as many as were appended.
@@ -164,5 +310,12 @@ fn results(messages: &[Message<'_>], appended: Vec<Appended>) -> impl Iterator<I
     messages
         .iter()
         .zip(appended)
-        .map(|(message, appended)| result(message, appended))
+        .map(|(message, appended)| result(message, appended, PutStatus::PutOk))
+}
+
+/// Whether a message asks that its append waits until it is durable: `RocketMQ`'s `isWaitStoreMsgOK`.
+fn waits(properties: &[u8]) -> bool {
+    Properties::new(properties)
+        .get(property::WAIT)
+        .is_none_or(|wait| wait.eq_ignore_ascii_case("true"))
 }

@@ -29,8 +29,8 @@ pub struct MessageStore {
     pub(super) log: Arc<CommitLog>,
     dispatched: Arc<Watermark>,
     barrier: Arc<ReadBarrier>,
-    /// Up to where somebody waits for the log to be durable.
-    flush_wanted: Arc<Watermark>,
+    /// Up to where somebody asks for the log to be durable.
+    pub(super) flush_wanted: Arc<Watermark>,
     services: Services,
     running: Mutex<Option<Running>>,
 }
@@ -74,7 +74,7 @@ impl MessageStore {
         if is_unfinished || plan.rewrite_from.is_some() {
             remove_unfinished(env.as_ref(), path)?;
         }
-        let log = Arc::new(apply(env, path, &recovered, &plan)?);
+        let log = Arc::new(apply(env, path, &recovered, &plan)?.with_flush_disk_type(config.flush_disk_type));
         Self::assemble(env, path, config, recovered, &plan, log, lock)
     }
 
@@ -120,7 +120,7 @@ impl MessageStore {
             report.scan_start,
             &config,
         )?;
-        let flusher = FlushRealTime::new(log.clone(), flush_wanted.clone(), config.flush_interval_commit_log);
+        let flusher = FlushRealTime::new(log.clone(), flush_wanted.clone(), &config);
         Ok(Self {
             env: env.clone(),
             path: path.to_owned(),
@@ -234,7 +234,12 @@ impl MessageStore {
     /// # Errors
     /// As [`MessageStore::wait_durable`].
     pub fn wait_dispatched(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<()> {
-        let wait = self.dispatched.wait(physical_offset.saturating_add(1), deadline);
+        let next = physical_offset.saturating_add(1);
+        // Only what is readable is dispatched.
+        if self.log.readable.get() < next && next <= self.log.appended.get() {
+            self.flush_wanted.advance(next);
+        }
+        let wait = self.dispatched.wait(next, deadline);
         self.outcome(wait, "dispatched", physical_offset)
     }
 
@@ -280,12 +285,12 @@ impl MessageStore {
     fn finish(&self, threads: Vec<JoinHandle<()>>) -> Result<()> {
         self.log.stop(Error::Closed);
         self.flush_wanted.poison(Error::Closed);
+        // First, so that a failure of queues or index costs no message. It also ends the dispatcher, where that waits for a sync.
+        let flushed = self.log.flush_rest();
         for thread in threads {
             // A service that panicked has poisoned its watermarks.
             let _ = thread.join();
         }
-        // First, so that a failure of queues or index costs no message.
-        let flushed = self.log.flush_rest();
         for watermark in [&self.log.appended, &self.log.flushed, &self.dispatched] {
             match watermark.poisoned() {
                 None | Some(Error::Closed) => {}

@@ -13,7 +13,7 @@ mod append;
 /// Unique keys of messages.
 mod unique_key;
 
-pub use append::{AppendResult, Attempt};
+pub use append::{AppendResult, Attempt, PutStatus};
 pub use message_checker::Incoming;
 pub use message_store::MessageStore;
 pub use store_directory::OpenMode;

@@ -24,6 +24,8 @@ mod torn;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
+use mqstore::config::FlushDiskType;
+
 use campaign::{Plan, assert_none_fails, at_least, carry_out, fail_every_call, first_failure, seeds};
 use examine::{Care, Counts};
 use history::History;
@@ -105,7 +107,9 @@ fn a_crash_at_any_call_of_any_small_history_keeps_what_was_acked() {
         without: None,
     };
     let counts = Counts::default();
-    let histories = History::all_small(3);
+    let histories = [FlushDiskType::Async, FlushDiskType::Sync]
+        .map(|flush| History::all_small(3, flush))
+        .concat();
     let work = |number| carry_out(&histories[number as usize], number, plan, &counts, None);
     if let Some((number, violation)) = first_failure(&(0..histories.len() as u64), work) {
         let mut told = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -191,4 +191,104 @@ fn many_who_wait_and_many_who_raise_all_come_through() {
     let outcomes = outcomes.lock().unwrap();
     assert!(outcomes.len() == 64 * 200 && outcomes.iter().all(|reached| *reached));
     assert_eq!(mark.get(), 64 * 200);
+}
+
+/// A leader: it holds the lock while it leads, and hands over when it has ended.
+fn lead<'a>(mark: &Watermark, led: &'a Mutex<()>, target: i64, deadline: Instant) -> Result<MutexGuard<'a, ()>, Wait> {
+    mark.wait_or_lead(target, Some(deadline), || led.try_lock().ok())
+}
+
+#[test]
+fn one_of_those_who_wait_leads_and_hands_over_until_nobody_waits() {
+    let (mark, led) = (Watermark::new(0), Mutex::new(()));
+    let order = Mutex::new(Vec::<i64>::new());
+    let first = led.lock().unwrap();
+    thread::scope(|scope| {
+        let threads: Vec<_> = [10, 20, 30, 20]
+            .map(|target| {
+                let (mark, led, order) = (&mark, &led, &order);
+                scope.spawn(move || {
+                    while let Ok(leading) = lead(mark, led, target, in_ms(60_000)) {
+                        order.lock().unwrap().push(target);
+                        // Each leader gets ten further.
+                        mark.advance(mark.get() + 10);
+                        drop(leading);
+                        mark.hand_over();
+                    }
+                    assert!(mark.get() >= target);
+                })
+            })
+            .into_iter()
+            .collect();
+        while mark.waiting() < 4 {
+            thread::yield_now();
+        }
+        assert!(order.lock().unwrap().is_empty());
+        drop(first);
+        mark.hand_over();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+    assert_eq!((mark.get(), order.lock().unwrap().len(), mark.waiting()), (30, 3, 0));
+}
+
+#[test]
+fn a_thread_that_only_waits_never_leads_and_does_not_keep_others_from_it() {
+    let (mark, led) = (Watermark::new(0), Mutex::new(()));
+    let first = led.lock().unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| mark.wait(1, Some(in_ms(60_000))));
+        while mark.waiting() < 1 {
+            thread::yield_now();
+        }
+        let leads = scope.spawn(|| lead(&mark, &led, 2, in_ms(60_000)).map(|_| mark.advance(2)));
+        while mark.waiting() < 2 {
+            thread::yield_now();
+        }
+        drop(first);
+        mark.hand_over();
+        assert!(leads.join().unwrap().is_ok());
+        assert!(matches!(waits.join().unwrap(), Wait::Reached));
+    });
+}
+
+#[test]
+fn a_leader_that_is_wanted_just_when_its_time_is_up_lets_the_next_one_lead() {
+    for round in 0..200 {
+        let (mark, led) = (Watermark::new(0), Mutex::new(()));
+        let first = led.lock().unwrap();
+        thread::scope(|scope| {
+            // The first to be asked gives up at about the time at which it is asked.
+            let gives_up =
+                scope.spawn(|| lead(&mark, &led, 1, Instant::now() + Duration::from_micros(300 + 2 * round)).map(drop));
+            let stays = scope.spawn(|| lead(&mark, &led, 2, in_ms(60_000)).map(|_| mark.advance(2)));
+            thread::sleep(Duration::from_micros(300));
+            drop(first);
+            mark.hand_over();
+            if gives_up.join().unwrap().is_ok() {
+                mark.hand_over();
+            }
+            assert!(stays.join().unwrap().is_ok());
+        });
+    }
+}
+
+#[test]
+fn a_leader_waits_for_as_many_as_it_wants_or_until_its_time_is_up() {
+    let mark = Watermark::new(0);
+    assert_eq!(mark.gather(0, in_ms(60_000)), 0);
+    let begun = Instant::now();
+    assert_eq!(mark.gather(1, in_ms(30)), 0);
+    assert!(begun.elapsed() >= Duration::from_millis(30));
+    thread::scope(|scope| {
+        let leader = scope.spawn(|| mark.gather(3, in_ms(60_000)));
+        for target in 1..4 {
+            let mark = &mark;
+            scope.spawn(move || mark.wait(target, Some(in_ms(60_000))));
+        }
+        assert_eq!(leader.join().unwrap(), 3);
+        mark.advance(3);
+    });
+    assert_eq!(mark.waiting(), 0);
 }

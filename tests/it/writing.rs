@@ -8,7 +8,9 @@ mod closing;
 mod concurrency;
 mod dispatching;
 mod failures;
+mod flushing;
 mod full_disk;
+mod group_commit;
 mod handing_over;
 mod kinds;
 mod limits;
@@ -183,7 +185,6 @@ fn bodies(reader: &Arc<MessageReader>, topic: &str, queue_id: i32) -> Vec<Vec<u8
     scan.map(|message| message.unwrap().view().body().to_vec()).collect()
 }
 
-/// A deadline that only a hang reaches.
 /// Waits until so many segments were made, names and all.
 fn wait_for_segments(env: &CountingEnv, count: usize) {
     let named = |changes: Vec<String>| {
@@ -197,6 +198,7 @@ fn wait_for_segments(env: &CountingEnv, count: usize) {
     }
 }
 
+/// A deadline that only a hang reaches.
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }

@@ -343,6 +343,85 @@ store.close()
     sync_test(slow_sync, path, code)
 
 
+LED = """
+store = mqstore.open(sys.argv[1] + "2", "x", sync_flush_timeout=int(sys.argv[2]), flush_disk_type="SYNC_FLUSH")
+told = []
+def lead():
+    try:
+        told.append(store.append("orders", b"leads").status)
+    except mqstore.PoisonedError as error:
+        told.append(error.status)
+store.append("orders", b"first")
+while len(os.listdir(sys.argv[1] + "2/commitlog")) < 2:
+    time.sleep(0.01)
+time.sleep(0.2)
+say(STALLED)
+leader = threading.Thread(target=lead)
+leader.start()
+time.sleep(0.5)
+"""
+
+
+def led_test(slow_sync: Path, path: Path, stalled: int, timeout: int, code: str) -> None:
+    led = LED.replace("STALLED", str(stalled)).replace("sys.argv[2]", str(timeout))
+    sync_test(slow_sync, path, led + code)
+
+
+def test_a_durable_append_whose_time_is_up_says_so_and_its_message_is_read_later(slow_sync: Path, path: Path) -> None:
+    code = """
+begin = time.monotonic()
+late = store.append("orders", b"late")
+assert late.status == "FLUSH_DISK_TIMEOUT" and "FLUSH_DISK_TIMEOUT" in repr(late), late
+import pickle
+assert pickle.loads(pickle.dumps(late)) == late
+error = raises(TimeoutError, lambda: store.append_batch([b"later", b"latest"], "orders"))
+assert isinstance(error, mqstore.WaitTimeoutError), error
+assert (error.status, error.stored, len(error.offsets)) == ("FLUSH_DISK_TIMEOUT", 2, 2), vars(error)
+assert time.monotonic() - begin > 0.6
+assert [message.body for message in store.topics["orders"].queues[0]] == [b"first"]
+os.unlink(sync)
+leader.join()
+assert told == ["PUT_OK"], told
+store.wait_durable(timeout=20)
+assert [message.body for message in store.topics["orders"].queues[0]] == [b"first", b"leads", b"late", b"later", b"latest"]
+store.close()
+"""
+    led_test(slow_sync, path, 30, 300, code)
+
+
+def test_ctrl_c_ends_the_wait_of_a_durable_append_and_leaves_the_message_stored(slow_sync: Path, path: Path) -> None:
+    code = """
+for append in (lambda: store.append("orders", b"one"), lambda: store.append_batch([b"two", b"three"], "orders")):
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    error = raises(KeyboardInterrupt, append)
+assert (error.stored, len(error.offsets)) == (2, 2)
+os.unlink(sync)
+leader.join()
+store.wait_dispatched(timeout=20)
+assert [message.body for message in store.topics["orders"].queues[0]] == [b"first", b"leads", b"one", b"two", b"three"]
+store.close()
+"""
+    led_test(slow_sync, path, 30, 3_600_000, code)
+
+
+def test_a_durable_append_whose_sync_fails_says_that_its_message_was_appended(slow_sync: Path, path: Path) -> None:
+    code = """
+def wait():
+    error = raises(mqstore.PoisonedError, lambda: store.append("orders", b"waits"))
+    assert "was appended, and whether it survives is not known" in str(error), error
+    told.append(error.status)
+# The sync of the leader is under way, and the next one fails.
+say(-1)
+wait()
+leader.join()
+assert sorted(told) == ["FLUSH_DISK_TIMEOUT", "PUT_OK"], told
+error = raises(mqstore.PoisonedError, lambda: store.append("orders", b"x"))
+assert error.status == "SERVICE_NOT_AVAILABLE", error.status
+raises(mqstore.PoisonedError, store.close)
+"""
+    led_test(slow_sync, path, 2, 5000, code)
+
+
 def test_a_sync_that_fails_is_never_tried_again(slow_sync: Path, path: Path) -> None:
     code = """
 store.wait_dispatched(offset)

@@ -3,13 +3,15 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::config::FlushDiskType;
 use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, fits};
 use crate::log::commit_log::allocate::SegmentAllocator;
 use crate::log::commit_log::append_state::{AppendState, LogEnd};
 use crate::log::commit_log::log_files::LogFiles;
+use crate::log::commit_log::pace::Pace;
 use crate::log::flushed_mark_file::FlushedMarkFile;
-use crate::storage::{AppendFile, Env, Step};
+use crate::storage::{AppendFile, Env};
 use crate::watermark::Watermark;
 
 /// Where a message was put.
@@ -25,6 +27,13 @@ pub struct Appended {
     pub store_time: i64,
 }
 
+impl Appended {
+    /// Physical offset after its record.
+    pub fn end(&self) -> i64 {
+        self.physical_offset + i64::from(self.wrote_bytes)
+    }
+}
+
 /// The end of the log, for one writing process.
 #[derive(Debug)]
 pub struct CommitLog {
@@ -34,20 +43,20 @@ pub struct CommitLog {
     /// The thread that makes a segment holds `state` only to look and to hand the segment over.
     pub(super) allocator: SegmentAllocator,
     /// Held while the log is synced, by one thread.
-    flushing: Mutex<()>,
+    pub(super) flushing: Mutex<Pace>,
     /// Segments with bytes that no sync has covered yet, oldest first.
     pub(super) unsynced: Mutex<Vec<Arc<AppendFile>>>,
     /// Every byte below is written.
     pub appended: Arc<Watermark>,
-    /// Every byte below may be read and dispatched. In the mapped mode, the only one, that is what is appended, and this is the same
-    /// watermark.
+    /// Every byte below may be read and dispatched. With [`FlushDiskType::Async`] that is what is appended, and this is the same
+    /// watermark. With [`FlushDiskType::Sync`] it is what is flushed.
     pub readable: Arc<Watermark>,
     /// Every byte below survives a power cut. Poisoned when no later byte is acknowledged any more.
     pub flushed: Arc<Watermark>,
     /// `None` until recovery has put it into the store.
-    mark: Option<FlushedMarkFile>,
+    pub(super) mark: Option<FlushedMarkFile>,
     /// Why no later byte is made durable: a write or sync of the log itself failed.
-    broken: OnceLock<Error>,
+    pub(super) broken: OnceLock<Error>,
 }
 
 /// The outcome of one attempt under the lock.
@@ -87,6 +96,16 @@ impl CommitLog {
     /// From now on `mark` follows what is flushed.
     pub(crate) fn keep_mark(&mut self, mark: FlushedMarkFile) {
         self.mark = Some(mark);
+    }
+
+    /// The same log, before anything is appended, with this rule for what is readable.
+    #[must_use]
+    pub fn with_flush_disk_type(mut self, flush_disk_type: FlushDiskType) -> Self {
+        self.readable = match flush_disk_type {
+            FlushDiskType::Async => self.appended.clone(),
+            FlushDiskType::Sync => Arc::new(Watermark::new(self.appended.get())),
+        };
+        self
     }
 
     /// What was written, for reading.
@@ -235,64 +254,6 @@ impl CommitLog {
         Ok(Outcome::Written)
     }
 
-    /// Makes everything appended so far durable and says up to where. One thread syncs at a time. Threads that wait for it share the next
-    /// sync, which covers what was appended meanwhile.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`]: a part of the store failed, now or before; a sync that failed is never tried again.
-    pub fn flush(&self) -> Result<i64> {
-        match self.flushed.poisoned() {
-            None | Some(Error::Closed) => self.flush_rest(),
-            Some(cause) => Err(self.poisoned(cause)),
-        }
-    }
-
-    /// As [`CommitLog::flush`], also after a failure outside the log: for the close of the store.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`]: a write or sync of the log failed, now or before.
-    pub fn flush_rest(&self) -> Result<i64> {
-        let wanted = self.appended.get();
-        if self.flushed.get() < wanted {
-            let _one_at_a_time = lock(&self.flushing);
-            let from = self.flushed.get();
-            if from < wanted {
-                self.sync(from as u64)?;
-            }
-        }
-        Ok(self.flushed.get())
-    }
-
-    /// Makes the mark of what was flushed durable.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn sync_mark(&self) -> Result<()> {
-        self.mark.as_ref().map_or(Ok(()), FlushedMarkFile::sync)
-    }
-
-    fn sync(&self, from: u64) -> Result<()> {
-        if let Some(cause) = self.broken.get() {
-            return Err(self.poisoned(cause.clone()));
-        }
-        let target = self.appended.get();
-        let end = target as u64;
-        let unsynced = lock(&self.unsynced).clone();
-        for file in unsynced.iter().filter(|file| file.start() < end) {
-            let range = from.saturating_sub(file.start())..end.min(file.end()) - file.start();
-            if let Err(cause) = file.sync(range, Step::LogRange) {
-                return Err(self.fail(cause));
-            }
-        }
-        lock(&self.unsynced).retain(|file| file.end() > end);
-        // After the sync: the mark is never above what is on disk. Before the acknowledgement: it covers every message that was acknowledged.
-        if let Some(mark) = &self.mark {
-            mark.write(target);
-        }
-        self.flushed.advance(target);
-        Ok(())
-    }
-
     /// Ends appending. The first cause stays; gives the failure that every later caller gets.
     pub fn stop(&self, cause: Error) -> Error {
         self.end(cause, false)
@@ -315,6 +276,7 @@ impl CommitLog {
         if is_flush_refused {
             // Under the lock: a caller whose append was refused finds that a flush is, too.
             self.flushed.poison(told.clone());
+            self.readable.poison(first.clone());
         }
         let end = state.end as i64;
         drop(state);
@@ -340,7 +302,7 @@ impl CommitLog {
     }
 
     /// The error that every later caller gets.
-    fn poisoned(&self, cause: Error) -> Error {
+    pub(super) fn poisoned(&self, cause: Error) -> Error {
         Error::poisoned(cause, self.flushed.get())
     }
 
@@ -354,8 +316,9 @@ impl CommitLog {
         state.stopped.get_or_insert_with(|| cause.clone());
         let _ = self.broken.set(cause.clone());
         self.allocator.end(&cause);
-        self.appended.poison(cause.clone());
-        self.flushed.poison(cause.clone());
+        for watermark in [&self.appended, &self.readable, &self.flushed] {
+            watermark.poison(cause.clone());
+        }
         self.poisoned(cause)
     }
 }

@@ -12,8 +12,12 @@ mod find_next_record;
 mod allocate;
 /// What the append lock protects.
 mod append_state;
+/// When a group commit begins.
+mod pace;
 /// Appending at the end of the log.
 mod commit_log;
+/// Making it durable.
+mod flush;
 /// From one segment to the next.
 mod roll;
 /// Truncation: from a log that was read to one that is appended to.

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::Message;
+use mqstore::read::MessageReader;
 use mqstore::services::{Next, Service};
 use mqstore::store::{AppendResult, MessageStore};
 
@@ -111,6 +113,10 @@ impl Failing<'_> {
     }
 
     fn note(&mut self, error: &Error) {
+        let error = match error {
+            Error::NotDurable { cause, .. } => cause,
+            error => error,
+        };
         if matches!(error, Error::Poisoned { .. }) {
             self.poisoned.get_or_insert_with(|| error.clone());
         }
@@ -121,8 +127,8 @@ impl Failing<'_> {
         let messages: Vec<_> = drafts.iter().map(Draft::message).collect();
         let mut done: Vec<AppendResult> = Vec::new();
         let outcome = if is_batch {
-            let stored = self.store.append_producer_batch(&producer_batch(drafts), None);
-            stored.map(|stored| done.extend(stored))
+            let appender = self.store.appender(None);
+            appender.append_producer_batch(&producer_batch(drafts), None, &mut done)
         } else {
             self.store.append_all(messages.clone(), &mut done)
         };
@@ -132,8 +138,18 @@ impl Failing<'_> {
         }
         // The check of the log makes calls, too; the failure must not hit them.
         let fault = self.env.pause_fault();
-        let added = self.model.add(self.store.reader(), &messages, &done);
+        let end = done.last().map_or(0, |last| last.appended.end());
+        let added = if end <= self.store.reader().physical_bounds().end {
+            self.model.add(self.store.reader(), &messages, &done)
+        } else {
+            // This store does not show what is not durable.
+            let beside = MessageReader::open(&self.env.copy().shared(), root(), StoreConfig::default());
+            works("a failed store opens for reading", beside).and_then(|beside| self.model.add(&beside, &messages, &done))
+        };
         self.env.resume_fault(fault);
+        if outcome.is_ok() && self.examiner.geometry.flush_disk_type == FlushDiskType::Sync {
+            self.model.ack(end);
+        }
         added
     }
 

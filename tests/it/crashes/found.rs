@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use mqstore::config::FlushDiskType;
 use mqstore::format::{Checkpoint, IndexHeader, Message, encode_properties};
 use mqstore::read::MessageReader;
 use mqstore::store::MessageStore;
@@ -19,6 +20,7 @@ const GEOMETRY: Geometry = Geometry {
     slots: 1,
     items: 4,
     stamped_every: 64 << 20,
+    flush_disk_type: FlushDiskType::Async,
 };
 
 fn open(env: &SimulatedEnv) -> MessageStore {

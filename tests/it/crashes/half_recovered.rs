@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use mqstore::config::{Recovery, StoreConfig};
+use mqstore::config::{FlushDiskType, Recovery, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::{CQ_UNIT_SIZE, Message};
 use mqstore::read::MessageReader;
@@ -23,6 +23,7 @@ const GEOMETRY: Geometry = Geometry {
     slots: 3,
     items: 5000,
     stamped_every: 64 << 20,
+    flush_disk_type: FlushDiskType::Async,
 };
 /// Power cuts that each store goes through.
 const CUTS: u64 = 12;

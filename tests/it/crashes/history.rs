@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use mqstore::config::StoreConfig;
+use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::format::{BatchUnit, Message, encode_properties, encode_unit};
 
 use crate::simulated_env::Random;
@@ -16,6 +16,8 @@ pub(super) struct Geometry {
     pub(super) items: u64,
     /// Bytes of synced log from one stamp of the checkpoint to the next.
     pub(super) stamped_every: u64,
+    /// When an append returns.
+    pub(super) flush_disk_type: FlushDiskType,
 }
 
 impl Geometry {
@@ -26,6 +28,7 @@ impl Geometry {
             slots: random.pick(&[1, 3, 10, 50]),
             items: random.pick(&[2, 3, 7, 30, 80]),
             stamped_every: random.pick(&[1500, 6000, 64 << 20]),
+            flush_disk_type: random.pick(&[FlushDiskType::Async, FlushDiskType::Async, FlushDiskType::Sync]),
         }
     }
 
@@ -44,6 +47,7 @@ impl Geometry {
     pub(super) fn recorded(self) -> StoreConfig {
         StoreConfig {
             checkpoint_interval: self.stamped_every,
+            flush_disk_type: self.flush_disk_type,
             sigbus_guard: false,
             ..StoreConfig::default()
         }
@@ -272,13 +276,14 @@ impl History {
     }
 
     /// Every history of up to `longest` operations out of seven that between them touch every file.
-    pub(super) fn all_small(longest: u32) -> Vec<Self> {
+    pub(super) fn all_small(longest: u32, flush_disk_type: FlushDiskType) -> Vec<Self> {
         let geometry = Geometry {
             segment: 4096,
             queue_file: 40,
             slots: 3,
             items: 3,
             stamped_every: 3000,
+            flush_disk_type,
         };
         let draft = |number, body| Draft {
             number,

@@ -1,7 +1,7 @@
 //! A store whose files come from a lower layer of overlayfs, as in a container: the first write gives a file new pages, which no
 //! earlier mapping shows.
 
-use mqstore::config::Errors;
+use mqstore::config::{Errors, FlushDiskType};
 use mqstore::format::{Message, encode_properties};
 use mqstore::read::{QueryBy, QueryRequest, QueueScan};
 use mqstore::store::{MessageStore, OpenMode};
@@ -18,6 +18,7 @@ const ROOMY: Geometry = Geometry {
     slots: 8,
     items: 200,
     stamped_every: 64 << 20,
+    flush_disk_type: FlushDiskType::Async,
 };
 
 const TOPIC: &str = "orders";

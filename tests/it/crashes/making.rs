@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::channel;
 
+use mqstore::config::FlushDiskType;
 use mqstore::format::Message;
 use mqstore::storage::Step;
 use mqstore::store::{MessageStore, OpenMode};
@@ -17,6 +18,7 @@ const GEOMETRY: Geometry = Geometry {
     slots: 1,
     items: 4,
     stamped_every: 64 << 20,
+    flush_disk_type: FlushDiskType::Async,
 };
 
 const SIZES: &str = "config/mqstore.json";

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use mqstore::config::FlushDiskType;
 use mqstore::error::Error;
 use mqstore::format::Message;
 use mqstore::read::MessageReader;
@@ -153,8 +154,20 @@ impl<'a> Run<'a> {
             works("append", outcome)?;
         }
         let store = self.store.clone().expect("the store is open");
+        if self.is_sync() {
+            let end = done.last().map_or(0, |last| last.appended.end());
+            ensure(
+                store.flushed_offset() >= end,
+                "an append waits until its message is durable",
+                || format!("it ends at {end}, the log is durable up to {}", store.flushed_offset()),
+            )?;
+        }
         self.model.add(store.reader(), &messages, &done)?;
         self.examine_taken(before.acked)
+    }
+
+    fn is_sync(&self) -> bool {
+        self.examiner.geometry.flush_disk_type == FlushDiskType::Sync
     }
 
     fn flush(&mut self) -> Checked {
@@ -196,7 +209,8 @@ impl<'a> Run<'a> {
         self.env.stall(&STALLED, move |env| {
             env.set_now(env.now() + ms);
             let Some(store) = store.upgrade() else { return };
-            let appended = store.append(message.clone());
+            // It cannot wait for the sync that waits for it.
+            let appended = store.appender(Some(false)).append(message.clone());
             *told.lock().unwrap() = Some(Meanwhile {
                 took: ms,
                 message,
@@ -223,6 +237,9 @@ impl<'a> Run<'a> {
             appended => {
                 let done = works("append while a sync takes its time", appended)?;
                 let store = self.store.clone().expect("the store is open");
+                if self.is_sync() {
+                    works("what was appended is made durable, and so can be read", store.flush())?;
+                }
                 self.model.add(store.reader(), &[message], &[done])?;
             }
         }

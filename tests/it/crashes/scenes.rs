@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mqstore::config::{Recovery, StoreConfig};
+use mqstore::config::{FlushDiskType, Recovery, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::Message;
 use mqstore::read::MessageReader;
@@ -24,6 +24,7 @@ pub(super) const GEOMETRY: Geometry = Geometry {
     slots: 3,
     items: 10,
     stamped_every: 64 << 20,
+    flush_disk_type: FlushDiskType::Async,
 };
 
 pub(super) fn message(len: usize) -> Message<'static> {

@@ -29,7 +29,11 @@ pub(super) fn stepped_with(place: &Place, config: StoreConfig) -> (CountingEnv, 
 #[test]
 fn a_stepped_store_does_nothing_by_itself_and_everything_in_its_steps() {
     let place = Place::new();
-    let (_, store) = stepped(&place);
+    let config = StoreConfig {
+        flush_commit_log_least_pages: 0,
+        ..small()
+    };
+    let (_, store) = stepped_with(&place, config);
     let start = Instant::now();
     let idle = store.step(Service::Flush, start).unwrap();
     assert_eq!(

@@ -1,0 +1,146 @@
+//! Making the log durable: one thread syncs at a time, for all who wait (group commit).
+
+use std::sync::{MutexGuard, TryLockError};
+use std::time::Instant;
+
+use crate::error::{Error, Result};
+use crate::interrupt;
+use crate::log::commit_log::commit_log::{CommitLog, lock};
+use crate::log::commit_log::pace::Pace;
+use crate::log::flushed_mark_file::FlushedMarkFile;
+use crate::storage::Step;
+use crate::watermark::{Wait, Watermark};
+
+/// Bytes of a page.
+const PAGE: i64 = 4096;
+/// One thread makes the log durable while this lives. Then it hands over to one that waits.
+struct Leading<'a> {
+    pace: Option<MutexGuard<'a, Pace>>,
+    flushed: &'a Watermark,
+}
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        self.pace = None;
+        self.flushed.hand_over();
+    }
+}
+
+impl CommitLog {
+    /// Makes everything appended so far durable and says up to where. One thread syncs at a time. Threads that wait for it share the next
+    /// sync, which covers what was appended meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]: a part of the store failed, now or before; a sync that failed is never tried again.
+    pub fn flush(&self) -> Result<i64> {
+        match self.flushed.poisoned() {
+            None | Some(Error::Closed) => self.flush_appended(),
+            Some(cause) => Err(self.poisoned(cause)),
+        }
+    }
+
+    /// As [`CommitLog::flush`], also after a failure outside the log: for the close of the store, after [`CommitLog::stop`]. Nothing
+    /// becomes readable later.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]: a write or sync of the log failed, now or before.
+    pub fn flush_rest(&self) -> Result<i64> {
+        let flushed = self.flush_appended();
+        if let Some(cause) = self.appended.poisoned() {
+            self.readable.poison(cause);
+        }
+        flushed
+    }
+
+    /// Makes the mark of what was flushed durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn sync_mark(&self) -> Result<()> {
+        self.mark.as_ref().map_or(Ok(()), FlushedMarkFile::sync)
+    }
+
+    /// Pages that were begun since the last sync, as `RocketMQ` counts them.
+    pub fn unflushed_pages(&self) -> u64 {
+        (self.appended.get() / PAGE - self.flushed.get() / PAGE).unsigned_abs()
+    }
+
+    fn flush_appended(&self) -> Result<i64> {
+        let wanted = self.appended.get();
+        if self.flushed.get() < wanted {
+            let _leading = self.leading(lock(&self.flushing));
+            if self.flushed.get() < wanted {
+                self.sync()?;
+            }
+        }
+        Ok(self.flushed.get())
+    }
+
+    /// Waits until every byte before `end` is durable, or until the deadline. The threads that wait sync themselves, one for all. Only that
+    /// one may return later: it knows what became of the bytes.
+    ///
+    /// # Errors
+    /// Those of [`interrupt::check`].
+    pub fn wait_flushed(&self, end: i64, deadline: Instant) -> Result<Wait> {
+        let lead = || match self.flushing.try_lock() {
+            Ok(pace) => Some(self.leading(pace)),
+            Err(TryLockError::Poisoned(pace)) => Some(self.leading(pace.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        loop {
+            let slice = deadline.min(Instant::now() + interrupt::INTERVAL);
+            match self.flushed.wait_or_lead(end, Some(slice), lead) {
+                Ok(mut leading) => {
+                    if let Some(pace) = leading.pace.as_deref_mut() {
+                        // A sync that fails poisons what is waited for.
+                        let _ = self.sync_group(pace);
+                    }
+                }
+                Err(Wait::TimedOut) if slice < deadline => interrupt::check()?,
+                Err(wait) => return Ok(wait),
+            }
+        }
+    }
+
+    fn leading<'a>(&'a self, pace: MutexGuard<'a, Pace>) -> Leading<'a> {
+        Leading {
+            pace: Some(pace),
+            flushed: &self.flushed,
+        }
+    }
+
+    /// Syncs when the group is there.
+    fn sync_group(&self, pace: &mut Pace) -> Result<()> {
+        let followers = self.flushed.gather(pace.followers, Instant::now() + pace.patience());
+        let begin = Instant::now();
+        self.sync()?;
+        // The followers and this thread come back. Those that have come meanwhile wait already, and one of all of them leads.
+        pace.synced(begin.elapsed(), followers + self.flushed.waiting());
+        Ok(())
+    }
+
+    /// The caller holds `flushing`.
+    fn sync(&self) -> Result<()> {
+        if let Some(cause) = self.broken.get() {
+            return Err(self.poisoned(cause.clone()));
+        }
+        let (from, target) = (self.flushed.get() as u64, self.appended.get());
+        let end = target as u64;
+        let unsynced = lock(&self.unsynced).clone();
+        for file in unsynced.iter().filter(|file| file.start() < end) {
+            let range = from.saturating_sub(file.start())..end.min(file.end()) - file.start();
+            if let Err(cause) = file.sync(range, Step::LogRange) {
+                return Err(self.fail(cause));
+            }
+        }
+        lock(&self.unsynced).retain(|file| file.end() > end);
+        // After the sync: the mark is never above what is on disk. Before the acknowledgement: it covers every message that was acknowledged.
+        if let Some(mark) = &self.mark {
+            mark.write(target);
+        }
+        // Before *flushed*, so that whoever finds its message flushed can read it.
+        self.readable.advance(target);
+        self.flushed.advance(target);
+        Ok(())
+    }
+}
