@@ -16,6 +16,12 @@ use crate::storage::{Access, Env, File, Step, read_file, replace_file};
 /// # Errors
 /// [`Error::Io`] when the file is there and cannot be read.
 pub fn load_flushed_mark(env: &dyn Env, root: &Path) -> Result<Option<FlushedMark>> {
+    let mark = read_flushed_mark(env, root)?;
+    // A live writer may just have overwritten a part of it.
+    mark.map_or_else(|| read_flushed_mark(env, root), |mark| Ok(Some(mark)))
+}
+
+fn read_flushed_mark(env: &dyn Env, root: &Path) -> Result<Option<FlushedMark>> {
     // One byte more than a mark has: a longer file is none.
     match read_file(env, &path(root), FLUSHED_MARK_SIZE + 1) {
         // Not a regular file, or a file that only its writer may read.

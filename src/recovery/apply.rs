@@ -45,7 +45,7 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
     let mark = FlushedMark {
         flushed: report.log_end,
         own_from: plan.own_from.unwrap_or(report.log_end),
-        is_sync: false,
+        is_sync: plan.is_sync,
     };
     // Before the claim: a mark of another log, which may have the same claim, is not above the end of this one when the claim is there.
     log.keep_mark(FlushedMarkFile::open(env.as_ref(), path, mark)?);

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::{Recovery, Sizes, StoreConfig};
+use crate::config::{FlushDiskType, Recovery, Sizes, StoreConfig};
 use crate::error::Result;
 use crate::format::{Checkpoint, IndexGeometry};
 use crate::log::{ConsumeQueueStore, IndexService, KeptIndex, LogFiles};
@@ -52,6 +52,8 @@ pub(crate) struct WritePlan {
     pub(crate) on_disk_until: i64,
     /// The claim that stays; `None` if the log is claimed from its end on.
     pub(crate) own_from: Option<i64>,
+    /// Whether the writer shows only what is flushed.
+    pub(crate) is_sync: bool,
     /// The recovery note to write before the first change; `None` if recovery changes nothing.
     pub(crate) note: Option<RecoveryNote>,
     /// Past it every byte of the log is zero.
@@ -74,16 +76,21 @@ pub(crate) struct WritePlan {
 /// [`crate::error::Error::Io`].
 pub(crate) fn open_for_reading(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<Recovered> {
     let files = StoreFiles::load(env, path, config)?;
+    let shown_until = files.shown_until(env.as_ref(), path)?;
+    let opened = Opened {
+        shown_until,
+        ..files.opened(config, None)
+    };
     let plan = loop {
         let removals = files.log.removals();
-        let plan = plan(&files.opened(config, None))?;
+        let plan = plan(&opened)?;
         // A broker may remove a segment after it was listed. That is no hole in the log: the log starts later now.
         if files.log.removals() == removals {
             break plan;
         }
     };
     let mut report = plan.apply_in_memory(&files.log, &files.queues)?;
-    report.missing = find_missing(&files.opened(config, None), &report)?;
+    report.missing = find_missing(&opened, &report)?;
     Ok(Recovered::of(files, report))
 }
 
@@ -140,6 +147,7 @@ pub(crate) fn open_for_writing(
             .flushed
             .filter(|_| unfinished.is_none() && !opened.is_salvage())
             .unwrap_or(0),
+        is_sync: config.flush_disk_type == FlushDiskType::Sync,
         own_from: files.claim.filter(|from| *from <= report.log_end),
         written_until: unfinished.map_or(written_until, |_| files.log.files_end()),
         is_noted: note.is_some(),

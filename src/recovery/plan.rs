@@ -79,13 +79,15 @@ pub fn plan(opened: &Opened<'_>) -> Result<RecoveryPlan> {
     Ok(plan)
 }
 
-/// The bound of a scan from `scan_start`. It excludes what a live writer appends meanwhile. A salvage has no such bound: it would take
-/// whole records past the bound for records after damage.
+/// The bound of a scan from `scan_start`. It excludes what a live writer appends meanwhile, or does not show yet. A salvage has no such
+/// bound: it would take whole records past the bound for records after damage.
 fn scan_end(scan_start: i64, opened: &Opened<'_>) -> Result<i64> {
     if opened.clean || opened.is_salvage() {
         return Ok(opened.log.files_end());
     }
-    opened.log.seen_end(scan_start)
+    let end = opened.log.seen_end(scan_start)?;
+    // A stamp that was read after the mark may cover more.
+    Ok(opened.shown_until.map_or(end, |shown| end.min(shown.max(scan_start))))
 }
 
 /// The plan when the log is read from `scan_start` to `until`, and whether a queue has a gap then.
@@ -124,6 +126,9 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
             undispatched.add(&message.view())?;
         }
         (report.log_end, report.stop_reason) = stop(&scan, log)?;
+        if opened.shown_until == Some(report.log_end) {
+            report.stop_reason = "its writer has made nothing durable after it yet".to_owned();
+        }
         if let Some(torn) = torn {
             report.log_end = torn;
             report.stop_reason = format!("the record at {torn} lacks bytes that never reached the disk");

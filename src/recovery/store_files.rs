@@ -61,11 +61,9 @@ impl StoreFiles {
             checkpoint: &self.checkpoint,
             clean: self.clean,
             own_from: self.claim.filter(|_| !self.clean),
-            flushed: self
-                .mark
-                .filter(|mark| Some(mark.own_from) == self.claim)
-                .map(|mark| mark.flushed),
+            flushed: self.own_mark().map(|mark| mark.flushed),
             closed_at: None,
+            shown_until: None,
             check: if config.check_crc_on_recover {
                 Check::Body
             } else {
@@ -74,6 +72,28 @@ impl StoreFiles {
             index_from,
             config,
         }
+    }
+}
+
+impl StoreFiles {
+    /// The mark, if it is about this log.
+    fn own_mark(&self) -> Option<FlushedMark> {
+        self.mark.filter(|mark| Some(mark.own_from) == self.claim)
+    }
+
+    /// Up to where a writer with `SYNC_FLUSH` that has the store open shows its messages; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn shown_until(&self, env: &dyn Env, path: &Path) -> Result<Option<i64>> {
+        let Some(mark) = self.own_mark().filter(|mark| mark.is_sync && !self.clean) else {
+            return Ok(None);
+        };
+        let lock = path.join(LOCK_FILE);
+        let is_locked = env
+            .is_locked(&lock)
+            .map_err(|error| Error::io("look at the lock of", lock, error))?;
+        Ok(is_locked.then_some(mark.flushed))
     }
 }
 
@@ -93,6 +113,8 @@ pub struct Opened<'a> {
     /// Every byte of the log below this physical offset was on disk: the mark of what was flushed. `None` if there is none, or if it is about
     /// the log of another history.
     pub flushed: Option<i64>,
+    /// A live writer shows nothing after this physical offset yet: it waits for its messages to be durable. `None` for any other store.
+    pub shown_until: Option<i64>,
     /// Where the log ended when the store was last closed, if every later open has failed; `None` if one succeeded, or if nothing says so.
     pub closed_at: Option<i64>,
     /// How much of a record is verified.

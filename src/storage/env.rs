@@ -211,6 +211,12 @@ pub trait Env: Send + Sync + Debug {
     /// `WouldBlock` if it is held; `InvalidInput` if it is no regular file.
     fn lock(&self, path: &Path) -> io::Result<Lock>;
 
+    /// Whether a store of this process or another, or a broker, holds the lock of this file. `false` if the file is missing.
+    ///
+    /// # Errors
+    /// `PermissionDenied` ...
+    fn is_locked(&self, path: &Path) -> io::Result<bool>;
+
     /// Milliseconds since 1970-01-01 UTC by the wall clock that every program reads: what is stored after a reading of it is never
     /// stored at an earlier time, unless the clock steps back.
     fn now_ms(&self) -> i64;

@@ -99,6 +99,15 @@ impl Env for RealEnv {
         Ok(Lock::new(Locked(file)))
     }
 
+    fn is_locked(&self, path: &Path) -> io::Result<bool> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true);
+        match open_regular(&options, path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            opened => is_lock_held(&opened?),
+        }
+    }
+
     fn now_ms(&self) -> i64 {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: `now` is a timespec to be written.
@@ -331,12 +340,7 @@ impl Drop for Locked {
 /// Takes or releases an open-file-description lock on byte 0: it conflicts with the classic lock that a broker takes (flock would not),
 /// and is not lost when some other descriptor of the file is closed (a classic one would be).
 fn set_lock(file: &fs::File, kind: libc::c_short) -> io::Result<()> {
-    // SAFETY: all-zero is a valid flock.
-    let mut wanted: libc::flock = unsafe { std::mem::zeroed() };
-    wanted.l_type = kind;
-    wanted.l_whence = libc::SEEK_SET as libc::c_short;
-    wanted.l_start = 0;
-    wanted.l_len = 1;
+    let wanted = lock_of(kind);
     // SAFETY: the descriptor is open, and `wanted` outlives the call.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const wanted) } == 0 {
         return Ok(());
@@ -346,6 +350,27 @@ fn set_lock(file: &fs::File, kind: libc::c_short) -> io::Result<()> {
         Some(libc::EACCES | libc::EAGAIN) => Err(io::Error::new(io::ErrorKind::WouldBlock, "locked by another store or broker")),
         _ => Err(error),
     }
+}
+
+/// Whether the lock of [`set_lock`] would be refused.
+fn is_lock_held(file: &fs::File) -> io::Result<bool> {
+    let mut found = lock_of(libc::F_WRLCK as libc::c_short);
+    // SAFETY: the descriptor is open, and `found` is a flock to be read and written.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut found) } == 0 {
+        return Ok(found.l_type != libc::F_UNLCK as libc::c_short);
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// A lock on byte 0.
+fn lock_of(kind: libc::c_short) -> libc::flock {
+    // SAFETY: all-zero is a valid flock.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = 0;
+    lock.l_len = 1;
+    lock
 }
 
 /// A sync that was begun and failed, even for want of memory, is not to be made again.

@@ -201,6 +201,10 @@ impl Env for CountingEnv {
         self.env.lock(path)
     }
 
+    fn is_locked(&self, path: &Path) -> io::Result<bool> {
+        self.env.is_locked(path)
+    }
+
     fn now_ms(&self) -> i64 {
         if let Some(hook) = self.counts.hook() {
             let _ = hook.before("clock");

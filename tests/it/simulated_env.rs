@@ -453,6 +453,14 @@ impl Env for SimulatedEnv {
         Ok(Lock::new(Locked { machine, inode }))
     }
 
+    fn is_locked(&self, path: &Path) -> io::Result<bool> {
+        let found = self.disk().find(path);
+        match found {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            found => Ok(self.machine.locked.lock().unwrap().contains(&found?)),
+        }
+    }
+
     fn now_ms(&self) -> i64 {
         self.now()
     }

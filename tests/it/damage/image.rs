@@ -259,6 +259,10 @@ impl Env for ImageEnv {
         refused(io::ErrorKind::ReadOnlyFilesystem)
     }
 
+    fn is_locked(&self, _path: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
     fn now_ms(&self) -> i64 {
         0
     }

@@ -413,6 +413,7 @@ fn a_log_that_ends_at_a_page_that_cannot_be_read_is_refused() {
             own_from: None,
             flushed: None,
             closed_at: None,
+            shown_until: None,
             check: Check::Body,
             index_from: Some(0),
             config: &StoreConfig {

@@ -1,15 +1,19 @@
 //! A reader that is opened in another process while a writer appends.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
-use mqstore::config::{Recovery, StoreConfig};
+use mqstore::config::{FlushDiskType, Recovery, StoreConfig};
 use mqstore::read::MessageReader;
+use mqstore::services::{Next, Service};
 use mqstore::storage::Env;
-use mqstore::store::MessageStore;
+use mqstore::store::{MessageStore, OpenMode};
+use tempfile::TempDir;
 
-use super::{Place, SEGMENT, message, put, small, walk};
+use super::{Place, SEGMENT, message, put, reader, small, walk};
 use crate::counting_env::CountingEnv;
 
 /// A store that is open: the checkpoint vouches for a few messages in its first segment, and four segments follow.
@@ -113,4 +117,69 @@ fn what_is_appended_while_a_reader_salvages_is_no_damage() {
     assert!(reader.physical_bounds().end > bounds.end);
     let messages = walk(&reader, SEGMENT).len() as i64;
     assert_eq!(reader.queue_bounds("t", 0).unwrap(), 0..messages);
+}
+
+#[test]
+fn a_reader_beside_a_writer_with_sync_flush_sees_what_is_durable_and_all_once_the_writer_is_dead() {
+    let place = Place::new();
+    let config = StoreConfig {
+        flush_disk_type: FlushDiskType::Sync,
+        flush_interval_commit_log: 1_000_000,
+        ..small()
+    };
+    let store = MessageStore::open_stepped(&super::real(), &place.store, config, OpenMode::New).unwrap();
+    let passing = |count: usize| {
+        for _ in 0..count {
+            store.appender(Some(false)).append(message("t", 0, &[2; 1000])).unwrap();
+        }
+    };
+    let dispatch = || while store.step(Service::Dispatch, Instant::now()).unwrap() == Next::Again {};
+    for flushed in [3, 20, 60] {
+        while store.reader().queue_bounds("t", 0).map_or(0, |bounds| bounds.end) < flushed {
+            put(&store, "t", &[1; 1000]);
+            dispatch();
+        }
+        // Some of them roll into the next segment.
+        passing(20);
+        dispatch();
+        let beside = place.reader();
+        assert_eq!(beside.physical_bounds().end, store.flushed_offset());
+        assert_eq!(
+            beside.queue_bounds("t", 0).unwrap(),
+            store.reader().queue_bounds("t", 0).unwrap()
+        );
+        assert_eq!(
+            beside.recovery().stop_reason,
+            "its writer has made nothing durable after it yet"
+        );
+        assert_eq!(beside.recovery().missing, None);
+        let all = walk(&beside, SEGMENT).len() as i64;
+        assert_eq!(all, beside.queue_bounds("t", 0).unwrap().end);
+        // A copy has no writer: it is a store after a crash.
+        let copied = TempDir::new().unwrap();
+        for (name, bytes) in super::contents(&place.store) {
+            let path = copied.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        }
+        let dead = reader(copied.path());
+        assert_eq!(
+            (dead.physical_bounds().end, walk(&dead, SEGMENT).len() as i64),
+            (store.appended_offset(), all + 20)
+        );
+        store.flush().unwrap();
+        dispatch();
+    }
+    assert_eq!(place.reader().physical_bounds().end, store.appended_offset());
+    store.close().unwrap();
+    // The mark still names the mode.
+    assert_eq!(place.reader().physical_bounds().end, store.appended_offset());
+    let store = place.reopen();
+    put(&store, "t", b"not flushed");
+    assert_eq!(
+        place.reader().physical_bounds().end,
+        store.appended_offset(),
+        "this writer shows what it appends"
+    );
+    store.close().unwrap();
 }
