@@ -74,12 +74,10 @@ fn main() {
     }
 }
 
-fn round(producers: usize, simulated: Option<Duration>) -> Round {
-    let dir = tempfile::tempdir().unwrap();
-    let counting = CountingEnv::new();
-    let syncs = Arc::new(AtomicU64::new(0));
-    let counted = syncs.clone();
-    counting.before_changes(move |change| {
+/// An environment that counts the syncs of the log, and makes them take as long.
+fn counting(syncs: &Arc<AtomicU64>, simulated: Option<Duration>) -> Arc<dyn Env> {
+    let (env, counted) = (CountingEnv::new(), syncs.clone());
+    env.before_changes(move |change| {
         if change.starts_with("sync LogRange") {
             counted.fetch_add(1, Ordering::Relaxed);
             if let Some(time) = simulated {
@@ -92,12 +90,18 @@ fn round(producers: usize, simulated: Option<Duration>) -> Round {
         }
         Ok(())
     });
+    Arc::new(env)
+}
+
+fn round(producers: usize, simulated: Option<Duration>) -> Round {
+    let dir = tempfile::tempdir().unwrap();
+    let syncs = Arc::new(AtomicU64::new(0));
+    let env = counting(&syncs, simulated);
     // Where the sync is simulated, the file system is one in memory.
     let path = match simulated {
         Some(_) => std::path::Path::new("/dev/shm").join(dir.path().file_name().unwrap()),
         None => dir.path().join("store"),
     };
-    let env: Arc<dyn Env> = Arc::new(counting);
     let config = StoreConfig {
         flush_disk_type: FlushDiskType::Sync,
         ..StoreConfig::default()

@@ -125,10 +125,7 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
             }
             undispatched.add(&message.view())?;
         }
-        (report.log_end, report.stop_reason) = stop(&scan, log)?;
-        if opened.shown_until == Some(report.log_end) {
-            report.stop_reason = "its writer has made nothing durable after it yet".to_owned();
-        }
+        (report.log_end, report.stop_reason) = stop(&scan, opened)?;
         if let Some(torn) = torn {
             report.log_end = torn;
             report.stop_reason = format!("the record at {torn} lacks bytes that never reached the disk");
@@ -226,8 +223,8 @@ fn leads_to_salvage_record(log: &LogFiles, unit: CqUnit) -> Result<bool> {
 }
 
 /// Where a scan has stopped, and why.
-fn stop(scan: &LogScan<'_>, log: &LogFiles) -> Result<(i64, String)> {
-    let at = scan.position();
+fn stop(scan: &LogScan<'_>, opened: &Opened<'_>) -> Result<(i64, String)> {
+    let (at, log) = (scan.position(), opened.log);
     let found = match scan.stopped_by() {
         // The scan came to its bound: there is damage, or nothing was written there when the bound was set.
         None if at < log.files_end() => Some(&log.read(at, Check::Structure)?),
@@ -238,6 +235,7 @@ fn stop(scan: &LogScan<'_>, log: &LogFiles) -> Result<(i64, String)> {
         None => "the last segment is full".to_owned(),
         Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.to_string(),
         Some(LogRecord::Missing) => format!("no segment holds offset {at}"),
+        Some(_) if opened.shown_until == Some(at) => "its writer has made nothing durable after it yet".to_owned(),
         Some(_) => "nothing is written after it".to_owned(),
     };
     Ok((at, reason))

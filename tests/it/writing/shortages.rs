@@ -60,6 +60,8 @@ fn a_segment_that_cannot_be_made_is_told_by_rocketmqs_status_and_stores_nothing(
         if is_served {
             // The second segment was made ahead. It takes one more message, and the third one fails unseen.
             put(&store, "t", &[1; 10_000]);
+            // An append that is refused has waited until nobody tries any more.
+            store.append(message("t", 0, &[1; 10_000])).unwrap_err();
         }
         store.flush().unwrap();
         let before = contents(&place.at("commitlog"));
