@@ -3,7 +3,13 @@
 //! With a sync that takes a known time L, P threads can make P / L messages a second at most: each sync carries one of each thread. The
 //! first table has a sync of 1 ms, the second one the disk of the directory for temporary files, whose L is that of P = 1. Each figure is
 //! the median of five rounds after one to warm up; the P take turns.
-#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    missing_docs
+)]
 
 #[path = "../tests/it/counting_env.rs"]
 #[allow(dead_code, unreachable_pub)]

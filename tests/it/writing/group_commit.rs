@@ -44,11 +44,13 @@ fn hold_syncs(env: &CountingEnv) -> (Receiver<()>, Sender<io::Result<()>>) {
     (is_begun, go)
 }
 
+/// The option, the message's properties, what the call says, and whether it waits.
+type Row<'a> = (FlushDiskType, &'a [(&'a str, &'a str)], Option<bool>, bool);
+
 #[test]
 fn whether_an_append_waits_is_said_by_the_option_the_message_and_the_call() {
     let waits = [("WAIT", "true")];
     let passes = [("WAIT", "false")];
-    type Row<'a> = (FlushDiskType, &'a [(&'a str, &'a str)], Option<bool>, bool);
     let rows: [Row<'_>; 8] = [
         (FlushDiskType::Sync, &[], None, true),
         (FlushDiskType::Sync, &waits, None, true),
