@@ -246,7 +246,8 @@ class Store:
 
         Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`:
         nothing was stored; `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and
-        could not be made durable; it may be there after a reopen or not. Ctrl-C in the wait also leaves it stored.
+        could not be made durable; it may be there after a reopen or not. Ctrl-C in the wait also leaves it stored. `stored`
+        of the exception is then 1, and 0 otherwise.
         """
     def append_batch(
         self,

@@ -42,7 +42,14 @@ pub(super) fn one(
     });
     match appended {
         Ok(result) => Ok(append_result::AppendResult(result)),
-        Err(error) => Err(failed(py, error)?),
+        Err(error) => {
+            // Only the wait for durability can be interrupted.
+            let is_stored = matches!(error, Error::NotDurable { .. } | Error::Interrupted { .. });
+            let error = failed(py, error)?;
+            // What a handler of a signal raises may be of a class that takes no attribute.
+            let _ = error.value(py).setattr("stored", usize::from(is_stored));
+            Err(error)
+        }
     }
 }
 

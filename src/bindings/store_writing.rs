@@ -34,7 +34,7 @@ impl Store {
     ///
     /// Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`: nothing was stored;
     /// `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and could not be made durable; it may be
-    /// there after a reopen or not. Ctrl-C in the wait also leaves it stored.
+    /// there after a reopen or not. Ctrl-C in the wait also leaves it stored. `stored` of the exception is then 1, and 0 otherwise.
     #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
         born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0,
         durable=None))]

@@ -37,6 +37,7 @@ class Machine:
         segment, flushed_every = self.chance.choice([4096, 65_536]), self.chance.choice([5, 3_600_000])
         self.options = SMALL | {"mapped_file_size_commit_log": segment, "max_hash_slot_num": 50, "max_index_num": 500}
         self.options["flush_interval_commit_log"] = flushed_every
+        self.options["flush_disk_type"] = self.chance.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])
 
     def cycle(self, seconds: float, **more: object) -> Verdict:
         """Writes for a while, loses power, and recovers."""

@@ -64,6 +64,8 @@ class Writer:
         #: The last message whose append returned, and where it is.
         self.appended = -1
         self.last: int | None = None
+        #: Whether each append waits until its message is durable.
+        self.is_sync = False
         #: Seconds that a wait may take.
         self.patience = 20.0
 
@@ -87,6 +89,7 @@ class Writer:
 
     def open(self, mode: str = "a", **options: object) -> None:
         self.say("opening")
+        self.is_sync = options.get("flush_disk_type") == "SYNC_FLUSH"
         self.store = self.tried("open", lambda: self.mqstore.open(self.path, mode, **(SMALL | options)))
         self.say("opened")
 
@@ -98,6 +101,8 @@ class Writer:
         if done is not None:
             self.say("appended", number)
             self.appended, self.last = number, done.physical_offset
+            if self.is_sync and done.status == "PUT_OK":
+                self.say("acked", number)
         return done is not None
 
     def batch(self, count: int, size: int = 60) -> bool:
@@ -108,6 +113,8 @@ class Writer:
         if done is not None:
             self.say("appended", number + count - 1)
             self.appended, self.last = number + count - 1, done[-1]
+            if self.is_sync:
+                self.say("acked", number + count - 1)
         return done is not None
 
     def flush(self) -> None:
@@ -172,6 +179,16 @@ def batches(writer: Writer, _: dict[str, Any]) -> None:
     writer.close()
 
 
+def sync_flush(writer: Writer, _: dict[str, Any]) -> None:
+    writer.open(flush_disk_type="SYNC_FLUSH")
+    for size in (60, 60, 1100, 1100, 1100, 60):
+        writer.append(size)
+    writer.batch(12, 300)
+    writer.wait_dispatched()
+    writer.append()
+    writer.close()
+
+
 def index_roll(writer: Writer, _: dict[str, Any]) -> None:
     writer.open()
     for _number in range(24):
@@ -224,7 +241,8 @@ def anything(writer: Writer, job: dict[str, Any]) -> None:
     """A program by seed."""
     chance = random.Random(job["seed"])
     writer.queues = chance.choice([1, 2, 5, 18])
-    writer.open()
+    options = {"flush_disk_type": chance.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])}
+    writer.open(**options)
     steps: list[Callable[[], object]] = [
         lambda: writer.append(chance.choice([60, 60, 300, 1100, 3000])),
         lambda: writer.append(chance.randrange(40, 400)),
@@ -238,7 +256,7 @@ def anything(writer: Writer, job: dict[str, Any]) -> None:
         chance.choice(steps)()
         if chance.random() < 0.06:
             writer.close()
-            writer.open()
+            writer.open(**options)
     writer.close()
 
 
@@ -314,6 +332,7 @@ PROGRAMS: dict[str, Callable[[Writer, dict[str, Any]], None]] = {
         append_and_flush,
         roll,
         batches,
+        sync_flush,
         index_roll,
         many_queues,
         close_and_reopen,
