@@ -33,9 +33,23 @@ impl CommitLog {
     /// # Errors
     /// [`Error::Poisoned`]: a part of the store failed, now or before; a sync that failed is never tried again.
     pub fn flush(&self) -> Result<i64> {
-        match self.flushed.poisoned() {
-            None | Some(Error::Closed) => self.flush_appended(),
-            Some(cause) => Err(self.poisoned(cause)),
+        let wanted = self.appended.get();
+        loop {
+            if let Some(cause) = self.flushed.poisoned() {
+                // A store that is being closed is flushed all the same.
+                return match cause {
+                    Error::Closed => self.flush_appended(),
+                    cause => Err(self.poisoned(cause)),
+                };
+            }
+            match self.flushed.wait_or_lead(wanted, None, || self.lead()) {
+                Ok(_leading) => {
+                    // A sync that fails poisons what is waited for.
+                    let _ = self.sync();
+                }
+                Err(Wait::Reached) => return Ok(self.flushed.get()),
+                Err(Wait::Poisoned(_) | Wait::TimedOut) => {}
+            }
         }
     }
 
@@ -68,7 +82,7 @@ impl CommitLog {
     fn flush_appended(&self) -> Result<i64> {
         let wanted = self.appended.get();
         if self.flushed.get() < wanted {
-            let _leading = self.leading(lock(&self.flushing));
+            let _one_at_a_time = lock(&self.flushing);
             if self.flushed.get() < wanted {
                 self.sync()?;
             }
@@ -82,14 +96,9 @@ impl CommitLog {
     /// # Errors
     /// Those of [`interrupt::check`].
     pub fn wait_flushed(&self, end: i64, deadline: Instant) -> Result<Wait> {
-        let lead = || match self.flushing.try_lock() {
-            Ok(pace) => Some(self.leading(pace)),
-            Err(TryLockError::Poisoned(pace)) => Some(self.leading(pace.into_inner())),
-            Err(TryLockError::WouldBlock) => None,
-        };
         loop {
             let slice = deadline.min(Instant::now() + interrupt::INTERVAL);
-            match self.flushed.wait_or_lead(end, Some(slice), lead) {
+            match self.flushed.wait_or_lead(end, Some(slice), || self.lead()) {
                 Ok(mut leading) => {
                     if let Some(pace) = leading.pace.as_deref_mut() {
                         // A sync that fails poisons what is waited for.
@@ -102,11 +111,17 @@ impl CommitLog {
         }
     }
 
-    fn leading<'a>(&'a self, pace: MutexGuard<'a, Pace>) -> Leading<'a> {
-        Leading {
+    /// `None` while another thread leads.
+    fn lead(&self) -> Option<Leading<'_>> {
+        let pace = match self.flushing.try_lock() {
+            Ok(pace) => pace,
+            Err(TryLockError::Poisoned(pace)) => pace.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Leading {
             pace: Some(pace),
             flushed: &self.flushed,
-        }
+        })
     }
 
     /// Syncs when the group is there.

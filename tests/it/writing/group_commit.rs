@@ -274,3 +274,34 @@ fn a_close_makes_durable_what_threads_wait_for() {
     });
     assert!(!place.at("abort").exists());
 }
+
+#[test]
+fn the_same_appends_at_the_same_times_make_the_same_log_in_each_mode() {
+    let logs = [FlushDiskType::Async, FlushDiskType::Sync].map(|flush_disk_type| {
+        let place = Place::new();
+        let config = StoreConfig {
+            flush_disk_type,
+            ..sync_flush()
+        };
+        let (env, store) = stepped_with(&place, config);
+        for number in 0..200_i64 {
+            env.set_now(1_700_000_000_000 + number / 3);
+            let body = vec![number as u8; number as usize * 7 % 900];
+            let properties = [
+                ("KEYS", "k"),
+                ("TAGS", "t"),
+                ("WAIT", if number % 2 == 0 { "true" } else { "false" }),
+            ];
+            let message = with(message("t", number as i32 % 3, &body), &properties);
+            if number % 5 == 0 {
+                store.append_all(vec![message.clone(), message], &mut Vec::new()).unwrap();
+            } else {
+                store.append(message).unwrap();
+            }
+        }
+        store.close().unwrap();
+        super::contents(&place.at("commitlog"))
+    });
+    assert!(logs[0].len() > 5);
+    assert!(logs[0] == logs[1], "the logs differ");
+}
