@@ -123,6 +123,8 @@ pub struct StoreConfig {
     pub flush_commit_log_timed: bool,
     /// How long an append waits for the next segment of the log at most, in ms.
     pub wait_time_out: u64,
+    /// An append is refused while another one holds the append lock for more than so long, in ms.
+    pub os_page_cache_busy_time_out_mills: u64,
     /// Bytes of dispatched messages after which the checkpoint is stamped again: about what recovery reads, and a segment.
     pub checkpoint_interval: u64,
     /// What opening does with damage inside the log.
@@ -160,6 +162,7 @@ impl Default for StoreConfig {
             flush_commit_log_thorough_interval: 10_000,
             flush_commit_log_timed: true,
             wait_time_out: 5000,
+            os_page_cache_busy_time_out_mills: 1000,
             checkpoint_interval: 64 << 20,
             recovery: Recovery::Heal,
             errors: Errors::Raise,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::format::{MAX_PROPERTIES_SIZE, Malformed};
 
@@ -103,6 +104,13 @@ pub enum Error {
         /// What it said.
         message: String,
     },
+    /// Another append holds the append lock for long: the disk or the machine stalls. Nothing was stored; a later append may work.
+    Busy {
+        /// For how long.
+        held: Duration,
+        /// From how many ms on an append is refused.
+        limit: u64,
+    },
     /// The time was up first.
     TimedOut {
         /// What was waited for.
@@ -167,6 +175,7 @@ impl Error {
             Self::DiskFull { .. } | Self::Io { .. } => Some("CREATE_MAPPED_FILE_FAILED"),
             Self::Closed | Self::Poisoned { .. } => Some("SERVICE_NOT_AVAILABLE"),
             Self::NotDurable { .. } => Some("FLUSH_DISK_TIMEOUT"),
+            Self::Busy { .. } => Some("OS_PAGE_CACHE_BUSY"),
             _ => None,
         }
     }
@@ -309,6 +318,12 @@ impl fmt::Display for Error {
             Self::NotDurable { physical_offset, cause } => write!(
                 f,
                 "the message at physical offset {physical_offset} was appended, and whether it survives is not known: {cause}"
+            ),
+            Self::Busy { held, limit } => write!(
+                f,
+                "the disk or the machine stalls: another append has been writing for {} ms, more than os_page_cache_busy_time_out_mills \
+                 ({limit}); nothing was stored, append again later",
+                held.as_millis()
             ),
             Self::Panicked { service, message } => write!(f, "the {service} panicked: {message}"),
             Self::Interrupted { cause } => write!(f, "interrupted: {cause}"),

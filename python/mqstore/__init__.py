@@ -57,6 +57,7 @@ from mqstore._native import (
     open,
 )
 from mqstore.errors import (
+    BusyError,
     ClosedError,
     CorruptError,
     DiskFullError,
@@ -78,6 +79,7 @@ from mqstore.errors import (
 __all__ = [
     "AppendResult",
     "Batches",
+    "BusyError",
     "ClosedError",
     "CorruptError",
     "DiskFullError",

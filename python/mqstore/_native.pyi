@@ -117,6 +117,7 @@ def open(
     flush_commit_log_thorough_interval: int = 10000,
     flush_commit_log_timed: bool = True,
     wait_time_out: int = 5000,
+    os_page_cache_busy_time_out_mills: int = 1000,
     checkpoint_interval: int = 67108864,
     recovery: Literal["heal", "salvage"] = "heal",
     errors: _Errors = "raise",
@@ -140,7 +141,8 @@ def open(
     `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a flush at the interval),
     `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages), `flush_commit_log_timed`
     (True; if False, such a flush comes as soon as there are enough pages), `wait_time_out` (5,000 ms: how long an append
-    waits for the next segment of the log at most), `checkpoint_interval` (64 MiB: how much recovery reads, about),
+    waits for the next segment of the log at most), `os_page_cache_busy_time_out_mills` (1,000 ms: while an append has been
+    writing for longer, others raise `BusyError`), `checkpoint_interval` (64 MiB: how much recovery reads, about),
     `index_tags` (False: whether tags are indexed, as 5.4 does; for a reader, whether the index holds the tag of every
     message, so that `query(topic, tag=...)` need not walk the log). Reading: `access_message_in_memory_max_ratio` (40
     percent), `max_transfer_bytes_on_message_in_memory` (262,144), `max_transfer_count_on_message_in_memory` (32),
@@ -244,10 +246,10 @@ class Store:
         by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's type); its two address bits
         follow the hosts.
 
-        Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`:
-        nothing was stored; `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and
-        could not be made durable; it may be there after a reopen or not. Ctrl-C in the wait also leaves it stored. `stored`
-        of the exception is then 1, and 0 otherwise.
+        Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`,
+        `BusyError`: nothing was stored; `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was
+        stored and could not be made durable; it may be there after a reopen or not. Ctrl-C in the wait also leaves it stored.
+        `stored` of the exception is then 1, and 0 otherwise.
         """
     def append_batch(
         self,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 __all__ = [
+    "BusyError",
     "ClosedError",
     "CorruptError",
     "DiskFullError",
@@ -129,6 +130,15 @@ class DiskFullError(StoreError, OSError):
     """No room for a file; `errno` is ENOSPC. The store is whole, and what was refused works again when there is room."""
 
     status = "SERVICE_NOT_AVAILABLE"
+
+
+class BusyError(StoreError, BlockingIOError):
+    """The disk or the machine stalls, and an append would wait for another one; nothing was stored, and a later append may work.
+
+    `errno` is EAGAIN.
+    """
+
+    status = "OS_PAGE_CACHE_BUSY"
 
 
 class PoisonedError(StoreError, OSError):

@@ -31,6 +31,7 @@ use crate::error::Error;
 /// `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a flush at the interval),
 /// `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages), `flush_commit_log_timed` (True; if False, such
 /// a flush comes as soon as there are enough pages), `wait_time_out` (5,000 ms: how long an append waits for the next segment of the log at most),
+/// `os_page_cache_busy_time_out_mills` (1,000 ms: while an append has been writing for longer, others raise `BusyError`),
 /// `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags` (False: whether tags are indexed, as 5.4 does; for a
 /// reader, whether the index holds the tag of every message, so that `query(topic, tag=...)` need not walk the log). Reading:
 /// `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
@@ -66,7 +67,7 @@ max_transfer_bytes_on_message_in_disk=65536, max_transfer_count_on_message_in_di
 check_crc_on_recover=True, message_delay_level='1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h', \
 max_message_size=4194304, enabled_append_prop_crc=False, flush_disk_type='ASYNC_FLUSH', sync_flush_timeout=5000, \
 flush_interval_commit_log=500, flush_commit_log_least_pages=4, flush_commit_log_thorough_interval=10000, \
-flush_commit_log_timed=True, wait_time_out=5000, checkpoint_interval=67108864, \
+flush_commit_log_timed=True, wait_time_out=5000, os_page_cache_busy_time_out_mills=1000, checkpoint_interval=67108864, \
 recovery='heal', errors='raise', index_tags=False, sigbus_guard=True)"
 )]
 #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
@@ -134,6 +135,7 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
         "flush_commit_log_timed" => assign(&mut config.flush_commit_log_timed, value),
         "flush_interval_commit_log" => assign(&mut config.flush_interval_commit_log, value),
         "wait_time_out" => assign(&mut config.wait_time_out, value),
+        "os_page_cache_busy_time_out_mills" => assign(&mut config.os_page_cache_busy_time_out_mills, value),
         "checkpoint_interval" => assign(&mut config.checkpoint_interval, value),
         "recovery" => recovery(value).map(|recovery| config.recovery = recovery),
         "errors" => arguments::parse_errors(value).map(|errors| config.errors = errors),

@@ -224,6 +224,10 @@ pub trait Env: Send + Sync + Debug {
     /// `now_ms` as the wall clocks of this place show it: shifted by the time zone.
     fn now_local_ms(&self) -> i64;
 
+    /// Nanoseconds since some moment, by a clock that never steps back: to measure how long something lasts. It costs less than
+    /// [`Instant::now`](std::time::Instant::now), and lags by some ms.
+    fn monotonic_ns(&self) -> i64;
+
     /// Bytes of memory that the machine has (not what a container may use of it).
     fn physical_memory(&self) -> u64;
 }

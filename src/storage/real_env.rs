@@ -109,10 +109,13 @@ impl Env for RealEnv {
     }
 
     fn now_ms(&self) -> i64 {
-        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `now` is a timespec to be written.
-        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
+        let now = read_clock(libc::CLOCK_REALTIME);
         now.tv_sec * 1000 + now.tv_nsec / 1_000_000
+    }
+
+    fn monotonic_ns(&self) -> i64 {
+        let now = read_clock(libc::CLOCK_MONOTONIC_COARSE);
+        now.tv_sec * 1_000_000_000 + now.tv_nsec
     }
 
     fn now_local_ms(&self) -> i64 {
@@ -289,6 +292,13 @@ fn open_regular(options: &fs::OpenOptions, path: &Path) -> io::Result<fs::File> 
         io::ErrorKind::InvalidInput,
         format!("expected a regular file, found {found}"),
     ))
+}
+
+fn read_clock(clock: libc::clockid_t) -> libc::timespec {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a timespec to be written.
+    unsafe { libc::clock_gettime(clock, &raw mut now) };
+    now
 }
 
 fn open_directory(dir: &Path) -> io::Result<fs::File> {

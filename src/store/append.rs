@@ -132,6 +132,11 @@ impl MessageStore {
         Ok(done)
     }
 
+    /// Looked at after the checks of the messages, before the lock is waited for: `RocketMQ`'s order.
+    fn expect_not_busy(&self) -> Result<()> {
+        self.log.expect_not_busy(self.config().os_page_cache_busy_time_out_mills)
+    }
+
     fn check_all<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>) -> Result<Vec<Checked<'a>>> {
         let check = |(row, message): (usize, M)| {
             interrupt::check()?;
@@ -148,10 +153,11 @@ impl Appender<'_> {
     /// Appends one message.
     ///
     /// # Errors
-    /// [`Error::IllegalMessage`], [`Error::DiskFull`], [`Error::Poisoned`], [`Error::Closed`]: nothing was stored. [`Error::NotDurable`],
+    /// [`Error::IllegalMessage`], [`Error::DiskFull`], [`Error::Busy`], [`Error::Poisoned`], [`Error::Closed`]: nothing was stored. [`Error::NotDurable`],
     /// and those of [`interrupt::check`]: it was.
     pub fn append(self, message: Message<'_>) -> Result<AppendResult> {
         let message = self.store.checker.check(message)?;
+        self.store.expect_not_busy()?;
         let appended = self.store.log.append(&encode(&message)?)?;
         let status = self.acknowledge(appended, self.waits_for([&message]))?;
         Ok(result(&message, appended, status))
@@ -166,6 +172,7 @@ impl Appender<'_> {
         if self.waits_for([&message]) {
             return Ok(Attempt::WouldBlock(message));
         }
+        self.store.expect_not_busy()?;
         let Some(appended) = self.store.log.try_append(&encode(&message)?)? else {
             return Ok(Attempt::WouldBlock(message));
         };
@@ -180,6 +187,7 @@ impl Appender<'_> {
     /// As [`Appender::append`]; an illegal message names its position, and then nothing was stored.
     pub fn append_all<'a, M: Into<Incoming<'a>>>(self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
         let checked = self.store.check_all(messages)?;
+        self.store.expect_not_busy()?;
         let (first, waits) = (done.len(), self.waits_for(checked.iter().map(|checked| &checked.message)));
         let mut waiting = checked.into_iter().peekable();
         while waiting.peek().is_some() {
@@ -232,6 +240,7 @@ impl Appender<'_> {
     fn append_checked(self, messages: &[Message<'_>], done: &mut Vec<AppendResult>) -> Result<()> {
         let total = messages.iter().map(|message| message.encoded_len() as u64).sum();
         self.store.checker.check_size("batch", total)?;
+        self.store.expect_not_busy()?;
         let (first, waits) = (done.len(), self.waits_for(messages));
         let appended = self.store.log.append_together(&encode_all(messages)?)?;
         done.extend(results(messages, appended));

@@ -26,6 +26,9 @@ struct Counts {
     calls: Mutex<BTreeMap<&'static str, usize>>,
     /// 0 means the real clock.
     now_ms: AtomicI64,
+    /// 0 means the real clock.
+    monotonic_ms: AtomicI64,
+    measured: AtomicU64,
     hook: Mutex<Option<Arc<dyn Hook>>>,
     look_hook: Mutex<Option<Arc<dyn Hook>>>,
 }
@@ -84,6 +87,16 @@ impl CountingEnv {
     /// Sets the clock; it stands still from now on.
     pub(crate) fn set_now(&self, ms: i64) {
         self.counts.now_ms.store(ms, Ordering::SeqCst);
+    }
+
+    /// Sets the clock that measures how long something lasts; it stands still from now on.
+    pub(crate) fn set_monotonic(&self, ms: i64) {
+        self.counts.monotonic_ms.store(ms, Ordering::SeqCst);
+    }
+
+    /// How often somebody has looked at that clock.
+    pub(crate) fn measured(&self) -> u64 {
+        self.counts.measured.load(Ordering::SeqCst)
     }
 
     /// Calls `hook` before each change (and with "clock" before each look at the clock) from now on. A call that the hook refuses
@@ -220,6 +233,12 @@ impl Env for CountingEnv {
             0 => self.env.now_local_ms(),
             set => set,
         }
+    }
+
+    fn monotonic_ns(&self) -> i64 {
+        let set = self.counts.monotonic_ms.load(Ordering::SeqCst);
+        self.counts.measured.fetch_add(1, Ordering::SeqCst);
+        if set == 0 { self.env.monotonic_ns() } else { set * 1_000_000 }
     }
 
     fn physical_memory(&self) -> u64 {

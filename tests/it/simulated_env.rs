@@ -469,6 +469,10 @@ impl Env for SimulatedEnv {
         self.now()
     }
 
+    fn monotonic_ns(&self) -> i64 {
+        self.now() * 1_000_000
+    }
+
     fn physical_memory(&self) -> u64 {
         1 << 30
     }

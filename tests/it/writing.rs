@@ -4,6 +4,7 @@ mod ahead;
 mod appending;
 mod batches;
 mod beside;
+mod busy;
 mod closing;
 mod concurrency;
 mod dispatching;

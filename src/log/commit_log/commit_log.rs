@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, fits};
 use crate::log::commit_log::allocate::SegmentAllocator;
 use crate::log::commit_log::append_state::{AppendState, LogEnd};
+use crate::log::commit_log::lock_time::LockTime;
 use crate::log::commit_log::log_files::LogFiles;
 use crate::log::commit_log::pace::Pace;
 use crate::log::flushed_mark_file::FlushedMarkFile;
@@ -42,6 +43,7 @@ pub struct CommitLog {
     pub(super) state: Mutex<AppendState>,
     /// The thread that makes a segment holds `state` only to look and to hand the segment over.
     pub(super) allocator: SegmentAllocator,
+    pub(super) lock_time: LockTime,
     /// Held while the log is synced, by one thread.
     pub(super) flushing: Mutex<Pace>,
     /// Segments with bytes that no sync has covered yet, oldest first.
@@ -82,6 +84,7 @@ impl CommitLog {
             allocator: SegmentAllocator::new(env.clone(), files.dir().to_owned(), segment_size),
             env,
             files,
+            lock_time: LockTime::default(),
             flushing: Mutex::default(),
             unsynced: Mutex::new(current.iter().cloned().collect()),
             state: Mutex::new(AppendState::new(end, current)),
@@ -199,15 +202,26 @@ impl CommitLog {
         Ok(done)
     }
 
+    /// Refuses to append while another append holds the lock for more than `limit` ms. It does not wait for the lock.
+    ///
+    /// # Errors
+    /// [`Error::Busy`].
+    pub fn expect_not_busy(&self, limit: u64) -> Result<()> {
+        let busy = self.lock_time.busy(self.env.as_ref(), limit);
+        busy.map_or(Ok(()), |held| Err(Error::Busy { held, limit }))
+    }
+
     /// Calls `work` with the state and the time, under the append lock, and then raises *appended*.
     fn with_state(&self, work: impl FnOnce(&mut AppendState, i64) -> Result<Outcome>) -> Result<Outcome> {
         let mut state = lock(&self.state);
         if let Some(cause) = &state.stopped {
             return Err(self.poisoned(cause.clone()));
         }
+        let hold = self.lock_time.begin(self.env.as_ref());
         let outcome = work(&mut state, self.env.now_ms());
         let end = state.end as i64;
         let asks_for_next = matches!(outcome, Ok(Outcome::Written)) && state.asks_for_next();
+        drop(hold);
         drop(state);
         self.appended.advance(end);
         if asks_for_next {

@@ -10,6 +10,8 @@ mod seen_end;
 mod find_next_record;
 /// Making segments.
 mod allocate;
+/// How long the append lock is held.
+mod lock_time;
 /// What the append lock protects.
 mod append_state;
 /// When a group commit begins.

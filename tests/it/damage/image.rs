@@ -271,6 +271,10 @@ impl Env for ImageEnv {
         0
     }
 
+    fn monotonic_ns(&self) -> i64 {
+        0
+    }
+
     fn physical_memory(&self) -> u64 {
         8 << 30
     }
