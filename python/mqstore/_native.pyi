@@ -22,8 +22,10 @@ __all__ = [
     "RecordBatch",
     "RecoveryReport",
     "Store",
+    "StoreStats",
     "Tabular",
     "Topic",
+    "TopicStats",
     "Topics",
     "__version__",
     "_append_result",
@@ -247,9 +249,9 @@ class Store:
         follow the hosts.
 
         Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`,
-        `BusyError`: nothing was stored; `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was
-        stored and could not be made durable; it may be there after a reopen or not. Ctrl-C in the wait also leaves it stored.
-        `stored` of the exception is then 1, and 0 otherwise.
+        `BusyError`: nothing was stored; `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message
+        was stored and could not be made durable; it may be there after a reopen or not. Ctrl-C in the wait also leaves it
+        stored. `stored` of the exception is then 1, and 0 otherwise.
         """
     def append_batch(
         self,
@@ -323,6 +325,8 @@ class Store:
         """Physical offset below which messages are in their queues and in the index. Only a store that is open for writing has
         it.
         """
+    def stats(self) -> StoreStats:
+        """What has happened since the store was opened for writing: puts and bytes by topic, slow puts, syncs, segments."""
     def wait_durable(self, offset: int | None = None, timeout: float | timedelta | None = None) -> None:
         """Wait until the message at this physical offset is durable, by default until everything appended so far is; it is
         synced at once.
@@ -483,6 +487,68 @@ class AppendResult:
     @property
     def message_id(self) -> str:
         """The offset id: store host and physical offset as 32 (IPv4) or 56 (IPv6) hex digits in capitals."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class TopicStats:
+    """What was appended to one topic since the store was opened for writing. Two that tell the same are equal."""
+    @property
+    def put_message_times_total(self) -> int:
+        """Messages that were appended."""
+    @property
+    def put_message_size_total(self) -> int:
+        """Bytes of their records."""
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class StoreStats:
+    """What has happened to a store since it was opened for writing, at the time of the call; `Store.stats` gives it. Names are
+    those of RocketMQ's `StoreStatsService` where it counts the same. Two that tell the same are equal.
+    """
+    @property
+    def put_message_times_total(self) -> int:
+        """Messages that were appended."""
+    @property
+    def put_message_size_total(self) -> int:
+        """Bytes of their records in the log."""
+    @property
+    def topics(self) -> dict[str, TopicStats]:
+        """What was appended to each topic. A delayed message counts in the topic that it waits in: `SCHEDULE_TOPIC_XXXX`."""
+    @property
+    def in_lock_time_max_ms(self) -> int:
+        """The longest time for which an append has held the lock of the log, in ms. The clock ticks every few ms."""
+    @property
+    def slow_puts(self) -> int:
+        """Appends that held the lock of the log for more than 500 ms. The logger "mqstore" warns of each."""
+    @property
+    def syncs(self) -> int:
+        """Syncs of the log."""
+    @property
+    def group_commits(self) -> int:
+        """Syncs that an append made which waited for durability, for itself and for all others that waited."""
+    @property
+    def group_commit_requests(self) -> int:
+        """Appends that waited until they were durable; an `append_batch` is one. Divided by `group_commits`: how many shared a
+        sync.
+        """
+    @property
+    def segments_begun(self) -> int:
+        """Segments of the log that were made and begun."""
+    @property
+    def segments_made_ahead(self) -> int:
+        """Segments of `segments_begun` that were ready before an append needed them."""
+    @property
+    def segment_waits(self) -> int:
+        """Appends that had to wait for a segment. The first append to a new store is one."""
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes at the end of the log that are not in their queues and in the index yet."""
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict of numbers, with a dict for each topic in `topics`."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 

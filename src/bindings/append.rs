@@ -15,6 +15,7 @@ use super::errors::{ReadOnlyError, WaitTimeoutError};
 use super::fields::{PropertyArguments, is_buffer};
 use super::handle::{Handle, Mode};
 use super::rows;
+use super::slow_puts::warn_of_slow_puts;
 use super::time::to_deadline;
 use crate::arrow::{self, Defaults};
 use crate::error::{Error, Result};
@@ -40,17 +41,16 @@ pub(super) fn one(
         Attempt::Stored(result) => Ok(result),
         Attempt::WouldBlock(message) => handle.detach(py, || appender.append(message)),
     });
-    match appended {
-        Ok(result) => Ok(append_result::AppendResult(result)),
-        Err(error) => {
-            // Only the wait for durability can be interrupted.
-            let is_stored = matches!(error, Error::NotDurable { .. } | Error::Interrupted { .. });
-            let error = failed(py, error)?;
-            // What a handler of a signal raises may be of a class that takes no attribute.
-            let _ = error.value(py).setattr("stored", usize::from(is_stored));
-            Err(error)
-        }
-    }
+    // Only the wait for durability can be interrupted.
+    let is_stored = matches!(appended, Ok(_) | Err(Error::NotDurable { .. } | Error::Interrupted { .. }));
+    let error = match (appended, warn_of_slow_puts(py, handle, &store)) {
+        (Ok(result), Ok(())) => return Ok(append_result::AppendResult(result)),
+        (_, Err(error)) => error,
+        (Err(error), Ok(())) => failed(py, error)?,
+    };
+    // What a handler of a signal raises may be of a class that takes no attribute.
+    let _ = error.value(py).setattr("stored", usize::from(is_stored));
+    Err(error)
 }
 
 /// How the rows of a batch are stored.
@@ -72,7 +72,7 @@ pub(super) fn batch(
 ) -> PyResult<Offsets> {
     let mut done = Vec::new();
     let outcome = append_rows(py, handle, rows, defaults, how, &mut done);
-    stored(py, outcome, &done)
+    stored(py, handle, outcome, &done)
 }
 
 /// Appends a producer's batch, with the properties of the batch itself. The writer is asked for as in [`one`].
@@ -95,11 +95,13 @@ pub(super) fn producer_batch(
             .append_producer_batch(common, Some(&of_batch), &mut done)
     });
     let outcome = appended.map_err(|error| failed(py, error).unwrap_or_else(|error| error));
-    stored(py, outcome, &done)
+    stored(py, handle, outcome, &done)
 }
 
 /// The offsets of a batch. What is raised says which rows were stored, also where none failed and they are not durable in time.
-fn stored(py: Python<'_>, outcome: PyResult<()>, done: &[store::AppendResult]) -> PyResult<Offsets> {
+fn stored(py: Python<'_>, handle: &Handle, outcome: PyResult<()>, done: &[store::AppendResult]) -> PyResult<Offsets> {
+    let told = handle.writer().map_or(Ok(()), |store| warn_of_slow_puts(py, handle, &store));
+    let outcome = outcome.and(told);
     let late = done.last().filter(|last| last.status != PutStatus::PutOk);
     let error = match (outcome, late) {
         (Ok(()), None) => return Ok(Offsets::new(done)),

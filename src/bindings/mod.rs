@@ -47,6 +47,10 @@ mod results;
 mod recovery;
 /// `AppendResult`.
 mod append_result;
+/// `StoreStats`, `TopicStats`.
+mod stats;
+/// Warnings of slow appends.
+mod slow_puts;
 /// The rows of `append_batch`.
 mod rows;
 /// Appending and waiting, with the interpreter or without.
@@ -110,6 +114,8 @@ mod _native {
     use super::recovery::RecoveryReport;
     #[pymodule_export]
     use super::results::{GetResult, QueryResult, unpickle_get_result, unpickle_query_result};
+    #[pymodule_export]
+    use super::stats::{StoreStats, TopicStats};
     #[pymodule_export]
     use super::store::Store;
     #[pymodule_export]

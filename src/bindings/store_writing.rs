@@ -7,6 +7,7 @@ use super::append_result::AppendResult;
 use super::arguments;
 use super::buffer::Offsets;
 use super::fields::{self, PropertyArguments};
+use super::stats::StoreStats;
 use super::store::Store;
 use super::time::now_ms;
 use crate::arrow::{Defaults, host};
@@ -185,6 +186,12 @@ impl Store {
     fn dispatched_offset(&self) -> PyResult<i64> {
         self.handle.expect_attribute("dispatched_offset")?;
         Ok(self.handle.writer()?.dispatched_offset())
+    }
+
+    /// What has happened since the store was opened for writing: puts and bytes by topic, slow puts, syncs, segments.
+    fn stats(&self, py: Python<'_>) -> PyResult<StoreStats> {
+        let writer = self.handle.writer()?;
+        Ok(StoreStats(py.detach(|| writer.stats())))
     }
 
     /// Wait until the message at this physical offset is durable, by default until everything appended so far is; it is synced at once.

@@ -14,7 +14,9 @@ mod store_checkpoint;
 mod recorded_geometry;
 
 pub(crate) use commit_log::LogEnd;
-pub use commit_log::{Appended, CommitLog, LogFiles, LogRecord, LogScan, QueueOffsets, StoredMessage};
+pub use commit_log::{
+    Appended, CommitLog, LogFiles, LogRecord, LogScan, LogStats, PutStats, QueueOffsets, SegmentStats, StoredMessage,
+};
 pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, QueueTail};
 pub use flushed_mark_file::{FlushedMarkFile, load_flushed_mark};
 pub use index::{IndexFile, IndexService, KeptIndex, Source};

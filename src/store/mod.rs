@@ -10,11 +10,14 @@ mod store_directory;
 mod message_store;
 /// Appending to it.
 mod append;
+/// What has happened to it.
+mod stats;
 /// Unique keys of messages.
 mod unique_key;
 
 pub use append::{AppendResult, Attempt, PutStatus};
 pub use message_checker::Incoming;
 pub use message_store::MessageStore;
+pub use stats::StoreStats;
 pub use store_directory::OpenMode;
 pub use unique_key::new_unique_key;

@@ -23,6 +23,7 @@ mod reopening;
 mod services;
 mod shortages;
 mod sizes;
+mod stats;
 mod sync_order;
 mod unique_keys;
 

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::format::EncodedMessage;
+use crate::format::{EncodedMessage, fits};
+use crate::log::commit_log::log_stats::{PutStats, SegmentStats};
 use crate::storage::AppendFile;
 
 /// The next offset of every queue that has one, by topic and queue id.
@@ -27,6 +28,14 @@ pub(crate) struct LogEnd {
     pub queue_offsets: QueueOffsets,
 }
 
+/// A topic, and what was appended to it since the open.
+#[derive(Debug, Default)]
+struct TopicState {
+    /// The next offset of each queue that has one.
+    queues: HashMap<i32, i64>,
+    puts: PutStats,
+}
+
 /// What the append lock protects.
 #[derive(Debug)]
 pub(super) struct AppendState {
@@ -42,9 +51,20 @@ pub(super) struct AppendState {
     pub(super) last_store_time: i64,
     /// Every new message gets a later store time.
     pub(super) covered_time: i64,
-    queue_offsets: QueueOffsets,
+    topics: HashMap<String, TopicState>,
+    /// The segments since the open.
+    pub(super) segments: SegmentStats,
+    /// An append waits for the next segment.
+    is_next_waited_for: bool,
     /// Why nothing is appended any more.
     pub(super) stopped: Option<Error>,
+}
+
+impl TopicState {
+    fn named((name, queues): (String, HashMap<i32, i64>)) -> (String, Self) {
+        let puts = PutStats::default();
+        (name, Self { queues, puts })
+    }
 }
 
 impl AppendState {
@@ -57,7 +77,9 @@ impl AppendState {
             is_next_asked: false,
             last_store_time: end.last_store_time,
             covered_time: end.covered_time,
-            queue_offsets: end.queue_offsets,
+            topics: end.queue_offsets.into_iter().map(TopicState::named).collect(),
+            segments: SegmentStats::default(),
+            is_next_waited_for: false,
             stopped: None,
         }
     }
@@ -73,6 +95,8 @@ impl AppendState {
             self.end = next.start();
             self.current = Some(next);
             self.is_next_asked = false;
+            self.segments.begun += 1;
+            self.segments.made_ahead += u64::from(!std::mem::take(&mut self.is_next_waited_for));
         }
     }
 
@@ -82,22 +106,41 @@ impl AppendState {
         !is_asked && self.next.is_none()
     }
 
+    /// Whether an append of `len` bytes finds room, in this segment or in the next one.
+    pub(super) fn has_room(&self, len: u64) -> bool {
+        self.next.is_some() || fits(len, self.remaining())
+    }
+
+    /// An append waits for the next segment.
+    pub(super) fn wait_for_next(&mut self) {
+        self.segments.waits += 1;
+        self.is_next_waited_for = true;
+    }
+
     /// Where the segment after the current one starts.
     pub(super) fn next_start(&self) -> u64 {
         self.current.as_ref().map_or(self.end, |file| file.end())
     }
 
-    /// Takes the next queue offset of the message's queue; 0 for a message that has none.
+    /// Counts the message, and takes the next queue offset of its queue; 0 for a message that has none.
     pub(super) fn next_queue_offset(&mut self, message: &EncodedMessage<'_>) -> i64 {
+        let topic = match self.topics.get_mut(message.topic()) {
+            Some(topic) => topic,
+            None => self.topics.entry(message.topic().to_owned()).or_default(),
+        };
+        topic.puts.times += 1;
+        topic.puts.size += message.len() as u64;
         if !message.has_queue_offset() {
             return 0;
         }
-        let queues = match self.queue_offsets.get_mut(message.topic()) {
-            Some(queues) => queues,
-            None => self.queue_offsets.entry(message.topic().to_owned()).or_default(),
-        };
-        let next = queues.entry(message.queue_id()).or_default();
+        let next = topic.queues.entry(message.queue_id()).or_default();
         *next += 1;
         *next - 1
+    }
+
+    /// The topics that anything was appended to since the open.
+    pub(super) fn put_stats(&self) -> Vec<(String, PutStats)> {
+        let appended = self.topics.iter().filter(|(_, topic)| topic.puts.times > 0);
+        appended.map(|(name, topic)| (name.clone(), topic.puts)).collect()
     }
 }

@@ -1,7 +1,9 @@
 //! Appending to the commit log: one lock, one copy. Checks, checksum, property bytes and header are made before the lock. Under the lock a
 //! message gets its queue offset, physical offset and store time, and is copied into the mapped segment.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use crate::config::FlushDiskType;
 use crate::error::{Error, Result};
@@ -10,6 +12,7 @@ use crate::log::commit_log::allocate::SegmentAllocator;
 use crate::log::commit_log::append_state::{AppendState, LogEnd};
 use crate::log::commit_log::lock_time::LockTime;
 use crate::log::commit_log::log_files::LogFiles;
+use crate::log::commit_log::log_stats::{LogStats, SyncCounts};
 use crate::log::commit_log::pace::Pace;
 use crate::log::flushed_mark_file::FlushedMarkFile;
 use crate::storage::{AppendFile, Env};
@@ -44,6 +47,7 @@ pub struct CommitLog {
     /// The thread that makes a segment holds `state` only to look and to hand the segment over.
     pub(super) allocator: SegmentAllocator,
     pub(super) lock_time: LockTime,
+    pub(super) sync_counts: SyncCounts,
     /// Held while the log is synced, by one thread.
     pub(super) flushing: Mutex<Pace>,
     /// Segments with bytes that no sync has covered yet, oldest first.
@@ -85,6 +89,7 @@ impl CommitLog {
             env,
             files,
             lock_time: LockTime::default(),
+            sync_counts: SyncCounts::default(),
             flushing: Mutex::default(),
             unsynced: Mutex::new(current.iter().cloned().collect()),
             state: Mutex::new(AppendState::new(end, current)),
@@ -266,6 +271,29 @@ impl CommitLog {
         }
         state.end = end;
         Ok(Outcome::Written)
+    }
+
+    /// What has happened since the log was opened for writing.
+    pub fn stats(&self) -> LogStats {
+        let counts = &self.sync_counts;
+        let (topics, segments) = {
+            let state = lock(&self.state);
+            (state.put_stats(), state.segments)
+        };
+        LogStats {
+            topics: topics.into_iter().collect(),
+            in_lock_time_max: self.lock_time.max(),
+            slow_puts: self.lock_time.slow(),
+            syncs: counts.syncs.load(Ordering::Relaxed),
+            group_commits: counts.group_commits.load(Ordering::Relaxed),
+            group_commit_requests: counts.requests.load(Ordering::Relaxed),
+            segments,
+        }
+    }
+
+    /// For how long appends held the append lock that were slow, of those that no earlier call has given: of many, the newest.
+    pub fn take_slow_puts(&self) -> Vec<Duration> {
+        self.lock_time.take_slow()
     }
 
     /// Ends appending. The first cause stays; gives the failure that every later caller gets.

@@ -1,5 +1,6 @@
 //! Making the log durable: one thread syncs at a time, for all who wait (group commit).
 
+use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, TryLockError};
 use std::time::Instant;
 
@@ -106,7 +107,12 @@ impl CommitLog {
                     }
                 }
                 Err(Wait::TimedOut) if slice < deadline => interrupt::check()?,
-                Err(wait) => return Ok(wait),
+                Err(wait) => {
+                    if matches!(wait, Wait::Reached) {
+                        self.sync_counts.requests.fetch_add(1, Ordering::Relaxed);
+                    }
+                    return Ok(wait);
+                }
             }
         }
     }
@@ -129,6 +135,7 @@ impl CommitLog {
         let followers = self.flushed.gather(pace.followers, Instant::now() + pace.patience());
         let begin = Instant::now();
         self.sync()?;
+        self.sync_counts.group_commits.fetch_add(1, Ordering::Relaxed);
         // The followers and this thread come back. Those that have come meanwhile wait already, and one of all of them leads.
         pace.synced(begin.elapsed(), followers + self.flushed.waiting());
         Ok(())
@@ -153,6 +160,7 @@ impl CommitLog {
         if let Some(mark) = &self.mark {
             mark.write(target);
         }
+        self.sync_counts.syncs.fetch_add(1, Ordering::Relaxed);
         // Before *flushed*, so that whoever finds its message flushed can read it.
         self.readable.advance(target);
         self.flushed.advance(target);

@@ -1,32 +1,48 @@
 //! How long appends hold the append lock.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::storage::Env;
 
 const MS: i64 = 1_000_000;
+/// An append that holds the lock for longer is slow. `RocketMQ` logs it.
+const SLOW: i64 = 500 * MS;
 /// `RocketMQ` takes a lock that is held for so long for one that nobody holds.
 const FORGOTTEN: i64 = 10_000_000 * MS;
+/// Slow appends that are remembered for [`LockTime::take_slow`]; of more, the newest.
+const MOST_REMEMBERED: usize = 64;
 
 /// What is known about the holds of the append lock. Only the thread that holds the lock changes it.
 #[derive(Debug, Default)]
 pub(super) struct LockTime {
     /// When the lock was taken, in ns of [`Env::monotonic_ns`], and 1 more; 0 while no append holds it.
     since: AtomicI64,
+    /// The longest hold, in ns.
+    max: AtomicI64,
+    /// Holds that were slow.
+    slow: AtomicU64,
+    /// Of them, those that [`LockTime::take_slow`] has given.
+    told: AtomicU64,
+    /// How long the last of the others took.
+    remembered: Mutex<VecDeque<Duration>>,
 }
 
 /// One hold of the append lock by an append. It ends before the lock is released, also in a panic.
 pub(super) struct Hold<'a> {
     times: &'a LockTime,
+    env: &'a dyn Env,
+    begun: i64,
 }
 
 impl LockTime {
     /// The caller has just taken the lock.
-    pub(super) fn begin(&self, env: &dyn Env) -> Hold<'_> {
+    pub(super) fn begin<'a>(&'a self, env: &'a dyn Env) -> Hold<'a> {
         let begun = env.monotonic_ns();
         self.since.store(begun + 1, Ordering::Relaxed);
-        Hold { times: self }
+        Hold { times: self, env, begun }
     }
 
     /// For how long an append has held the lock, if that is more than `limit` ms: `RocketMQ`'s `isOSPageCacheBusy`.
@@ -39,11 +55,45 @@ impl LockTime {
         let is_busy = held < FORGOTTEN && u64::try_from(held / MS).is_ok_and(|held| held > limit);
         is_busy.then(|| duration(held))
     }
+
+    /// The longest hold.
+    pub(super) fn max(&self) -> Duration {
+        duration(self.max.load(Ordering::Relaxed))
+    }
+
+    /// How many holds were slow.
+    pub(super) fn slow(&self) -> u64 {
+        self.slow.load(Ordering::Acquire)
+    }
+
+    /// How long the slow holds took that no earlier call has given.
+    pub(super) fn take_slow(&self) -> Vec<Duration> {
+        let slow = self.slow();
+        if self.told.load(Ordering::Relaxed) == slow {
+            return Vec::new();
+        }
+        self.told.store(slow, Ordering::Relaxed);
+        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.drain(..).collect()
+    }
 }
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        self.times.since.store(0, Ordering::Relaxed);
+        let Self { times, env, begun } = self;
+        let held = env.monotonic_ns() - *begun;
+        times.since.store(0, Ordering::Relaxed);
+        if held > times.max.load(Ordering::Relaxed) {
+            times.max.store(held, Ordering::Relaxed);
+        }
+        if held > SLOW {
+            let mut remembered = times.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+            if remembered.len() == MOST_REMEMBERED {
+                remembered.pop_front();
+            }
+            remembered.push_back(duration(held));
+            times.slow.fetch_add(1, Ordering::Release);
+        }
     }
 }
 

@@ -10,8 +10,10 @@ mod seen_end;
 mod find_next_record;
 /// Making segments.
 mod allocate;
-/// How long the append lock is held.
+/// How long it is held.
 mod lock_time;
+/// What is counted.
+mod log_stats;
 /// What the append lock protects.
 mod append_state;
 /// When a group commit begins.
@@ -32,3 +34,4 @@ pub use append_state::QueueOffsets;
 pub use commit_log::{Appended, CommitLog};
 pub use log_files::{LogFiles, LogRecord, StoredMessage};
 pub use log_scan::LogScan;
+pub use log_stats::{LogStats, PutStats, SegmentStats};

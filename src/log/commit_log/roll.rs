@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::format::{encode_blank, fits};
+use crate::format::encode_blank;
 use crate::log::commit_log::allocate::NotMade;
 use crate::log::commit_log::append_state::AppendState;
 use crate::log::commit_log::commit_log::{CommitLog, lock};
@@ -75,15 +75,21 @@ impl CommitLog {
     /// Makes the segment after the current one, or waits for the thread that makes it, outside the lock. Does nothing if there is room for
     /// `len` bytes by now.
     pub(super) fn get_next_segment(&self, len: u64) -> Result<()> {
+        let start = {
+            let mut state = lock(&self.state);
+            if state.stopped.is_some() || state.has_room(len) {
+                return Ok(());
+            }
+            state.wait_for_next();
+            state.next_start()
+        };
         let Some(patience) = self.allocator.patience() else {
             return self.make_next_segment(len);
         };
-        let request = self.allocator.ask();
-        let start = lock(&self.state).next_start();
-        let answered = self.allocator.wait(request, patience, start);
+        let answered = self.allocator.wait(self.allocator.ask(), patience, start);
         let state = lock(&self.state);
         // A later request may have been answered better, and a log that was stopped says why.
-        if state.stopped.is_some() || state.next.is_some() || fits(len, state.remaining()) {
+        if state.stopped.is_some() || state.has_room(len) {
             return Ok(());
         }
         answered
@@ -94,7 +100,7 @@ impl CommitLog {
         let _one_at_a_time = self.allocator.lock();
         let start = {
             let state = lock(&self.state);
-            if state.stopped.is_some() || state.next.is_some() || fits(len, state.remaining()) {
+            if state.stopped.is_some() || state.has_room(len) {
                 return Ok(());
             }
             state.next_start()

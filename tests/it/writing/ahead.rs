@@ -164,6 +164,41 @@ fn who_waits_for_a_segment_is_told_when_the_store_fails_or_is_closed() {
     }
 }
 
+/// Rolls a thousand times. `pace` is called between two appends, with the number of the segment that is to be made next.
+fn made_ahead_of_a_thousand(pace: impl Fn(&Place, u64)) -> u64 {
+    let place = Place::new();
+    let store = place.create();
+    put(&store, "t", &[0; 10_000]);
+    let before = store.stats().log.segments;
+    for segment in 1..=1000 {
+        pace(&place, segment);
+        put(&store, "t", &[0; 10_000]);
+    }
+    let after = store.stats().log.segments;
+    store.close().unwrap();
+    assert_eq!(after.begun - before.begun, 1000);
+    let (made_ahead, waits) = (after.made_ahead - before.made_ahead, after.waits - before.waits);
+    assert_eq!(made_ahead + waits, 1000);
+    made_ahead
+}
+
+#[test]
+fn of_a_thousand_rolls_nearly_all_find_their_segment_ready() {
+    // Whether the other thread runs in this time is up to the machine.
+    let pause = made_ahead_of_a_thousand(|_, _| thread::sleep(Duration::from_millis(1)));
+    println!("{pause} of 1000 segments are ready for a writer that pauses for 1 ms");
+    // The segment has its name, and a ms is left for handing it over.
+    let ready = made_ahead_of_a_thousand(|place, segment| {
+        let name = place.at(&format!("commitlog/{:020}", segment * SEGMENT));
+        while !name.exists() {
+            thread::sleep(Duration::from_micros(100));
+        }
+        thread::sleep(Duration::from_millis(1));
+    });
+    println!("{ready} of 1000 segments are ready for a writer that lets the allocator make them");
+    assert!(ready >= 990, "{ready} of 1000");
+}
+
 /// Page faults of this thread that needed no disk.
 fn faults() -> i64 {
     // SAFETY: all-zero is a valid rusage.
