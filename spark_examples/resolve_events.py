@@ -2,7 +2,8 @@
 
 The references: every event by (topic, queue_id, queue_offset), every distinct (topic, issue number) by key, and one per cent
 that do not exist. The events themselves, beside the stores, say what each answer must be. The messages of both stores are fetched
-and compared column by column. Exit code 1 if an answer is wrong or a column differs that must not.
+and compared column by column. The events are also written once in each write mode. Exit code 1 if an answer is wrong or a column
+differs that must not.
 
 python spark_examples/resolve_events.py
 """
@@ -23,6 +24,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import col, count_if, explode, lit, map_entries, max_by, sequence, sort_array
 
 import mqstore
+from _modes import print_modes, write_in_each_mode
 from _session import CORES, WORK, Event, events_store, load_events, start_spark, step
 from mqstore.spark import fetch, resolve_keys, resolve_offsets
 
@@ -313,6 +315,8 @@ def main() -> int:
         stores = {ROCKETMQ: events_store(), OURS: Path(scratch) / "store"}
         with step(f"writing {len(events):,} events as a store of our own"):
             write_store(events, stores[OURS])
+        with step("writing them once in each write mode, one by one"):
+            modes = write_in_each_mode(events, Path(scratch))
         outcomes = {}
         for writer, store in stores.items():
             print(f"-- the store that {writer} wrote", file=sys.stderr)
@@ -325,8 +329,10 @@ def main() -> int:
     print_table(outcomes)
     print_timings(timings)
     print_columns(columns)
+    print_modes(modes)
     wrong = [f"{writer}: {answer}" for writer, outcome in outcomes.items() for answer in outcome.wrong]
     differing = [column for column in columns if column.differing and column.name not in OWN_COLUMNS]
+    wrong += [f"the store of {mode.threads} threads with {mode.mode} lacks events" for mode in modes if not mode.is_complete]
     wrong += [f"{column.name} differs in {column.differing:,} messages" for column in differing]
     if wrong:
         print(f"\n{len(wrong):,} answers are WRONG, the first of them:", *wrong[:10], sep="\n  ")

@@ -65,6 +65,7 @@ def test_what_nobody_waited_for_is_durable_soon_with_sync_flush(tmp_path: Path) 
     with mqstore.open(tmp_path / "store", "x", flush_disk_type="SYNC_FLUSH", **NEVER) as store:
         offset = store.append("orders", b"x", durable=False).physical_offset
         store.wait_dispatched(offset, timeout=20)
+        store.wait_durable(offset, timeout=20)
         assert store.flushed_offset > offset
         assert store.message_at(offset).body == b"x"
 

@@ -1,0 +1,87 @@
+"""The events written once in each write mode: what an append takes, and how many appends share a sync."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import mqstore
+from _session import Event
+
+#: (flush_disk_type, threads that append).
+MODES = [("ASYNC_FLUSH", 1), ("SYNC_FLUSH", 1), ("SYNC_FLUSH", 16)]
+
+
+@dataclass
+class Written:
+    """A line of the table: what was written in one mode, and what each append took, in microseconds."""
+
+    mode: str
+    threads: int
+    rows: int
+    bytes: int
+    syncs: int
+    seconds: float
+    taken: list[float]
+    is_complete: bool
+
+
+def write_in_each_mode(events: list[Event], scratch: Path) -> list[Written]:
+    """One store a mode, each message an append of its own; then it is read back."""
+    return [write(events, scratch / f"{mode}-{threads}", mode, threads) for mode, threads in MODES]
+
+
+def write(events: list[Event], path: Path, mode: str, threads: int) -> Written:
+    """The events as a store, appended by so many threads, which take turns."""
+    with mqstore.open(path, "x", flush_disk_type=mode) as store:
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(threads) as pool:
+            taken = list(pool.map(lambda part: append_each(store, part), (events[n::threads] for n in range(threads))))
+        seconds = time.perf_counter() - begin
+        stats = store.stats()
+    with mqstore.open(path) as store:
+        found = Counter(message.body for topic in store.topics.values() for queue in topic.queues for message in queue)
+    return Written(
+        mode=mode,
+        threads=threads,
+        rows=stats.put_message_times_total,
+        bytes=stats.put_message_size_total,
+        syncs=stats.syncs,
+        seconds=seconds,
+        taken=[each for part in taken for each in part],
+        is_complete=found == Counter(event.body for event in events),
+    )
+
+
+def append_each(store: mqstore.Store, events: list[Event]) -> list[float]:
+    """What each append took, in microseconds."""
+    taken = []
+    for event in events:
+        begin = time.perf_counter()
+        store.append(event.topic, event.body, queue=event.queue_id, tags=event.tag, keys=event.issues, born_time=event.time_ms)
+        taken.append((time.perf_counter() - begin) * 1e6)
+    return taken
+
+
+def print_modes(modes: list[Written]) -> None:
+    """A line a mode."""
+    heads = (
+        f"{'threads':>7}  {'rows':>7}  {'bytes':>9}  {'rows/s':>8}  {'syncs':>6}  {'rows/sync':>9}  {'p50 us':>7}  {'p99 us':>7}"
+    )
+    print(f"\n{'write mode':12}  {heads}")
+    for each in modes:
+        percentiles = statistics.quantiles(each.taken, n=100)
+        rate = f"{each.rows / each.seconds:>8,.0f}"
+        shared = f"{each.rows / each.syncs:,.1f}" if each.syncs else ""
+        times = f"{percentiles[49]:>7,.0f}  {percentiles[98]:>7,.0f}"
+        print(
+            f"{each.mode:12}  {each.threads:>7}  {each.rows:>7,}  {each.bytes:>9,}  {rate}  {each.syncs:>6,}  {shared:>9}  {times}"
+        )
+    print(
+        "Each row an append of its own, from Python. With SYNC_FLUSH an append returns when its message is on disk, and the\n"
+        "threads that wait share a sync. With ASYNC_FLUSH it returns when the message survives the process."
+    )
