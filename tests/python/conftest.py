@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -83,3 +85,92 @@ def lets_others_run() -> Iterator[Callable[[Callable[[], object]], bool]]:
 
     yield does
     sys.setswitchinterval(before)
+
+
+#: Syncs take as long as the file named by SYNC says, or fail if it says so. A file beside it has a byte for each.
+SLOW_SYNC = r"""
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int fdatasync(int fd) {
+    int seconds = 0;
+    char counted[4096];
+    snprintf(counted, sizeof counted, "%s.count", getenv("SYNC"));
+    FILE *count = fopen(counted, "a");
+    if (count) {
+        fputc('.', count);
+        fclose(count);
+    }
+    FILE *file = fopen(getenv("SYNC"), "r");
+    if (file) {
+        if (fscanf(file, "%d", &seconds) != 1) seconds = 0;
+        fclose(file);
+    }
+    if (seconds < 0) { errno = EIO; return -1; }
+    for (; seconds > 0 && access(getenv("SYNC"), F_OK) == 0; seconds--) sleep(1);
+    return 0;
+}
+int msync(void *address, size_t length, int flags) {
+    (void)address, (void)length, (void)flags;
+    return fdatasync(-1);
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def slow_sync(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    library = tmp_path_factory.mktemp("sync") / "slow_sync.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=SLOW_SYNC, text=True, check=True)
+    return library
+
+
+SYNC = """
+import errno, signal, threading, time
+sync = os.environ["SYNC"]
+store = mqstore.open(sys.argv[1], "x", flush_interval_commit_log=3_600_000)
+offset = store.append("orders", b"x").physical_offset
+def say(seconds):
+    with open(sync, "w") as file:
+        file.write(str(seconds))
+def raises(error, call):
+    begin = time.monotonic()
+    try:
+        call()
+    except error as raised:
+        assert time.monotonic() - begin < 5, "late"
+        return raised
+    raise AssertionError(f"no {error}")
+"""
+
+
+def sync_test(slow_sync: Path, path: Path, code: str) -> None:
+    environment = os.environ | {"LD_PRELOAD": str(slow_sync), "SYNC": str(path.with_name("says"))}
+    code = f"import mqstore, os, sys\n{SYNC}\n{code}"
+    subprocess.run([sys.executable, "-c", code, path], check=True, env=environment, timeout=60)
+
+
+LED = """
+store = mqstore.open(sys.argv[1] + "2", "x", sync_flush_timeout=int(sys.argv[2]), flush_disk_type="SYNC_FLUSH")
+told = []
+def lead():
+    try:
+        told.append(store.append("orders", b"leads").status)
+    except mqstore.PoisonedError as error:
+        told.append(error.status)
+store.append("orders", b"first")
+while len(os.listdir(sys.argv[1] + "2/commitlog")) < 2:
+    time.sleep(0.01)
+time.sleep(0.2)
+say(STALLED)
+leader = threading.Thread(target=lead)
+leader.start()
+time.sleep(0.5)
+"""
+
+
+def led_test(slow_sync: Path, path: Path, stalled: int, timeout: int, code: str) -> None:
+    led = LED.replace("STALLED", str(stalled)).replace("sys.argv[2]", str(timeout))
+    sync_test(slow_sync, path, led + code)
