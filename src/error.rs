@@ -157,6 +157,14 @@ impl Error {
         }
     }
 
+    /// What follows `cause` for a message that was appended before.
+    pub fn not_durable(physical_offset: i64, cause: Self, flushed: i64) -> Self {
+        Self::NotDurable {
+            physical_offset,
+            cause: Box::new(Self::poisoned(cause, flushed)),
+        }
+    }
+
     /// Whether the same call may succeed later although nobody mends anything: the disk is full, no descriptor or no memory is left, or
     /// the process may not make a file that large (`EFBIG`). No sync that was begun fails so.
     pub fn is_shortage(&self) -> bool {

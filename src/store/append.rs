@@ -78,13 +78,19 @@ impl<'a> Checked<'a> {
 pub struct Appender<'s> {
     store: &'s MessageStore,
     durable: Option<bool>,
+    /// See [`Appender::without_waiting`].
+    only_asks: bool,
 }
 
 impl MessageStore {
     /// Appends messages that are `durable` when the call returns. `None` leaves that to `flush_disk_type` and to the property WAIT of the
     /// messages.
     pub fn appender(&self, durable: Option<bool>) -> Appender<'_> {
-        Appender { store: self, durable }
+        Appender {
+            store: self,
+            durable,
+            only_asks: false,
+        }
     }
 
     /// [`Appender::append`], as the options say.
@@ -150,6 +156,14 @@ impl MessageStore {
 }
 
 impl Appender<'_> {
+    /// The same, but where an append would wait it asks for the sync and returns. The caller waits, by [`Flushed::wait`].
+    ///
+    /// [`Flushed::wait`]: crate::store::Flushed::wait
+    #[must_use]
+    pub fn without_waiting(self) -> Self {
+        Self { only_asks: true, ..self }
+    }
+
     /// Appends one message.
     ///
     /// # Errors
@@ -169,14 +183,15 @@ impl Appender<'_> {
     /// As [`Appender::append`].
     pub fn try_append(self, message: Message<'_>) -> Result<Attempt<'_>> {
         let message = self.store.checker.check(message)?;
-        if self.waits_for([&message]) {
+        let waits = self.waits_for([&message]);
+        if waits && !self.only_asks {
             return Ok(Attempt::WouldBlock(message));
         }
         self.store.expect_not_busy()?;
         let Some(appended) = self.store.log.try_append(&encode(&message)?)? else {
             return Ok(Attempt::WouldBlock(message));
         };
-        let status = self.acknowledge(appended, false)?;
+        let status = self.acknowledge(appended, waits)?;
         Ok(Attempt::Stored(result(&message, appended, status)))
     }
 
@@ -248,7 +263,7 @@ impl Appender<'_> {
     }
 
     /// Whether to wait until these messages are durable.
-    fn waits_for<'m, 'a: 'm>(self, messages: impl IntoIterator<Item = &'m Message<'a>>) -> bool {
+    pub fn waits_for<'m, 'a: 'm>(self, messages: impl IntoIterator<Item = &'m Message<'a>>) -> bool {
         let is_sync = self.store.config().flush_disk_type == FlushDiskType::Sync;
         self.durable
             .unwrap_or_else(|| is_sync && messages.into_iter().any(|message| waits(&message.properties)))
@@ -268,15 +283,12 @@ impl Appender<'_> {
     fn acknowledge(self, last: Appended, waits: bool) -> Result<PutStatus> {
         let Self { store, .. } = self;
         let (config, end) = (store.config(), last.end());
-        if waits {
+        if waits && !self.only_asks {
             let deadline = Instant::now() + Duration::from_millis(config.sync_flush_timeout);
             return match store.log.wait_flushed(end, deadline)? {
                 Wait::Reached => Ok(PutStatus::PutOk),
                 Wait::TimedOut => Ok(PutStatus::FlushDiskTimeout),
-                Wait::Poisoned(cause) => Err(Error::NotDurable {
-                    physical_offset: last.physical_offset,
-                    cause: Box::new(Error::poisoned(cause, store.flushed_offset())),
-                }),
+                Wait::Poisoned(cause) => Err(Error::not_durable(last.physical_offset, cause, store.flushed_offset())),
             };
         }
         let is_asked_for = match config.flush_disk_type {
@@ -285,7 +297,7 @@ impl Appender<'_> {
                 !config.flush_commit_log_timed && store.log.unflushed_pages() >= config.flush_commit_log_least_pages
             }
         };
-        if is_asked_for {
+        if waits || is_asked_for {
             store.flush_wanted.advance(end);
         }
         Ok(PutStatus::PutOk)

@@ -225,8 +225,13 @@ impl MessageStore {
     pub fn wait_durable(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<()> {
         let next = physical_offset.saturating_add(1);
         self.outcome(self.log.appended.wait(next, deadline), "appended", physical_offset)?;
-        self.flush_wanted.advance(next);
+        self.ask_durable(physical_offset);
         self.outcome(self.log.flushed.wait(next, deadline), "durable", physical_offset)
+    }
+
+    /// Asks for the record at this physical offset, which was appended, to be synced at once.
+    pub fn ask_durable(&self, physical_offset: i64) {
+        self.flush_wanted.advance(physical_offset.saturating_add(1));
     }
 
     /// Waits until the record at this physical offset is in its queue and in the index.

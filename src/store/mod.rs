@@ -12,10 +12,13 @@ mod message_store;
 mod append;
 /// What has happened to it.
 mod stats;
+/// Waiting for messages that were appended before.
+mod flushed;
 /// Unique keys of messages.
 mod unique_key;
 
 pub use append::{AppendResult, Attempt, PutStatus};
+pub use flushed::Flushed;
 pub use message_checker::Incoming;
 pub use message_store::MessageStore;
 pub use stats::StoreStats;

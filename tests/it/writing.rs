@@ -17,6 +17,7 @@ mod kinds;
 mod limits;
 mod many_queues;
 mod model;
+mod nowait;
 mod opening;
 mod own_writes;
 mod reopening;
