@@ -1,6 +1,7 @@
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Reversible, Sequence
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar, final, overload
 
@@ -27,6 +28,7 @@ __all__ = [
     "Topic",
     "TopicStats",
     "Topics",
+    "_Flushed",
     "__version__",
     "_append_result",
     "_checksums",
@@ -253,6 +255,40 @@ class Store:
         was stored and could not be made durable; it may be there after a reopen or not. Ctrl-C in the wait also leaves it
         stored. `stored` of the exception is then 1, and 0 otherwise.
         """
+    def append_nowait(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: _Properties | None = None,
+        queue: int = 0,
+        delay_level: int = 0,
+        unique_key: str | None = None,
+        born_time: _Time | None = None,
+        born_host: str | None = None,
+        store_host: str | None = None,
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        durable: bool | None = None,
+    ) -> Future[AppendResult]:
+        """Append a message as `append` does, and do not wait until it is durable; gives a `concurrent.futures.Future` of the
+        `AppendResult`.
+
+        The message is stored when the call returns. The future is done when `append` with the same arguments would have
+        returned: at once where that does not wait, otherwise when the message is durable, or, with status
+        `FLUSH_DISK_TIMEOUT`, when `sync_flush_timeout` is over. Thousands of messages may be in flight, and one sync is for
+        all that are there. A thread of the store completes the futures in the order of the calls, and runs their callbacks.
+        `close` completes all of them. `cancel` of such a future is False: the message stays.
+
+        What says that nothing was stored is raised by the call, as by `append`; so is `RuntimeError` if no thread can be
+        started. The future raises `PoisonedError`, or `ClosedError` where the close failed, for a message that was stored
+        and could not be made durable; `status` is then `FLUSH_DISK_TIMEOUT`, and `stored` 1. In a fork of the process no
+        future is completed.
+        """
     def append_batch(
         self,
         rows: Iterable[_Row] | _Table,
@@ -335,6 +371,7 @@ class Store:
         `WaitTimeoutError` (a `TimeoutError`) when the time is up, `PoisonedError` or `ClosedError` if the message can no
         longer become durable.
         """
+    def _durable(self, offset: int | None = None) -> tuple[int, Future[bool]]: ...
     def wait_dispatched(self, offset: int | None = None, timeout: float | timedelta | None = None) -> None:
         """Wait until the message at this physical offset is in its queue and in the index, by default until everything
         appended so far is. Reads of this store do so by themselves. `timeout` and what is raised are as in `wait_durable`.
@@ -487,6 +524,7 @@ class AppendResult:
     @property
     def message_id(self) -> str:
         """The offset id: store host and physical offset as 32 (IPv4) or 56 (IPv6) hex digits in capitals."""
+    def _late(self) -> AppendResult: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -1084,8 +1122,12 @@ class RecoveryReport:
     def missing(self) -> str | None:
         """What is missing and what tells of it, in words; None if `complete`."""
 
+@final
+class _Flushed:
+    def wait(self, physical_offset: int, timeout: float) -> int: ...
+
 def _append_result(
-    physical_offset: int, queue_offset: int, wrote_bytes: int, store_time: int, message_id: str
+    status: str, physical_offset: int, queue_offset: int, wrote_bytes: int, store_time: int, message_id: str
 ) -> AppendResult: ...
 def _landmarks(store: Store) -> list[tuple[int, int]]: ...
 def _checksums(store: Store, offsets: list[int]) -> list[int | None]: ...

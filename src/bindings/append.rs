@@ -11,9 +11,10 @@ use super::append_result;
 use super::arguments::type_of;
 use super::buffer::Offsets;
 use super::capsule::{import_table, speaks_arrow};
-use super::errors::{ReadOnlyError, WaitTimeoutError};
+use super::errors::{ReadOnlyError, WaitTimeoutError, of_append};
 use super::fields::{PropertyArguments, is_buffer};
 use super::handle::{Handle, Mode};
+use super::nowait;
 use super::rows;
 use super::slow_puts::warn_of_slow_puts;
 use super::time::to_deadline;
@@ -41,16 +42,65 @@ pub(super) fn one(
         Attempt::Stored(result) => Ok(result),
         Attempt::WouldBlock(message) => handle.detach(py, || appender.append(message)),
     });
+    told(py, handle, &store, appended).map(append_result::AppendResult)
+}
+
+/// What an append gives or raises, after the warnings of slow appends.
+fn told(
+    py: Python<'_>,
+    handle: &Handle,
+    store: &MessageStore,
+    appended: Result<store::AppendResult>,
+) -> PyResult<store::AppendResult> {
     // Only the wait for durability can be interrupted.
     let is_stored = matches!(appended, Ok(_) | Err(Error::NotDurable { .. } | Error::Interrupted { .. }));
-    let error = match (appended, warn_of_slow_puts(py, handle, &store)) {
-        (Ok(result), Ok(())) => return Ok(append_result::AppendResult(result)),
-        (_, Err(error)) => error,
-        (Err(error), Ok(())) => failed(py, error)?,
+    let warned = warn_of_slow_puts(py, handle, store);
+    warned.inspect_err(|error| {
+        // What a handler of a signal raises may be of a class that takes no attribute.
+        let _ = error.value(py).setattr("stored", usize::from(is_stored));
+    })?;
+    match appended {
+        Ok(result) => Ok(result),
+        Err(error) => Err(of_append(py, error)?),
+    }
+}
+
+/// Appends one message as [`one`] does, and gives a future of the result: the caller waits for it, or nobody.
+pub(super) fn nowait<'py>(
+    py: Python<'py>,
+    handle: &Arc<Handle>,
+    message: Message<'_>,
+    durable: Option<bool>,
+) -> PyResult<Bound<'py, PyAny>> {
+    // Before the append, so that nothing is stored where no thread can be started.
+    let completer = if handle.writer()?.appender(durable).waits_for([&message]) {
+        Some(handle.completer(py)?)
+    } else {
+        None
     };
-    // What a handler of a signal raises may be of a class that takes no attribute.
-    let _ = error.value(py).setattr("stored", usize::from(is_stored));
-    Err(error)
+    let store = handle.writer()?;
+    let appender = store.appender(durable).without_waiting();
+    let appended = appender.try_append(message).and_then(|attempt| match attempt {
+        Attempt::Stored(result) => Ok(result),
+        Attempt::WouldBlock(message) => handle.detach(py, || appender.append(message)),
+    });
+    let result = told(py, handle, &store, appended)?;
+    let offset = result.appended.physical_offset;
+    let result = append_result::AppendResult(result);
+    match completer {
+        Some(completer) => completer.call_method1("append", (offset, result)),
+        None => nowait::done(py, result),
+    }
+}
+
+/// The physical offset that a wait without a deadline is for, and a future that says whether it is durable: true as soon as it is, false
+/// when `sync_flush_timeout` is over.
+pub(super) fn durable<'py>(py: Python<'py>, handle: &Handle, offset: Option<i64>) -> PyResult<(i64, Bound<'py, PyAny>)> {
+    expect_changing(handle)?;
+    let completer = handle.completer(py)?;
+    let (store, offset) = awaited(handle, offset)?;
+    store.ask_durable(offset);
+    Ok((offset, completer.call_method1("durable", (offset,))?))
 }
 
 /// How the rows of a batch are stored.
@@ -94,7 +144,7 @@ pub(super) fn producer_batch(
             .appender(durable)
             .append_producer_batch(common, Some(&of_batch), &mut done)
     });
-    let outcome = appended.map_err(|error| failed(py, error).unwrap_or_else(|error| error));
+    let outcome = appended.map_err(|error| of_append(py, error).unwrap_or_else(|error| error));
     stored(py, handle, outcome, &done)
 }
 
@@ -154,7 +204,7 @@ fn append_rows(
     };
     match outcome {
         Ok(()) => Ok(()),
-        Err(error) => Err(failed(py, error)?),
+        Err(error) => Err(of_append(py, error)?),
     }
 }
 
@@ -174,16 +224,6 @@ fn each<'py>(rows: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
     }
 }
 
-/// What appending raises.
-fn failed(py: Python<'_>, error: Error) -> PyResult<PyErr> {
-    let status = error.put_status();
-    let error = PyErr::from(error);
-    if let Some(status) = status {
-        error.value(py).setattr("status", status)?;
-    }
-    Ok(error)
-}
-
 /// Waits for the message at a physical offset, or for everything appended so far, in steps, each until the time that `wait` is given, so
 /// that Ctrl-C ends it. A handler of a signal may fork: the child has no thread that makes anything durable.
 pub(super) fn wait(
@@ -193,21 +233,9 @@ pub(super) fn wait(
     timeout: Option<&Bound<'_, PyAny>>,
     wait: impl Fn(&MessageStore, i64, Option<Instant>) -> Result<()> + Sync,
 ) -> PyResult<()> {
-    if handle.mode() == Mode::Read {
-        return Err(ReadOnlyError::new_err(format!(
-            "{} is open with mode \"r\", a snapshot in which nothing changes: open it again to read what was appended since",
-            handle.path().display()
-        )));
-    }
-    handle.expect_writable()?;
-    let (deadline, store) = (to_deadline(timeout)?, handle.writer()?);
-    let offset = match offset {
-        Some(offset) => {
-            store.expect_appended(offset)?;
-            offset
-        }
-        None => store.appended_offset() - 1,
-    };
+    expect_changing(handle)?;
+    let deadline = to_deadline(timeout)?;
+    let (store, offset) = awaited(handle, offset)?;
     loop {
         let step = Instant::now() + INTERRUPTIBLE;
         let is_last = deadline.is_some_and(|deadline| deadline <= step);
@@ -219,4 +247,28 @@ pub(super) fn wait(
             done => return Ok(done?),
         }
     }
+}
+
+/// What [`wait`] waits for: the store, and a physical offset in it.
+fn awaited(handle: &Handle, offset: Option<i64>) -> PyResult<(Arc<MessageStore>, i64)> {
+    let store = handle.writer()?;
+    let offset = match offset {
+        Some(offset) => {
+            store.expect_appended(offset)?;
+            offset
+        }
+        None => store.appended_offset() - 1,
+    };
+    Ok((store, offset))
+}
+
+/// Refuses a store in which nothing happens that could be waited for.
+fn expect_changing(handle: &Handle) -> PyResult<()> {
+    if handle.mode() == Mode::Read {
+        return Err(ReadOnlyError::new_err(format!(
+            "{} is open with mode \"r\", a snapshot in which nothing changes: open it again to read what was appended since",
+            handle.path().display()
+        )));
+    }
+    handle.expect_writable()
 }

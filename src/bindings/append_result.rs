@@ -53,6 +53,15 @@ impl AppendResult {
         self.0.message_id.to_string()
     }
 
+    /// The same, not durable when `sync_flush_timeout` was over.
+    #[pyo3(name = "_late")]
+    fn late(&self) -> Self {
+        Self(store::AppendResult {
+            status: PutStatus::FlushDiskTimeout,
+            ..self.0
+        })
+    }
+
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Fields)> {
         let unpickle = py.import("mqstore._native")?.getattr("_append_result")?;
         let Appended {

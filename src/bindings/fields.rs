@@ -9,9 +9,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator, PyMapping, PyString};
 
 use super::arguments::{text, type_of};
-use super::time::{Round, to_ms};
+use super::time::{Round, now_ms, to_ms};
+use crate::arrow::host;
 use crate::error::Error;
-use crate::format::{PropertyList, property};
+use crate::format::{Message, PropertyList, property};
 
 /// What every property of a message can be given by.
 #[derive(Default)]
@@ -48,6 +49,43 @@ impl PropertyArguments<'_, '_> {
         }
         list.put_delay_level(self.delay_level).map_err(Error::of_properties)?;
         Ok(list.encode().map_err(Error::of_properties)?)
+    }
+}
+
+/// A message as the arguments of a call.
+pub(super) struct MessageArguments<'a, 'py> {
+    pub(super) topic: String,
+    pub(super) body: &'a Bound<'py, PyAny>,
+    pub(super) properties: PropertyArguments<'a, 'py>,
+    pub(super) queue: i32,
+    /// Now by default.
+    pub(super) born_time: Option<i64>,
+    pub(super) born_host: Option<String>,
+    pub(super) store_host: Option<String>,
+    pub(super) flag: i32,
+    pub(super) sys_flag: i32,
+    pub(super) reconsume_times: i32,
+    pub(super) prepared_transaction_offset: i64,
+}
+
+impl<'a> MessageArguments<'a, '_> {
+    /// # Errors
+    /// `IllegalMessageError`, `TypeError`, `ValueError`.
+    pub(super) fn message(self) -> PyResult<Message<'a>> {
+        Ok(Message {
+            topic: self.topic,
+            body: body(self.body.as_borrowed())?,
+            properties: self.properties.encode()?,
+            queue_id: self.queue,
+            born_time: self.born_time.unwrap_or_else(now_ms),
+            born_host: host(self.born_host.as_deref())?,
+            store_host: host(self.store_host.as_deref())?,
+            flag: self.flag,
+            sys_flag: self.sys_flag,
+            reconsume_times: self.reconsume_times,
+            prepared_transaction_offset: self.prepared_transaction_offset,
+            ..Message::default()
+        })
     }
 }
 

@@ -13,6 +13,7 @@ use pyo3::types::PyString;
 
 use super::errors::{ClosedError, ReadOnlyError};
 use super::interpreter_exit::hang_at_exit;
+use super::nowait::Completer;
 use super::recipe::Recipe;
 use crate::config::{Errors, StoreConfig};
 use crate::error::{Error, Result};
@@ -79,6 +80,8 @@ pub(super) struct Handle {
     /// Locked only for a moment and with the interpreter attached: a fork then never finds it locked by a thread that the child
     /// lacks.
     opened: Mutex<Opened>,
+    /// Of a store that is open for writing.
+    completer: Completer,
 }
 
 struct Opened {
@@ -113,6 +116,7 @@ impl Handle {
                 reader: Some(reader),
                 writer,
             }),
+            completer: Completer::default(),
         })
     }
 
@@ -311,6 +315,15 @@ impl Handle {
         }
     }
 
+    /// What completes the futures of this store. It runs code in Python, which may close the store or fork.
+    ///
+    /// # Errors
+    /// `ReadOnlyError`, `ClosedError`; `RuntimeError` if its thread cannot be started.
+    pub(super) fn completer<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let store = self.writer()?;
+        self.completer.started(py, &store)
+    }
+
     /// Whether this is the process that opened the store, if it is open for writing.
     ///
     /// # Errors
@@ -340,11 +353,15 @@ impl Handle {
             let opened = self.opened();
             opened.writer.clone().filter(|_| self.expect_own(&opened).is_ok())
         };
+        let is_own = writer.is_some();
         let closed = py.detach(|| writer.map_or(Ok(()), |writer| writer.close()));
         // Only now, so that whoever closes it at the same time waits until it is closed.
         let opened = self.take();
         py.detach(|| drop(opened));
-        Ok(closed?)
+        // A fork has no thread that could end.
+        let completed = if is_own { self.completer.join(py) } else { Ok(()) };
+        closed?;
+        completed
     }
 
     fn take(&self) -> (Option<Arc<MessageReader>>, Option<Arc<MessageStore>>) {
@@ -367,7 +384,11 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let (reader, Some(writer)) = self.take() else { return };
         drop(reader);
-        let attached = Python::try_attach(|py| py.detach(|| writer.close()));
+        let attached = Python::try_attach(|py| {
+            let closed = py.detach(|| writer.close());
+            self.completer.end_quietly(py);
+            closed
+        });
         if let Err(error) = attached.unwrap_or_else(|| writer.close()) {
             report_failed_close(&self.path, &error);
         }

@@ -19,6 +19,10 @@ mod arguments;
 mod time;
 /// What opens a reader again, for pickle and copy.
 mod recipe;
+/// `AppendResult`.
+mod append_result;
+/// Futures of what was appended, and the thread of a store that completes them.
+mod nowait;
 /// An open store as Python holds it: closes once, reopens itself after a fork.
 mod handle;
 /// What notebooks show: a table of two columns.
@@ -45,8 +49,6 @@ mod topic;
 mod results;
 /// `RecoveryReport`.
 mod recovery;
-/// `AppendResult`.
-mod append_result;
 /// `StoreStats`, `TopicStats`.
 mod stats;
 /// Warnings of slow appends.
@@ -102,6 +104,8 @@ mod _native {
     use super::message::{Message, unpickle_message};
     #[pymodule_export]
     use super::message_iterator::MessageIterator;
+    #[pymodule_export]
+    use super::nowait::Flushed;
     #[pymodule_export]
     use super::open::{open, reopen};
     #[pymodule_export]

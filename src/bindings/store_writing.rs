@@ -6,7 +6,7 @@ use super::append::{self, How, wait};
 use super::append_result::AppendResult;
 use super::arguments;
 use super::buffer::Offsets;
-use super::fields::{self, PropertyArguments};
+use super::fields::{self, MessageArguments, PropertyArguments};
 use super::stats::StoreStats;
 use super::store::Store;
 use super::time::now_ms;
@@ -67,21 +67,77 @@ impl Store {
             properties,
             delay_level,
         };
-        let message = format::Message {
+        let message = MessageArguments {
             topic,
-            body: fields::body(body.as_borrowed())?,
-            properties: properties.encode()?,
-            queue_id: queue,
-            born_time: born_time.unwrap_or_else(now_ms),
-            born_host: host(born_host.as_deref())?,
-            store_host: host(store_host.as_deref())?,
+            body,
+            properties,
+            queue,
+            born_time,
+            born_host,
+            store_host,
             flag,
             sys_flag,
             reconsume_times,
             prepared_transaction_offset,
-            ..format::Message::default()
         };
-        append::one(py, &self.handle, message, durable)
+        append::one(py, &self.handle, message.message()?, durable)
+    }
+
+    /// Append a message as `append` does, and do not wait until it is durable; gives a `concurrent.futures.Future` of the `AppendResult`.
+    ///
+    /// The message is stored when the call returns. The future is done when `append` with the same arguments would have returned: at once where that
+    /// does not wait, otherwise when the message is durable, or, with status `FLUSH_DISK_TIMEOUT`, when `sync_flush_timeout` is over. Thousands of
+    /// messages may be in flight, and one sync is for all that are there. A thread of the store completes the futures in the order of the calls, and
+    /// runs their callbacks. `close` completes all of them. `cancel` of such a future is False: the message stays.
+    ///
+    /// What says that nothing was stored is raised by the call, as by `append`; so is `RuntimeError` if no thread can be started. The future raises
+    /// `PoisonedError`, or `ClosedError` where the close failed, for a message that was stored and could not be made durable; `status` is then
+    /// `FLUSH_DISK_TIMEOUT`, and `stored` 1. In a fork of the process no future is completed.
+    #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
+        born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0,
+        durable=None))]
+    fn append_nowait<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::topic)] topic: String,
+        body: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = arguments::tags)] tags: Option<String>,
+        keys: Option<&Bound<'_, PyAny>>,
+        properties: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::queue)] queue: i32,
+        #[pyo3(from_py_with = arguments::delay_level)] delay_level: i32,
+        #[pyo3(from_py_with = arguments::unique_key)] unique_key: Option<String>,
+        #[pyo3(from_py_with = fields::born_time)] born_time: Option<i64>,
+        #[pyo3(from_py_with = arguments::born_host)] born_host: Option<String>,
+        #[pyo3(from_py_with = arguments::store_host)] store_host: Option<String>,
+        #[pyo3(from_py_with = arguments::flag)] flag: i32,
+        #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
+        #[pyo3(from_py_with = arguments::reconsume_times)] reconsume_times: i32,
+        #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
+        durable: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.handle.expect_writable()?;
+        let properties = PropertyArguments {
+            unique_key,
+            tags,
+            keys,
+            properties,
+            delay_level,
+        };
+        let message = MessageArguments {
+            topic,
+            body,
+            properties,
+            queue,
+            born_time,
+            born_host,
+            store_host,
+            flag,
+            sys_flag,
+            reconsume_times,
+            prepared_transaction_offset,
+        };
+        append::nowait(py, &self.handle, message.message()?, durable)
     }
 
     /// Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`, which `fetch` takes as a column
@@ -206,6 +262,17 @@ impl Store {
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         wait(py, &self.handle, offset, timeout, MessageStore::wait_durable)
+    }
+
+    /// As `wait_durable`, for a caller that does not block: a physical offset to wait for, and a future that is done with True when the message
+    /// there is durable, or with False when `sync_flush_timeout` is over.
+    #[pyo3(name = "_durable", signature = (offset=None))]
+    fn durable<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::offset_or_none)] offset: Option<i64>,
+    ) -> PyResult<(i64, Bound<'py, PyAny>)> {
+        append::durable(py, &self.handle, offset)
     }
 
     /// Wait until the message at this physical offset is in its queue and in the index, by default until everything appended so far is. Reads of

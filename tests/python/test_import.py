@@ -37,6 +37,11 @@ def test_import_needs_no_third_party_package() -> None:
     assert modules - sys.stdlib_module_names == {"mqstore"}
 
 
+def test_import_brings_nothing_of_futures_and_of_asyncio() -> None:
+    _, modules = fresh_import()
+    assert modules.isdisjoint({"asyncio", "concurrent", "logging"})
+
+
 def test_import_takes_less_than_50_ms() -> None:
     fresh_import()  # reads the files from disk and compiles what is not compiled yet
     assert min(fresh_import()[0] for _ in range(5)) < 0.050

@@ -1,0 +1,109 @@
+//! Futures: `mqstore._nowait` completes them, in a thread of each store. Here is what that thread waits for, and when it ends.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use super::append_result::AppendResult;
+use super::errors::of_append;
+use super::interpreter_exit::hang_at_exit;
+use super::time::to_deadline;
+use crate::store::{self, MessageStore};
+
+/// Up to where the log of a store is durable. It does not keep the store open.
+#[pyclass(frozen, name = "_Flushed", module = "mqstore._native")]
+pub(super) struct Flushed(store::Flushed);
+
+#[pymethods]
+impl Flushed {
+    /// Wait until the message at this physical offset, which was appended, is durable, or so many seconds; gives the physical offset up to
+    /// which the log is durable then. Raises what `Store.append` raises for a message that is stored and cannot become durable.
+    fn wait(&self, py: Python<'_>, physical_offset: i64, timeout: &Bound<'_, PyAny>) -> PyResult<i64> {
+        hang_at_exit();
+        // With the interpreter: a thread that lets go of it for each of many futures waits long each time until it has it again.
+        let offset = self.0.offset();
+        if offset > physical_offset {
+            return Ok(offset);
+        }
+        let deadline = to_deadline(Some(timeout))?;
+        match py.detach(|| self.0.wait(physical_offset, deadline)) {
+            Ok(offset) => Ok(offset),
+            Err(error) => Err(of_append(py, error)?),
+        }
+    }
+}
+
+/// What completes the futures of a store: `mqstore._nowait.Completer`, once there was a future to complete.
+#[derive(Default)]
+pub(super) struct Completer(Mutex<Option<Py<PyAny>>>);
+
+impl Completer {
+    /// The completer of this store, its thread started.
+    ///
+    /// # Errors
+    /// `RuntimeError` if no thread can be started.
+    pub(super) fn started<'py>(&self, py: Python<'py>, store: &MessageStore) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(completer) = self.get(py) {
+            return Ok(completer);
+        }
+        // Not under the mutex: this runs code in Python.
+        let timeout = Duration::from_millis(store.config().sync_flush_timeout).as_secs_f64();
+        let made = module(py)?.call_method1("Completer", (Flushed(store.flushed()), timeout))?;
+        let mut completer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if completer.is_none() {
+            *completer = Some(made.clone().unbind());
+            return Ok(made);
+        }
+        drop(completer);
+        // Another thread was first.
+        made.call_method0("end")?;
+        self.started(py, store)
+    }
+
+    /// Lets the thread end, if there is one. It completes the futures first. The store was closed before, so that takes no wait.
+    fn end<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let completer = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let completer = completer.map(|completer| completer.into_bound(py));
+        if let Some(completer) = &completer {
+            completer.call_method0("end")?;
+        }
+        Ok(completer)
+    }
+
+    /// As [`join`](Self::join), where a store is dropped: without a wait, and whatever else is raised.
+    pub(super) fn end_quietly(&self, py: Python<'_>) {
+        // The store may be dropped while an exception is on its way: that one goes on.
+        let under_way = PyErr::take(py);
+        // Nobody is left to be told if this fails, as it may while the interpreter ends.
+        let _ = self.end(py);
+        if let Some(under_way) = under_way {
+            under_way.restore(py);
+        }
+    }
+
+    /// Lets the thread end, if there is one, and waits until every future is completed. The store was closed before.
+    ///
+    /// # Errors
+    /// What a handler of a signal raises meanwhile.
+    pub(super) fn join(&self, py: Python<'_>) -> PyResult<()> {
+        match self.end(py)? {
+            Some(completer) => completer.call_method0("join").map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn get<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let completer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        completer.as_ref().map(|completer| completer.bind(py).clone())
+    }
+}
+
+/// A future that is done.
+pub(super) fn done(py: Python<'_>, result: AppendResult) -> PyResult<Bound<'_, PyAny>> {
+    module(py)?.call_method1("done", (result,))
+}
+
+fn module(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import("mqstore._nowait")
+}
