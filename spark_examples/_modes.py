@@ -8,19 +8,22 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import mqstore
 from _session import Event
 
+FlushDiskType = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
+
 #: (flush_disk_type, threads that append).
-MODES = [("ASYNC_FLUSH", 1), ("SYNC_FLUSH", 1), ("SYNC_FLUSH", 16)]
+MODES: list[tuple[FlushDiskType, int]] = [("ASYNC_FLUSH", 1), ("SYNC_FLUSH", 1), ("SYNC_FLUSH", 16)]
 
 
 @dataclass
 class Written:
     """A line of the table: what was written in one mode, and what each append took, in microseconds."""
 
-    mode: str
+    mode: FlushDiskType
     threads: int
     rows: int
     bytes: int
@@ -35,7 +38,7 @@ def write_in_each_mode(events: list[Event], scratch: Path) -> list[Written]:
     return [write(events, scratch / f"{mode}-{threads}", mode, threads) for mode, threads in MODES]
 
 
-def write(events: list[Event], path: Path, mode: str, threads: int) -> Written:
+def write(events: list[Event], path: Path, mode: FlushDiskType, threads: int) -> Written:
     """The events as a store, appended by so many threads, which take turns."""
     with mqstore.open(path, "x", flush_disk_type=mode) as store:
         begin = time.perf_counter()
@@ -78,9 +81,8 @@ def print_modes(modes: list[Written]) -> None:
         rate = f"{each.rows / each.seconds:>8,.0f}"
         shared = f"{each.rows / each.syncs:,.1f}" if each.syncs else ""
         times = f"{percentiles[49]:>7,.0f}  {percentiles[98]:>7,.0f}"
-        print(
-            f"{each.mode:12}  {each.threads:>7}  {each.rows:>7,}  {each.bytes:>9,}  {rate}  {each.syncs:>6,}  {shared:>9}  {times}"
-        )
+        sizes = f"{each.threads:>7}  {each.rows:>7,}  {each.bytes:>9,}"
+        print(f"{each.mode:12}  {sizes}  {rate}  {each.syncs:>6,}  {shared:>9}  {times}")
     print(
         "Each row an append of its own, from Python. With SYNC_FLUSH an append returns when its message is on disk, and the\n"
         "threads that wait share a sync. With ASYNC_FLUSH it returns when the message survives the process."
