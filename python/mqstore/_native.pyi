@@ -141,15 +141,15 @@ def open(
     `enabled_append_prop_crc` (False: whether each record gets a checksum of all its bytes as its last property, `__CRC32#`;
     brokers of 5.2 and later with `forceVerifyPropCRC` check it, others read a property), `flush_disk_type` (`ASYNC_FLUSH`:
     an append returns when its message survives the process; `SYNC_FLUSH`: when it survives a power cut, and it is read only
-    then), `sync_flush_timeout` (5,000 ms: how long an append waits for that at most), `flush_interval_commit_log` (500 ms),
-    `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a flush at the interval),
-    `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages), `flush_commit_log_timed`
-    (True; if False, such a flush comes as soon as there are enough pages), `wait_time_out` (5,000 ms: how long an append
-    waits for the next segment of the log at most), `os_page_cache_busy_time_out_mills` (1,000 ms: while an append has been
-    writing for longer, others raise `BusyError`), `checkpoint_interval` (64 MiB: how much recovery reads, about),
-    `index_tags` (False: whether tags are indexed, as 5.4 does; for a reader, whether the index holds the tag of every
-    message, so that `query(topic, tag=...)` need not walk the log). Reading: `access_message_in_memory_max_ratio` (40
-    percent), `max_transfer_bytes_on_message_in_memory` (262,144), `max_transfer_count_on_message_in_memory` (32),
+    then), `sync_flush_timeout` (5,000 ms: how long an append waits for that at most, unless it is the one that syncs for
+    all), `flush_interval_commit_log` (500 ms), `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a
+    flush at the interval), `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages),
+    `flush_commit_log_timed` (True; if False, such a flush comes as soon as there are enough pages), `wait_time_out` (5,000
+    ms: how long an append waits for the next segment of the log at most), `os_page_cache_busy_time_out_mills` (1,000 ms:
+    while an append has been writing for longer, others raise `BusyError`), `checkpoint_interval` (64 MiB: how much recovery
+    reads, about), `index_tags` (False: whether tags are indexed, as 5.4 does; for a reader, whether the index holds the tag
+    of every message, so that `query(topic, tag=...)` need not walk the log). Reading: `access_message_in_memory_max_ratio`
+    (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144), `max_transfer_count_on_message_in_memory` (32),
     `max_transfer_bytes_on_message_in_disk` (65,536), `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size`
     (16,000 bytes). Both: `check_crc_on_recover` (True), `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see
     below), and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of killing the process.

@@ -72,10 +72,11 @@ pub(super) fn nowait<'py>(
     message: Message<'_>,
     durable: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // Before the append, so that nothing is stored where no thread can be started.
+    // Before the append, so that nothing is stored where no thread can be started, or where the interpreter ends.
     let completer = if handle.writer()?.appender(durable).waits_for([&message]) {
         Some(handle.completer(py)?)
     } else {
+        nowait::expect_module(py)?;
         None
     };
     let store = handle.writer()?;

@@ -104,6 +104,14 @@ pub(super) fn done(py: Python<'_>, result: AppendResult) -> PyResult<Bound<'_, P
     module(py)?.call_method1("done", (result,))
 }
 
+/// Imports what [`done`] needs.
+///
+/// # Errors
+/// `ImportError` while the interpreter ends.
+pub(super) fn expect_module(py: Python<'_>) -> PyResult<()> {
+    module(py).map(drop)
+}
+
 fn module(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import("mqstore._nowait")
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{CONFIG_DIR, FLUSHED_MARK_FILE, FLUSHED_MARK_SIZE, FlushedMark};
-use crate::storage::{Access, Env, File, Step, read_file, replace_file};
+use crate::storage::{Access, Env, File, Lock, Step, read_file, replace_file};
 
 /// Reads the mark of the store at `root`, whatever log it is about; `None` if there is none, or no whole one.
 ///
@@ -32,6 +32,26 @@ fn read_flushed_mark(env: &dyn Env, root: &Path) -> Result<Option<FlushedMark>> 
         }
         read => Ok(read?.and_then(|bytes| FlushedMark::decode(&bytes))),
     }
+}
+
+/// Tells readers of other processes that from now on nothing after the mark is shown, as long as the lock is held. A writer that recovers
+/// the store does not hold it: what a dead writer left is read as it is.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn lock_flushed_mark(env: &dyn Env, root: &Path) -> Result<Lock> {
+    let path = path(root);
+    env.lock(&path).map_err(|error| Error::full_or_io("lock", &path, error))
+}
+
+/// Whether a writer holds the lock of [`lock_flushed_mark`].
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn is_flushed_mark_locked(env: &dyn Env, root: &Path) -> Result<bool> {
+    let path = path(root);
+    env.is_locked(&path)
+        .map_err(|error| Error::io("look at the lock of", path, error))
 }
 
 /// The mark of the log that is appended to.

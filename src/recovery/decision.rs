@@ -82,19 +82,25 @@ pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Resu
     }
 }
 
-/// Refuses a log that ends before the mark of what was flushed. A live writer does not explain such an end: an open reads the mark before
+/// Refuses a log that ends before the mark of what was flushed, or starts after it. A live writer does not explain such an end: an open reads the mark before
 /// the log.
 fn expect_flushed(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    let Some(flushed) = opened.flushed.filter(|flushed| *flushed > report.log_end) else {
+    let (start, end) = (opened.log.first_offset(), report.log_end);
+    let Some(flushed) = opened.flushed.filter(|flushed| *flushed > end || *flushed < start) else {
         return Ok(());
     };
+    // A segment that was made ahead may be all that is left.
+    let (at, found) = if flushed < start {
+        (start, "starts here".to_owned())
+    } else {
+        (end, format!("ends here ({})", report.stop_reason))
+    };
     let reason = format!(
-        "the log ends here ({}), and {CONFIG_DIR}/{FLUSHED_MARK_FILE} says that it was on disk up to {flushed}: acknowledged messages are \
+        "the log {found}, and {CONFIG_DIR}/{FLUSHED_MARK_FILE} says that it was on disk up to {flushed}: acknowledged messages are \
          damaged or missing, or this is a copy made while the store was written; put the segments back, or copy the store again \
-         ({COMMIT_LOG_DIR}/ last), or open it with recovery=\"salvage\" to keep every whole message, or with mode \"r\" to read it unchanged",
-        report.stop_reason
+         ({COMMIT_LOG_DIR}/ last), or open it with recovery=\"salvage\" to keep every whole message, or with mode \"r\" to read it unchanged"
     );
-    Err(opened.log.corrupt(report.log_end, reason))
+    Err(opened.log.corrupt(at, reason))
 }
 
 fn expect_no_hole(log: &LogFiles) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::format::{
     ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, Check, Checkpoint, FlushedMark, INDEX_DIR,
     LOCK_FILE, UNFINISHED_PREFIX, parse_segment_name,
 };
-use crate::log::{ConsumeQueueStore, IndexService, LogFiles, load_checkpoint, load_flushed_mark};
+use crate::log::{ConsumeQueueStore, IndexService, LogFiles, is_flushed_mark_locked, load_checkpoint, load_flushed_mark};
 use crate::recovery::own_records::load_own_from;
 use crate::storage::{DirEntry, EntryKind, Env, install_guard};
 
@@ -38,7 +38,12 @@ impl StoreFiles {
         let mark = load_flushed_mark(env.as_ref(), path)?;
         let found = load_checkpoint(env.as_ref(), &path.join(CHECKPOINT_FILE))?;
         let checkpoint = found.ignoring_future(env.now_ms());
-        let log = LogFiles::load(env.clone(), &path.join(COMMIT_LOG_DIR), config.mapped_file_size_commit_log)?;
+        let load = || LogFiles::load(env.clone(), &path.join(COMMIT_LOG_DIR), config.mapped_file_size_commit_log);
+        let mut log = load()?;
+        if log.first_hole().is_some() {
+            // Hundreds of names are listed in several calls, and a live writer may make segments between them.
+            log = load()?;
+        }
         let queues = ConsumeQueueStore::load(env.clone(), path, config.mapped_file_size_consume_queue)?;
         let safe_until = (!clean).then_some(checkpoint.index_msg_timestamp);
         let index = IndexService::load(env, &path.join(INDEX_DIR), config.index_geometry(), safe_until)?;
@@ -89,10 +94,7 @@ impl StoreFiles {
         let Some(mark) = self.own_mark().filter(|mark| mark.is_sync && !self.clean) else {
             return Ok(None);
         };
-        let lock = path.join(LOCK_FILE);
-        let is_locked = env
-            .is_locked(&lock)
-            .map_err(|error| Error::io("look at the lock of", lock, error))?;
+        let is_locked = is_flushed_mark_locked(env, path)?;
         Ok(is_locked.then_some(mark.flushed))
     }
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::config::StoreConfig;
+use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::CHECKPOINT_FILE;
-use crate::log::{CommitLog, record_geometry};
+use crate::log::{CommitLog, lock_flushed_mark, record_geometry};
 use crate::read::MessageReader;
 use crate::recovery::{Recovered, WritePlan, apply, open_for_writing};
 use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next, ReadBarrier};
@@ -37,7 +37,7 @@ pub struct MessageStore {
 
 struct Running {
     threads: Vec<JoinHandle<()>>,
-    _lock: Lock,
+    _locks: Vec<Lock>,
 }
 
 impl MessageStore {
@@ -75,7 +75,13 @@ impl MessageStore {
             remove_unfinished(env.as_ref(), path)?;
         }
         let log = Arc::new(apply(env, path, &recovered, &plan)?.with_flush_disk_type(config.flush_disk_type));
-        Self::assemble(env, path, config, recovered, &plan, log, lock)
+        let mut locks = Vec::new();
+        if config.flush_disk_type == FlushDiskType::Sync {
+            locks.push(lock_flushed_mark(env.as_ref(), path)?);
+        }
+        // The last one that is released, so that the next writer finds the other one free.
+        locks.push(lock);
+        Self::assemble(env, path, config, recovered, &plan, log, locks)
     }
 
     /// One step of a service of a store that [`MessageStore::open_stepped`] opened, at the time `now`.
@@ -94,7 +100,7 @@ impl MessageStore {
         recovered: Recovered,
         plan: &WritePlan,
         log: Arc<CommitLog>,
-        lock: Lock,
+        locks: Vec<Lock>,
     ) -> Result<Self> {
         let dispatched = Arc::new(Watermark::new(plan.index_from));
         let flush_wanted: Arc<Watermark> = Arc::default();
@@ -131,7 +137,7 @@ impl MessageStore {
             services: Services::new(dispatcher, flusher, &log),
             running: Mutex::new(Some(Running {
                 threads: Vec::new(),
-                _lock: lock,
+                _locks: locks,
             })),
             reader: Arc::new(MessageReader::new(env, path, config, recovered, log.readable.clone())),
             log,

@@ -210,6 +210,17 @@ fn io_error() -> io::Error {
     io::Error::from_raw_os_error(5)
 }
 
+/// What a writer that is killed now leaves.
+fn killed(place: &Place) -> TempDir {
+    let left = TempDir::new().unwrap();
+    for (name, bytes) in contents(&place.store) {
+        let path = left.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+    left
+}
+
 /// Every file below `dir` with its bytes, by its path from there.
 fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let files = tree(dir).into_iter();

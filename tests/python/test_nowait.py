@@ -392,3 +392,14 @@ def test_what_is_completed_is_not_kept(path: Path) -> None:
         kept = weakref.ref(future)
         del future
         assert soon(lambda: kept() is None)
+
+
+def test_where_no_future_can_be_made_nothing_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.append("orders", b"x")
+        end = store.max_physical_offset
+        # As late in the end of the interpreter.
+        monkeypatch.setitem(sys.modules, "mqstore._nowait", None)
+        with pytest.raises(ImportError):
+            store.append_nowait("orders", b"x")
+        assert store.max_physical_offset == end

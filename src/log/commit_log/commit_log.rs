@@ -55,7 +55,7 @@ pub struct CommitLog {
     /// Every byte below is written.
     pub appended: Arc<Watermark>,
     /// Every byte below may be read and dispatched. With [`FlushDiskType::Async`] that is what is appended, and this is the same
-    /// watermark. With [`FlushDiskType::Sync`] it is what is flushed.
+    /// watermark. With [`FlushDiskType::Sync`] it is what is flushed, and that watermark.
     pub readable: Arc<Watermark>,
     /// Every byte below survives a power cut. Poisoned when no later byte is acknowledged any more.
     pub flushed: Arc<Watermark>,
@@ -111,7 +111,7 @@ impl CommitLog {
     pub fn with_flush_disk_type(mut self, flush_disk_type: FlushDiskType) -> Self {
         self.readable = match flush_disk_type {
             FlushDiskType::Async => self.appended.clone(),
-            FlushDiskType::Sync => Arc::new(Watermark::new(self.appended.get())),
+            FlushDiskType::Sync => self.flushed.clone(),
         };
         self
     }

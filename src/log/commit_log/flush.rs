@@ -161,8 +161,6 @@ impl CommitLog {
             mark.write(target);
         }
         self.sync_counts.syncs.fetch_add(1, Ordering::Relaxed);
-        // Before *flushed*, so that whoever finds its message flushed can read it.
-        self.readable.advance(target);
         self.flushed.advance(target);
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Segments and pages are there before they are needed.
 #![allow(unsafe_code)]
 
+use std::fs;
 use std::io;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::services::{Next, Service};
-use mqstore::store::MessageStore;
+use mqstore::store::{MessageStore, OpenMode};
 
 use super::services::{stepped, stepped_with};
 use super::{Place, SEGMENT, bodies, message, put, small, wait_for_segments};
@@ -279,5 +280,33 @@ fn pages_are_supplied_for_what_is_appended_and_no_further_than_the_window() {
         steps += 1;
     }
     assert!((15..=17).contains(&steps), "{steps} steps");
+    store.close().unwrap();
+}
+
+#[test]
+fn a_store_of_which_only_the_segment_made_ahead_is_left_is_refused_and_read_as_incomplete() {
+    let place = Place::new();
+    let (_, store) = stepped(&place);
+    for _ in 0..4 {
+        put(&store, "t", &[0; 10_000]);
+    }
+    store.step(Service::Allocate, Instant::now()).unwrap();
+    store.flush().unwrap();
+    let left = super::killed(&place);
+    let names = super::names(&left.path().join("commitlog"));
+    let (newest, others) = names.split_last().unwrap();
+    for name in others {
+        fs::remove_file(left.path().join("commitlog").join(name)).unwrap();
+    }
+    let start: i64 = newest.parse().unwrap();
+    assert!(start > store.flushed_offset());
+    let missing = super::reader(left.path()).recovery().missing.clone().unwrap();
+    assert!(missing.contains("the log starts here"), "{missing}");
+    match super::open(left.path(), StoreConfig::default(), OpenMode::Existing) {
+        Err(Error::Corrupt { path, offset: 0, reason }) => {
+            assert!(path.ends_with(newest) && reason.contains("the log starts here"), "{reason}");
+        }
+        opened => panic!("{opened:?}"),
+    }
     store.close().unwrap();
 }

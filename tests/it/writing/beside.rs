@@ -11,7 +11,6 @@ use mqstore::read::MessageReader;
 use mqstore::services::{Next, Service};
 use mqstore::storage::Env;
 use mqstore::store::{MessageStore, OpenMode};
-use tempfile::TempDir;
 
 use super::{Place, SEGMENT, message, put, reader, small, walk};
 use crate::counting_env::CountingEnv;
@@ -156,12 +155,7 @@ fn a_reader_beside_a_writer_with_sync_flush_sees_what_is_durable_and_all_once_th
         let all = walk(&beside, SEGMENT).len() as i64;
         assert_eq!(all, beside.queue_bounds("t", 0).unwrap().end);
         // A copy has no writer: it is a store after a crash.
-        let copied = TempDir::new().unwrap();
-        for (name, bytes) in super::contents(&place.store) {
-            let path = copied.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, bytes).unwrap();
-        }
+        let copied = super::killed(&place);
         let dead = reader(copied.path());
         assert_eq!(
             (dead.physical_bounds().end, walk(&dead, SEGMENT).len() as i64),
@@ -181,5 +175,63 @@ fn a_reader_beside_a_writer_with_sync_flush_sees_what_is_durable_and_all_once_th
         store.appended_offset(),
         "this writer shows what it appends"
     );
+    store.close().unwrap();
+}
+
+#[test]
+fn a_reader_sees_what_a_dead_writer_left_also_while_the_next_one_recovers_it() {
+    let place = Place::new();
+    let config = StoreConfig {
+        flush_disk_type: FlushDiskType::Sync,
+        flush_interval_commit_log: 1_000_000,
+        ..small()
+    };
+    let store = MessageStore::open_stepped(&super::real(), &place.store, config.clone(), OpenMode::New).unwrap();
+    put(&store, "t", b"durable");
+    store.appender(Some(false)).append(message("t", 0, b"not yet")).unwrap();
+    let copied = super::killed(&place);
+    assert_eq!(place.reader().queue_bounds("t", 0).unwrap(), 0..1);
+    assert_eq!(reader(copied.path()).queue_bounds("t", 0).unwrap(), 0..2);
+    let (env, seen) = (CountingEnv::new(), Arc::new(AtomicUsize::new(0)));
+    let (path, count) = (copied.path().to_owned(), seen.clone());
+    env.before_changes(move |change| {
+        if change != "clock" {
+            assert_eq!(reader(&path).queue_bounds("t", 0).unwrap(), 0..2, "{change}");
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(())
+    });
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let next = MessageStore::open_stepped(&seam, copied.path(), config, OpenMode::Existing).unwrap();
+    env.heal();
+    assert!(seen.load(Ordering::SeqCst) > 5);
+    assert_eq!(reader(copied.path()).queue_bounds("t", 0).unwrap(), 0..2);
+    next.close().unwrap();
+    store.close().unwrap();
+}
+
+#[test]
+fn a_segment_that_was_made_while_the_log_was_listed_is_no_hole() {
+    let place = Place::new();
+    let store = live(&place);
+    let (all, env) = (place.reader().physical_bounds(), CountingEnv::new());
+    let middle = place.at("commitlog").join(format!("{:020}", 2 * SEGMENT));
+    let elsewhere = place.at("elsewhere");
+    let list = format!("list {}", place.at("commitlog").display());
+    let listed = AtomicUsize::new(0);
+    env.before_looks(move |look| {
+        if look == list {
+            // The first list lacks it.
+            match listed.fetch_add(1, Ordering::SeqCst) {
+                0 => fs::rename(&middle, &elsewhere)?,
+                1 => fs::rename(&elsewhere, &middle)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    });
+    let seam: Arc<dyn Env> = Arc::new(env);
+    let reader = MessageReader::open(&seam, &place.store, StoreConfig::default()).unwrap();
+    assert_eq!((reader.recovery().missing.clone(), reader.physical_bounds()), (None, all));
     store.close().unwrap();
 }
