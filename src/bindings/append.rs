@@ -45,7 +45,8 @@ pub(super) fn one(
     told(py, handle, &store, appended).map(append_result::AppendResult)
 }
 
-/// What an append gives or raises, after the warnings of slow appends.
+/// What an append gives or raises, after the warnings of slow appends. A signal that came during the call is handled here: its exception
+/// can still say that the message is stored.
 fn told(
     py: Python<'_>,
     handle: &Handle,
@@ -54,8 +55,8 @@ fn told(
 ) -> PyResult<store::AppendResult> {
     // Only the wait for durability can be interrupted.
     let is_stored = matches!(appended, Ok(_) | Err(Error::NotDurable { .. } | Error::Interrupted { .. }));
-    let warned = warn_of_slow_puts(py, handle, store);
-    warned.inspect_err(|error| {
+    let handled = warn_of_slow_puts(py, handle, store).and_then(|()| py.check_signals());
+    handled.inspect_err(|error| {
         // What a handler of a signal raises may be of a class that takes no attribute.
         let _ = error.value(py).setattr("stored", usize::from(is_stored));
     })?;
@@ -149,10 +150,11 @@ pub(super) fn producer_batch(
     stored(py, handle, outcome, &done)
 }
 
-/// The offsets of a batch. What is raised says which rows were stored, also where none failed and they are not durable in time.
+/// The offsets of a batch. What is raised says which rows were stored, also where none failed and they are not durable in time, or where
+/// a signal came during the call.
 fn stored(py: Python<'_>, handle: &Handle, outcome: PyResult<()>, done: &[store::AppendResult]) -> PyResult<Offsets> {
-    let told = handle.writer().map_or(Ok(()), |store| warn_of_slow_puts(py, handle, &store));
-    let outcome = outcome.and(told);
+    let warned = handle.writer().map_or(Ok(()), |store| warn_of_slow_puts(py, handle, &store));
+    let outcome = outcome.and(warned).and_then(|()| py.check_signals());
     let late = done.last().filter(|last| last.status != PutStatus::PutOk);
     let error = match (outcome, late) {
         (Ok(()), None) => return Ok(Offsets::new(done)),
