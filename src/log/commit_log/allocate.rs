@@ -161,6 +161,8 @@ impl SegmentAllocator {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks even after a panic. A thread that panics under the append lock leaves no half of a record before the end, because the end moves
+/// last.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,13 +2,13 @@
 //! message gets its queue offset, physical offset and store time, and is copied into the mapped segment.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::config::FlushDiskType;
 use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, fits};
-use crate::log::commit_log::allocate::SegmentAllocator;
+use crate::log::commit_log::allocate::{SegmentAllocator, lock};
 use crate::log::commit_log::append_state::{AppendState, LogEnd};
 use crate::log::commit_log::lock_time::LockTime;
 use crate::log::commit_log::log_files::LogFiles;
@@ -363,9 +363,4 @@ impl CommitLog {
         }
         self.poisoned(cause)
     }
-}
-
-/// Locks even after a panic. A thread that panics under the lock leaves no half of a record before the end, because the end moves last.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

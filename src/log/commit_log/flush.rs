@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::log::commit_log::commit_log::{CommitLog, lock};
+use crate::log::commit_log::allocate::lock;
+use crate::log::commit_log::commit_log::CommitLog;
 use crate::log::commit_log::pace::Pace;
 use crate::log::flushed_mark_file::FlushedMarkFile;
 use crate::storage::Step;
@@ -14,6 +15,7 @@ use crate::watermark::{Wait, Watermark};
 
 /// Bytes of a page.
 const PAGE: i64 = 4096;
+
 /// One thread makes the log durable while this lives. Then it hands over to one that waits.
 struct Leading<'a> {
     pace: Option<MutexGuard<'a, Pace>>,
@@ -35,21 +37,18 @@ impl CommitLog {
     /// [`Error::Poisoned`]: a part of the store failed, now or before; a sync that failed is never tried again.
     pub fn flush(&self) -> Result<i64> {
         let wanted = self.appended.get();
+        match self.flushed.poisoned() {
+            // A store that is being closed is flushed all the same.
+            None | Some(Error::Closed) => {}
+            Some(cause) => return Err(self.poisoned(cause)),
+        }
         loop {
-            if let Some(cause) = self.flushed.poisoned() {
-                // A store that is being closed is flushed all the same.
-                return match cause {
-                    Error::Closed => self.flush_appended(),
-                    cause => Err(self.poisoned(cause)),
-                };
-            }
             match self.flushed.wait_or_lead(wanted, None, || self.lead()) {
-                Ok(_leading) => {
-                    // A sync that fails poisons what is waited for.
-                    let _ = self.sync();
-                }
+                Ok(_leading) => self.sync()?,
                 Err(Wait::Reached) => return Ok(self.flushed.get()),
-                Err(Wait::Poisoned(_) | Wait::TimedOut) => {}
+                Err(Wait::Poisoned(Error::Closed)) => return self.flush_appended(),
+                Err(Wait::Poisoned(cause)) => return Err(self.poisoned(cause)),
+                Err(Wait::TimedOut) => {}
             }
         }
     }
