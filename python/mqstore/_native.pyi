@@ -159,10 +159,10 @@ def open(
 
     A store that its last writer did not close is recovered: in memory to read it, on disk to write to it; `Store.recovery`
     says what was found. With `recovery="heal"`, the default, a writer refuses (`CorruptError`) damage before a message that
-    was on disk, as the checkpoint says. Any later damage counts as a torn end. It is cut together with all that follows it,
-    acknowledged or not, because nothing on disk says yet what was flushed. Messages before the last checkpoint of mqstore
-    are not checked at an open; reading a damaged one raises `CorruptError`. With "salvage" what is whole is kept on both
-    sides of any damage. Copy a crashed store whose disk is in doubt before you open it with "heal".
+    was on disk, as the checkpoint or the mark of what was flushed says. Any later damage counts as a torn end. It is cut
+    together with all that follows it, because nothing on disk says that it was flushed. Messages before the last checkpoint
+    of mqstore are not checked at an open; reading a damaged one raises `CorruptError`. With "salvage" what is whole is kept
+    on both sides of any damage. Copy a crashed store whose disk is in doubt before you open it with "heal".
 
     With `errors="raise"`, the default, a read of many messages (iteration, slices, `get`, `batches`, `fetch`) raises
     `CorruptError` at the first that was lost or is damaged; with "skip" it passes over such messages and counts them
@@ -252,8 +252,8 @@ class Store:
 
         Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`,
         `BusyError`: nothing was stored; `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message
-        was stored and could not be made durable; it may be there after a reopen or not. Ctrl-C in the wait also leaves it
-        stored. `stored` of the exception is then 1, and 0 otherwise.
+        was stored and could not be made durable; it may be there after a reopen or not. Ctrl-C may leave it stored, too.
+        `stored` of the exception is then 1, and 0 otherwise.
         """
     def append_nowait(
         self,

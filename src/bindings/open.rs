@@ -27,8 +27,9 @@ use crate::error::Error;
 /// Writing: `max_message_size` (4,194,304 bytes of body), `enabled_append_prop_crc` (False: whether each record gets a checksum of all its
 /// bytes as its last property, `__CRC32#`; brokers of 5.2 and later with `forceVerifyPropCRC` check it, others read a property),
 /// `flush_disk_type` (`ASYNC_FLUSH`: an append returns when its message survives the process; `SYNC_FLUSH`: when it survives a power cut, and
-/// it is read only then), `sync_flush_timeout` (5,000 ms: how long an append waits for that at most, unless it is the one that syncs for all), `flush_interval_commit_log` (500 ms),
-/// `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a flush at the interval),
+/// it is read only then), `sync_flush_timeout` (5,000 ms: how long an append waits for that at most, unless it is the one that syncs for
+/// all), `flush_interval_commit_log` (500 ms), `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a flush at the
+/// interval),
 /// `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages), `flush_commit_log_timed` (True; if False, such
 /// a flush comes as soon as there are enough pages), `wait_time_out` (5,000 ms: how long an append waits for the next segment of the log at most),
 /// `os_page_cache_busy_time_out_mills` (1,000 ms: while an append has been writing for longer, others raise `BusyError`),
@@ -45,8 +46,8 @@ use crate::error::Error;
 ///
 /// A store that its last writer did not close is recovered: in memory to read it, on disk to write to it; `Store.recovery` says what was
 /// found. With `recovery="heal"`, the default, a writer refuses (`CorruptError`) damage before a message that was on disk, as the
-/// checkpoint says. Any later damage counts as a torn end. It is cut together with all that follows it, acknowledged
-/// or not, because nothing on disk says yet what was flushed. Messages before the last checkpoint of mqstore are not checked at an open;
+/// checkpoint or the mark of what was flushed says. Any later damage counts as a torn end. It is cut together with all that follows it,
+/// because nothing on disk says that it was flushed. Messages before the last checkpoint of mqstore are not checked at an open;
 /// reading a damaged one raises `CorruptError`. With "salvage" what is whole is kept on both sides of any damage. Copy a crashed store
 /// whose disk is in doubt before you open it with "heal".
 ///

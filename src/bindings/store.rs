@@ -142,12 +142,12 @@ impl Store {
     /// Find the messages of a topic that carry a key (one of their keys, or their unique key), or else a tag, ascending by physical offset.
     ///
     /// `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None for open. An int that
-    /// is a time between 1980 and 2200 in another unit, such as seconds, is refused. `limit` is the most messages to return, the newest ones; None
-    /// for all. `complete` of the answer says whether these are all that match. `errors`, "raise" or "skip", says what to do where a message that
+    /// is a time between 1980 and 2200 in another unit, such as seconds, is refused. `limit` is the most messages to return, the newest ones;
+    /// None for all. `complete` of the answer says whether these are all that match. `errors`, "raise" or "skip", says what to do where a message that
     /// could match is damaged; by default as in `open`. Where recovery="salvage" has found messages lost, the answer is not complete. Where no
     /// index serves, the log is walked, and any damage in it counts; the index serves for tags only if the store is open with `index_tags=True`.
-    /// Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone, a `begin` after `end` and a tag with `||`,
-    /// `CorruptError` as `errors` says.
+    /// Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone, a `begin` after `end` and a tag
+    /// with `||`, `CorruptError` as `errors` says.
     #[pyo3(signature = (topic, key=None, begin=None, end=None, limit=64, *, tag=None, errors=None))]
     fn query(
         &self,

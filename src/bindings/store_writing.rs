@@ -33,9 +33,9 @@ impl Store {
     /// `born_time` is a datetime with a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an IPv6 address in brackets,
     /// 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's type); its two address bits follow the hosts.
     ///
-    /// Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`, `BusyError`: nothing was stored;
-    /// `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and could not be made durable; it may be
-    /// there after a reopen or not. Ctrl-C in the wait also leaves it stored. `stored` of the exception is then 1, and 0 otherwise.
+    /// Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`, `BusyError`: nothing
+    /// was stored; `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and could not be made durable; it may be
+    /// there after a reopen or not. Ctrl-C may leave it stored, too. `stored` of the exception is then 1, and 0 otherwise.
     #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
         born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0,
         durable=None))]
@@ -158,8 +158,8 @@ impl Store {
     ///
     /// Every row is checked before the first byte is written. Raises as `append`; an error about a row names its position, and nothing was
     /// stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a column, dict or `Message` that contradicts
-    /// `topic` or `queue`. Where it fails midway, `stored` of the exception says how many rows, from the first, were stored, and `offsets` where. This
-    /// also holds for what a signal handler raises, such as `KeyboardInterrupt`.
+    /// `topic` or `queue`. Where it fails midway, `stored` of the exception says how many rows, from the first, were stored, and `offsets`
+    /// where. This also holds for what a signal handler raises, such as `KeyboardInterrupt`.
     ///
     /// With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one after the other in one
     /// segment of the log, in one hold of the lock, while other appends wait. Rows that need more than a segment raise `ValueError`. A crash before

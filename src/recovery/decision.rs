@@ -82,8 +82,8 @@ pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Resu
     }
 }
 
-/// Refuses a log that ends before the mark of what was flushed, or starts after it. A live writer does not explain such an end: an open reads the mark before
-/// the log.
+/// Refuses a log that ends before the mark of what was flushed, or starts after it. A live writer does not explain such an end: an open
+/// reads the mark before the log.
 fn expect_flushed(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
     let (start, end) = (opened.log.first_offset(), report.log_end);
     let Some(flushed) = opened.flushed.filter(|flushed| *flushed > end || *flushed < start) else {

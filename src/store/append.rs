@@ -101,43 +101,6 @@ impl MessageStore {
         self.appender(None).append(message)
     }
 
-    /// [`Appender::try_append`], as the options say.
-    ///
-    /// # Errors
-    /// As [`Appender::append`].
-    pub fn try_append<'a>(&self, message: Message<'a>) -> Result<Attempt<'a>> {
-        self.appender(None).try_append(message)
-    }
-
-    /// [`Appender::append_all`], as the options say.
-    ///
-    /// # Errors
-    /// As [`Appender::append_all`].
-    pub fn append_all<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
-        self.appender(None).append_all(messages, done)
-    }
-
-    /// [`Appender::append_together`], as the options say.
-    ///
-    /// # Errors
-    /// As [`Appender::append_together`].
-    pub fn append_together<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>) -> Result<Vec<AppendResult>> {
-        let mut done = Vec::new();
-        self.appender(None).append_together(messages, &mut done)?;
-        Ok(done)
-    }
-
-    /// [`Appender::append_producer_batch`], as the options say.
-    ///
-    /// # Errors
-    /// As [`Appender::append_producer_batch`].
-    pub fn append_producer_batch(&self, common: &Message<'_>, batch_properties: Option<&[u8]>) -> Result<Vec<AppendResult>> {
-        let mut done = Vec::new();
-        self.appender(None)
-            .append_producer_batch(common, batch_properties, &mut done)?;
-        Ok(done)
-    }
-
     /// Looked at after the checks of the messages, before the lock is waited for: `RocketMQ`'s order.
     fn expect_not_busy(&self) -> Result<()> {
         self.log.expect_not_busy(self.config().os_page_cache_busy_time_out_mills)
@@ -167,8 +130,8 @@ impl Appender<'_> {
     /// Appends one message.
     ///
     /// # Errors
-    /// [`Error::IllegalMessage`], [`Error::DiskFull`], [`Error::Busy`], [`Error::Poisoned`], [`Error::Closed`]: nothing was stored. [`Error::NotDurable`],
-    /// and those of [`interrupt::check`]: it was.
+    /// [`Error::IllegalMessage`], [`Error::DiskFull`], [`Error::Busy`], [`Error::Poisoned`], [`Error::Closed`]: nothing was stored.
+    /// [`Error::NotDurable`], and those of [`interrupt::check`]: it was.
     pub fn append(self, message: Message<'_>) -> Result<AppendResult> {
         let message = self.store.checker.check(message)?;
         self.store.expect_not_busy()?;

@@ -172,8 +172,7 @@ impl MessageStore {
     }
 
     /// Called before a read: waits until every message whose append has returned is in its queue and in the index, and says whether they
-    /// are. It does not wait for a dispatcher that cannot go on, or that makes no progress for
-    /// as long as `patience`.
+    /// are. It does not wait for a dispatcher that cannot go on, or that makes no progress for as long as `patience`.
     ///
     /// # Errors
     /// Those of [`crate::interrupt::check`].
@@ -248,7 +247,7 @@ impl MessageStore {
         let next = physical_offset.saturating_add(1);
         // Only what is readable is dispatched.
         if self.log.readable.get() < next && next <= self.log.appended.get() {
-            self.flush_wanted.advance(next);
+            self.ask_durable(physical_offset);
         }
         let wait = self.dispatched.wait(next, deadline);
         self.outcome(wait, "dispatched", physical_offset)

@@ -60,7 +60,7 @@ fn an_open_that_reads_the_log_can_be_interrupted_and_changes_nothing() {
             })
             .collect::<Vec<_>>()
     };
-    store.append_all(messages(), &mut Vec::new()).unwrap();
+    store.appender(None).append_all(messages(), &mut Vec::new()).unwrap();
     store.close().unwrap();
     std::fs::remove_dir_all(path.join("consumequeue")).unwrap();
     std::fs::write(path.join("abort"), b"").unwrap();

@@ -39,10 +39,30 @@ use mqstore::error::Error;
 use mqstore::format::{Message, encode_properties};
 use mqstore::read::{MessageReader, QueueScan, StoredMessage};
 use mqstore::storage::{Env, RealEnv};
-use mqstore::store::{MessageStore, OpenMode};
+use mqstore::store::{AppendResult, MessageStore, OpenMode};
 use tempfile::TempDir;
 
 use crate::counting_env::CountingEnv;
+
+/// Appends messages together, as the options of the store say.
+pub fn append_together(store: &MessageStore, messages: Vec<Message<'_>>) -> Result<Vec<AppendResult>, Error> {
+    let mut done = Vec::new();
+    store.appender(None).append_together(messages, &mut done)?;
+    Ok(done)
+}
+
+/// Appends a producer's batch, as the options of the store say.
+pub fn append_producer_batch(
+    store: &MessageStore,
+    common: &Message<'_>,
+    batch_properties: Option<&[u8]>,
+) -> Result<Vec<AppendResult>, Error> {
+    let mut done = Vec::new();
+    store
+        .appender(None)
+        .append_producer_batch(common, batch_properties, &mut done)?;
+    Ok(done)
+}
 
 /// Sizes with which segments, queue files and index files roll soon.
 const SEGMENT: u64 = 16384;

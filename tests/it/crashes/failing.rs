@@ -130,7 +130,7 @@ impl Failing<'_> {
             let appender = self.store.appender(None);
             appender.append_producer_batch(&producer_batch(drafts), None, &mut done)
         } else {
-            self.store.append_all(messages.clone(), &mut done)
+            self.store.appender(None).append_all(messages.clone(), &mut done)
         };
         self.has_failed |= !matches!(outcome, Ok(()) | Err(Error::IllegalMessage { .. }));
         if let Err(error) = &outcome {

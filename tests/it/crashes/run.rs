@@ -102,12 +102,13 @@ impl<'a> Run<'a> {
                 done.push(store.append(messages.remove(0))?);
                 Ok(())
             }),
-            Operation::AppendAll(drafts) => self.append(drafts, MessageStore::append_all),
+            Operation::AppendAll(drafts) => self.append(drafts, |store, messages, done| {
+                store.appender(None).append_all(messages, done)
+            }),
             Operation::ProducerBatch(drafts) => {
                 let batch = producer_batch(drafts);
                 self.append(drafts, |store, _, done| {
-                    done.extend(store.append_producer_batch(&batch, None)?);
-                    Ok(())
+                    store.appender(None).append_producer_batch(&batch, None, done)
                 })
             }
             Operation::Flush => self.flush(),

@@ -90,7 +90,7 @@ fn a_try_that_needs_a_segment_gives_the_message_back_and_makes_none() {
     let (env, store) = stepped(&place);
     let segments = || env.changes().iter().filter(|change| change.starts_with("allocate ")).count();
     let delayed = with(message("t", 0, b"x"), &[("DELAY", "3")]);
-    let Attempt::WouldBlock(given_back) = store.try_append(delayed).unwrap() else {
+    let Attempt::WouldBlock(given_back) = store.appender(None).try_append(delayed).unwrap() else {
         panic!("there is no segment yet");
     };
     assert_eq!(segments(), 0);
@@ -102,11 +102,17 @@ fn a_try_that_needs_a_segment_gives_the_message_back_and_makes_none() {
         (stored.view().topic().as_ref(), stored.view().queue_id()),
         ("SCHEDULE_TOPIC_XXXX", 2)
     );
-    assert!(matches!(store.try_append(record_of(10_000)).unwrap(), Attempt::Stored(_)));
-    assert!(matches!(store.try_append(record_of(10_000)).unwrap(), Attempt::WouldBlock(_)));
+    assert!(matches!(
+        store.appender(None).try_append(record_of(10_000)).unwrap(),
+        Attempt::Stored(_)
+    ));
+    assert!(matches!(
+        store.appender(None).try_append(record_of(10_000)).unwrap(),
+        Attempt::WouldBlock(_)
+    ));
     assert_eq!(segments(), 1);
     store.close().unwrap();
-    assert!(matches!(store.try_append(record_of(100)), Err(Error::Closed)));
+    assert!(matches!(store.appender(None).try_append(record_of(100)), Err(Error::Closed)));
 }
 
 /// A body in a file that is mapped: whoever writes to the file changes it.
@@ -231,7 +237,10 @@ fn a_batch_is_encoded_a_stretch_at_a_time() {
     let body = Shared::new(&place, 200_000);
     body.change_under_the_lock(&env);
     let mut done = Vec::new();
-    store.append_all(vec![body.message(), body.message()], &mut done).unwrap();
+    store
+        .appender(None)
+        .append_all(vec![body.message(), body.message()], &mut done)
+        .unwrap();
     let read = |n: usize| store.reader().message_at(done[n].appended.physical_offset);
     assert!(read(0).is_err());
     assert_eq!(read(1).unwrap().view().body(), vec![b'b'; 200_000]);
@@ -245,6 +254,7 @@ fn a_copied_message_whose_body_changes_meanwhile_matches_its_checksum() {
     let body = Shared::new(&place, 1000);
     body.change_under_the_lock(&env);
     store
+        .appender(None)
         .append_all(vec![Incoming::Copied(body.message())], &mut Vec::new())
         .unwrap();
     store.close().unwrap();

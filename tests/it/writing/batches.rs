@@ -10,7 +10,7 @@ use mqstore::format::{BatchUnit, Host, Message, encode_properties, encode_unit};
 use mqstore::read::{MessageReader, QueueScan};
 use mqstore::store::MessageStore;
 
-use super::{Place, SEGMENT, bodies, message, put, small};
+use super::{Place, SEGMENT, append_producer_batch, append_together, bodies, message, put, small};
 
 fn unit(flag: i32, body: &[u8], properties: &[u8]) -> Vec<u8> {
     encode_unit(&BatchUnit { flag, body, properties }).unwrap()
@@ -28,7 +28,7 @@ fn batch(bodies: &[usize]) -> Message<'static> {
 
 fn illegal(store: &MessageStore, common: &Message<'_>) -> String {
     let before = store.reader().physical_bounds();
-    let refused = store.append_producer_batch(common, None);
+    let refused = append_producer_batch(store, common, None);
     assert_eq!(store.reader().physical_bounds(), before);
     match refused {
         Err(Error::IllegalMessage { what, status }) => {
@@ -82,7 +82,7 @@ fn a_producer_batch_is_stored_as_brokers_store_it() {
         let mut filler = message("o", 0, b"");
         filler.body = vec![0; 1000 - end - filler.encoded_len()].into();
         store.append(filler).unwrap();
-        let done = store.append_producer_batch(&common, batch_properties).unwrap();
+        let done = append_producer_batch(&store, &common, batch_properties).unwrap();
         let stored: Vec<u8> = done
             .iter()
             .flat_map(|done| {
@@ -120,7 +120,7 @@ fn a_producer_batch_goes_into_one_segment_as_a_whole() {
     let store = place.create();
     put(&store, "t", &[0; 9000]);
     // The first two would fit where the third does not.
-    let done = store.append_producer_batch(&batch(&[3000, 3000, 3000]), None).unwrap();
+    let done = append_producer_batch(&store, &batch(&[3000, 3000, 3000]), None).unwrap();
     assert_eq!(done[0].appended.physical_offset, SEGMENT as i64);
     for pair in done.windows(2) {
         let (left, right) = (pair[0].appended, pair[1].appended);
@@ -141,12 +141,12 @@ fn a_producer_batch_may_fill_a_segment_but_for_eight_bytes_and_no_more() {
     let own = message("t", 0, b"").encoded_len();
     let room = SEGMENT as usize - 8 - 2 * own;
     for last in [99, 100] {
-        let done = store.append_producer_batch(&batch(&[room - 100, last]), None).unwrap();
+        let done = append_producer_batch(&store, &batch(&[room - 100, last]), None).unwrap();
         assert_eq!(done.len(), 2);
     }
     let what = illegal(&store, &batch(&[room - 99, 100]));
     assert!(what.starts_with("the batch takes 16377 bytes"), "{what}");
-    store.append_producer_batch(&batch(&[100, 100]), None).unwrap();
+    append_producer_batch(&store, &batch(&[100, 100]), None).unwrap();
     store.close().unwrap();
     assert_eq!(place.names("commitlog").len(), 3);
 }
@@ -169,7 +169,7 @@ fn what_is_no_producer_batch_is_refused() {
     // The limit of a body holds for that of the whole batch.
     illegal(&store, &batch(&[478, 479]));
     for last in [477, 478] {
-        store.append_producer_batch(&batch(&[478, last]), None).unwrap();
+        append_producer_batch(&store, &batch(&[478, last]), None).unwrap();
     }
     for sys_flag in [0x4, 0x8, 0xC] {
         let common = Message { sys_flag, ..batch(&[1]) };
@@ -179,7 +179,7 @@ fn what_is_no_producer_batch_is_refused() {
     let units = [unit(0, b"a", b""), unit(0, b"b", &delayed)].concat();
     assert!(illegal(&store, &with_body(units)).starts_with("message 1: "));
     assert!(matches!(
-        store.append_producer_batch(&batch(&[1]), Some(&delayed)),
+        append_producer_batch(&store, &batch(&[1]), Some(&delayed)),
         Err(Error::IllegalMessage { .. })
     ));
     store.close().unwrap();
@@ -202,7 +202,7 @@ fn batches_of_many_threads_stand_whole() {
                         body: units.into(),
                         ..Message::default()
                     };
-                    store.append_producer_batch(&common, None).unwrap();
+                    append_producer_batch(&store, &common, None).unwrap();
                 }
             })
         })
@@ -241,7 +241,7 @@ fn holds(
     });
     let before = reader.physical_bounds().end;
     let mut done = Vec::new();
-    store.append_all(messages, &mut done).unwrap();
+    store.appender(None).append_all(messages, &mut done).unwrap();
     env.heal();
     assert_eq!((done.len(), done[0].appended.physical_offset), (count, before));
     clock.load(Ordering::SeqCst)
@@ -279,7 +279,7 @@ fn messages_appended_together_stand_in_one_segment_in_one_hold_of_the_lock() {
     // More than one stretch of a batch that is not kept together; the first ones would fit where the others do not.
     let body = vec![1; 1000];
     let messages: Vec<_> = (0..800).map(|n| message(["t", "u"][n % 2], 0, &body)).collect();
-    let done = store.append_together(messages).unwrap();
+    let done = append_together(&store, messages).unwrap();
     env.heal();
     // Once where the segment is full, and once in the next one.
     assert!(clock.load(Ordering::SeqCst) <= 2, "{clock:?}");
@@ -303,19 +303,17 @@ fn of_messages_appended_together_that_cannot_be_all_stored_none_is() {
     let own = message("t", 0, b"").encoded_len();
     let room = SEGMENT as usize - 8 - 2 * own;
     let (left, right) = (vec![0; room - 100], vec![0; 101]);
-    match store.append_together(vec![message("t", 0, &left), message("t", 0, &right)]) {
+    match append_together(&store, vec![message("t", 0, &left), message("t", 0, &right)]) {
         Err(Error::IllegalMessage { what, .. }) => assert!(what.starts_with("the batch takes 16377 bytes"), "{what}"),
         other => panic!("{other:?}"),
     }
-    match store.append_together(vec![message("t", 0, b"good"), message("t", -1, b"bad")]) {
+    match append_together(&store, vec![message("t", 0, b"good"), message("t", -1, b"bad")]) {
         Err(Error::IllegalMessage { what, .. }) => assert!(what.starts_with("message 1: queue is -1"), "{what}"),
         other => panic!("{other:?}"),
     }
-    assert_eq!(store.append_together(Vec::<Message<'_>>::new()).unwrap(), []);
+    assert_eq!(append_together(&store, Vec::<Message<'_>>::new()).unwrap(), []);
     assert_eq!(store.reader().physical_bounds(), before);
-    let done = store
-        .append_together(vec![message("t", 0, &left), message("t", 0, &right[1..])])
-        .unwrap();
+    let done = append_together(&store, vec![message("t", 0, &left), message("t", 0, &right[1..])]).unwrap();
     assert_eq!(done[0].appended.physical_offset, SEGMENT as i64);
     store.close().unwrap();
     assert_eq!(bodies(&place.reader(), "t", 0).len(), 3);

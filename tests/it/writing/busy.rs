@@ -9,7 +9,7 @@ use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::store::MessageStore;
 
-use super::{Place, bodies, message, put, small};
+use super::{Place, append_together, bodies, message, put, small};
 use crate::counting_env::CountingEnv;
 
 /// An append of another thread stands under the lock, from now on by the clock, until the sender is dropped.
@@ -44,12 +44,16 @@ type Append = fn(&MessageStore) -> Result<(), Error>;
 fn appends() -> [(&'static str, Append); 4] {
     [
         ("one", |store| store.append(message("t", 0, b"new")).map(drop)),
-        ("at once", |store| store.try_append(message("t", 0, b"new")).map(drop)),
+        ("at once", |store| {
+            store.appender(None).try_append(message("t", 0, b"new")).map(drop)
+        }),
         ("all", |store| {
-            store.append_all(vec![message("t", 0, b"new")], &mut Vec::new())
+            store
+                .appender(None)
+                .append_all(vec![message("t", 0, b"new")], &mut Vec::new())
         }),
         ("together", |store| {
-            store.append_together(vec![message("t", 0, b"new")]).map(drop)
+            append_together(store, vec![message("t", 0, b"new")]).map(drop)
         }),
     ]
 }

@@ -186,7 +186,7 @@ fn entry_number_300_001_opens_the_second_file_of_a_broker_s_queue() {
     let mut done = Vec::new();
     for _ in 0..30 {
         let messages = (0..10_000).map(|_| message("t", 0, b"")).collect();
-        store.append_all(messages, &mut done).unwrap();
+        store.appender(None).append_all(messages, &mut done).unwrap();
     }
     let last = done.last().unwrap().appended;
     assert_eq!(last.queue_offset, 299_999);
@@ -215,7 +215,7 @@ fn many_new_queues_share_few_syncs_and_have_their_entries_before_their_names() {
     let (env, store) = place.create_counting(small());
     let messages: Vec<_> = (0..1000).map(|n| message(&format!("t{}", n % 100), n / 100, b"x")).collect();
     let mut done = Vec::new();
-    store.append_all(messages, &mut done).unwrap();
+    store.appender(None).append_all(messages, &mut done).unwrap();
     store.close().unwrap();
     let changes = env.changes();
     let syncs = changes.iter().filter(|change| change.contains(" QueueFiles ")).count();
@@ -260,7 +260,7 @@ fn entries_are_written_out_together_and_soon() {
         Ok(())
     });
     let messages = (0..40).map(|_| message("t", 0, b"x")).collect::<Vec<_>>();
-    store.append_all(messages, &mut Vec::new()).unwrap();
+    store.appender(None).append_all(messages, &mut Vec::new()).unwrap();
     let file = place.at("consumequeue/t/0/00000000000000000000");
     let started = std::time::Instant::now();
     while fs::read(&file).unwrap()[40 * 20..41 * 20] == [0; 20] {

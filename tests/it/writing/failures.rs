@@ -58,7 +58,10 @@ fn a_batch_on_a_full_disk_tells_what_it_stored() {
     env.before_changes(|change| if change.starts_with("allocate") { Err(full()) } else { Ok(()) });
     let mut done = Vec::new();
     let batch = (0..10).map(|_| record_of(4000)).collect();
-    assert!(matches!(store.append_all(batch, &mut done), Err(Error::DiskFull { .. })));
+    assert!(matches!(
+        store.appender(None).append_all(batch, &mut done),
+        Err(Error::DiskFull { .. })
+    ));
     assert_eq!(done.len(), 4);
     env.heal();
     store.append(record_of(4000)).unwrap();

@@ -101,13 +101,18 @@ fn one_message_of_a_batch_that_waits_is_enough() {
     let place = Place::new();
     let (env, store) = stepped_with(&place, sync_flush());
     let passes = || with(message("t", 0, b"x"), &[("WAIT", "false")]);
-    store.append_all(vec![passes(), passes()], &mut Vec::new()).unwrap();
+    store
+        .appender(None)
+        .append_all(vec![passes(), passes()], &mut Vec::new())
+        .unwrap();
     assert_eq!(syncs_of_the_log(&env), 0);
     store
+        .appender(None)
         .append_all(vec![passes(), message("t", 0, b"x"), passes()], &mut Vec::new())
         .unwrap();
     assert_eq!(store.flushed_offset(), store.appended_offset());
     store
+        .appender(None)
         .append_all(Vec::<mqstore::format::Message<'_>>::new(), &mut Vec::new())
         .unwrap();
     assert_eq!(syncs_of_the_log(&env), 1);
@@ -199,7 +204,7 @@ fn a_caller_whose_time_is_up_is_told_and_its_message_is_read_later() {
         );
         let mut done = Vec::new();
         let batch = vec![message("t", 0, b"later"), message("t", 0, b"latest")];
-        store.append_all(batch, &mut done).unwrap();
+        store.appender(None).append_all(batch, &mut done).unwrap();
         assert_eq!(
             done.iter().map(|one| one.status).collect::<Vec<_>>(),
             [PutStatus::FlushDiskTimeout; 2]
@@ -294,7 +299,10 @@ fn the_same_appends_at_the_same_times_make_the_same_log_in_each_mode() {
             ];
             let message = with(message("t", number as i32 % 3, &body), &properties);
             if number % 5 == 0 {
-                store.append_all(vec![message.clone(), message], &mut Vec::new()).unwrap();
+                store
+                    .appender(None)
+                    .append_all(vec![message.clone(), message], &mut Vec::new())
+                    .unwrap();
             } else {
                 store.append(message).unwrap();
             }

@@ -12,7 +12,7 @@ use mqstore::format::{
 use mqstore::read::MessageReader;
 use mqstore::store::OpenMode;
 
-use super::{Place, bodies, message, open, record_of, small, soon, with};
+use super::{Place, append_producer_batch, append_together, bodies, message, open, record_of, small, soon, with};
 use crate::queries::by_key;
 
 const PREPARED: i32 = 0x4;
@@ -268,9 +268,9 @@ fn every_append_gets_a_whole_record_checksum_only_where_the_option_asks_for_it()
         let mut done = vec![store.append(tagged()).unwrap()];
         done.push(store.append(message("t", 0, b"")).unwrap());
         done.push(store.append(with(message("t", 0, b"later"), &[("DELAY", "2")])).unwrap());
-        store.append_all(vec![tagged(), tagged()], &mut done).unwrap();
-        done.extend(store.append_together(vec![tagged(), tagged()]).unwrap());
-        done.extend(store.append_producer_batch(&batch, None).unwrap());
+        store.appender(None).append_all(vec![tagged(), tagged()], &mut done).unwrap();
+        done.extend(append_together(&store, vec![tagged(), tagged()]).unwrap());
+        done.extend(append_producer_batch(&store, &batch, None).unwrap());
         assert_eq!(done.len(), 9);
         for stored in done {
             let stored = store.reader().message_at(stored.appended.physical_offset).unwrap();

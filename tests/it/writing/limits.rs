@@ -38,7 +38,7 @@ fn a_body_may_have_max_message_size_bytes_and_no_more() {
     put(&store, "t", b"");
     let many = vec![message("t", 0, b"a"), message("t", 0, &body), message("t", 0, b"b")];
     let before = store.reader().physical_bounds();
-    match store.append_all(many, &mut Vec::new()) {
+    match store.appender(None).append_all(many, &mut Vec::new()) {
         Err(Error::IllegalMessage { what, .. }) => assert!(what.starts_with("message 1: "), "{what}"),
         other => panic!("{other:?}"),
     }
@@ -101,7 +101,9 @@ fn properties_may_have_32767_bytes_and_no_more() {
     let added = checked(100).encoded_len() - properties(100).encoded_len();
     store.append(checked(32_767 - added)).unwrap();
     refused(&store, checked(32_768 - added), "PROPERTIES_SIZE_EXCEEDED");
-    let refused = store.append_all(vec![message("t", 0, b"a"), checked(32_768 - added)], &mut Vec::new());
+    let refused = store
+        .appender(None)
+        .append_all(vec![message("t", 0, b"a"), checked(32_768 - added)], &mut Vec::new());
     assert!(matches!(refused, Err(Error::IllegalMessage { what, .. }) if what.starts_with("message 1: ")));
     store.close().unwrap();
 }

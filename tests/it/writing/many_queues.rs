@@ -43,7 +43,7 @@ fn append_to_all(store: &MessageStore) {
     for topic in 0..TOPICS {
         let topic = format!("t{topic}");
         let messages = (0..QUEUES).map(|queue| message(&topic, queue, b"x")).collect();
-        store.append_all(messages, &mut done).unwrap();
+        store.appender(None).append_all(messages, &mut done).unwrap();
     }
     check("appended");
     let last = done.last().unwrap().appended.physical_offset;
@@ -191,7 +191,7 @@ fn counted(place: &Place, each: usize) {
 fn append_to_each(store: &MessageStore, each: usize) {
     for queue in 0..COUNTED {
         let messages = (0..each).map(|_| message("t", queue as i32, b"x")).collect();
-        store.append_all(messages, &mut Vec::new()).unwrap();
+        store.appender(None).append_all(messages, &mut Vec::new()).unwrap();
     }
 }
 

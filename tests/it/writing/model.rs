@@ -8,7 +8,7 @@ use mqstore::format::{BatchUnit, Message, encode_properties, encode_unit};
 use mqstore::store::{AppendResult, MessageStore, OpenMode};
 use proptest::prelude::*;
 
-use super::{Place, contents, message, names, open_in, small, with};
+use super::{Place, append_producer_batch, contents, message, names, open_in, small, with};
 use crate::counting_env::CountingEnv;
 use crate::store_writer::StoreWriter;
 
@@ -114,7 +114,7 @@ impl Script {
                 let numbered = drafts.iter().enumerate();
                 let messages: Vec<_> = numbered.map(|(n, draft)| draft.message(self.appended + n)).collect();
                 let mut done = Vec::new();
-                self.store().append_all(messages.clone(), &mut done).unwrap();
+                self.store().appender(None).append_all(messages.clone(), &mut done).unwrap();
                 self.expect(messages, &done);
             }
             Step::Together(draft, lens) => {
@@ -138,7 +138,7 @@ impl Script {
                     body: body.into(),
                     ..common.clone()
                 };
-                let done = self.store().append_producer_batch(&batch, None).unwrap();
+                let done = append_producer_batch(self.store(), &batch, None).unwrap();
                 // The model appends one by one; a batch that moved to the next segment as a whole leaves it a BLANK to write
                 // first.
                 self.model

@@ -337,7 +337,7 @@ fn a_batch_that_is_ended_says_what_it_has_stored() {
     let mut count = 1000;
     loop {
         let (before, mut done) = (end(&store), Vec::new());
-        let outcome = ending(|| store.append_all(rows(count), &mut done));
+        let outcome = ending(|| store.appender(None).append_all(rows(count), &mut done));
         let stored: i64 = done.iter().map(|result| i64::from(result.appended.wrote_bytes)).sum();
         let places = done
             .windows(2)

@@ -37,7 +37,7 @@ fn a_thousand_puts_in_three_topics_are_counted_to_the_byte_from_the_open_on() {
             if together {
                 store.appender(None).append_together(batch, &mut done).unwrap();
             } else {
-                store.append_all(batch, &mut done).unwrap();
+                store.appender(None).append_all(batch, &mut done).unwrap();
             }
             for (n, done) in done.into_iter().enumerate() {
                 count(&mut counted, topics[n % 3], done);
