@@ -68,6 +68,7 @@ bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading, appending and recovering
 	@$(PY) benches/read.py
 	@echo "== appending"
 	@cargo bench --quiet --bench append
+	@cargo bench --quiet --bench group_commit
 	@echo "== recovering"
 	@cargo bench --quiet --bench recover
 	@echo "== appending to RocketMQ's own store, and recovery of one crash image by both"

@@ -77,7 +77,7 @@ fn write(path: &Path) {
                 message.into()
             })
             .collect();
-        store.append_all(batch, &mut Vec::new()).unwrap();
+        store.appender(None).append_all(batch, &mut Vec::new()).unwrap();
     }
     store.close().unwrap();
 }
