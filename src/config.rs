@@ -121,7 +121,19 @@ pub struct StoreConfig {
     pub flush_commit_log_thorough_interval: u64,
     /// Whether such flushes come at the interval alone. If not, they come as soon as enough pages are written.
     pub flush_commit_log_timed: bool,
-    /// How long an append waits for the next segment of the log at most, in ms.
+    /// Whether appended bytes wait in memory that is locked until a service writes them to the log.
+    pub transient_store_pool_enable: bool,
+    /// Buffers of that memory.
+    pub transient_store_pool_size: usize,
+    /// Bytes of each buffer (RocketMQ: of a segment).
+    pub transient_store_pool_buffer_size: usize,
+    /// How often that service looks whether to write, in ms.
+    pub commit_interval_commit_log: u64,
+    /// Pages of 4,096 bytes that must wait for it to write then.
+    pub commit_commit_log_least_pages: u64,
+    /// After so long a time it asks for no number of pages, in ms.
+    pub commit_commit_log_thorough_interval: u64,
+    /// How long an append waits for the next segment of the log or for a buffer at most, in ms.
     pub wait_time_out: u64,
     /// An append is refused while another one holds the append lock for more than so long, in ms.
     pub os_page_cache_busy_time_out_mills: u64,
@@ -161,6 +173,12 @@ impl Default for StoreConfig {
             flush_commit_log_least_pages: 4,
             flush_commit_log_thorough_interval: 10_000,
             flush_commit_log_timed: true,
+            transient_store_pool_enable: false,
+            transient_store_pool_size: 5,
+            transient_store_pool_buffer_size: 4 << 20,
+            commit_interval_commit_log: 200,
+            commit_commit_log_least_pages: 4,
+            commit_commit_log_thorough_interval: 200,
             wait_time_out: 5000,
             os_page_cache_busy_time_out_mills: 1000,
             checkpoint_interval: 64 << 20,
@@ -237,7 +255,31 @@ impl StoreConfig {
                 "0 to 100 (percent)",
             );
         }
+        self.validate_pool()?;
         self.delay_levels().map(drop)
+    }
+
+    fn validate_pool(&self) -> Result<()> {
+        if self.commit_interval_commit_log == 0 {
+            return invalid("commit_interval_commit_log", 0, "1 or more (ms)");
+        }
+        if self.transient_store_pool_size == 0 {
+            return invalid("transient_store_pool_size", 0, "1 or more (buffers)");
+        }
+        if self.transient_store_pool_buffer_size == 0
+            || !self.transient_store_pool_buffer_size.is_multiple_of(4096)
+            || self
+                .transient_store_pool_size
+                .checked_mul(self.transient_store_pool_buffer_size)
+                .is_none_or(|bytes| bytes > isize::MAX as usize)
+        {
+            return invalid(
+                "transient_store_pool_buffer_size",
+                self.transient_store_pool_buffer_size,
+                "a multiple of 4096, so that all buffers fit into the address space",
+            );
+        }
+        Ok(())
     }
 
     /// Fills the sizes that are still open with `open`'s, and gives all.

@@ -111,6 +111,11 @@ pub enum Error {
         /// From how many ms on an append is refused.
         limit: u64,
     },
+    /// The buffers of the transient store pool are full, because the disk stalls. Nothing was stored; a later append may work.
+    PoolFull {
+        /// How long the append has waited.
+        waited: Duration,
+    },
     /// The time was up first.
     TimedOut {
         /// What was waited for.
@@ -183,7 +188,7 @@ impl Error {
             Self::DiskFull { .. } | Self::Io { .. } => Some("CREATE_MAPPED_FILE_FAILED"),
             Self::Closed | Self::Poisoned { .. } => Some("SERVICE_NOT_AVAILABLE"),
             Self::NotDurable { .. } => Some("FLUSH_DISK_TIMEOUT"),
-            Self::Busy { .. } => Some("OS_PAGE_CACHE_BUSY"),
+            Self::Busy { .. } | Self::PoolFull { .. } => Some("OS_PAGE_CACHE_BUSY"),
             _ => None,
         }
     }
@@ -332,6 +337,12 @@ impl fmt::Display for Error {
                 "the disk or the machine stalls: another append has been writing for {} ms, more than os_page_cache_busy_time_out_mills \
                  ({limit}); nothing was stored, append again later",
                 held.as_millis()
+            ),
+            Self::PoolFull { waited } => write!(
+                f,
+                "the disk stalls: no buffer of the transient store pool came free within {} ms (wait_time_out); nothing was stored, append \
+                 again later",
+                waited.as_millis()
             ),
             Self::Panicked { service, message } => write!(f, "the {service} panicked: {message}"),
             Self::Interrupted { cause } => write!(f, "interrupted: {cause}"),

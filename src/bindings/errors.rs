@@ -76,7 +76,7 @@ impl From<Error> for PyErr {
                 Error::Closed => ClosedError::new_err(text),
                 cause => cause.into(),
             },
-            Error::Busy { .. } => BusyError::new_err((libc::EAGAIN, text)),
+            Error::Busy { .. } | Error::PoolFull { .. } => BusyError::new_err((libc::EAGAIN, text)),
             Error::TimedOut { .. } => WaitTimeoutError::new_err(text),
             Error::Interrupted { cause } => match cause.downcast_ref::<PyErr>() {
                 Some(cause) => Python::attach(|py| cause.clone_ref(py)),

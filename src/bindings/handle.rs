@@ -247,7 +247,7 @@ impl Handle {
         Ok((reader, is_caught_up))
     }
 
-    /// The reader as it is, for what lies in the log: a new one if this process is a fork of the one that opened it.
+    /// The reader as it is, for what lies in the log; what was appended is committed first. A new one if this process is a fork of the one that opened it.
     ///
     /// # Errors
     /// `ClosedError`; in a fork also those of opening, and what a handler of a signal raises meanwhile.
@@ -257,7 +257,13 @@ impl Handle {
         {
             let opened = self.opened();
             if let (Some(reader), true) = (&opened.reader, opened.process == here) {
-                return Ok(reader.clone());
+                let (reader, writer) = (reader.clone(), opened.writer.clone());
+                drop(opened);
+                if let Some(writer) = writer.filter(|writer| !writer.is_committed()) {
+                    // What cannot be committed is not there for a reader.
+                    let _ = py.detach(|| writer.commit());
+                }
+                return Ok(reader);
             }
             self.expect_own(&opened)?;
         }

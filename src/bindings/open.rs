@@ -31,7 +31,12 @@ use crate::error::Error;
 /// all), `flush_interval_commit_log` (500 ms), `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a flush at the
 /// interval),
 /// `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages), `flush_commit_log_timed` (True; if False, such
-/// a flush comes as soon as there are enough pages), `wait_time_out` (5,000 ms: how long an append waits for the next segment of the log at most),
+/// a flush comes as soon as there are enough pages), `transient_store_pool_enable` (False: whether appended messages wait in memory until
+/// a thread of the store writes them to the log in large pieces; reads of this store and every sync write them at once, and a killed
+/// process loses what waits), `transient_store_pool_size` (5 buffers), `transient_store_pool_buffer_size` (4 MiB each, locked in memory as
+/// far as `RLIMIT_MEMLOCK` lets it), `commit_interval_commit_log` (200 ms: how often that thread writes, unless much waits),
+/// `commit_commit_log_least_pages` (4: pages of 4 KiB that must wait), `commit_commit_log_thorough_interval` (200 ms, after which it
+/// writes fewer), `wait_time_out` (5,000 ms: how long an append waits for the next segment of the log or for a buffer at most),
 /// `os_page_cache_busy_time_out_mills` (1,000 ms: while an append has been writing for longer, others raise `BusyError`),
 /// `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags` (False: whether tags are indexed, as 5.4 does; for a
 /// reader, whether the index holds the tag of every message, so that `query(topic, tag=...)` need not walk the log). Reading:
@@ -68,7 +73,9 @@ max_transfer_bytes_on_message_in_disk=65536, max_transfer_count_on_message_in_di
 check_crc_on_recover=True, message_delay_level='1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h', \
 max_message_size=4194304, enabled_append_prop_crc=False, flush_disk_type='ASYNC_FLUSH', sync_flush_timeout=5000, \
 flush_interval_commit_log=500, flush_commit_log_least_pages=4, flush_commit_log_thorough_interval=10000, \
-flush_commit_log_timed=True, wait_time_out=5000, os_page_cache_busy_time_out_mills=1000, checkpoint_interval=67108864, \
+flush_commit_log_timed=True, transient_store_pool_enable=False, transient_store_pool_size=5, \
+transient_store_pool_buffer_size=4194304, commit_interval_commit_log=200, commit_commit_log_least_pages=4, \
+commit_commit_log_thorough_interval=200, wait_time_out=5000, os_page_cache_busy_time_out_mills=1000, checkpoint_interval=67108864, \
 recovery='heal', errors='raise', index_tags=False, sigbus_guard=True)"
 )]
 #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
@@ -90,6 +97,8 @@ pub(super) fn open(
     let handle = py.detach(|| interruptible_by_signals(|| Ok(()), || Handle::open(path, config, mode, recipe)))?;
     if mode == Mode::Read {
         warn_of_missing(py, &handle)?;
+    } else {
+        warn_of_unlocked_pool(py, &handle)?;
     }
     Ok(Store {
         handle: Arc::new(handle),
@@ -104,6 +113,20 @@ fn warn_of_missing(py: Python<'_>, handle: &Handle) -> PyResult<()> {
     };
     // No text of ours holds a NUL, and a path cannot.
     let text = CString::new(format!("{} is INCOMPLETE: {missing}", handle.path().display()))?;
+    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)
+}
+
+/// A pool that is not locked works, until the machine is short of memory.
+fn warn_of_unlocked_pool(py: Python<'_>, handle: &Handle) -> PyResult<()> {
+    let store = handle.writer()?;
+    let Some(refusal) = store.lock_refusal() else {
+        return Ok(());
+    };
+    let text = CString::new(format!(
+        "the transient store pool of {} is not locked in memory ({refusal}), and appends are slow where it is swapped out: raise \
+         RLIMIT_MEMLOCK (ulimit -l) or make transient_store_pool_buffer_size smaller",
+        handle.path().display()
+    ))?;
     PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)
 }
 
@@ -135,6 +158,12 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
         "flush_commit_log_thorough_interval" => assign(&mut config.flush_commit_log_thorough_interval, value),
         "flush_commit_log_timed" => assign(&mut config.flush_commit_log_timed, value),
         "flush_interval_commit_log" => assign(&mut config.flush_interval_commit_log, value),
+        "transient_store_pool_enable" => assign(&mut config.transient_store_pool_enable, value),
+        "transient_store_pool_size" => assign(&mut config.transient_store_pool_size, value),
+        "transient_store_pool_buffer_size" => assign(&mut config.transient_store_pool_buffer_size, value),
+        "commit_interval_commit_log" => assign(&mut config.commit_interval_commit_log, value),
+        "commit_commit_log_least_pages" => assign(&mut config.commit_commit_log_least_pages, value),
+        "commit_commit_log_thorough_interval" => assign(&mut config.commit_commit_log_thorough_interval, value),
         "wait_time_out" => assign(&mut config.wait_time_out, value),
         "os_page_cache_busy_time_out_mills" => assign(&mut config.os_page_cache_busy_time_out_mills, value),
         "checkpoint_interval" => assign(&mut config.checkpoint_interval, value),

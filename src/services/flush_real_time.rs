@@ -9,6 +9,9 @@ use crate::log::CommitLog;
 use crate::services::stepped::{Next, Stepped};
 use crate::watermark::Watermark;
 
+/// After so long a time a shortage may be over.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
 /// Syncs the log. All callers that wait during a sync share the next one.
 #[derive(Debug)]
 pub struct FlushRealTime {
@@ -22,6 +25,8 @@ pub struct FlushRealTime {
     due: Option<Instant>,
     /// When that sync asks for no number of pages.
     thorough_due: Option<Instant>,
+    /// When it goes on after a shortage.
+    retry_at: Option<Instant>,
 }
 
 impl FlushRealTime {
@@ -35,12 +40,17 @@ impl FlushRealTime {
             thorough_interval: Duration::from_millis(config.flush_commit_log_thorough_interval),
             due: None,
             thorough_due: None,
+            retry_at: None,
         }
     }
 
     fn flush(&mut self, now: Instant) -> Result<()> {
-        self.log.flush()?;
-        self.thorough_due = Some(now + self.thorough_interval);
+        match self.log.flush() {
+            Ok(_) => self.thorough_due = Some(now + self.thorough_interval),
+            // Nothing was synced.
+            Err(cause) if cause.is_shortage() => self.retry_at = Some(now + RETRY_AFTER),
+            Err(cause) => return Err(cause),
+        }
         Ok(())
     }
 }
@@ -50,6 +60,10 @@ impl Stepped for FlushRealTime {
         if self.wanted.poisoned().is_some() {
             return Ok(Next::Done);
         }
+        if self.retry_at.is_some_and(|at| now < at) {
+            return Ok(Next::Idle { until: self.retry_at });
+        }
+        self.retry_at = None;
         let thorough_due = *self.thorough_due.get_or_insert(now + self.thorough_interval);
         if self.wanted.get() > self.log.flushed.get() {
             self.flush(now)?;
@@ -59,12 +73,14 @@ impl Stepped for FlushRealTime {
             }
             self.due = None;
         }
-        let until = *self.due.get_or_insert(now + self.interval);
-        Ok(Next::Idle { until: Some(until) })
+        let due = *self.due.get_or_insert(now + self.interval);
+        let until = self.retry_at.or(Some(due));
+        Ok(Next::Idle { until })
     }
 
     fn awaited(&self) -> (Arc<Watermark>, i64) {
-        (self.wanted.clone(), self.log.flushed.get() + 1)
+        let next = self.retry_at.map_or(self.log.flushed.get() + 1, |_| i64::MAX);
+        (self.wanted.clone(), next)
     }
 
     fn fail(&self, cause: Error) {

@@ -10,6 +10,8 @@ mod checkpointer;
 mod dispatcher;
 /// Makes the log durable at an interval, and when a caller waits for that.
 mod flush_real_time;
+/// Writes what waits in the transient store pool to the log.
+mod commit_real_time;
 /// Makes the segments of the log ahead of need.
 mod allocate_mapped_file;
 /// Supplies the pages that appends are about to write.
@@ -19,6 +21,7 @@ mod runner;
 
 pub use allocate_mapped_file::AllocateMappedFile;
 pub use checkpointer::{Checkpointer, LastDispatched};
+pub use commit_real_time::CommitRealTime;
 pub use dispatcher::Dispatcher;
 pub use flush_real_time::FlushRealTime;
 pub use read_barrier::ReadBarrier;

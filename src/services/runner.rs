@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::log::CommitLog;
-use crate::services::{AllocateMappedFile, Dispatcher, FlushRealTime, Next, Stepped, SupplyPages};
+use crate::services::{AllocateMappedFile, CommitRealTime, Dispatcher, FlushRealTime, Next, Stepped, SupplyPages};
 
 /// A service of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,6 +17,8 @@ pub enum Service {
     Dispatch,
     /// Makes the log durable.
     Flush,
+    /// Writes what waits in the transient store pool to the log.
+    Commit,
     /// Makes the segments of the log ahead of need.
     Allocate,
     /// Supplies the pages that appends are about to write.
@@ -28,6 +30,7 @@ impl Service {
         match self {
             Self::Dispatch => "dispatcher",
             Self::Flush => "flusher",
+            Self::Commit => "committer",
             Self::Allocate => "allocator",
             Self::Supply => "supplier",
         }
@@ -43,17 +46,25 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    pub(crate) fn new(dispatcher: Dispatcher, flusher: FlushRealTime, log: &Arc<CommitLog>) -> Self {
+    /// A log with a pool has a committer. Any other one is written through its mappings, whose pages are supplied.
+    pub(crate) fn new(
+        dispatcher: Dispatcher,
+        flusher: FlushRealTime,
+        committer: Option<CommitRealTime>,
+        log: &Arc<CommitLog>,
+    ) -> Self {
         let dispatcher = Arc::new(Mutex::new(dispatcher));
-        Self {
-            dispatcher: dispatcher.clone(),
-            all: vec![
-                (Service::Dispatch, dispatcher),
-                (Service::Flush, Arc::new(Mutex::new(flusher))),
-                (Service::Allocate, Arc::new(Mutex::new(AllocateMappedFile::new(log.clone())))),
-                (Service::Supply, Arc::new(Mutex::new(SupplyPages::new(log.clone())))),
-            ],
-        }
+        let writer: (Service, Arc<Mutex<dyn Stepped>>) = match committer {
+            Some(committer) => (Service::Commit, Arc::new(Mutex::new(committer))),
+            None => (Service::Supply, Arc::new(Mutex::new(SupplyPages::new(log.clone())))),
+        };
+        let all: Vec<(Service, Arc<Mutex<dyn Stepped>>)> = vec![
+            (Service::Dispatch, dispatcher.clone()),
+            (Service::Flush, Arc::new(Mutex::new(flusher))),
+            (Service::Allocate, Arc::new(Mutex::new(AllocateMappedFile::new(log.clone())))),
+            writer,
+        ];
+        Self { dispatcher, all }
     }
 
     /// Runs one step of a service. A service that panics has failed. A service that has failed tells all who wait for it.

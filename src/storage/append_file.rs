@@ -1,26 +1,44 @@
-//! A file that is being appended to through a mapping: made with every block in place, renamed into its directory, written, synced.
+//! A file that is being appended to: made with every block in place, renamed into its directory, written through its mapping or by way of
+//! the transient store pool, synced.
 
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::env::{Access, Env, File, Step};
 use super::region::Region;
 use super::replace_file::remove_file;
+use super::transient_store_pool::TransientStorePool;
 use crate::error::{Error, Result};
 use crate::format::{UNFINISHED_PREFIX, segment_name};
 
-/// A segment mapped for writing.
+/// A segment that is appended to.
 #[derive(Debug)]
 pub struct AppendFile {
     path: PathBuf,
     start: u64,
     file: Arc<dyn File>,
     region: Region,
+    /// Where appended bytes wait until they are written to the file. Empty if they go through the mapping, as all of them do then.
+    pool: OnceLock<Arc<TransientStorePool>>,
+    /// The offset after its last record, and after the BLANK that fills it.
+    filled_until: AtomicU64,
 }
 
 impl AppendFile {
+    fn new(path: PathBuf, start: u64, file: Arc<dyn File>, region: Region) -> Self {
+        Self {
+            path,
+            start,
+            filled_until: AtomicU64::new(start + region.len() as u64),
+            file,
+            region,
+            pool: OnceLock::new(),
+        }
+    }
+
     /// Makes the segment that starts at `start` in `dir`, with all of its `len` bytes allocated. It is made beside `dir`, because a broker
     /// does not start with a foreign file in there. It replaces no file. Its name is durable after [`AppendFile::sync_name`].
     ///
@@ -40,12 +58,7 @@ impl AppendFile {
             Ok((file, region))
         };
         match made() {
-            Ok((file, region)) => Ok(Self {
-                path,
-                start,
-                file,
-                region,
-            }),
+            Ok((file, region)) => Ok(Self::new(path, start, file, region)),
             Err(error) => {
                 // The unfinished file must not keep its space.
                 let _ = env.unlink(&new);
@@ -75,12 +88,7 @@ impl AppendFile {
             Ok((file, region))
         };
         match opened() {
-            Ok((file, region)) => Ok(Self {
-                path,
-                start,
-                file,
-                region,
-            }),
+            Ok((file, region)) => Ok(Self::new(path, start, file, region)),
             Err(error) => Err(Error::full_or_io("open", &path, error)),
         }
     }
@@ -121,8 +129,47 @@ impl AppendFile {
         self.start + self.region.len() as u64
     }
 
-    /// Copies bytes to a position; `false` if they are not in the file.
+    /// From now on appended bytes go by way of the pool. Called before the first of them.
+    pub fn use_pool(&self, pool: Arc<TransientStorePool>) {
+        let _ = self.pool.set(pool);
+    }
+
+    /// The pool that appended bytes go by way of, if they do.
+    pub fn pool(&self) -> Option<&TransientStorePool> {
+        self.pool.get().map(Arc::as_ref)
+    }
+
+    /// Copies bytes to a position, in the file or in the pool; `false` if they are not there.
     pub fn write(&self, at: usize, bytes: &[u8]) -> bool {
+        match self.pool() {
+            Some(pool) => pool.write(self.start + at as u64, bytes),
+            None => self.write_mapped(at, bytes),
+        }
+    }
+
+    /// Nothing is written at this offset or after.
+    pub fn fill_until(&self, end: u64) {
+        self.filled_until.store(end, Ordering::Release);
+    }
+
+    /// Writes a range, by offset, from the pool to the file. Nothing has to be done for a segment that is written through its mapping.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`]: the file may have a part of the range. After a [shortage](Error::is_shortage) it may be written
+    /// again.
+    pub fn commit(&self, range: Range<u64>) -> Result<()> {
+        let Some(pool) = self.pool() else { return Ok(()) };
+        let mut at = range.start;
+        for piece in pool.read(range.start..range.end.min(self.filled_until.load(Ordering::Acquire))) {
+            let written = self.file.write_all_at(piece, at - self.start);
+            written.map_err(|error| Error::full_or_io("write", &self.path, error))?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes to a position in the file, past the pool; `false` if they are not there.
+    pub fn write_mapped(&self, at: usize, bytes: &[u8]) -> bool {
         self.region.write(at, bytes)
     }
 

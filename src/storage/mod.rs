@@ -25,7 +25,9 @@ mod replace_file;
 mod mapped_file;
 /// One file of a queue, open for a few reads that need no mapping.
 mod open_file;
-/// A segment mapped for writing.
+/// Memory that appended bytes wait in until they are written to their segments.
+mod transient_store_pool;
+/// A segment that is appended to.
 mod append_file;
 /// Files that are mapped while they are in use, and how many stay so.
 mod mapping_pool;
@@ -44,3 +46,4 @@ pub use origin::Origin;
 pub use real_env::RealEnv;
 pub use region::Region;
 pub use replace_file::{create_dir, put_file, read_file, remove_file, replace_file};
+pub use transient_store_pool::TransientStorePool;

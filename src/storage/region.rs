@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use memmap2::{Advice, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use super::guard::Registration;
 
@@ -56,6 +56,34 @@ impl Region {
             registration: Some(registration),
             memory: Memory::Mapping(mapping),
         })
+    }
+
+    /// Makes `len` bytes of memory that belong to no file. A child of fork does not have them.
+    ///
+    /// # Errors
+    /// `OutOfMemory` and others, as the system gives them.
+    pub fn anonymous(len: usize) -> io::Result<Self> {
+        let mapping = MmapRaw::from(MmapOptions::new().len(len).map_anon()?);
+        mapping.advise(Advice::DontFork)?;
+        Ok(Self {
+            start: mapping.as_mut_ptr(),
+            len,
+            writable: true,
+            bytes_read: None,
+            registration: None,
+            memory: Memory::Mapping(mapping),
+        })
+    }
+
+    /// Keeps the pages in memory (`mlock`), which makes them ready to be written as well. Nothing happens on the heap.
+    ///
+    /// # Errors
+    /// `PermissionDenied` or `OutOfMemory` where the process may not lock so much (`RLIMIT_MEMLOCK`): nothing is locked.
+    pub fn lock(&self) -> io::Result<()> {
+        match &self.memory {
+            Memory::Mapping(mapping) => mapping.lock(),
+            Memory::Heap { .. } => Ok(()),
+        }
     }
 
     /// Wraps `len` bytes on the heap (`None` if `words` holds fewer): a file of an [`Env`](super::Env) without a disk.

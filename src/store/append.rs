@@ -248,7 +248,14 @@ impl Appender<'_> {
         let (config, end) = (store.config(), last.end());
         if waits && !self.only_asks {
             let deadline = Instant::now() + Duration::from_millis(config.sync_flush_timeout);
-            return match store.log.wait_flushed(end, deadline)? {
+            let not_synced = |cause: Error| match cause {
+                Error::Interrupted { .. } => cause,
+                cause => Error::NotDurable {
+                    physical_offset: last.physical_offset,
+                    cause: Box::new(cause),
+                },
+            };
+            return match store.log.wait_flushed(end, deadline).map_err(not_synced)? {
                 Wait::Reached => Ok(PutStatus::PutOk),
                 Wait::TimedOut => Ok(PutStatus::FlushDiskTimeout),
                 Wait::Poisoned(cause) => Err(Error::not_durable(last.physical_offset, cause, store.flushed_offset())),

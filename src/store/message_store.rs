@@ -1,6 +1,7 @@
 //! A store opened for writing: one process appends, any number of its threads read.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -12,9 +13,9 @@ use crate::format::CHECKPOINT_FILE;
 use crate::log::{CommitLog, lock_flushed_mark, record_geometry};
 use crate::read::MessageReader;
 use crate::recovery::{Recovered, WritePlan, apply, open_for_writing};
-use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next, ReadBarrier};
+use crate::services::{Checkpointer, CommitRealTime, Dispatcher, FlushRealTime, LastDispatched, Next, ReadBarrier};
 use crate::services::{Service, Services, without_panic};
-use crate::storage::{Env, Lock};
+use crate::storage::{Env, Lock, TransientStorePool};
 use crate::store::geometry::choose_sizes;
 use crate::store::message_checker::MessageChecker;
 use crate::store::store_directory::{OpenMode, enter, make_directories, mark_open, remove_abort, remove_unfinished};
@@ -62,6 +63,7 @@ impl MessageStore {
         config.validate()?;
         let (lock, is_new) = enter(env.as_ref(), path, mode)?;
         let sizes = choose_sizes(env, path, &mut config, is_new)?;
+        let pool = make_pool(&config)?;
         let (recovered, plan) = open_for_writing(env, path, &config, sizes)?;
         // A store without a record may be one whose first writer died while it made the store.
         let is_unfinished = !is_new && recovered.report.log_end <= recovered.log.first_offset();
@@ -74,7 +76,7 @@ impl MessageStore {
         if is_unfinished || plan.rewrite_from.is_some() {
             remove_unfinished(env.as_ref(), path)?;
         }
-        let log = Arc::new(apply(env, path, &recovered, &plan)?.with_flush_disk_type(config.flush_disk_type));
+        let log = Arc::new(apply(env, path, &recovered, &plan)?.with_mode(config.flush_disk_type, pool));
         let mut locks = Vec::new();
         if config.flush_disk_type == FlushDiskType::Sync {
             locks.push(lock_flushed_mark(env.as_ref(), path)?);
@@ -127,6 +129,9 @@ impl MessageStore {
             &config,
         )?;
         let flusher = FlushRealTime::new(log.clone(), flush_wanted.clone(), &config);
+        let committer = config
+            .transient_store_pool_enable
+            .then(|| CommitRealTime::new(log.clone(), &config));
         Ok(Self {
             env: env.clone(),
             path: path.to_owned(),
@@ -134,7 +139,7 @@ impl MessageStore {
             dispatched,
             barrier,
             flush_wanted,
-            services: Services::new(dispatcher, flusher, &log),
+            services: Services::new(dispatcher, flusher, committer, &log),
             running: Mutex::new(Some(Running {
                 threads: Vec::new(),
                 _locks: locks,
@@ -166,18 +171,43 @@ impl MessageStore {
         self.reader.config()
     }
 
-    /// Whether every message whose append has returned is in its queue and in the index. Costs two loads.
+    /// Whether every message whose append has returned is in its queue and in the index, as far as it may be read. Costs four loads.
     pub fn is_caught_up(&self) -> bool {
-        self.barrier.is_open()
+        self.is_committed() && self.barrier.is_open()
     }
 
-    /// Called before a read: waits until every message whose append has returned is in its queue and in the index, and says whether they
-    /// are. It does not wait for a dispatcher that cannot go on, or that makes no progress for as long as `patience`.
+    /// Whether everything appended so far is in the log, and nothing waits in the transient store pool.
+    pub fn is_committed(&self) -> bool {
+        self.log.uncommitted() == 0
+    }
+
+    /// Up to where the log is in its files.
+    pub fn committed_offset(&self) -> i64 {
+        self.log.committed.get()
+    }
+
+    /// Writes everything appended so far to the log.
+    ///
+    /// # Errors
+    /// A [shortage](Error::is_shortage): it may be tried again. [`Error::Poisoned`].
+    pub fn commit(&self) -> Result<()> {
+        self.log.commit()
+    }
+
+    /// Why the transient store pool is not locked in memory, if there is one and it is not.
+    pub fn lock_refusal(&self) -> Option<&io::Error> {
+        self.log.lock_refusal()
+    }
+
+    /// Called before a read: commits what was appended, waits until it is in its queue and in the index, as far as it may be read, and says
+    /// whether it is. It does not wait for a dispatcher that cannot go on, or that makes no progress for as long as `patience`.
     ///
     /// # Errors
     /// Those of [`crate::interrupt::check`].
     pub fn catch_up(&self, patience: Duration) -> Result<bool> {
-        self.barrier.wait(patience)
+        // A log that cannot be committed ends where it was.
+        let is_committed = self.log.commit().is_ok();
+        Ok(self.barrier.wait(patience)? && is_committed)
     }
 
     /// Makes everything appended so far durable; gives the physical offset up to which the log then is.
@@ -245,6 +275,7 @@ impl MessageStore {
     /// As [`MessageStore::wait_durable`].
     pub fn wait_dispatched(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<()> {
         let next = physical_offset.saturating_add(1);
+        self.log.commit()?;
         // Only what is readable is dispatched.
         if self.log.readable.get() < next && next <= self.log.appended.get() {
             self.ask_durable(physical_offset);
@@ -313,6 +344,16 @@ impl MessageStore {
         self.services.stamp()?;
         remove_abort(self.env.as_ref(), &self.path)
     }
+}
+
+fn make_pool(config: &StoreConfig) -> Result<Option<TransientStorePool>> {
+    if !config.transient_store_pool_enable {
+        return Ok(None);
+    }
+    let (count, size) = (config.transient_store_pool_size, config.transient_store_pool_buffer_size);
+    let pool = TransientStorePool::new(count, size);
+    let pool = pool.map_err(|error| Error::io("make the buffers of", "the transient store pool", error))?;
+    Ok(Some(pool))
 }
 
 impl fmt::Debug for MessageStore {

@@ -107,9 +107,8 @@ fn a_crash_at_any_call_of_any_small_history_keeps_what_was_acked() {
         without: None,
     };
     let counts = Counts::default();
-    let histories = [FlushDiskType::Async, FlushDiskType::Sync]
-        .map(|flush| History::all_small(3, flush))
-        .concat();
+    let modes = [(FlushDiskType::Async, 0), (FlushDiskType::Async, 1), (FlushDiskType::Sync, 0)];
+    let histories = modes.map(|(flush, buffers)| History::all_small(3, flush, buffers)).concat();
     let work = |number| carry_out(&histories[number as usize], number, plan, &counts, None);
     if let Some((number, violation)) = first_failure(&(0..histories.len() as u64), work) {
         let mut told = Vec::new();

@@ -20,6 +20,7 @@ mod model;
 mod nowait;
 mod opening;
 mod own_writes;
+mod pool;
 mod reopening;
 mod services;
 mod shortages;

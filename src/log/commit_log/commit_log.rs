@@ -1,7 +1,7 @@
 //! Appending to the commit log: one lock, one copy. Checks, checksum, property bytes and header are made before the lock. Under the lock a
 //! message gets its queue offset, physical offset and store time, and is copied into the mapped segment.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::log::commit_log::log_files::LogFiles;
 use crate::log::commit_log::log_stats::{LogStats, SyncCounts};
 use crate::log::commit_log::pace::Pace;
 use crate::log::flushed_mark_file::FlushedMarkFile;
-use crate::storage::{AppendFile, Env};
+use crate::storage::{AppendFile, Env, TransientStorePool};
 use crate::watermark::Watermark;
 
 /// Where a message was put.
@@ -52,9 +52,16 @@ pub struct CommitLog {
     pub(super) flushing: Mutex<Pace>,
     /// Segments with bytes that no sync has covered yet, oldest first.
     pub(super) unsynced: Mutex<Vec<Arc<AppendFile>>>,
-    /// Every byte below is written.
+    /// Held while bytes are written from the pool to their segments, by one thread.
+    pub(super) committing: Mutex<()>,
+    pub(super) pool: Option<Arc<TransientStorePool>>,
+    /// Appends that had to wait for room in the pool.
+    pub(super) pool_waits: AtomicU64,
+    /// Every byte below is written: to the pool, or to its segment.
     pub appended: Arc<Watermark>,
-    /// Every byte below may be read and dispatched. With [`FlushDiskType::Async`] that is what is appended, and this is the same
+    /// Every byte below is written to its segment. Without a pool this is *appended*, the same watermark.
+    pub committed: Arc<Watermark>,
+    /// Every byte below may be read and dispatched. With [`FlushDiskType::Async`] that is what is committed, and this is the same
     /// watermark. With [`FlushDiskType::Sync`] it is what is flushed, and that watermark.
     pub readable: Arc<Watermark>,
     /// Every byte below survives a power cut. Poisoned when no later byte is acknowledged any more.
@@ -69,7 +76,9 @@ pub struct CommitLog {
 enum Outcome {
     Written,
     /// The next segment must be made first: this many bytes do not fit into the current one.
-    WouldBlock(u64),
+    NeedsSegment(u64),
+    /// Every byte before this offset must be committed first: the pool has no room.
+    NeedsCommit(i64),
 }
 
 impl CommitLog {
@@ -91,8 +100,12 @@ impl CommitLog {
             lock_time: LockTime::default(),
             sync_counts: SyncCounts::default(),
             flushing: Mutex::default(),
+            committing: Mutex::default(),
+            pool: None,
+            pool_waits: AtomicU64::default(),
             unsynced: Mutex::new(current.iter().cloned().collect()),
             state: Mutex::new(AppendState::new(end, current)),
+            committed: appended.clone(),
             readable: appended.clone(),
             appended,
             flushed,
@@ -106,11 +119,18 @@ impl CommitLog {
         self.mark = Some(mark);
     }
 
-    /// The same log, before anything is appended, with this rule for what is readable.
+    /// The same log, before anything is appended, with this rule for what is readable. Appended bytes go by way of `pool`, if there is one.
     #[must_use]
-    pub fn with_flush_disk_type(mut self, flush_disk_type: FlushDiskType) -> Self {
+    pub fn with_mode(mut self, flush_disk_type: FlushDiskType, pool: Option<TransientStorePool>) -> Self {
+        if let Some(pool) = pool.map(Arc::new) {
+            if let Some(current) = &lock(&self.state).current {
+                current.use_pool(pool.clone());
+            }
+            self.committed = Arc::new(Watermark::new(self.appended.get()));
+            self.pool = Some(pool);
+        }
         self.readable = match flush_disk_type {
-            FlushDiskType::Async => self.appended.clone(),
+            FlushDiskType::Async => self.committed.clone(),
             FlushDiskType::Sync => self.flushed.clone(),
         };
         self
@@ -146,7 +166,7 @@ impl CommitLog {
         self.appended.advance(end);
     }
 
-    /// Appends a message unless a segment has to be made for it first: `None`, and nothing was done.
+    /// Appends a message unless a segment has to be made or a buffer to be waited for first: `None`, and nothing was done.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`].
@@ -159,14 +179,16 @@ impl CommitLog {
     /// Appends a message.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], [`Error::Io`]: the next segment cannot be made now, and nothing is stored. [`Error::Poisoned`],
-    /// [`Error::Closed`].
+    /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: the next segment cannot be made now, or no buffer comes free, and nothing is
+    /// stored. [`Error::Poisoned`], [`Error::Closed`].
     pub fn append(&self, message: &EncodedMessage<'_>) -> Result<Appended> {
+        let mut done = Vec::with_capacity(1);
         loop {
-            if let Some(appended) = self.try_append(message)? {
+            let outcome = self.with_state(|state, now| self.put(state, now, std::slice::from_ref(message), &mut done))?;
+            if let Some(appended) = done.pop() {
                 return Ok(appended);
             }
-            self.get_next_segment(message.len() as u64)?;
+            self.make_room(&outcome)?;
         }
     }
 
@@ -174,23 +196,23 @@ impl CommitLog {
     /// `done`, whatever happens.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], [`Error::Io`]: those in `done` are stored, the others not. [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: those in `done` are stored, the others not. [`Error::Poisoned`],
+    /// [`Error::Closed`].
     pub fn append_all(&self, messages: &[EncodedMessage<'_>], done: &mut Vec<Appended>) -> Result<()> {
         let mut waiting = messages;
         while !waiting.is_empty() {
             let before = done.len();
             let outcome = self.with_state(|state, now| {
                 for message in waiting {
-                    if let Outcome::WouldBlock(len) = self.put(state, now, std::slice::from_ref(message), done)? {
-                        return Ok(Outcome::WouldBlock(len));
+                    match self.put(state, now, std::slice::from_ref(message), done)? {
+                        Outcome::Written => {}
+                        blocked => return Ok(blocked),
                     }
                 }
                 Ok(Outcome::Written)
             })?;
             waiting = waiting.get(done.len() - before..).unwrap_or_default();
-            if let Outcome::WouldBlock(len) = outcome {
-                self.get_next_segment(len)?;
-            }
+            self.make_room(&outcome)?;
         }
         Ok(())
     }
@@ -201,10 +223,20 @@ impl CommitLog {
     /// As [`CommitLog::append`].
     pub fn append_together(&self, messages: &[EncodedMessage<'_>]) -> Result<Vec<Appended>> {
         let mut done = Vec::with_capacity(messages.len());
-        while let Outcome::WouldBlock(len) = self.with_state(|state, now| self.put(state, now, messages, &mut done))? {
-            self.get_next_segment(len)?;
+        while done.is_empty() && !messages.is_empty() {
+            let outcome = self.with_state(|state, now| self.put(state, now, messages, &mut done))?;
+            self.make_room(&outcome)?;
         }
         Ok(done)
+    }
+
+    /// Waits, outside the lock, for what an attempt has lacked.
+    fn make_room(&self, outcome: &Outcome) -> Result<()> {
+        match outcome {
+            Outcome::Written => Ok(()),
+            Outcome::NeedsSegment(len) => self.get_next_segment(*len),
+            Outcome::NeedsCommit(offset) => self.wait_committed(*offset),
+        }
     }
 
     /// Refuses to append while another append holds the lock for more than `limit` ms. It does not wait for the lock.
@@ -244,21 +276,33 @@ impl CommitLog {
         done: &mut Vec<Appended>,
     ) -> Result<Outcome> {
         let len: u64 = messages.iter().map(|message| message.len() as u64).sum();
-        if !fits(len, state.remaining()) && !self.roll(state)? {
-            return Ok(Outcome::WouldBlock(len));
+        if !fits(len, state.remaining()) {
+            if state.next.is_none() {
+                return Ok(Outcome::NeedsSegment(len));
+            }
+            if let Some(offset) = self.must_be_committed(state, BLANK_SIZE as u64) {
+                return Ok(Outcome::NeedsCommit(offset));
+            }
+            self.roll(state)?;
+        }
+        if let Some(offset) = self.must_be_committed(state, len) {
+            return Ok(Outcome::NeedsCommit(offset));
         }
         let Some(file) = state.current.clone() else {
-            return Ok(Outcome::WouldBlock(len));
+            return Ok(Outcome::NeedsSegment(len));
         };
+        let passing = self.pass_pool(state, len)?;
         let store_time = now.max(state.last_store_time).max(state.covered_time + 1);
         state.last_store_time = store_time;
         let mut end = state.end;
         for message in messages {
             let queue_offset = state.next_queue_offset(message);
             let (at, physical_offset) = ((end - file.start()) as usize, end as i64);
-            if !message.write(queue_offset, physical_offset, store_time, |position, bytes| {
-                file.write(at + position, bytes)
-            }) {
+            let is_written = message.write(queue_offset, physical_offset, store_time, |position, bytes| match passing {
+                None => file.write(at + position, bytes),
+                Some(_) => file.write_mapped(at + position, bytes),
+            });
+            if !is_written {
                 return Err(self.page_failed(state, &file, at));
             }
             end += message.len() as u64;
@@ -270,15 +314,19 @@ impl CommitLog {
             });
         }
         state.end = end;
+        if passing.is_some() {
+            self.appended.advance(end as i64);
+            self.committed.advance(end as i64);
+        }
         Ok(Outcome::Written)
     }
 
     /// What has happened since the log was opened for writing.
     pub fn stats(&self) -> LogStats {
         let counts = &self.sync_counts;
-        let (topics, segments) = {
+        let (topics, segments, pool) = {
             let state = lock(&self.state);
-            (state.put_stats(), state.segments)
+            (state.put_stats(), state.segments, self.pool_stats(&state))
         };
         LogStats {
             topics: topics.into_iter().collect(),
@@ -288,6 +336,7 @@ impl CommitLog {
             group_commits: counts.group_commits.load(Ordering::Relaxed),
             group_commit_requests: counts.requests.load(Ordering::Relaxed),
             segments,
+            pool,
         }
     }
 
@@ -318,7 +367,9 @@ impl CommitLog {
         if is_flush_refused {
             // Under the lock: a caller whose append was refused finds that a flush is, too.
             self.flushed.poison(told.clone());
-            self.readable.poison(first.clone());
+            for watermark in [&self.committed, &self.readable] {
+                watermark.poison(first.clone());
+            }
         }
         let end = state.end as i64;
         drop(state);
@@ -355,10 +406,15 @@ impl CommitLog {
             offset: at as u64,
             reason: "the device failed under this page while a message was written".to_owned(),
         };
+        self.write_failed(state, cause)
+    }
+
+    /// As `fail`, for a write. The caller holds the append lock.
+    pub(super) fn write_failed(&self, state: &mut AppendState, cause: Error) -> Error {
         state.stopped.get_or_insert_with(|| cause.clone());
         let _ = self.broken.set(cause.clone());
         self.allocator.end(&cause);
-        for watermark in [&self.appended, &self.readable, &self.flushed] {
+        for watermark in [&self.appended, &self.committed, &self.readable, &self.flushed] {
             watermark.poison(cause.clone());
         }
         self.poisoned(cause)

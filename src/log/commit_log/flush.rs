@@ -34,7 +34,7 @@ impl CommitLog {
     /// sync, which covers what was appended meanwhile.
     ///
     /// # Errors
-    /// [`Error::Poisoned`]: a part of the store failed, now or before; a sync that failed is never tried again.
+    /// A [shortage](Error::is_shortage): it may be tried again. [`Error::Poisoned`]: a part of the store failed, now or before; a sync that failed is never tried again.
     pub fn flush(&self) -> Result<i64> {
         let wanted = self.appended.get();
         match self.flushed.poisoned() {
@@ -61,7 +61,9 @@ impl CommitLog {
     pub fn flush_rest(&self) -> Result<i64> {
         let flushed = self.flush_appended();
         if let Some(cause) = self.appended.poisoned() {
-            self.readable.poison(cause);
+            for watermark in [&self.committed, &self.readable] {
+                watermark.poison(cause.clone());
+            }
         }
         flushed
     }
@@ -94,15 +96,17 @@ impl CommitLog {
     /// one may return later: it knows what became of the bytes.
     ///
     /// # Errors
-    /// Those of [`interrupt::check`].
+    /// A [shortage](Error::is_shortage): nothing was synced. Those of [`interrupt::check`].
     pub fn wait_flushed(&self, end: i64, deadline: Instant) -> Result<Wait> {
         loop {
             let slice = deadline.min(Instant::now() + interrupt::INTERVAL);
             match self.flushed.wait_or_lead(end, Some(slice), || self.lead()) {
                 Ok(mut leading) => {
-                    if let Some(pace) = leading.pace.as_deref_mut() {
-                        // A sync that fails poisons what is waited for.
-                        let _ = self.sync_group(pace);
+                    if let Some(pace) = leading.pace.as_deref_mut()
+                        && let Err(cause) = self.sync_group(pace)
+                        && cause.is_shortage()
+                    {
+                        return Err(cause);
                     }
                 }
                 Err(Wait::TimedOut) if slice < deadline => interrupt::check()?,
@@ -145,7 +149,8 @@ impl CommitLog {
         if let Some(cause) = self.broken.get() {
             return Err(self.poisoned(cause.clone()));
         }
-        let (from, target) = (self.flushed.get() as u64, self.appended.get());
+        self.commit()?;
+        let (from, target) = (self.flushed.get() as u64, self.committed.get());
         let end = target as u64;
         let unsynced = lock(&self.unsynced).clone();
         for file in unsynced.iter().filter(|file| file.start() < end) {

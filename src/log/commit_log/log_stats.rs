@@ -24,6 +24,26 @@ pub struct SegmentStats {
     pub waits: u64,
 }
 
+/// The transient store pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PoolStats {
+    /// Its buffers.
+    pub count: u64,
+    /// Those of them that hold no byte that waits to be committed: `RocketMQ`'s `availableBufferNums`.
+    pub available: u64,
+    /// Whether they are locked in memory.
+    pub is_locked: bool,
+    /// Appends that had to wait for a buffer.
+    pub waits: u64,
+}
+
+impl PoolStats {
+    /// Whether less than 0.4 of the buffers are available.
+    pub fn is_low(&self) -> bool {
+        self.available * 10 < self.count * 4
+    }
+}
+
 /// What has happened to the log since it was opened for writing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LogStats {
@@ -41,6 +61,8 @@ pub struct LogStats {
     pub group_commit_requests: u64,
     /// The segments that appends have gone into.
     pub segments: SegmentStats,
+    /// The transient store pool, if there is one.
+    pub pool: Option<PoolStats>,
 }
 
 impl PutStats {

@@ -20,6 +20,8 @@ mod append_state;
 mod pace;
 /// Appending at the end of the log.
 mod commit_log;
+/// From the transient store pool to the segments.
+mod commit;
 /// Making it durable.
 mod flush;
 /// From one segment to the next.

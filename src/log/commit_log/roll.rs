@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::format::encode_blank;
+use crate::format::{BLANK_SIZE, encode_blank};
 use crate::log::commit_log::allocate::{NotMade, lock};
 use crate::log::commit_log::append_state::AppendState;
 use crate::log::commit_log::commit_log::CommitLog;
@@ -54,11 +54,8 @@ impl CommitLog {
         Ok(supplied)
     }
 
-    /// Fills the rest of the segment and moves to the next one, if that was made.
-    pub(super) fn roll(&self, state: &mut AppendState) -> Result<bool> {
-        if state.next.is_none() {
-            return Ok(false);
-        }
+    /// Fills the rest of the segment and moves to the next one, which was made.
+    pub(super) fn roll(&self, state: &mut AppendState) -> Result<()> {
         let remaining = state.remaining();
         if let Some(full) = state.current.clone()
             && remaining > 0
@@ -67,9 +64,10 @@ impl CommitLog {
             if !full.write(at, &encode_blank(remaining as u32)) {
                 return Err(self.page_failed(state, &full, at));
             }
+            full.fill_until(state.end + BLANK_SIZE as u64);
         }
         state.move_to_next();
-        Ok(true)
+        Ok(())
     }
 
     /// Makes the segment after the current one, or waits for the thread that makes it, outside the lock. Does nothing if there is room for
@@ -112,6 +110,9 @@ impl CommitLog {
             NotMade::Gone(cause) => cause,
             NotMade::Left(cause) => self.fail(cause),
         })?;
+        if let Some(pool) = &self.pool {
+            file.use_pool(pool.clone());
+        }
         lock(&self.unsynced).push(file.clone());
         self.files.add(start);
         lock(&self.state).next = Some(file);

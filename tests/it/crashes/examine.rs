@@ -266,6 +266,7 @@ impl Examiner<'_> {
         let messages = [one_more(len)];
         for message in &messages {
             let done = works(check, store.append(message.clone()))?;
+            works(check, store.commit())?;
             model.add(store.reader(), std::slice::from_ref(message), &[done])?;
         }
         model.ack(works(check, store.flush())?);

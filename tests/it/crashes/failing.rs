@@ -97,6 +97,7 @@ impl Failing<'_> {
                 Operation::WaitDurable => self.wait_durable(),
                 Operation::Dispatch(ms) => self.step(Service::Dispatch, *ms),
                 Operation::FlushStep(ms) => self.step(Service::Flush, *ms),
+                Operation::Commit(ms) => self.step(Service::Commit, *ms),
                 Operation::Allocate => self.step(Service::Allocate, 0),
                 Operation::Clock(ms) => self.env.set_now(self.env.now() + ms),
                 Operation::Reopen | Operation::Kill | Operation::PowerCut(_) | Operation::Stall(..) | Operation::Read => {}
@@ -136,8 +137,16 @@ impl Failing<'_> {
         if let Err(error) = &outcome {
             self.note(error);
         }
+        // What waits in the pool is in no file; a commit that fails may write a part of it.
+        self.tried(MessageStore::commit);
         // The check of the log makes calls, too; the failure must not hit them.
         let fault = self.env.pause_fault();
+        // After a shortage it works.
+        if self.store.commit().is_err() {
+            let beside = MessageReader::open(&self.env.copy().shared(), root(), StoreConfig::default());
+            let beside = works("a failed store opens for reading", beside)?;
+            done.retain(|done| done.appended.end() <= beside.physical_bounds().end);
+        }
         let end = done.last().map_or(0, |last| last.appended.end());
         let added = if end <= self.store.reader().physical_bounds().end {
             self.model.add(self.store.reader(), &messages, &done)
@@ -200,6 +209,7 @@ impl Failing<'_> {
         let check = "a shortage poisons no store";
         ensure(self.poisoned.is_none(), check, || format!("{:?}", self.poisoned))?;
         let done = works(check, self.store.append(any_message()))?;
+        works(check, self.store.commit())?;
         self.model.add(self.store.reader(), &[any_message()], &[done])?;
         self.now += HEALED_AFTER;
         while works(check, self.store.step(Service::Dispatch, self.now))? == Next::Again {}

@@ -21,6 +21,7 @@ const GEOMETRY: Geometry = Geometry {
     items: 4,
     stamped_every: 64 << 20,
     flush_disk_type: FlushDiskType::Async,
+    buffers: 0,
 };
 
 fn open(env: &SimulatedEnv) -> MessageStore {

@@ -24,6 +24,7 @@ const GEOMETRY: Geometry = Geometry {
     items: 5000,
     stamped_every: 64 << 20,
     flush_disk_type: FlushDiskType::Async,
+    buffers: 0,
 };
 /// Power cuts that each store goes through.
 const CUTS: u64 = 12;

@@ -18,6 +18,8 @@ pub(super) struct Geometry {
     pub(super) stamped_every: u64,
     /// When an append returns.
     pub(super) flush_disk_type: FlushDiskType,
+    /// How many buffers the transient store pool has, of a page each; without it 0.
+    pub(super) buffers: usize,
 }
 
 impl Geometry {
@@ -29,6 +31,7 @@ impl Geometry {
             items: random.pick(&[2, 3, 7, 30, 80]),
             stamped_every: random.pick(&[1500, 6000, 64 << 20]),
             flush_disk_type: random.pick(&[FlushDiskType::Async, FlushDiskType::Async, FlushDiskType::Sync]),
+            buffers: random.pick(&[0, 0, 0, 1, 2, 5]),
         }
     }
 
@@ -48,6 +51,9 @@ impl Geometry {
         StoreConfig {
             checkpoint_interval: self.stamped_every,
             flush_disk_type: self.flush_disk_type,
+            transient_store_pool_enable: self.buffers > 0,
+            transient_store_pool_size: self.buffers.max(1),
+            transient_store_pool_buffer_size: 4096,
             sigbus_guard: false,
             ..StoreConfig::default()
         }
@@ -240,6 +246,8 @@ pub(super) enum Operation {
     Dispatch(u64),
     /// Steps the flusher, so many ms later by its clock.
     FlushStep(u64),
+    /// Steps the committer, so many ms later by its clock.
+    Commit(u64),
     /// Steps the allocator.
     Allocate,
     /// The next sync takes so long by the wall clock, which may jump back meanwhile, and another caller appends before it
@@ -276,7 +284,7 @@ impl History {
     }
 
     /// Every history of up to `longest` operations out of seven that between them touch every file.
-    pub(super) fn all_small(longest: u32, flush_disk_type: FlushDiskType) -> Vec<Self> {
+    pub(super) fn all_small(longest: u32, flush_disk_type: FlushDiskType, buffers: usize) -> Vec<Self> {
         let geometry = Geometry {
             segment: 4096,
             queue_file: 40,
@@ -284,6 +292,7 @@ impl History {
             items: 3,
             stamped_every: 3000,
             flush_disk_type,
+            buffers,
         };
         let draft = |number, body| Draft {
             number,
@@ -355,6 +364,7 @@ fn operation(random: &mut Random, number: &mut u64) -> Operation {
         38..40 => Operation::PowerCut(random.next()),
         40..43 => Operation::Stall(draft(random, number), random.pick(&[15, 700, 5000, -3000, 3_600_000])),
         43..45 => Operation::Read,
-        _ => Operation::Allocate,
+        45..47 => Operation::Allocate,
+        _ => Operation::Commit(random.pick(&[0, 200, 400])),
     }
 }

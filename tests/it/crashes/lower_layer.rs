@@ -19,6 +19,7 @@ const ROOMY: Geometry = Geometry {
     items: 200,
     stamped_every: 64 << 20,
     flush_disk_type: FlushDiskType::Async,
+    buffers: 0,
 };
 
 const TOPIC: &str = "orders";

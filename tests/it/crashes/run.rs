@@ -15,7 +15,7 @@ use mqstore::store::{AppendResult, MessageStore};
 use super::examine::{Examiner, STORE, lost_its_start, root};
 use super::files::Files;
 use super::history::{Draft, History, Operation, producer_batch};
-use super::model::{Checked, Expect, Model, ensure, when, works};
+use super::model::{Checked, Entry, Expect, Model, ensure, when, works};
 use super::torn::Torn;
 use crate::simulated_env::{CrashReport, Image, Random, SimulatedEnv};
 
@@ -37,6 +37,8 @@ struct Meanwhile {
     appended: Result<AppendResult, Error>,
     /// The machine as other processes see it at that time.
     live: SimulatedEnv,
+    /// Where the log ended for its own reader.
+    end: i64,
 }
 
 /// A history under way.
@@ -51,6 +53,8 @@ pub(super) struct Run<'a> {
     /// A reader in another process, with the messages that the store had when it opened.
     reader: Option<(MessageReader, Expect)>,
     model: Model,
+    /// What was appended and waits in the pool: no crash leaves it.
+    waiting: Vec<(Message<'static>, AppendResult)>,
     now: Instant,
     is_made: bool,
     /// A log for people; empty unless it was asked for.
@@ -73,6 +77,7 @@ impl<'a> Run<'a> {
             meanwhile: Arc::default(),
             reader: None,
             model: Model::default(),
+            waiting: Vec::new(),
             now: Instant::now(),
             is_made: false,
             told: Vec::new(),
@@ -115,6 +120,7 @@ impl<'a> Run<'a> {
             Operation::WaitDurable => self.wait_durable(),
             Operation::Dispatch(ms) => self.step(Service::Dispatch, *ms),
             Operation::FlushStep(ms) => self.step(Service::Flush, *ms),
+            Operation::Commit(ms) => self.step(Service::Commit, *ms),
             Operation::Allocate => self.step(Service::Allocate, 0),
             Operation::Stall(draft, ms) => {
                 self.stall(draft.message(), *ms);
@@ -141,7 +147,7 @@ impl<'a> Run<'a> {
         drafts: &[Draft],
         append: impl FnOnce(&MessageStore, Vec<Message<'static>>, &mut Vec<AppendResult>) -> Result<(), Error>,
     ) -> Checked {
-        let mut end = self.store().reader().physical_bounds().end;
+        let mut end = self.store().appended_offset();
         let message = |draft: &Draft| {
             let message = draft.message_at(end);
             end += message.encoded_len() as i64;
@@ -163,8 +169,28 @@ impl<'a> Run<'a> {
                 || format!("it ends at {end}, the log is durable up to {}", store.flushed_offset()),
             )?;
         }
-        self.model.add(store.reader(), &messages, &done)?;
+        self.waiting.extend(messages.into_iter().zip(done));
         self.examine_taken(before.acked)
+    }
+
+    /// Adds what waited in the pool to the model once it is committed. What is committed in part is committed whole.
+    fn settle(&mut self) -> Checked {
+        let Some(store) = self.store.clone() else { return Ok(()) };
+        let end = |store: &MessageStore| store.reader().physical_bounds().end;
+        let Some((_, first)) = self.waiting.first().filter(|(_, first)| first.appended.end() <= end(&store)) else {
+            return Ok(());
+        };
+        if end(&store) < store.appended_offset() {
+            works("a commit", store.commit())?;
+        }
+        let first = first.appended.physical_offset;
+        let (messages, done): (Vec<_>, Vec<_>) = self.waiting.drain(..).unzip();
+        ensure(
+            done.last().is_some_and(|last| last.appended.end() <= end(&store)),
+            "what is committed is read",
+            || format!("from {first} on, up to {}", end(&store)),
+        )?;
+        self.model.add(store.reader(), &messages, &done)
     }
 
     fn is_sync(&self) -> bool {
@@ -173,7 +199,7 @@ impl<'a> Run<'a> {
 
     fn flush(&mut self) -> Checked {
         let acked = self.model.acked;
-        let end = self.model.entries.last().map_or(0, |entry| entry.end());
+        let end = self.store().appended_offset();
         let flushed = works("flush", self.store().flush())?;
         self.add_meanwhile()?;
         ensure(flushed >= end, "a flush covers all", || {
@@ -184,10 +210,10 @@ impl<'a> Run<'a> {
     }
 
     fn wait_durable(&mut self) -> Checked {
-        let Some(last) = self.model.entries.last().map(|entry| entry.physical_offset) else {
+        let Some(last) = self.store().appended_offset().checked_sub(1).filter(|last| *last >= 0) else {
             return Ok(());
         };
-        let (acked, waited_for) = (self.model.acked, self.model.entries.len());
+        let (acked, end) = (self.model.acked, last + 1);
         // The first call registers a waiter. Only a step of the flusher can end the wait.
         let at_once = Some(Instant::now());
         if let Err(Error::TimedOut { .. }) = self.store().wait_durable(last, at_once) {
@@ -197,7 +223,8 @@ impl<'a> Run<'a> {
             "a wait ends when the flusher has worked",
             self.store().wait_durable(last, at_once),
         )?;
-        self.model.acked = self.model.acked.max(waited_for);
+        self.settle()?;
+        self.model.ack(end);
         self.examine_taken(acked)
     }
 
@@ -217,6 +244,7 @@ impl<'a> Run<'a> {
                 message,
                 appended,
                 live: env.copy(),
+                end: store.committed_offset(),
             });
         });
     }
@@ -228,6 +256,7 @@ impl<'a> Run<'a> {
             message,
             appended,
             live,
+            end,
         }) = self.meanwhile.lock().unwrap().take()
         else {
             return Ok(());
@@ -241,11 +270,14 @@ impl<'a> Run<'a> {
                 if self.is_sync() {
                     works("what was appended is made durable, and so can be read", store.flush())?;
                 }
-                self.model.add(store.reader(), &[message], &[done])?;
+                self.waiting.push((message, done));
             }
         }
+        self.settle()?;
         let mut expect = self.expect(self.model.acked);
-        expect.exact = Some(self.model.entries.len());
+        // Another process sees what is not durable, too, but not what waits in the pool.
+        let is_there = |entry: &&Arc<Entry>| self.examiner.geometry.buffers == 0 || entry.end() <= end;
+        expect.exact = Some(self.model.entries.iter().filter(is_there).count());
         when(
             "while a sync takes its time",
             self.examiner.read(&live, &expect, &mut self.random),
@@ -290,6 +322,9 @@ impl<'a> Run<'a> {
         works("close", self.store().close())?;
         self.env.end_stall();
         self.examine_taken(acked)?;
+        ensure(self.waiting.is_empty(), "a close commits everything", || {
+            format!("{:?}", self.waiting)
+        })?;
         self.store = None;
         self.model.acked = self.model.entries.len();
         self.examiner.closed(&self.env, &self.model, &mut self.random)
@@ -343,6 +378,7 @@ impl<'a> Run<'a> {
     /// Goes on with what a crash left: at least so many messages.
     fn reopen_on(&mut self, env: SimulatedEnv, least: usize) -> Checked {
         self.store = None;
+        self.waiting.clear();
         self.reader = None;
         self.env.end_stall();
         self.env = env;
@@ -383,6 +419,7 @@ impl<'a> Run<'a> {
     /// Examines what was taken since the last time, when so many messages were acknowledged.
     fn examine_taken(&mut self, acked: usize) -> Checked {
         self.add_meanwhile()?;
+        self.settle()?;
         if self.is_telling {
             let calls = self.env.take_log();
             self.told.extend(calls.into_iter().map(|call| format!("  {call}")));

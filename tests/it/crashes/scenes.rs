@@ -11,7 +11,7 @@ use mqstore::read::MessageReader;
 use mqstore::storage::Step;
 use mqstore::store::{MessageStore, OpenMode};
 
-use super::examine::root;
+use super::examine::{dispatch_all, root};
 use super::files::Files;
 use super::history::Geometry;
 use super::model::{Checked, ensure, works};
@@ -25,6 +25,7 @@ pub(super) const GEOMETRY: Geometry = Geometry {
     items: 10,
     stamped_every: 64 << 20,
     flush_disk_type: FlushDiskType::Async,
+    buffers: 0,
 };
 
 pub(super) fn message(len: usize) -> Message<'static> {
@@ -44,8 +45,15 @@ pub(super) fn closed_while_it_rolls(without: Option<Step>, seed: u64) -> Checked
     let check = "a store that was closed while it rolled opens";
     let env = machine();
     env.leave_out(without);
-    let store = works(check, open(&env, GEOMETRY.config()))?;
+    let stamped = Geometry {
+        stamped_every: 1,
+        ..GEOMETRY
+    };
+    let store = works(check, open(&env, stamped.config()))?;
     works(check, store.append(message(3000)))?;
+    works(check, store.flush())?;
+    // After a stamp, the one of the close does not sync the whole file system, and so not the removal.
+    works(check, dispatch_all(&store))?;
     let (made, is_made) = channel();
     let (go, may_go) = channel::<()>();
     env.pause_before(Call::SyncDir(Step::SegmentRenamed), move || {
@@ -67,6 +75,10 @@ pub(super) fn closed_while_it_rolls(without: Option<Step>, seed: u64) -> Checked
     });
     works(check, closed)?;
     let (cut, _) = env.crash(seed);
+    let segments = |env: &SimulatedEnv| env.files(&root().join("commitlog")).len();
+    ensure(segments(&cut) == 1, "a segment that was removed stays away", || {
+        format!("{} segments", segments(&cut))
+    })?;
     works(check, open(&cut, GEOMETRY.recorded()))?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use super::model::{Checked, Violation};
 use super::scenes::{closed_while_it_rolls, cut_before_the_close_ends, cut_by_segments, salvaged_below_the_mark, salvaged_twice};
 
 /// Histories that are tried without a step before the step counts as superfluous.
-const HISTORIES: u64 = 60;
+const HISTORIES: u64 = 120;
 /// Seeds that each scene gets before those.
 const SCENES: u64 = 20;
 /// Small histories, of which every call fails once, after those.

@@ -17,7 +17,7 @@ fn unit(flag: i32, body: &[u8], properties: &[u8]) -> Vec<u8> {
 }
 
 /// A batch of messages of so many bytes each.
-fn batch(bodies: &[usize]) -> Message<'static> {
+pub(super) fn batch(bodies: &[usize]) -> Message<'static> {
     let units: Vec<u8> = bodies.iter().flat_map(|len| unit(0, &vec![b'b'; *len], b"")).collect();
     Message {
         topic: "t".to_owned(),

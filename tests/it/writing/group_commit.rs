@@ -228,6 +228,8 @@ fn a_sync_that_fails_is_told_to_all_who_wait_for_it_and_to_all_who_wait_for_the_
     let place = Place::new();
     let (env, store) = place.create_counting(sync_flush());
     put(&store, "t", b"durable");
+    // The failure ends the dispatcher.
+    store.wait_dispatched(0, Some(soon())).unwrap();
     let (is_begun, go) = hold_syncs(&env);
     thread::scope(|scope| {
         let leader = scope.spawn(|| store.append(message("t", 0, b"leads")));

@@ -1,0 +1,89 @@
+//! Memory that appended bytes wait in until they are written to their segments: `RocketMQ`'s `TransientStorePool`.
+//!
+//! The buffers form a ring: the byte at offset `x` of the log has its place at `x` modulo the size of the ring. So every buffer is used
+//! again and again, and no byte needs to know its buffer. Whoever writes makes sure that the ring has no other byte at that place any more.
+
+use std::io;
+use std::ops::Range;
+
+use super::region::Region;
+
+/// Buffers that are made, and locked in memory, once.
+#[derive(Debug)]
+pub struct TransientStorePool {
+    buffers: Box<[Region]>,
+    buffer_size: usize,
+    lock_refusal: Option<io::Error>,
+}
+
+impl TransientStorePool {
+    /// Makes `count` buffers of `buffer_size` bytes, neither of them 0, and locks them in memory. A pool that may not be locked works.
+    ///
+    /// # Errors
+    /// `OutOfMemory` and others, as the system gives them: there is no pool.
+    pub fn new(count: usize, buffer_size: usize) -> io::Result<Self> {
+        let buffers = (0..count)
+            .map(|_| Region::anonymous(buffer_size))
+            .collect::<io::Result<Box<[_]>>>()?;
+        let lock_refusal = buffers.iter().find_map(|buffer| buffer.lock().err());
+        Ok(Self {
+            buffers,
+            buffer_size,
+            lock_refusal,
+        })
+    }
+
+    /// Why the buffers, or some of them, are not locked in memory. They may be swapped out then.
+    pub fn lock_refusal(&self) -> Option<&io::Error> {
+        self.lock_refusal.as_ref()
+    }
+
+    /// How many buffers there are.
+    pub fn count(&self) -> usize {
+        self.buffers.len()
+    }
+
+    /// Bytes of each buffer.
+    pub fn buffer_size(&self) -> u64 {
+        self.buffer_size as u64
+    }
+
+    /// Bytes of all buffers together.
+    pub fn capacity(&self) -> u64 {
+        self.buffer_size() * self.count() as u64
+    }
+
+    /// Puts bytes at an offset of the log; `false` if they are more than the ring has.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> bool {
+        let mut rest = bytes;
+        for (buffer, place) in self.places(offset, bytes.len()) {
+            let (here, later) = rest.split_at(place.len().min(rest.len()));
+            if !buffer.write(place.start, here) {
+                return false;
+            }
+            rest = later;
+        }
+        rest.is_empty()
+    }
+
+    /// The bytes of a range of the log, in pieces. Nobody writes there until the caller is done with them.
+    pub fn read(&self, range: Range<u64>) -> impl Iterator<Item = &[u8]> {
+        let len = range.end.saturating_sub(range.start) as usize;
+        self.places(range.start, len)
+            .filter_map(|(buffer, place)| buffer.bytes(place))
+    }
+
+    /// Where `len` bytes from `offset` on lie: a buffer after the other, once around the ring at most.
+    fn places(&self, offset: u64, len: usize) -> impl Iterator<Item = (&Region, Range<usize>)> {
+        let mut at = (offset % self.capacity()) as usize;
+        let mut left = len.min(self.capacity() as usize);
+        std::iter::from_fn(move || {
+            let buffer = self.buffers.get(at / self.buffer_size).filter(|_| left > 0)?;
+            let start = at % self.buffer_size;
+            let end = self.buffer_size.min(start + left);
+            left -= end - start;
+            at = (at + end - start) % (self.buffer_size * self.buffers.len());
+            Some((buffer, start..end))
+        })
+    }
+}

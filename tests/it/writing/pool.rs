@@ -1,0 +1,331 @@
+//! The transient store pool: what waits in it, what must not be lost on the way to the log, and what the caller is told.
+
+use std::io;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mqstore::config::{FlushDiskType, StoreConfig};
+use mqstore::error::Error;
+use mqstore::format::Message;
+use mqstore::services::Service;
+use mqstore::storage::TransientStorePool;
+use mqstore::store::{Attempt, MessageStore};
+
+use super::batches::batch;
+use super::services::stepped_with;
+use super::{Place, SEGMENT, append_producer_batch, append_together, bodies, contents, io_error, message, put, small, soon};
+
+/// A pool of so many buffers, each of so many bytes.
+fn pool(count: usize, size: usize) -> StoreConfig {
+    StoreConfig {
+        transient_store_pool_enable: true,
+        transient_store_pool_size: count,
+        transient_store_pool_buffer_size: size,
+        ..small()
+    }
+}
+
+fn available(store: &MessageStore) -> u64 {
+    store.stats().log.pool.unwrap().available
+}
+
+#[test]
+fn what_waits_in_the_pool_is_in_no_file_and_no_reader_sees_it_until_it_is_committed() {
+    let place = Place::new();
+    let (_, store) = stepped_with(&place, pool(2, 4096));
+    let now = Instant::now();
+    let done = store.append(message("t", 0, b"waits")).unwrap();
+    let segment = place.at("commitlog/00000000000000000000");
+    let is_in_file = || std::fs::read(&segment).unwrap().windows(5).any(|bytes| bytes == b"waits");
+    assert!(!is_in_file() && !store.is_committed() && !store.is_caught_up());
+    assert!(store.reader().message_at(done.appended.physical_offset).is_err());
+    // Neither the first look of the committer nor a step of the dispatcher changes that.
+    store.step(Service::Commit, now).unwrap();
+    store.step(Service::Dispatch, now).unwrap();
+    assert!(!is_in_file() && store.dispatched_offset() == 0);
+    store.step(Service::Commit, now + Duration::from_millis(200)).unwrap();
+    assert!(is_in_file() && store.is_committed());
+    assert_eq!(store.reader().message_at(0).unwrap().view().body(), b"waits");
+    assert_eq!(store.flushed_offset(), 0);
+}
+
+#[test]
+fn the_committer_writes_at_once_when_much_waits_and_else_at_its_interval() {
+    let place = Place::new();
+    let config = StoreConfig {
+        commit_interval_commit_log: 50,
+        commit_commit_log_thorough_interval: 120,
+        commit_commit_log_least_pages: 1,
+        ..pool(4, 16_384)
+    };
+    let (_, store) = stepped_with(&place, config);
+    let start = Instant::now();
+    let after = |ms| {
+        store.step(Service::Commit, start + Duration::from_millis(ms)).unwrap();
+        store.is_committed()
+    };
+    assert!(after(0));
+    store.append(message("t", 0, &[b'x'; 1000])).unwrap();
+    assert!(!after(10) && !after(60), "less than a page waits");
+    store.append(message("t", 0, &[b'x'; 4000])).unwrap();
+    assert!(!after(70), "the next look comes at the interval");
+    assert!(after(115), "a page waits");
+    store.append(message("t", 0, b"little")).unwrap();
+    assert!(!after(170) && !after(230));
+    assert!(after(300), "the thorough interval is over");
+    // A quarter of the pool.
+    store.append(message("t", 0, &[b'x'; 16_000])).unwrap();
+    store.append(message("t", 0, &[b'x'; 500])).unwrap();
+    assert!(after(301));
+}
+
+#[test]
+fn a_read_of_the_writing_process_asks_for_the_commit() {
+    let place = Place::new();
+    let store = place.create_with(StoreConfig {
+        commit_interval_commit_log: 1_000_000,
+        ..pool(2, 4096)
+    });
+    for number in 0..50u8 {
+        put(&store, "t", &[number]);
+        assert!(!store.is_caught_up());
+        assert!(store.catch_up(Duration::from_secs(20)).unwrap());
+        assert_eq!(bodies(store.reader(), "t", 0).last().unwrap(), &[number]);
+    }
+    put(&store, "t", b"the last");
+    store.wait_dispatched(store.appended_offset() - 1, Some(soon())).unwrap();
+    assert!(store.is_committed());
+}
+
+#[test]
+fn a_full_pool_is_waited_for_and_then_the_append_is_refused_and_nothing_is_stored() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(StoreConfig {
+        wait_time_out: 50,
+        ..pool(1, 4096)
+    });
+    put(&store, "t", b"first");
+    store.commit().unwrap();
+    let (go, may_go) = channel::<()>();
+    let (begun, is_begun) = channel();
+    let may_go = Mutex::new(may_go);
+    env.before_changes(move |change| {
+        if is_log_write(change) {
+            let _ = begun.send(());
+            let _ = may_go.lock().unwrap().recv();
+        }
+        Ok(())
+    });
+    let fill = || store.append(message("t", 0, &[b'x'; 1000]));
+    // The committer writes what waits, and the disk stalls.
+    let mut stored = 1;
+    let refused = loop {
+        match fill() {
+            Ok(_) => stored += 1,
+            Err(refused) => break refused,
+        }
+    };
+    is_begun.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert!(matches!(refused, Error::PoolFull { .. }), "{refused}");
+    assert_eq!(refused.put_status(), Some("OS_PAGE_CACHE_BUSY"));
+    assert!(matches!(
+        store.appender(None).try_append(message("t", 0, &[b'x'; 1000])).unwrap(),
+        Attempt::WouldBlock(_)
+    ));
+    assert_eq!(store.stats().log.pool.unwrap().available, 0);
+    assert!(store.stats().log.pool.unwrap().is_low() && store.stats().log.pool.unwrap().waits > 0);
+    env.heal();
+    drop(go);
+    fill().unwrap();
+    store.catch_up(Duration::from_secs(20)).unwrap();
+    assert_eq!(bodies(store.reader(), "t", 0).len(), stored + 1);
+    assert_eq!(available(&store), 1);
+    store.close().unwrap();
+}
+
+#[test]
+fn the_log_is_the_same_whatever_the_pool_is() {
+    let config = |buffers: usize| StoreConfig {
+        mapped_file_size_commit_log: Some(64 << 10),
+        transient_store_pool_enable: buffers > 0,
+        transient_store_pool_size: buffers.max(1),
+        transient_store_pool_buffer_size: 4096,
+        ..small()
+    };
+    let logs: Vec<_> = [0, 1, 2, 7, 40]
+        .map(|buffers| {
+            let place = Place::new();
+            let (env, store) = place.create_counting(config(buffers));
+            env.set_now(1_700_000_000_000);
+            for round in 0..40usize {
+                // Records of all sizes, up to more than the largest pool but one.
+                let len = [1, 700, 3900, 4096, 5000, 9000, 28_000, 40_000][round % 8] + round;
+                put(&store, "t", &vec![round as u8; len]);
+                let batch = |len: usize| {
+                    (0..3)
+                        .map(|_| message("t", 1, &[7; 9000][..len]))
+                        .collect::<Vec<Message<'_>>>()
+                };
+                store.appender(None).append_all(batch(round * 30), &mut Vec::new()).unwrap();
+                append_together(&store, batch(round * 200)).unwrap();
+            }
+            store.close().unwrap();
+            contents(&place.at("commitlog"))
+        })
+        .into();
+    assert!(logs[0].len() > 15, "{} segments", logs[0].len());
+    assert!(logs.iter().all(|log| *log == logs[0]));
+}
+
+#[test]
+fn a_thousand_rolls_with_two_buffers_lose_nothing() {
+    let place = Place::new();
+    let store = place.create_with(pool(2, 4096));
+    let body = vec![b'x'; SEGMENT as usize - 300];
+    for _ in 0..1000 {
+        put(&store, "t", &body);
+    }
+    store.wait_dispatched(store.appended_offset() - 1, Some(soon())).unwrap();
+    let stats = store.stats().log;
+    assert_eq!((stats.segments.begun, stats.total().times), (1000, 1000));
+    assert!(bodies(store.reader(), "t", 0).iter().all(|stored| *stored == body));
+    store.close().unwrap();
+}
+
+#[test]
+fn a_commit_that_fails_is_told_to_everybody_and_what_was_committed_stays() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(pool(2, 4096));
+    put(&store, "t", b"committed");
+    store.flush().unwrap();
+    store.wait_dispatched(0, Some(soon())).unwrap();
+    put(&store, "t", b"lost");
+    env.before_changes(|change| if is_log_write(change) { Err(io_error()) } else { Ok(()) });
+    let refused = store.flush().unwrap_err();
+    assert!(matches!(refused, Error::Poisoned { .. }), "{refused}");
+    env.heal();
+    for refused in [
+        store.append(message("t", 0, b"x")).map(drop),
+        store.flush().map(drop),
+        store.commit(),
+    ] {
+        assert!(matches!(refused, Err(Error::Poisoned { .. })), "{refused:?}");
+    }
+    assert_eq!(bodies(store.reader(), "t", 0), [b"committed"]);
+    store.close().unwrap_err();
+    drop(store);
+    let store = place.reopen();
+    assert_eq!(bodies(store.reader(), "t", 0), [b"committed"]);
+}
+
+#[test]
+fn a_commit_that_finds_no_room_is_made_again_and_poisons_nothing() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(pool(2, 4096));
+    put(&store, "t", b"first");
+    store.commit().unwrap();
+    put(&store, "t", b"waits");
+    env.before_changes(|change| {
+        if is_log_write(change) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    });
+    assert!(matches!(store.flush(), Err(Error::DiskFull { .. })));
+    let durable = store.appender(Some(true)).append(message("t", 0, b"asked for")).unwrap_err();
+    assert!(
+        matches!(&durable, Error::NotDurable { cause, .. } if matches!(**cause, Error::DiskFull { .. })),
+        "{durable}"
+    );
+    env.heal();
+    store.flush().unwrap();
+    assert!(store.catch_up(Duration::from_secs(20)).unwrap());
+    assert_eq!(bodies(store.reader(), "t", 0), [&b"first"[..], b"waits", b"asked for"]);
+    store.close().unwrap();
+}
+
+#[test]
+fn sixty_four_threads_share_a_small_pool() {
+    for flush_disk_type in [FlushDiskType::Async, FlushDiskType::Sync] {
+        let place = Place::new();
+        let store = place.create_with(StoreConfig {
+            flush_disk_type,
+            os_page_cache_busy_time_out_mills: 1_000_000,
+            ..pool(3, 4096)
+        });
+        thread::scope(|scope| {
+            for thread in 0..64u8 {
+                let store = &store;
+                scope.spawn(move || {
+                    for number in 0..20u8 {
+                        let body = vec![thread; 100 + usize::from(number) * 300];
+                        store.append(message("t", i32::from(thread), &body)).unwrap();
+                    }
+                });
+            }
+        });
+        assert!(store.catch_up(Duration::from_secs(60)).unwrap());
+        for thread in 0..64u8 {
+            let found = bodies(store.reader(), "t", i32::from(thread));
+            assert!(found.len() == 20 && found.iter().flatten().all(|byte| *byte == thread));
+        }
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn an_append_waits_until_it_is_durable_in_a_store_with_a_pool_too() {
+    let place = Place::new();
+    let store = place.create_with(pool(2, 4096));
+    let done = store.appender(Some(true)).append(message("t", 0, b"x")).unwrap();
+    assert!(store.flushed_offset() >= done.appended.end());
+    let place = Place::new();
+    let store = place.create_with(StoreConfig {
+        flush_disk_type: FlushDiskType::Sync,
+        ..pool(2, 4096)
+    });
+    let done = append_producer_batch(&store, &batch(&[10, 20, 30]), None).unwrap();
+    assert!(store.flushed_offset() >= done[2].appended.end());
+}
+
+#[test]
+fn the_ring_gives_back_what_was_written_at_every_place() {
+    let pool = TransientStorePool::new(3, 4096).unwrap();
+    assert_eq!((pool.count(), pool.buffer_size(), pool.capacity()), (3, 4096, 12_288));
+    for offset in (0..30_000u64).step_by(997) {
+        for len in [0, 1, 4095, 4096, 4097, 9000, 12_288] {
+            let bytes: Vec<u8> = (0..len).map(|at| (offset as usize + at) as u8).collect();
+            assert!(pool.write(offset, &bytes));
+            let read: Vec<u8> = pool.read(offset..offset + len as u64).flatten().copied().collect();
+            assert!(read == bytes, "{len} bytes at {offset}");
+        }
+        assert!(!pool.write(offset, &[0; 12_289]));
+    }
+}
+
+#[test]
+fn a_pool_of_no_buffer_or_of_odd_buffers_is_refused() {
+    for (config, option) in [
+        (pool(0, 4096), "transient_store_pool_size"),
+        (pool(1, 0), "transient_store_pool_buffer_size"),
+        (pool(1, 5000), "transient_store_pool_buffer_size"),
+        (pool(usize::MAX / 4096, 1 << 20), "transient_store_pool_buffer_size"),
+        (
+            StoreConfig {
+                commit_interval_commit_log: 0,
+                ..small()
+            },
+            "commit_interval_commit_log",
+        ),
+    ] {
+        let refused = config.validate().unwrap_err().to_string();
+        assert!(refused.starts_with(option), "{refused}");
+    }
+}
+
+/// Whether a change is a write to a segment, under the name that it was made with.
+fn is_log_write(change: &str) -> bool {
+    change.starts_with("write ") && change.contains("/mqstore-new-000")
+}
