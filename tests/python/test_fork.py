@@ -37,10 +37,10 @@ def reader(path: Path) -> Iterator[mqstore.Store]:
 
 
 def in_child(work: Callable[[], object]) -> None:
-    """Runs `work` in a fork; it must end well within ten seconds."""
+    """Runs `work` in a fork; only a hang lasts a minute."""
     child = os.fork()
     if child == 0:
-        signal.alarm(10)
+        signal.alarm(60)
         try:
             work()
         except BaseException as error:
@@ -264,7 +264,7 @@ class Forks:
         if self.child is None:
             self.child = os.fork()
             if self.child == 0:
-                signal.alarm(10)
+                signal.alarm(60)
         return True
 
     def rows(self) -> Iterator[bytes]:
