@@ -19,10 +19,13 @@ import mqstore
 import mqstore.aio
 
 #: What runs with slow syncs.
-AIO = PREPARED + """
+AIO = (
+    PREPARED
+    + """
 import asyncio, mqstore.aio
 NEVER = {"flush_interval_commit_log": 3_600_000, "sync_flush_timeout": 3_600_000}
 """
+)
 
 
 @pytest.fixture
