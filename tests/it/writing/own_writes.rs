@@ -129,12 +129,14 @@ fn a_read_goes_on_waiting_while_calls_that_write_queues_out_return() {
         }
         Ok(())
     });
-    for n in 0..24 {
-        put(&store, &format!("slow{n}"), b"x");
-    }
-    thread::sleep(Duration::from_millis(50));
-    put(&store, "late", b"x");
-    let (is_current, waited) = timed(|| store.catch_up(LONG).unwrap());
+    let (is_current, waited) = timed(|| {
+        for n in 0..24 {
+            put(&store, &format!("slow{n}"), b"x");
+        }
+        thread::sleep(Duration::from_millis(50));
+        put(&store, "late", b"x");
+        store.catch_up(LONG).unwrap()
+    });
     assert!(is_current && waited > LONG, "{waited:?}");
     assert!(store.reader().has_topic("late").unwrap());
     env.heal();
