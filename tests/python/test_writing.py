@@ -141,6 +141,7 @@ def test_records_get_a_checksum_of_the_whole_of_them_if_asked(path: Path, enable
     with mqstore.open(path, "x", enabled_append_prop_crc=enabled, **SMALL) as store:
         store.append("orders", b"x", tags="paid")
         store.append_batch([b"y", b""], "orders")
+        store.wait_dispatched()
         messages = store.topics["orders"].queues[0][:]
         assert [message.body for message in messages] == [b"x", b"y", b""]
         for message in messages:
