@@ -8,6 +8,8 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::thread;
+use std::time::Duration;
 
 use mqstore::error::Error;
 use mqstore::storage::{Access, Advice, EntryKind, Env, MappedFile, RealEnv, Region, Step};
@@ -189,8 +191,9 @@ fn what_was_never_written_is_no_data_and_one_byte_is() {
 
 #[test]
 fn the_clock_and_the_memory_are_this_machines() {
-    let wall = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as i64;
-    assert!((RealEnv::new().now_ms() - wall).abs() < 1000);
+    let wall = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as i64;
+    let (before, now, after) = (wall(), RealEnv::new().now_ms(), wall());
+    assert!((before - 1000..after + 1000).contains(&now), "{before} {now} {after}");
     let info = fs::read_to_string("/proc/meminfo").unwrap();
     let kib: u64 = info.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert_eq!(RealEnv::new().physical_memory(), kib * 1024);
@@ -318,21 +321,32 @@ fn a_sync_of_a_range_leaves_the_rest_of_the_changed_pages_alone() {
     let file = RealEnv::new().create(&path).unwrap();
     file.allocate(1 << 20).unwrap();
     let region = file.map(1 << 20, Access::ReadWrite).unwrap();
-    for page in 0..256 {
-        assert!(region.write(page * 4096, b"x"));
-    }
     let watched = fs::File::open(&path).unwrap();
-    let Some(256) = dirty_pages(&watched, 0) else {
-        println!("skipped: this system does not tell which pages are changed (Linux 6.5 and a file system on a disk do)");
-        return;
-    };
-    file.sync_range(4000..8200, Step::LogRange).unwrap();
-    // The pages of the range are 0 to 2.
-    assert_eq!((dirty_pages(&watched, 0), dirty_pages(&watched, 3)), (Some(253), Some(253)));
-    file.sync_range(5..5, Step::LogRange).unwrap();
-    assert_eq!(dirty_pages(&watched, 0), Some(253));
-    file.sync(Step::LogRange).unwrap();
-    assert_eq!(dirty_pages(&watched, 0), Some(0));
+    let mut is_told = false;
+    for _ in 0..1000 {
+        for page in 0..256 {
+            assert!(region.write(page * 4096, b"x"));
+        }
+        let Some(256) = dirty_pages(&watched, 0) else {
+            // Nobody writes pages out here, or somebody did just now.
+            continue;
+        };
+        is_told = true;
+        file.sync_range(4000..8200, Step::LogRange).unwrap();
+        // The pages of the range are 0 to 2.
+        let left = (dirty_pages(&watched, 0), dirty_pages(&watched, 3));
+        assert!(left.0 <= Some(253), "{left:?}");
+        file.sync_range(5..5, Step::LogRange).unwrap();
+        if (left, dirty_pages(&watched, 0)) == ((Some(253), Some(253)), Some(253)) {
+            file.sync(Step::LogRange).unwrap();
+            assert_eq!(dirty_pages(&watched, 0), Some(0));
+            return;
+        }
+        // The system wrote them out by itself, or for another program that syncs the file system.
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(!is_told, "a sync of a range syncs more than its pages");
+    println!("skipped: this system does not tell which pages are changed (Linux 6.5 and a file system on a disk do)");
 }
 
 /// The bounds hold for any request, on a mapping and on the heap.

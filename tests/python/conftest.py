@@ -75,7 +75,7 @@ def lets_others_run() -> Iterator[Callable[[Callable[[], object]], bool]]:
 
         other = threading.Thread(target=take_turns)
         other.start()
-        first, deadline = turns, time.monotonic() + 20
+        first, deadline = turns, time.monotonic() + 120
         while turns == first and time.monotonic() < deadline:
             call()
         last = turns
@@ -87,14 +87,25 @@ def lets_others_run() -> Iterator[Callable[[Callable[[], object]], bool]]:
     sys.setswitchinterval(before)
 
 
-#: Syncs take as long as the file named by SYNC says, or fail if it says so. A file beside it has a byte for each.
+#: Syncs take as many seconds as the file named by SYNC says, or fail if it says -1. A sync that takes a while ends well
+#: as soon as the file is gone or says something else. A file beside it has a byte for each sync that has looked at it.
 SLOW_SYNC = r"""
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-int fdatasync(int fd) {
+static int said(void) {
     int seconds = 0;
+    FILE *file = fopen(getenv("SYNC"), "r");
+    if (file) {
+        if (fscanf(file, "%d", &seconds) != 1) seconds = 0;
+        fclose(file);
+    }
+    return seconds;
+}
+int fdatasync(int fd) {
+    (void)fd;
+    int seconds = said();
     char counted[4096];
     snprintf(counted, sizeof counted, "%s.count", getenv("SYNC"));
     FILE *count = fopen(counted, "a");
@@ -102,13 +113,8 @@ int fdatasync(int fd) {
         fputc('.', count);
         fclose(count);
     }
-    FILE *file = fopen(getenv("SYNC"), "r");
-    if (file) {
-        if (fscanf(file, "%d", &seconds) != 1) seconds = 0;
-        fclose(file);
-    }
     if (seconds < 0) { errno = EIO; return -1; }
-    for (; seconds > 0 && access(getenv("SYNC"), F_OK) == 0; seconds--) sleep(1);
+    for (long left = 100L * seconds; left > 0 && said() == seconds; left--) usleep(10000);
     return 0;
 }
 int msync(void *address, size_t length, int flags) {
@@ -130,26 +136,38 @@ def slow_sync(tmp_path_factory: pytest.TempPathFactory) -> Path:
 SYNC = """
 import errno, signal, threading, time
 sync = os.environ["SYNC"]
-store = mqstore.open(sys.argv[1], "x", flush_interval_commit_log=3_600_000)
-offset = store.append("orders", b"x").physical_offset
 def say(seconds):
-    with open(sync, "w") as file:
+    with open(sync + ".new", "w") as file:
         file.write(str(seconds))
+    os.replace(sync + ".new", sync)
 def raises(error, call):
     begin = time.monotonic()
     try:
         call()
     except error as raised:
-        assert time.monotonic() - begin < 5, "late"
+        assert time.monotonic() - begin < 25, "it ended with the sync"
         return raised
     raise AssertionError(f"no {error}")
+def until(is_true):
+    deadline = time.monotonic() + 60
+    while not is_true():
+        assert time.monotonic() < deadline, "it does not come to that"
+        time.sleep(0.01)
+def syncs():
+    return os.path.getsize(sync + ".count")
+def stands(path):
+    # Two segments and the queue's file are made and have their names: no sync but one of the log is under way or to come.
+    until(lambda: len(os.listdir(path + "/commitlog")) == 2 and os.path.exists(path + "/consumequeue/orders/0/" + "0" * 20))
+store = mqstore.open(sys.argv[1], "x", flush_interval_commit_log=3_600_000)
+offset = store.append("orders", b"x").physical_offset
+stands(sys.argv[1])
 """
 
 
 def sync_test(slow_sync: Path, path: Path, code: str) -> None:
     environment = os.environ | {"LD_PRELOAD": str(slow_sync), "SYNC": str(path.with_name("says"))}
     code = f"import mqstore, os, sys\n{SYNC}\n{code}"
-    subprocess.run([sys.executable, "-c", code, path], check=True, env=environment, timeout=60)
+    subprocess.run([sys.executable, "-c", code, path], check=True, env=environment, timeout=300)
 
 
 LED = """
@@ -161,16 +179,15 @@ def lead():
     except mqstore.PoisonedError as error:
         told.append(error.status)
 store.append("orders", b"first")
-while len(os.listdir(sys.argv[1] + "2/commitlog")) < 2:
-    time.sleep(0.01)
-time.sleep(0.2)
-say(STALLED)
+stands(sys.argv[1] + "2")
+before = syncs()
+say(30)
 leader = threading.Thread(target=lead)
 leader.start()
-time.sleep(0.5)
+until(lambda: syncs() > before)
 """
 
 
-def led_test(slow_sync: Path, path: Path, stalled: int, timeout: int, code: str) -> None:
-    led = LED.replace("STALLED", str(stalled)).replace("sys.argv[2]", str(timeout))
+def led_test(slow_sync: Path, path: Path, timeout: int, code: str) -> None:
+    led = LED.replace("sys.argv[2]", str(timeout))
     sync_test(slow_sync, path, led + code)

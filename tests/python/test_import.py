@@ -18,15 +18,15 @@ ROOT = Path(__file__).resolve().parents[2]
 IMPORT = """
 import sys, time
 before = set(sys.modules)
-begin = time.perf_counter()
+begin = time.process_time()
 import mqstore
-print(time.perf_counter() - begin)
+print(time.process_time() - begin)
 print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
 """
 
 
 def fresh_import() -> tuple[float, set[str]]:
-    """Seconds that the import takes in a new interpreter, and the top-level modules that it brings."""
+    """Seconds of the processor that the import takes in a new interpreter, and the top-level modules that it brings."""
     printed = subprocess.run([sys.executable, "-I", "-c", IMPORT], check=True, capture_output=True, text=True).stdout
     seconds, modules = printed.splitlines()
     return float(seconds), set(modules.split())

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pytest
 from encoder import EPOCH_MS, Encoder, host
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mqstore
@@ -191,7 +191,7 @@ TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=[
 HOST = st.one_of(st.ip_addresses(v=4).map("{}:10911".format), st.ip_addresses(v=6).map("[{}]:65535".format))
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None)
 @given(
     topic=st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="/"), min_size=1, max_size=30).filter(
         lambda topic: topic not in (".", "..")

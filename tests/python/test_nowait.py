@@ -26,12 +26,17 @@ NEVER = {"flush_interval_commit_log": 3_600_000}
 #: A store whose segments stand, so that each sync from now on is one of the log.
 PREPARED = """
 def prepared(**options):
-    store = mqstore.open(sys.argv[1] + "2", "x", flush_interval_commit_log=3_600_000, **options)
+    never = {"flush_interval_commit_log": 3_600_000, "sync_flush_timeout": 3_600_000}
+    store = mqstore.open(sys.argv[1] + "2", "x", **(never | options))
     store.append("orders", b"first", durable=True)
-    while len(os.listdir(sys.argv[1] + "2/commitlog")) < 2:
-        time.sleep(0.01)
-    time.sleep(0.2)
+    stands(sys.argv[1] + "2")
     return store
+def first_sync(append):
+    # What `append` gives, when the sync that it asked for is under way.
+    before = syncs()
+    appended = append()
+    until(lambda: syncs() > before)
+    return appended
 def bodies(store):
     return [message.body for message in store.topics["orders"].queues[0]]
 """
@@ -90,21 +95,20 @@ def test_a_future_is_done_when_append_would_return(
 def test_thousands_in_flight_from_one_thread_are_completed_in_order_by_few_syncs(slow_sync: Path, path: Path) -> None:
     code = """
 store = prepared(flush_disk_type="SYNC_FLUSH")
-say(1)
-before = os.path.getsize(sync + ".count")
+say(30)
+before = syncs()
 done = []
 def check(future):
     result = future.result()
     assert store.flushed_offset >= result.physical_offset + result.wrote_bytes
     done.append(result)
 futures = [store.append_nowait("orders", b"%d" % number) for number in range(5000)]
-assert not any(future.done() for future in futures[1:]), "the first sync takes a second"
+assert not any(future.done() for future in futures), "the first sync takes half a minute"
 for future in futures:
     future.add_done_callback(check)
-results = [future.result(20) for future in futures]
-syncs = os.path.getsize(sync + ".count") - before
-assert syncs < 20, syncs
 os.unlink(sync)
+results = [future.result(20) for future in futures]
+assert syncs() - before <= 2, "one is for the first messages, and one for all others"
 store.close()
 assert done == results and {result.status for result in results} == {"PUT_OK"}
 offsets = [result.physical_offset for result in results]
@@ -173,7 +177,7 @@ say(30)
 begin = time.monotonic()
 futures = [store.append_nowait("orders", b"%d" % number) for number in range(100)]
 results = [future.result(20) for future in futures]
-assert 0.25 < time.monotonic() - begin < 5
+assert 0.25 < time.monotonic() - begin < 25, "it ended with the sync"
 assert {result.status for result in results} == {"FLUSH_DISK_TIMEOUT"}
 assert bodies(store) == [b"first"]
 time.sleep(0.2)
@@ -181,8 +185,12 @@ late = store.append_nowait("orders", b"late")
 assert late.result(20).status == "FLUSH_DISK_TIMEOUT"
 os.unlink(sync)
 store.wait_durable(timeout=20)
-assert store.append_nowait("orders", b"last").result(20).status == "PUT_OK"
-assert bodies(store) == [b"first", *(b"%d" % number for number in range(100)), b"late", b"last"]
+# On a busy machine a sync may take longer than 300 ms.
+tries = 1
+while store.append_nowait("orders", b"last").result(20).status != "PUT_OK":
+    tries += 1
+    assert tries < 20, "no message is durable in time"
+assert bodies(store) == [b"first", *(b"%d" % number for number in range(100)), b"late", *[b"last"] * tries]
 assert [m.physical_offset for m in store.topics["orders"].queues[0]][1:101] == [r.physical_offset for r in results]
 store.close()
 """
@@ -192,12 +200,11 @@ store.close()
 def test_a_sync_that_fails_fails_every_future_and_later_calls(slow_sync: Path, path: Path) -> None:
     code = """
 store = prepared()
-say(2)
-first = store.append_nowait("orders", b"first", durable=True)
-time.sleep(0.5)
-# The first sync is under way, and the next one fails.
-say(-1)
+say(30)
+first = first_sync(lambda: store.append_nowait("orders", b"first", durable=True))
 futures = [store.append_nowait("orders", b"x", durable=True) for _ in range(100)]
+# The first sync, which is under way, ends, and the next one fails.
+say(-1)
 assert first.result(20).status == "PUT_OK"
 for future in futures:
     error = future.exception(20)
@@ -215,9 +222,9 @@ def test_a_close_completes_every_future_before_it_returns(slow_sync: Path, path:
     code = """
 store = prepared()
 say(30)
-threading.Timer(1, lambda: os.unlink(sync)).start()
 futures = [store.append_nowait("orders", b"x", durable=True) for _ in range(1000)]
 assert not futures[-1].done()
+threading.Timer(1, lambda: os.unlink(sync)).start()
 store.close()
 assert all(future.done() and future.result().status == "PUT_OK" for future in futures)
 """
@@ -227,11 +234,11 @@ assert all(future.done() and future.result().status == "PUT_OK" for future in fu
 def test_a_close_that_fails_completes_every_future_before_it_returns(slow_sync: Path, path: Path) -> None:
     code = """
 store = prepared()
-say(2)
-futures = [store.append_nowait("orders", b"x", durable=True)]
-time.sleep(0.5)
-say(-1)
+say(30)
+futures = [first_sync(lambda: store.append_nowait("orders", b"x", durable=True))]
 futures += [store.append_nowait("orders", b"x", durable=True) for _ in range(1000)]
+assert not futures[0].done()
+threading.Timer(1, lambda: say(-1)).start()
 raises(mqstore.PoisonedError, store.close)
 assert all(future.done() for future in futures)
 assert all(isinstance(future.exception(), mqstore.PoisonedError) for future in futures[1:])
@@ -343,12 +350,14 @@ store.close()
 @pytest.mark.parametrize("how", ["", "sys.kept = store", "sys.kept = store, futures", "del store", "time.sleep(1.2)"])
 def test_the_interpreter_ends_with_futures_pending(slow_sync: Path, path: Path, how: str) -> None:
     code = f"""
+import subprocess
 store.close()
 store = prepared()
-say(1)
+say(30)
 futures = [store.append_nowait("orders", b"x", durable=True) for _ in range(1000)]
 futures[0].add_done_callback(lambda _: time.sleep(0.3))
 assert not futures[-1].done()
+ends_syncs = subprocess.Popen(["sh", "-c", "sleep 1; rm $SYNC"])
 {how}
 """
     sync_test(slow_sync, path, PREPARED + code)

@@ -124,13 +124,13 @@ with mqstore.open(sys.argv[1], "x") as store:
     while store.stats().slow_puts == 0:
         appended += len(store.append_batch(rows, "orders", one_segment=True))
     assert len(store.topics["orders"].queues[0]) == appended
-    slow = store.stats().slow_puts
     assert store.stats().in_lock_time_max_ms > 500
     store.append("orders", b"no warning comes twice")
+    # The process may have been stopped in this append, too.
+    slow = store.stats().slow_puts
     said = len(unraised) if sys.argv[2] == "refuse" else len(records)
-    assert (slow, said) == (1, 1), (slow, records, unraised)
-if records:
-    [record] = records
+    assert slow == said and slow in (1, 2), (slow, records, unraised)
+for record in records:
     assert record.levelname == "WARNING" and record.name == "mqstore", record
     text = record.getMessage()
     assert text.startswith(sys.argv[1] + ": an append held the lock of the log for "), text

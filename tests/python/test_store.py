@@ -502,7 +502,8 @@ def test_a_file_that_shrinks_under_a_reader_is_corruption_and_no_signal(path: Pa
 
 def test_sixty_four_callers_start_no_thread_of_the_store(golden: Path) -> None:
     with mqstore.open(golden / "491_multifile") as store:
-        before = len(os.listdir("/proc/self/task"))
+        # A thread of an earlier test may be ending just now. So threads are counted by their ids.
+        before = set(os.listdir("/proc/self/task"))
         ready, done = threading.Barrier(65), threading.Barrier(65)
 
         def call() -> None:
@@ -515,15 +516,15 @@ def test_sixty_four_callers_start_no_thread_of_the_store(golden: Path) -> None:
         for caller in callers:
             caller.start()
         ready.wait()
-        assert len(os.listdir("/proc/self/task")) == before + 64
+        assert set(os.listdir("/proc/self/task")) - before <= {str(caller.native_id) for caller in callers}
         done.wait()
         for caller in callers:
             caller.join()
         # A thread that was joined may take a moment until the system has forgotten it.
-        deadline = time.monotonic() + 5
-        while len(os.listdir("/proc/self/task")) > before and time.monotonic() < deadline:
+        deadline = time.monotonic() + 60
+        while not set(os.listdir("/proc/self/task")) <= before and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert len(os.listdir("/proc/self/task")) == before
+        assert set(os.listdir("/proc/self/task")) <= before
 
 
 @pytest.fixture
@@ -551,7 +552,7 @@ def test_a_fork_opens_stores_whatever_its_parent_was_doing(path: Path, in_memory
         for _ in range(50):
             child = os.fork()
             if child == 0:
-                signal.alarm(5)
+                signal.alarm(60)  # only a hang lasts so long
                 with mqstore.open(path) as store:
                     os._exit(0 if len(list(store.topics["orders"].queues[0])) == 100 else 1)
             assert os.waitpid(child, 0)[1] == 0

@@ -51,7 +51,7 @@ def program(name: str) -> str:
 
 def umount(path: Path) -> None:
     """Unmounts `path`. Waits for processes that are just ending."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while True:
         done = subprocess.run(["umount", path], capture_output=True, text=True)
         if done.returncode == 0:

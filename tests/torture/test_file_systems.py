@@ -111,7 +111,7 @@ def test_a_store_on_such_a_file_system_is_read_as_it_is_written(
                 known.append(number)
                 assert opened.message_at(done.physical_offset).body == body
                 if number % 8 == 0:
-                    opened.wait_dispatched(done.physical_offset, timeout=10)
+                    opened.wait_dispatched(done.physical_offset, timeout=120)
                     cases.add(check_open(opened, known, []), f"{kind}, {number} messages")
         cases.add(check_read_only(store, known, []), f"{kind}, closed")
 

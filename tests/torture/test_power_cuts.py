@@ -12,7 +12,7 @@ import disks
 import pytest
 from checker import Verdict, check_recovered
 from results import Layer, rounds
-from rig import SKIP, Journal, Nursery, tell
+from rig import SKIP, Journal, Nursery, tell, wait_until
 from writer import SMALL
 
 Begin = Callable[[str], Layer]
@@ -39,12 +39,14 @@ class Machine:
         self.options["flush_interval_commit_log"] = flushed_every
         self.options["flush_disk_type"] = self.chance.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])
 
-    def cycle(self, seconds: float, **more: object) -> Verdict:
+    def cycle(self, seconds: float, *, after_an_ack: bool = False, **more: object) -> Verdict:
         """Writes for a while, loses power, and recovers."""
         self.journal.unlink(missing_ok=True)
         job = {"program": "endless", "path": str(self.store), "journal": str(self.journal), "first": self.next}
         job |= {"seed": self.chance.getrandbits(32), "options": self.options, **more}
         self.writers.start(job)
+        if after_an_ack:
+            wait_until(lambda: bool(Journal.read(self.journal).acked))
         time.sleep(seconds)
         tell(self.journal, "cut")
         self.system.shut_down(self.chance.choice([disks.LOSE_ALL, disks.KEEP_NAMES]))
@@ -92,7 +94,7 @@ def test_power_cuts_find_a_store_that_does_not_sync(shimmed_writers: Nursery, pl
         lost = 0
         for _number in range(40):
             shim = {"watched": f"{machine.store}/commitlog", "at": 1, "fault": SKIP, "sticky": True}
-            lost += machine.cycle(0.03, **shim).lost
+            lost += machine.cycle(0.03, after_an_ack=True, **shim).lost
             if lost:
                 return
             machine.begin_anew()

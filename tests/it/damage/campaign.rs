@@ -26,6 +26,7 @@ use super::mutator::{Base, Done, mutate};
 use super::on_disk;
 use super::questions::{Answers, ask_everything};
 use super::truth::Truth;
+use crate::child::on_core;
 use crate::heap;
 
 const ROUNDS: u64 = 20_000;
@@ -141,12 +142,6 @@ fn then(draw: &mut Draw, image: &Image, root: &Path, done: &[Done]) -> Then {
         }
         _ => Then::Nothing,
     }
-}
-
-/// The CPU time of this thread. Other load on the machine does not count.
-fn on_core() -> Duration {
-    let times = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(times.split(' ').next().unwrap().parse().unwrap())
 }
 
 fn round(seed: u64, bases: &[(Base, Truth)]) -> Outcome {

@@ -61,7 +61,10 @@ fn appends() -> [(&'static str, Append); 4] {
 #[test]
 fn while_an_append_holds_the_lock_for_more_than_a_second_others_are_refused_at_once_and_later_ones_work() {
     let place = Place::new();
-    let (env, store) = place.create_counting(small());
+    let (env, store) = place.create_counting(StoreConfig {
+        os_page_cache_busy_time_out_mills: StoreConfig::default().os_page_cache_busy_time_out_mills,
+        ..small()
+    });
     put(&store, "t", b"first");
     let store = Arc::new(store);
     env.set_monotonic(5000);

@@ -158,7 +158,10 @@ fn a_segment_that_is_made_while_the_store_closes_is_removed_again() {
         let rolling = scope.spawn(|| store.append(message("t", 0, &[1; 10_000])));
         is_made.recv().unwrap();
         let closing = scope.spawn(|| store.close());
-        thread::sleep(Duration::from_millis(50));
+        // Nothing is appended once the close has begun.
+        while matches!(store.expect_appended(-1), Err(Error::Invalid { .. })) {
+            thread::sleep(Duration::from_millis(1));
+        }
         go.send(()).unwrap();
         assert!(matches!(rolling.join().unwrap(), Err(Error::Closed)));
         closing.join().unwrap().unwrap();
@@ -230,7 +233,7 @@ fn waiting_ends_at_its_deadline() {
     let deadline = || Some(Instant::now() + Duration::from_millis(30));
     assert!(matches!(store.wait_durable(last, deadline()), Err(Error::TimedOut { .. })));
     assert!(matches!(store.wait_dispatched(last, deadline()), Err(Error::TimedOut { .. })));
-    assert!(started.elapsed() >= Duration::from_millis(60) && started.elapsed() < Duration::from_secs(10));
+    assert!(started.elapsed() >= Duration::from_millis(60) && started.elapsed() < Duration::from_secs(50));
     stalled.store(false, Ordering::SeqCst);
     store.wait_durable(last, Some(soon())).unwrap();
     store.wait_dispatched(last, Some(soon())).unwrap();

@@ -70,6 +70,7 @@ fn store_time_never_falls_when_the_clock_steps_back_not_even_over_a_reopening() 
     let place = Place::new();
     let (env, store) = place.create_counting(small());
     env.set_now(1_700_000_100_000);
+    put(&store, "t", b"x");
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
@@ -101,7 +102,7 @@ fn store_time_never_falls_when_the_clock_steps_back_not_even_over_a_reopening() 
     let log = walk(&place.reader(), SEGMENT);
     let times: Vec<i64> = log.iter().map(|stored| stored.view().store_time()).collect();
     assert!(times.is_sorted());
-    assert_eq!(times.len(), THREADS as usize * 50 + 2);
+    assert_eq!(times.len(), THREADS as usize * 50 + 3);
 }
 
 /// The bytes of the log below `end`, hashed.

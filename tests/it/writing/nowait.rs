@@ -1,8 +1,11 @@
 //! Appends whose caller waits later, or not at all.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::time::Instant;
 
+use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::services::Service;
 use mqstore::store::{Attempt, PutStatus};
@@ -39,11 +42,17 @@ fn an_append_without_waiting_asks_for_the_sync_that_its_caller_waits_for() {
 #[test]
 fn one_sync_is_for_everything_that_was_appended_before_it() {
     let place = Place::new();
-    let (env, store) = place.create_counting(small());
+    let (env, store) = place.create_counting(StoreConfig {
+        // One segment: a flush is one sync.
+        mapped_file_size_commit_log: Some(1 << 20),
+        ..small()
+    });
     let appender = store.appender(Some(true)).without_waiting();
-    env.before_changes(|change| {
+    let (all_appended, is_all_appended) = channel::<()>();
+    let is_all_appended = Mutex::new(is_all_appended);
+    env.before_changes(move |change| {
         if change.starts_with("sync LogRange") {
-            std::thread::sleep(Duration::from_millis(20));
+            let _ = is_all_appended.lock().unwrap().recv();
         }
         Ok(())
     });
@@ -51,6 +60,7 @@ fn one_sync_is_for_everything_that_was_appended_before_it() {
     let offsets: Vec<_> = (0..1000)
         .map(|_| appender.append(message("t", 0, b"x")).unwrap().appended.physical_offset)
         .collect();
+    drop(all_appended);
     for offset in offsets {
         assert!(store.flushed().wait(offset, Some(soon())).unwrap() > offset);
     }
@@ -60,7 +70,8 @@ fn one_sync_is_for_everything_that_was_appended_before_it() {
         .skip(before)
         .filter(|change| change.starts_with("sync LogRange"))
         .count();
-    assert!(syncs < 100, "{syncs} syncs for 1,000 messages");
+    // One may have begun while they were appended.
+    assert!((1..=2).contains(&syncs), "{syncs} syncs for 1,000 messages");
     store.close().unwrap();
 }
 
