@@ -150,12 +150,18 @@ def open(
     then), `sync_flush_timeout` (5,000 ms: how long an append waits for that at most, unless it is the one that syncs for
     all), `flush_interval_commit_log` (500 ms), `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a
     flush at the interval), `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages),
-    `flush_commit_log_timed` (True; if False, such a flush comes as soon as there are enough pages), `wait_time_out` (5,000
-    ms: how long an append waits for the next segment of the log at most), `os_page_cache_busy_time_out_mills` (1,000 ms:
-    while an append has been writing for longer, others raise `BusyError`), `checkpoint_interval` (64 MiB: how much recovery
-    reads, about), `index_tags` (False: whether tags are indexed, as 5.4 does; for a reader, whether the index holds the tag
-    of every message, so that `query(topic, tag=...)` need not walk the log). Reading: `access_message_in_memory_max_ratio`
-    (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144), `max_transfer_count_on_message_in_memory` (32),
+    `flush_commit_log_timed` (True; if False, such a flush comes as soon as there are enough pages),
+    `transient_store_pool_enable` (False: whether appended messages wait in memory until a thread of the store writes them
+    to the log in large pieces; reads of this store and every sync write them at once, and a killed process loses what
+    waits), `transient_store_pool_size` (5 buffers), `transient_store_pool_buffer_size` (4 MiB each, locked in memory as far
+    as `RLIMIT_MEMLOCK` lets it), `commit_interval_commit_log` (200 ms: how often that thread writes, unless much waits),
+    `commit_commit_log_least_pages` (4: pages of 4 KiB that must wait), `commit_commit_log_thorough_interval` (200 ms, after
+    which it writes fewer), `wait_time_out` (5,000 ms: how long an append waits for the next segment of the log or for a
+    buffer at most), `os_page_cache_busy_time_out_mills` (1,000 ms: while an append has been writing for longer, others
+    raise `BusyError`), `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags` (False: whether tags
+    are indexed, as 5.4 does; for a reader, whether the index holds the tag of every message, so that `query(topic,
+    tag=...)` need not walk the log). Reading: `access_message_in_memory_max_ratio` (40 percent),
+    `max_transfer_bytes_on_message_in_memory` (262,144), `max_transfer_count_on_message_in_memory` (32),
     `max_transfer_bytes_on_message_in_disk` (65,536), `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size`
     (16,000 bytes). Both: `check_crc_on_recover` (True), `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see
     below), and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of killing the process.
@@ -589,10 +595,26 @@ class StoreStats:
     def segment_waits(self) -> int:
         """Appends that had to wait for a segment. The first append to a new store is one."""
     @property
+    def available_buffer_nums(self) -> int | None:
+        """Buffers of the transient store pool that hold nothing; None without a pool."""
+    @property
+    def is_transient_store_pool_low(self) -> bool | None:
+        """Whether less than 0.4 of the buffers of the transient store pool hold nothing: the disk is slower than the appends.
+        None without a pool.
+        """
+    @property
+    def is_transient_store_pool_locked(self) -> bool | None:
+        """Whether the transient store pool is locked in memory; None without a pool."""
+    @property
+    def buffer_waits(self) -> int | None:
+        """Appends that had to wait for a buffer of the transient store pool; None without a pool."""
+    @property
     def dispatch_behind_bytes(self) -> int:
         """Bytes at the end of the log that are not in their queues and in the index yet."""
     def to_dict(self) -> dict[str, Any]:
-        """The same as a dict of numbers, with a dict for each topic in `topics`."""
+        """The same as a dict of numbers, with a dict for each topic in `topics`. What is about the transient store pool is
+        there if the store has one.
+        """
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 

@@ -112,13 +112,38 @@ impl StoreStats {
         self.0.log.segments.waits
     }
 
+    /// Buffers of the transient store pool that hold nothing; None without a pool.
+    #[getter]
+    fn available_buffer_nums(&self) -> Option<u64> {
+        self.0.log.pool.map(|pool| pool.available)
+    }
+
+    /// Whether less than 0.4 of the buffers of the transient store pool hold nothing: the disk is slower than the appends. None without a pool.
+    #[getter]
+    fn is_transient_store_pool_low(&self) -> Option<bool> {
+        self.0.log.pool.map(|pool| pool.is_low())
+    }
+
+    /// Whether the transient store pool is locked in memory; None without a pool.
+    #[getter]
+    fn is_transient_store_pool_locked(&self) -> Option<bool> {
+        self.0.log.pool.map(|pool| pool.is_locked)
+    }
+
+    /// Appends that had to wait for a buffer of the transient store pool; None without a pool.
+    #[getter]
+    fn buffer_waits(&self) -> Option<u64> {
+        self.0.log.pool.map(|pool| pool.waits)
+    }
+
     /// Bytes at the end of the log that are not in their queues and in the index yet.
     #[getter]
     fn dispatch_behind_bytes(&self) -> u64 {
         self.0.dispatch_behind_bytes
     }
 
-    /// The same as a dict of numbers, with a dict for each topic in `topics`.
+    /// The same as a dict of numbers, with a dict for each topic in `topics`. What is about the transient store pool is there if the store
+    /// has one.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = put_dict(py, self.0.log.total())?;
         let topics = PyDict::new(py);
@@ -128,6 +153,12 @@ impl StoreStats {
         dict.set_item("topics", topics)?;
         for (name, count) in self.counts() {
             dict.set_item(name, count)?;
+        }
+        if let Some(pool) = self.0.log.pool {
+            dict.set_item("available_buffer_nums", pool.available)?;
+            dict.set_item("is_transient_store_pool_low", pool.is_low())?;
+            dict.set_item("is_transient_store_pool_locked", pool.is_locked)?;
+            dict.set_item("buffer_waits", pool.waits)?;
         }
         Ok(dict)
     }
