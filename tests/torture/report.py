@@ -29,7 +29,7 @@ In short:
 5. On images of 5.5.1, and on segments that were cut short, RocketMQ finds fewer: see *Recovered from the same crash images*.
 6. Each ordering step and many checks are removed from the code, one at a time. A test must fail for each: see *Planted faults*.
 7. Each known failure of RocketMQ's store has a row that names the tests for it: see *Failures of RocketMQ's own store*.
-8. Not tried yet, because not built yet: synchronous flushing, the pool of buffers, deletion of old files, replication.
+8. Not tried yet, because not built yet: deletion of old files, replication.
 9. The tests assume a disk that keeps what it synced. A disk that lies about its cache can lose acknowledged messages.
 10. `make torture` and `make mutants` count, and `tests/torture/report.py` makes this page of the counts: do not edit it."""
 
