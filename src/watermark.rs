@@ -8,12 +8,12 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Thread};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::error::Error;
+use crate::sync::{AtomicI64, AtomicUsize, Mutex, MutexGuard, Thread, current, now, park, park_timeout};
 
 /// How a wait ended.
 #[derive(Debug, Clone)]
@@ -117,16 +117,16 @@ impl Watermark {
 
     /// Waits until so many threads wait, or until the deadline, and says how many do. Only the leader calls it.
     pub fn gather(&self, wanted: usize, deadline: Instant) -> usize {
-        self.state().gathering = Some((wanted, thread::current()));
+        self.state().gathering = Some((wanted, current()));
         loop {
             let mut state = self.state();
-            let (come, left) = (state.waiting.len(), deadline.saturating_duration_since(Instant::now()));
+            let (come, left) = (state.waiting.len(), deadline.saturating_duration_since(now()));
             if come >= wanted || left.is_zero() {
                 state.gathering = None;
                 return come;
             }
             drop(state);
-            thread::park_timeout(left);
+            park_timeout(left);
         }
     }
 
@@ -157,10 +157,10 @@ impl Watermark {
             if let Some(leading) = lead() {
                 break Ok(leading);
             }
-            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-                None => thread::park(),
+            match deadline.map(|deadline| deadline.saturating_duration_since(now())) {
+                None => park(),
                 Some(left) if left.is_zero() => break Err(Wait::TimedOut),
-                Some(left) => thread::park_timeout(left),
+                Some(left) => park_timeout(left),
             }
         };
         self.leave(place);
@@ -175,7 +175,7 @@ impl Watermark {
         let mut state = self.state();
         state.arrivals += 1;
         let place = (target, state.arrivals);
-        let thread = thread::current();
+        let thread = current();
         state.waiting.insert(place, Waiter { thread, may_lead });
         let come = state.waiting.len();
         if let Some((_, leader)) = state.gathering.take_if(|(wanted, _)| come >= *wanted) {
