@@ -151,7 +151,9 @@ impl Watermark {
                 break Err(Wait::Reached);
             }
             if let Some(cause) = self.poisoned() {
-                break Err(Wait::Poisoned(cause));
+                // It may have been raised after the look at the value, and before it was poisoned.
+                let is_reached = self.get() >= target;
+                break Err(if is_reached { Wait::Reached } else { Wait::Poisoned(cause) });
             }
             // After it has entered: a leader that ends from now on finds it.
             if let Some(leading) = lead() {

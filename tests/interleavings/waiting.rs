@@ -86,6 +86,18 @@ fn a_poison_wakes_every_thread_that_waits() {
 }
 
 #[test]
+fn what_is_reached_before_a_poison_is_reached() {
+    explore(3, || {
+        let mark = Arc::new(Watermark::new(0));
+        let [reached, lost] = [1, 2].map(|target| waits(&mark, target));
+        mark.advance(1);
+        mark.poison(Error::Closed);
+        assert!(matches!(reached.join().unwrap(), Wait::Reached));
+        assert!(matches!(lost.join().unwrap(), Wait::Poisoned(Error::Closed)));
+    });
+}
+
+#[test]
 fn a_thread_whose_deadline_comes_is_not_counted_any_more_and_keeps_no_other_from_its_wake() {
     explore(3, || {
         let mark = Arc::new(Watermark::new(0));
