@@ -117,7 +117,6 @@ impl Watermark {
 
     /// Waits until so many threads wait, or until the deadline, and says how many do. Only the leader calls it.
     pub fn gather(&self, wanted: usize, deadline: Instant) -> usize {
-        self.state().gathering = Some((wanted, current()));
         loop {
             let mut state = self.state();
             let (come, left) = (state.waiting.len(), deadline.saturating_duration_since(now()));
@@ -125,6 +124,8 @@ impl Watermark {
                 state.gathering = None;
                 return come;
             }
+            // Again each time: the follower that woke this thread took it out, and may have left since.
+            state.gathering = Some((wanted, current()));
             drop(state);
             park_timeout(left);
         }

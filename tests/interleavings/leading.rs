@@ -138,3 +138,16 @@ fn a_leader_that_gathers_goes_on_without_a_follower_that_does_not_come() {
         assert!(matches!(follower.join().unwrap(), Wait::Reached));
     });
 }
+
+#[test]
+fn a_leader_that_gathers_is_woken_by_a_follower_that_comes_after_one_that_left() {
+    explore(2, || {
+        let mark = Arc::new(Watermark::new(0));
+        let leaves = follows(&mark, SOON);
+        let stays = follows(&mark, FOR_EVER);
+        assert!(mark.gather(1, now() + FOR_EVER) >= 1);
+        mark.advance(1);
+        assert!(matches!(leaves.join().unwrap(), Wait::Reached | Wait::TimedOut));
+        assert!(matches!(stays.join().unwrap(), Wait::Reached));
+    });
+}
