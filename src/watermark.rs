@@ -166,9 +166,10 @@ impl Watermark {
                 Some(left) => park_timeout(left),
             }
         };
-        self.leave(place);
-        if may_lead && matches!(outcome, Err(Wait::TimedOut)) {
-            // The leader may just have handed over to this thread, which gives up.
+        let was_waiting = self.leave(place);
+        if may_lead && was_waiting && outcome.is_err() {
+            // A leader may just have handed over to this thread, which does not lead. If it was woken instead, the leader that woke it
+            // hands over later.
             self.hand_over();
         }
         outcome
@@ -189,10 +190,13 @@ impl Watermark {
         place
     }
 
-    fn leave(&self, place: (i64, u64)) {
-        if self.state().waiting.remove(&place).is_some() {
+    /// Whether it was still waiting, and not woken.
+    fn leave(&self, place: (i64, u64)) -> bool {
+        let was_waiting = self.state().waiting.remove(&place).is_some();
+        if was_waiting {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
         }
+        was_waiting
     }
 
     fn wake(&self, reached: i64) {

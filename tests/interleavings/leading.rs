@@ -96,6 +96,23 @@ fn a_thread_that_is_to_lead_just_when_its_deadline_comes_lets_the_next_one_lead(
 }
 
 #[test]
+fn a_thread_that_is_to_lead_just_when_its_value_is_reached_lets_the_next_one_lead() {
+    explore(2, || {
+        let led = Led::new();
+        assert!(led.lock.try_lock());
+        let leads = led.clone();
+        let leads = spawn(move || {
+            let leading = Leading(&leads);
+            leading.0.mark.advance(1);
+        });
+        let reaches = waits(&led, 1, FOR_EVER);
+        assert!(matches!(led.wait(2, FOR_EVER), Wait::Reached));
+        assert!(matches!(reaches.join().unwrap(), Wait::Reached));
+        leads.join().unwrap();
+    });
+}
+
+#[test]
 fn a_thread_that_only_waits_is_not_asked_to_lead() {
     explore(3, || {
         let led = Led::new();
