@@ -31,7 +31,7 @@ unexport PYTHONPATH PYTHONHOME SPARK_HOME
 .PHONY: help run test torture interleavings check interop mutants bench fuzz wheel clean
 
 help: ## list the targets
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
 run: java $(NATIVE) ## the main job: write 7,865 real events, resolve and fetch them with Spark, hold them against RocketMQ's
 	@$(PY) spark_examples/resolve_events.py

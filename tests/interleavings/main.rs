@@ -5,6 +5,9 @@
 //! [`explore`] runs it again and again, each time with other switches between the threads, until it has tried all of them. A model fails
 //! where an assertion fails, and where no thread can go on ("deadlock").
 //!
+//! `LOOM_LOCATION=1` makes loom say where each thread stands that cannot go on. `LOOM_LOG=trace LOOM_MAX_PREEMPTIONS=2` makes it print
+//! each step of each order; the order that failed is the last one.
+//!
 //! To add a model of another source, name the source below, let it import its primitives from `crate::sync`, and give `sync.rs` what
 //! it lacks.
 #![allow(
@@ -40,6 +43,9 @@ mod waiting;
 /// `MORE_PREEMPTIONS` adds to that number.
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let more = std::env::var("MORE_PREEMPTIONS").map_or(0, |more| more.parse().expect("MORE_PREEMPTIONS is a number"));
+    if std::env::var_os("LOOM_LOG").is_some() {
+        return loom::model(model);
+    }
     let runs = Arc::new(AtomicUsize::new(0));
     let mut explorer = loom::model::Builder::new();
     explorer.preemption_bound = Some(preemptions + more);

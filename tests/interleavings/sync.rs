@@ -55,10 +55,12 @@ pub(crate) fn current() -> Thread {
 }
 
 /// Also tries one return of each thread for no reason.
+#[track_caller]
 pub(crate) fn park() {
     current().0.token.wait();
 }
 
+#[track_caller]
 pub(crate) fn park_timeout(left: Duration) {
     if left >= NEVER {
         park();
@@ -89,12 +91,14 @@ macro_rules! atomic {
         pub(crate) struct $name(loom::sync::atomic::$name);
 
         impl $name {
+            #[track_caller]
             pub(crate) fn load(&self, order: Ordering) -> $number {
                 before_read(order);
                 self.0.load(order)
             }
 
-            $(pub(crate) fn $write(&self, value: $number, order: Ordering) -> $number {
+            $(#[track_caller]
+            pub(crate) fn $write(&self, value: $number, order: Ordering) -> $number {
                 let before = self.0.$write(value, order);
                 after_write(order);
                 before
