@@ -12,6 +12,7 @@ endif
 PYTHON ?= python3
 TARGET ?= record
 TORTURE_MINUTES ?= 30
+MORE_PREEMPTIONS ?= 1
 VENV := $(CURDIR)/.venv
 PY := $(VENV)/bin/python
 NATIVE := python/mqstore/_native.abi3.so
@@ -27,10 +28,10 @@ export PYSPARK_DRIVER_PYTHON := $(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME SPARK_HOME
 
-.PHONY: help run test torture check interop mutants bench fuzz wheel clean
+.PHONY: help run test torture interleavings check interop mutants bench fuzz wheel clean
 
 help: ## list the targets
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
 run: java $(NATIVE) ## the main job: write 7,865 real events, resolve and fetch them with Spark, hold them against RocketMQ's
 	@$(PY) spark_examples/resolve_events.py
@@ -44,6 +45,9 @@ test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust and the Python tests
 torture: $(VENV)/dev.stamp $(NATIVE) ## crash, fill and break stores for half an hour; TORTURE_MINUTES=30, TORTURE_SEED=<n>
 	@status=0; TORTURE_MINUTES=$(TORTURE_MINUTES) $(PY) -m pytest -o "python_files=test_*.py simulation.py" tests/torture || status=$$?; \
 	$(PY) tests/torture/report.py; exit $$status
+
+interleavings: ## run the models of threads with one more preemption than the tests; MORE_PREEMPTIONS=1
+	@MORE_PREEMPTIONS=$(MORE_PREEMPTIONS) cargo test --test interleavings -- --nocapture
 
 check: $(VENV)/dev.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clippy, ruff, mypy, pyright, stubtest
 	@echo "== rustfmt";    cargo fmt --check

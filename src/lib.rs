@@ -11,6 +11,8 @@ pub mod format;
 pub mod error;
 /// The options of a store, RocketMQ's names and defaults.
 pub mod config;
+/// The atomics, the lock, the parking and the time that a watermark is made of. Models of threads replace them.
+mod sync;
 /// An offset that only rises, and the threads that wait for it.
 pub mod watermark;
 /// A way out of long calls.

@@ -8,12 +8,12 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Thread};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::error::Error;
+use crate::sync::{AtomicI64, AtomicUsize, Mutex, MutexGuard, Thread, current, now, park, park_timeout};
 
 /// How a wait ended.
 #[derive(Debug, Clone)]
@@ -117,16 +117,17 @@ impl Watermark {
 
     /// Waits until so many threads wait, or until the deadline, and says how many do. Only the leader calls it.
     pub fn gather(&self, wanted: usize, deadline: Instant) -> usize {
-        self.state().gathering = Some((wanted, thread::current()));
         loop {
             let mut state = self.state();
-            let (come, left) = (state.waiting.len(), deadline.saturating_duration_since(Instant::now()));
+            let (come, left) = (state.waiting.len(), deadline.saturating_duration_since(now()));
             if come >= wanted || left.is_zero() {
                 state.gathering = None;
                 return come;
             }
+            // Again each time: the follower that woke this thread took it out, and may have left since.
+            state.gathering = Some((wanted, current()));
             drop(state);
-            thread::park_timeout(left);
+            park_timeout(left);
         }
     }
 
@@ -151,21 +152,24 @@ impl Watermark {
                 break Err(Wait::Reached);
             }
             if let Some(cause) = self.poisoned() {
-                break Err(Wait::Poisoned(cause));
+                // It may have been raised after the look at the value, and before it was poisoned.
+                let is_reached = self.get() >= target;
+                break Err(if is_reached { Wait::Reached } else { Wait::Poisoned(cause) });
             }
             // After it has entered: a leader that ends from now on finds it.
             if let Some(leading) = lead() {
                 break Ok(leading);
             }
-            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-                None => thread::park(),
+            match deadline.map(|deadline| deadline.saturating_duration_since(now())) {
+                None => park(),
                 Some(left) if left.is_zero() => break Err(Wait::TimedOut),
-                Some(left) => thread::park_timeout(left),
+                Some(left) => park_timeout(left),
             }
         };
-        self.leave(place);
-        if may_lead && matches!(outcome, Err(Wait::TimedOut)) {
-            // The leader may just have handed over to this thread, which gives up.
+        let was_waiting = self.leave(place);
+        if may_lead && was_waiting && outcome.is_err() {
+            // A leader may just have handed over to this thread, which does not lead. If it was woken instead, the leader that woke it
+            // hands over later.
             self.hand_over();
         }
         outcome
@@ -175,7 +179,7 @@ impl Watermark {
         let mut state = self.state();
         state.arrivals += 1;
         let place = (target, state.arrivals);
-        let thread = thread::current();
+        let thread = current();
         state.waiting.insert(place, Waiter { thread, may_lead });
         let come = state.waiting.len();
         if let Some((_, leader)) = state.gathering.take_if(|(wanted, _)| come >= *wanted) {
@@ -186,10 +190,13 @@ impl Watermark {
         place
     }
 
-    fn leave(&self, place: (i64, u64)) {
-        if self.state().waiting.remove(&place).is_some() {
+    /// Whether it was still waiting, and not woken.
+    fn leave(&self, place: (i64, u64)) -> bool {
+        let was_waiting = self.state().waiting.remove(&place).is_some();
+        if was_waiting {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
         }
+        was_waiting
     }
 
     fn wake(&self, reached: i64) {

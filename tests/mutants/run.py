@@ -2,8 +2,9 @@
 
 The steps of `storage::Step` are left out at run time, by the test `every_step_is_needed`. Each patch beside this file takes one
 check out of the sources: its head says what is gone, and names on the line "Tests:" the tests that have to fail, as filters for
-`cargo test`. The sources are copied first, so that the checkout stays as it is. What came of it is appended to
-`target/mutants/results.jsonl`, and kept in `docs/reliability.json`, of which `tests/torture/report.py` makes a page.
+`cargo test`. A line "Target:" names their test target, if that is not `it`. The sources are copied first, so that the checkout
+stays as it is. What came of it is appended to `target/mutants/results.jsonl`, and kept in `docs/reliability.json`, of which
+`tests/torture/report.py` makes a page.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ OUT = ROOT / "target" / "mutants"
 TREE = OUT / "tree"
 RESULTS = OUT / "results.jsonl"
 COMMITTED = ROOT / "docs" / "reliability.json"
+#: The test target of most tests.
+TARGET = "it"
 #: The test that leaves out one step after the other, and prints a line for each.
 STEPS = "every_step_is_needed"
 #: A mutant that hangs is caught, too.
@@ -44,6 +47,7 @@ class Mutant:
 
     patch: Path
     gone: str
+    target: str
     tests: list[str]
 
     @property
@@ -57,7 +61,8 @@ class Mutant:
         tests = re.search(r"^Tests: (.+)$", head, re.MULTILINE)
         if tests is None:
             raise SystemExit(f"{patch}: no line 'Tests: FILTER ...' before the first 'diff --git'")
-        return cls(patch, head.splitlines()[0], tests[1].split())
+        target = re.search(r"^Target: (\S+)$", head, re.MULTILINE)
+        return cls(patch, head.splitlines()[0], target[1] if target else TARGET, tests[1].split())
 
 
 @dataclass(frozen=True)
@@ -101,10 +106,10 @@ def main(names: list[str]) -> int:
         raise SystemExit(f"no patch of this name: {', '.join(sorted(unknown))}")
     chosen = [mutant for mutant in mutants if not names or mutant.name in names]
     copy_tree()
-    binary = build("the sources as they are")
-    expect_pass(binary, chosen)
+    for target in sorted({mutant.target for mutant in chosen}):
+        expect_pass(build("the sources as they are", target), [mutant for mutant in chosen if mutant.target == target])
     print("mutant | killed by | seed | seconds", flush=True)
-    verdicts = leave_steps_out(binary) if not names or STEPS in names else []
+    verdicts = leave_steps_out(build("the sources as they are", TARGET)) if not names or STEPS in names else []
     for mutant in chosen:
         verdicts.append(judge(mutant))
         print(verdicts[-1], flush=True)
@@ -128,9 +133,9 @@ def copy_tree() -> None:
             shutil.copyfile(source, copy)
 
 
-def build(what: str) -> Path:
-    """Builds the tests; gives their binary."""
-    command = ["cargo", "test", "--target-dir", str(OUT / "build"), "--test", "it", "--no-run", "--message-format=json"]
+def build(what: str, target: str) -> Path:
+    """Builds the tests of a target; gives their binary."""
+    command = ["cargo", "test", "--target-dir", str(OUT / "build"), "--test", target, "--no-run", "--message-format=json"]
     built = subprocess.run(command, cwd=TREE, capture_output=True, text=True)
     if built.returncode != 0:
         raise SystemExit(f"{what} do not compile:\n{built.stderr}")
@@ -179,7 +184,7 @@ def judge(mutant: Mutant) -> Verdict:
     """Applies one patch, runs its tests, and takes it back."""
     apply(mutant.patch)
     try:
-        tested = run(build(f"the sources with {mutant.name}"), mutant.tests)
+        tested = run(build(f"the sources with {mutant.name}", mutant.target), mutant.tests)
     finally:
         apply(mutant.patch, "--reverse")
     killed_by = tested.failed or (f"no end within {TIMEOUT_S} s" if tested.timed_out else None)

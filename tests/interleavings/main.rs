@@ -1,0 +1,66 @@
+//! Every order of the steps of a few threads, by [loom](https://docs.rs/loom).
+//!
+//! This crate compiles the real sources of the watermark and of the allocator of segments. What the watermark imports from
+//! `crate::sync` is in `sync.rs` here, and made of what loom has. Each test is a model: a closure that starts up to four threads.
+//! [`explore`] runs it again and again, each time with other switches between the threads, until it has tried all of them. A model fails
+//! where an assertion fails, and where no thread can go on ("deadlock").
+//!
+//! `LOOM_LOCATION=1` makes loom say where each thread stands that cannot go on. `LOOM_LOG=trace LOOM_MAX_PREEMPTIONS=2` makes it print
+//! each step of each order; the order that failed is the last one.
+//!
+//! To add a model of another source, name the source below, let it import its primitives from `crate::sync`, and give `sync.rs` what
+//! it lacks.
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mqstore::{error, format, storage};
+
+mod sync;
+
+#[path = "../../src/watermark.rs"]
+mod watermark;
+
+#[path = "../../src/log/commit_log/allocate.rs"]
+#[expect(dead_code, reason = "the models ask for segments and make none")]
+mod allocate;
+
+mod allocating;
+mod group_commit;
+mod leading;
+mod waiting;
+
+/// Runs a model in every order in which a thread that could go on is stopped at most `preemptions` times. The environment variable
+/// `MORE_PREEMPTIONS` adds to that number.
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let more = std::env::var("MORE_PREEMPTIONS").map_or(0, |more| more.parse().expect("MORE_PREEMPTIONS is a number"));
+    if std::env::var_os("LOOM_LOG").is_some() {
+        return loom::model(model);
+    }
+    let runs = Arc::new(AtomicUsize::new(0));
+    let mut explorer = loom::model::Builder::new();
+    explorer.preemption_bound = Some(preemptions + more);
+    explorer.max_branches = 10_000;
+    let counted = runs.clone();
+    let begun = std::time::Instant::now();
+    explorer.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "{name}: {} orders with up to {} preemptions in {seconds:.1} s",
+        runs.load(Ordering::Relaxed),
+        preemptions + more
+    );
+}

@@ -1,0 +1,133 @@
+//! What `src/sync.rs` gives the library, made of what loom has. Each call is a place at which loom may let another thread go on.
+//!
+//! Three things differ from loom's own.
+//!
+//! - For loom a sequentially consistent access is one that acquires and releases. What it leaves out is the order between a write and a
+//!   later read of another atomic by the same thread. A fence before the read, if both are sequentially consistent, makes that order.
+//! - loom has no time. Here each thread has a clock of its own, which moves only in [`park_timeout`]. A deadline that is less than an hour
+//!   away comes in the first timed park, and the thread goes on at any moment after that. A deadline further away never comes.
+//! - A thread that is unparked while it waits for a lock makes loom fail. A [`Notify`] for each thread does not.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use loom::sync::Notify;
+use loom::sync::atomic::{AtomicBool, fence};
+pub(crate) use loom::sync::{Mutex, MutexGuard};
+
+/// A deadline so far away never comes.
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// Until a deadline that comes.
+pub(crate) const SOON: Duration = Duration::from_millis(1);
+
+/// Until a deadline that never comes, however long the tests take.
+pub(crate) const FOR_EVER: Duration = Duration::from_secs(100 * 3600);
+
+/// What a thread has of its own.
+#[derive(Debug, Default)]
+struct Own {
+    token: Notify,
+    /// What passed on the clock of the thread. Only the thread itself reads and moves it.
+    passed: std::sync::Mutex<Duration>,
+}
+
+loom::thread_local! {
+    static OWN: Thread = Thread::default();
+    /// Whether the last write of the thread to an atomic was sequentially consistent.
+    static WROTE_SEQ_CST: Cell<bool> = Cell::new(false);
+}
+
+/// A handle of a thread.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Thread(std::sync::Arc<Own>);
+
+impl Thread {
+    pub(crate) fn unpark(&self) {
+        self.0.token.notify();
+    }
+}
+
+pub(crate) fn current() -> Thread {
+    OWN.with(Clone::clone)
+}
+
+/// Also tries one return of each thread for no reason.
+#[track_caller]
+pub(crate) fn park() {
+    current().0.token.wait();
+}
+
+#[track_caller]
+pub(crate) fn park_timeout(left: Duration) {
+    if left >= NEVER {
+        park();
+    } else {
+        *current().0.passed.lock().unwrap() += left;
+    }
+}
+
+pub(crate) fn now() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let passed = *current().0.passed.lock().unwrap();
+    *START.get_or_init(Instant::now) + passed
+}
+
+fn before_read(order: Ordering) {
+    if order == Ordering::SeqCst && WROTE_SEQ_CST.with(Cell::get) {
+        fence(Ordering::SeqCst);
+    }
+}
+
+fn after_write(order: Ordering) {
+    WROTE_SEQ_CST.with(|wrote| wrote.set(order == Ordering::SeqCst));
+}
+
+macro_rules! atomic {
+    ($name:ident($number:ty): $($write:ident),+) => {
+        #[derive(Debug, Default)]
+        pub(crate) struct $name(loom::sync::atomic::$name);
+
+        impl $name {
+            #[track_caller]
+            pub(crate) fn load(&self, order: Ordering) -> $number {
+                before_read(order);
+                self.0.load(order)
+            }
+
+            $(#[track_caller]
+            pub(crate) fn $write(&self, value: $number, order: Ordering) -> $number {
+                let before = self.0.$write(value, order);
+                after_write(order);
+                before
+            })+
+        }
+    };
+}
+
+atomic!(AtomicI64(i64): fetch_max);
+atomic!(AtomicUsize(usize): fetch_add, fetch_sub);
+
+impl AtomicI64 {
+    pub(crate) fn new(value: i64) -> Self {
+        Self(loom::sync::atomic::AtomicI64::new(value))
+    }
+}
+
+/// The lock of a leader: it is tried, and nobody waits for it. loom's lock would not do, because loom does not switch threads where one
+/// is released, and so misses tries that fail.
+#[derive(Debug, Default)]
+pub(crate) struct LeadersLock(AtomicBool);
+
+impl LeadersLock {
+    pub(crate) fn try_lock(&self) -> bool {
+        !self.0.swap(true, Ordering::Acquire)
+    }
+
+    pub(crate) fn unlock(&self) {
+        // loom lets a swap read a value from before a plain store that has already been made.
+        self.0.swap(false, Ordering::Release);
+    }
+}
