@@ -121,6 +121,10 @@ pub struct StoreConfig {
     pub flush_commit_log_thorough_interval: u64,
     /// Whether such flushes come at the interval alone. If not, they come as soon as enough pages are written.
     pub flush_commit_log_timed: bool,
+    /// Whether the pages of a new segment are written with zeros and locked in memory before it is used.
+    pub warm_mapped_file_enable: bool,
+    /// With `SYNC_FLUSH`: after so many pages those zeros are synced.
+    pub flush_least_pages_when_warm_mapped_file: u64,
     /// Whether appended bytes wait in memory that is locked until a service writes them to the log.
     pub transient_store_pool_enable: bool,
     /// Buffers of that memory.
@@ -173,6 +177,8 @@ impl Default for StoreConfig {
             flush_commit_log_least_pages: 4,
             flush_commit_log_thorough_interval: 10_000,
             flush_commit_log_timed: true,
+            warm_mapped_file_enable: false,
+            flush_least_pages_when_warm_mapped_file: 4096,
             transient_store_pool_enable: false,
             transient_store_pool_size: 5,
             transient_store_pool_buffer_size: 4 << 20,
@@ -244,6 +250,13 @@ impl StoreConfig {
         }
         if self.flush_interval_commit_log == 0 {
             return invalid("flush_interval_commit_log", 0, "1 or more (ms)");
+        }
+        if self.flush_least_pages_when_warm_mapped_file == 0 {
+            return invalid(
+                "flush_least_pages_when_warm_mapped_file",
+                0,
+                "1 or more (pages of 4,096 bytes)",
+            );
         }
         if self.checkpoint_interval == 0 {
             return invalid("checkpoint_interval", 0, "1 or more (bytes)");

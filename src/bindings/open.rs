@@ -31,7 +31,9 @@ use crate::error::Error;
 /// all), `flush_interval_commit_log` (500 ms), `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a flush at the
 /// interval),
 /// `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages), `flush_commit_log_timed` (True; if False, such
-/// a flush comes as soon as there are enough pages), `transient_store_pool_enable` (False: whether appended messages wait in memory until
+/// a flush comes as soon as there are enough pages), `warm_mapped_file_enable` (False: whether all pages of a segment are written with zeros and locked in memory
+/// before it is used, `Store.stats` says how many are), `flush_least_pages_when_warm_mapped_file` (4,096: with `SYNC_FLUSH` those zeros are
+/// synced after so many pages), `transient_store_pool_enable` (False: whether appended messages wait in memory until
 /// a thread of the store writes them to the log in large pieces; reads of this store and every sync write them at once, and a killed
 /// process loses what waits), `transient_store_pool_size` (5 buffers), `transient_store_pool_buffer_size` (4 MiB each, locked in memory as
 /// far as `RLIMIT_MEMLOCK` lets it), `commit_interval_commit_log` (200 ms: how often that thread writes, unless much waits),
@@ -73,7 +75,8 @@ max_transfer_bytes_on_message_in_disk=65536, max_transfer_count_on_message_in_di
 check_crc_on_recover=True, message_delay_level='1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h', \
 max_message_size=4194304, enabled_append_prop_crc=False, flush_disk_type='ASYNC_FLUSH', sync_flush_timeout=5000, \
 flush_interval_commit_log=500, flush_commit_log_least_pages=4, flush_commit_log_thorough_interval=10000, \
-flush_commit_log_timed=True, transient_store_pool_enable=False, transient_store_pool_size=5, \
+flush_commit_log_timed=True, warm_mapped_file_enable=False, flush_least_pages_when_warm_mapped_file=4096, \
+transient_store_pool_enable=False, transient_store_pool_size=5, \
 transient_store_pool_buffer_size=4194304, commit_interval_commit_log=200, commit_commit_log_least_pages=4, \
 commit_commit_log_thorough_interval=200, wait_time_out=5000, os_page_cache_busy_time_out_mills=1000, checkpoint_interval=67108864, \
 recovery='heal', errors='raise', index_tags=False, sigbus_guard=True)"
@@ -158,6 +161,8 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
         "flush_commit_log_thorough_interval" => assign(&mut config.flush_commit_log_thorough_interval, value),
         "flush_commit_log_timed" => assign(&mut config.flush_commit_log_timed, value),
         "flush_interval_commit_log" => assign(&mut config.flush_interval_commit_log, value),
+        "warm_mapped_file_enable" => assign(&mut config.warm_mapped_file_enable, value),
+        "flush_least_pages_when_warm_mapped_file" => assign(&mut config.flush_least_pages_when_warm_mapped_file, value),
         "transient_store_pool_enable" => assign(&mut config.transient_store_pool_enable, value),
         "transient_store_pool_size" => assign(&mut config.transient_store_pool_size, value),
         "transient_store_pool_buffer_size" => assign(&mut config.transient_store_pool_buffer_size, value),

@@ -106,6 +106,13 @@ impl StoreStats {
         self.0.log.segments.made_ahead
     }
 
+    /// Segments of `segments_begun` whose pages are locked in memory (`warm_mapped_file_enable`) until they are full and synced. Where
+    /// `RLIMIT_MEMLOCK` is too small there are fewer.
+    #[getter]
+    fn segments_locked(&self) -> u64 {
+        self.0.log.segments.locked
+    }
+
     /// Appends that had to wait for a segment. The first append to a new store is one.
     #[getter]
     fn segment_waits(&self) -> u64 {
@@ -174,7 +181,7 @@ impl StoreStats {
 }
 
 impl StoreStats {
-    fn counts(&self) -> [(&'static str, u64); 9] {
+    fn counts(&self) -> [(&'static str, u64); 10] {
         [
             ("in_lock_time_max_ms", self.in_lock_time_max_ms()),
             ("slow_puts", self.slow_puts()),
@@ -183,6 +190,7 @@ impl StoreStats {
             ("group_commit_requests", self.group_commit_requests()),
             ("segments_begun", self.segments_begun()),
             ("segments_made_ahead", self.segments_made_ahead()),
+            ("segments_locked", self.segments_locked()),
             ("segment_waits", self.segment_waits()),
             ("dispatch_behind_bytes", self.dispatch_behind_bytes()),
         ]

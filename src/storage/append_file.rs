@@ -14,6 +14,18 @@ use super::transient_store_pool::TransientStorePool;
 use crate::error::{Error, Result};
 use crate::format::{UNFINISHED_PREFIX, segment_name};
 
+/// Bytes of a page.
+const PAGE: usize = 4096;
+/// Bytes of a segment that are made ready at once.
+const WARMED_AT_ONCE: usize = 1 << 20;
+
+/// How the pages of a new segment are made ready to be written, all of them: `RocketMQ`'s warm-up.
+#[derive(Debug, Clone, Copy)]
+pub struct WarmUp {
+    /// After so many bytes they are synced, so that the disk does not get all of them at once.
+    pub synced_every: Option<u64>,
+}
+
 /// A segment that is appended to.
 #[derive(Debug)]
 pub struct AppendFile {
@@ -23,6 +35,8 @@ pub struct AppendFile {
     region: Region,
     /// Where appended bytes wait until they are written to the file. Empty if they go through the mapping, as all of them do then.
     pool: OnceLock<Arc<TransientStorePool>>,
+    /// The warm-up has locked its pages in memory. They stay locked until the segment is dropped.
+    is_locked: bool,
     /// The offset after its last record, and after the BLANK that fills it.
     filled_until: AtomicU64,
 }
@@ -36,6 +50,7 @@ impl AppendFile {
             file,
             region,
             pool: OnceLock::new(),
+            is_locked: false,
         }
     }
 
@@ -44,7 +59,7 @@ impl AppendFile {
     ///
     /// # Errors
     /// [`Error::DiskFull`] when there is no room, [`Error::Io`]: no file is left, and another try starts again.
-    pub fn create(env: &dyn Env, dir: &Path, start: u64, len: u64) -> Result<Self> {
+    pub fn create(env: &dyn Env, dir: &Path, start: u64, len: u64, warm_up: Option<WarmUp>) -> Result<Self> {
         let path = dir.join(segment_name(start));
         let new = unfinished_path(dir, start);
         // An earlier process may have died while it made this file.
@@ -54,11 +69,15 @@ impl AppendFile {
             file.allocate(len)?;
             file.sync(Step::SegmentAllocated)?;
             let region = file.map(len as usize, Access::ReadWrite)?;
+            let is_locked = warm_up.map_or(Ok(false), |warm_up| warm(file.as_ref(), &region, warm_up))?;
             env.rename_noreplace(&new, &path)?;
-            Ok((file, region))
+            Ok((file, region, is_locked))
         };
         match made() {
-            Ok((file, region)) => Ok(Self::new(path, start, file, region)),
+            Ok((file, region, is_locked)) => Ok(Self {
+                is_locked,
+                ..Self::new(path, start, file, region)
+            }),
             Err(error) => {
                 // The unfinished file must not keep its space.
                 let _ = env.unlink(&new);
@@ -112,6 +131,11 @@ impl AppendFile {
     /// [`Error::Io`].
     pub fn remove(&self, env: &dyn Env) -> Result<()> {
         remove_file(env, &self.path)
+    }
+
+    /// Whether its warm-up has locked its pages in memory.
+    pub fn is_locked(&self) -> bool {
+        self.is_locked
     }
 
     /// Its path.
@@ -210,6 +234,31 @@ impl AppendFile {
             .sync_range(range, step)
             .map_err(|error| Error::io("sync", &self.path, error))
     }
+}
+
+/// Makes every page of a new segment ready to be written, and locks them in memory; says whether it may.
+fn warm(file: &dyn File, region: &Region, warm_up: WarmUp) -> io::Result<bool> {
+    let mut unsynced = 0;
+    for start in (0..region.len()).step_by(WARMED_AT_ONCE) {
+        let range = start..region.len().min(start + WARMED_AT_ONCE);
+        if region.supply(range.clone()).is_err() {
+            // A system that supplies no pages. The bytes of a new segment are zeros.
+            for page in range.clone().step_by(PAGE) {
+                region.write(page, &[0]);
+            }
+        }
+        let is_last = range.end == region.len();
+        if warm_up
+            .synced_every
+            .is_some_and(|every| is_last || (range.end - unsynced) as u64 >= every)
+        {
+            file.sync_range(unsynced as u64..range.end as u64, Step::SegmentAllocated)?;
+            unsynced = range.end;
+        }
+    }
+    let is_locked = region.lock().is_ok();
+    region.prefetch(0..region.len());
+    Ok(is_locked)
 }
 
 /// Where a segment of the directory `dir` lies until it is finished.

@@ -34,7 +34,7 @@ mod mapping_pool;
 /// A directory of equally long files, each named by the offset of its first byte.
 mod mapped_file_queue;
 
-pub use append_file::AppendFile;
+pub use append_file::{AppendFile, WarmUp};
 pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
 pub use fork::Generation;
 pub use guard::install as install_guard;

@@ -76,7 +76,7 @@ impl MessageStore {
         if is_unfinished || plan.rewrite_from.is_some() {
             remove_unfinished(env.as_ref(), path)?;
         }
-        let log = Arc::new(apply(env, path, &recovered, &plan)?.with_mode(config.flush_disk_type, pool));
+        let log = Arc::new(apply(env, path, &recovered, &plan)?.with_mode(&config, pool));
         let mut locks = Vec::new();
         if config.flush_disk_type == FlushDiskType::Sync {
             locks.push(lock_flushed_mark(env.as_ref(), path)?);

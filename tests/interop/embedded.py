@@ -20,6 +20,16 @@ import mqstore
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Of so many consecutive puts the last third goes into one batch.
 STRETCH = 150
+#: The write modes.
+MODES: dict[str, dict[str, Any]] = {
+    "ASYNC_FLUSH": {},
+    "ASYNC_FLUSH with a pool": {
+        "transient_store_pool_enable": True,
+        "transient_store_pool_size": 2,
+        "transient_store_pool_buffer_size": 16 << 10,
+    },
+    "SYNC_FLUSH": {"flush_disk_type": "SYNC_FLUSH"},
+}
 #: The fields that have one name in a step and in `append`.
 OWN_FIELDS = [
     "queue",
@@ -63,11 +73,11 @@ def options(geometry: Geometry) -> dict[str, Any]:
 
 
 def write(
-    path: Path, mode: Any, geometry: Geometry, plan: list[Step], *, index_tags: bool
+    path: Path, mode: Any, geometry: Geometry, plan: list[Step], *, index_tags: bool, **write_mode: Any
 ) -> tuple[list[Record], list[list[int]]]:
     """Carries out a plan. Returns where each message was stored, and which messages belong to each put."""
     stored: list[Record] = []
-    with mqstore.open(path, mode=mode, index_tags=index_tags, **options(geometry)) as store:
+    with mqstore.open(path, mode=mode, index_tags=index_tags, **options(geometry), **write_mode) as store:
         for (op, together), group in groupby(enumerate(plan), way_in):
             steps = [step for _, step in group]
             if op == "sleep":

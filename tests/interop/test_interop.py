@@ -127,11 +127,13 @@ def test_what_rocketmq_writes_we_read(rocketmq: RocketMQ, geometry: Geometry, pr
     settle(proof, [written])
 
 
-def test_what_we_write_rocketmq_reads(rocketmq: RocketMQ, geometry: Geometry, proof: Proof, tmp_path: Path) -> None:
-    proof.way = "b: mqstore writes, RocketMQ reads"
+@pytest.mark.parametrize("mode", embedded.MODES)
+def test_what_we_write_rocketmq_reads(rocketmq: RocketMQ, geometry: Geometry, proof: Proof, tmp_path: Path, mode: str) -> None:
+    proof.way = f"b: mqstore writes ({mode}), RocketMQ reads"
     store = tmp_path / "store"
     plan = make_plan(rocketmq, geometry, "b", proof, MESSAGES, separator_at_end=True)
-    written = Written("mqstore", plan, *embedded.write(store, "x", geometry, plan, index_tags=rocketmq.index_tags))
+    places = embedded.write(store, "x", geometry, plan, index_tags=rocketmq.index_tags, **embedded.MODES[mode])
+    written = Written("mqstore", plan, *places)
     check_closed(store)
     compare_all(rocketmq, geometry, store, proof, "b", [written])
     settle(proof, [written])

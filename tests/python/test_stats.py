@@ -74,13 +74,15 @@ def test_stats_are_a_frozen_value_that_says_all_in_a_line_and_as_a_dict(tmp_path
         "group_commit_requests": 1,
         "segments_begun": 1,
         "segments_made_ahead": 0,
+        "segments_locked": 0,
         "segment_waits": 1,
         "dispatch_behind_bytes": 0,
     }
     assert all(getattr(stats, name) == count for name, count in counts.items() if name != "topics")
     assert repr(stats) == (
         f"<mqstore.StoreStats 1 puts, {done.wrote_bytes} bytes, 1 topics; in_lock_time_max_ms={lock_time} slow_puts=0 syncs=1 "
-        "group_commits=1 group_commit_requests=1 segments_begun=1 segments_made_ahead=0 segment_waits=1 dispatch_behind_bytes=0>"
+        "group_commits=1 group_commit_requests=1 segments_begun=1 segments_made_ahead=0 segments_locked=0 "
+        "segment_waits=1 dispatch_behind_bytes=0>"
     )
     assert len({stats, stats}) == 1
 
@@ -187,3 +189,25 @@ def test_an_append_is_refused_while_another_one_holds_the_lock_for_too_long(plac
         assert "os_page_cache_busy_time_out_mills (0)" in str(refused)
         store.append("small", b"x")
         assert len(store.topics["small"].queues[0]) == appended + 1
+
+
+LOCKED = """
+import mqstore, sys
+def locked():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmLck:"))
+before = locked()
+options = {"mapped_file_size_commit_log": 1 << 20, "warm_mapped_file_enable": True}
+with mqstore.open(sys.argv[1], "x", **options) as store:
+    for number in range(30):
+        store.append("orders", bytes(100_000))
+    store.flush()
+    stats = store.stats()
+    assert stats.segments_locked == stats.segments_begun == 3, stats
+    # The current segment, and the one that is made ahead, or is about to be.
+    assert locked() - before in (1 << 10, 2 << 10), (before, locked())
+assert locked() == before
+"""
+
+
+def test_warmed_segments_are_locked_in_memory_until_they_are_full_and_synced(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", LOCKED, tmp_path / "store"], check=True, timeout=60)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::format::segment_name;
-use crate::storage::{AppendFile, Env, Step};
+use crate::storage::{AppendFile, Env, Step, WarmUp};
 use crate::watermark::{Wait, Watermark};
 
 /// Makes segments of one size in the directory of the log.
@@ -17,6 +17,8 @@ pub(super) struct SegmentAllocator {
     env: Arc<dyn Env>,
     dir: PathBuf,
     segment_size: u64,
+    /// What is done with the pages of a new segment.
+    warm_up: Option<WarmUp>,
     /// Held by the thread that makes a segment.
     allocating: Mutex<()>,
     /// Where the last segment starts that could not be made. Its unfinished file may still be there, and the removal of its name is not
@@ -47,6 +49,7 @@ impl SegmentAllocator {
             env,
             dir,
             segment_size,
+            warm_up: None,
             allocating: Mutex::default(),
             unfinished: Mutex::default(),
             requests: AtomicI64::default(),
@@ -55,6 +58,11 @@ impl SegmentAllocator {
             refusal: Mutex::default(),
             patience: OnceLock::new(),
         }
+    }
+
+    /// From now on new segments are warmed up.
+    pub(super) fn warm(&mut self, warm_up: WarmUp) {
+        self.warm_up = Some(warm_up);
     }
 
     /// Bytes of each segment.
@@ -74,7 +82,7 @@ impl SegmentAllocator {
             *lock(&self.unfinished) = Some(start);
             NotMade::Gone(cause)
         };
-        let file = AppendFile::create(env, &self.dir, start, self.segment_size).map_err(gone)?;
+        let file = AppendFile::create(env, &self.dir, start, self.segment_size, self.warm_up).map_err(gone)?;
         match file.sync_name(env) {
             Ok(()) => Ok(Arc::new(file)),
             // The shortage came before the sync.

@@ -93,6 +93,7 @@ impl AppendState {
     pub(super) fn move_to_next(&mut self) {
         if let Some(next) = self.next.take() {
             self.end = next.start();
+            self.segments.locked += u64::from(next.is_locked());
             self.current = Some(next);
             self.is_next_asked = false;
             self.segments.begun += 1;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use crate::config::FlushDiskType;
+use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, fits};
 use crate::log::commit_log::allocate::{SegmentAllocator, lock};
@@ -15,8 +15,11 @@ use crate::log::commit_log::log_files::LogFiles;
 use crate::log::commit_log::log_stats::{LogStats, SyncCounts};
 use crate::log::commit_log::pace::Pace;
 use crate::log::flushed_mark_file::FlushedMarkFile;
-use crate::storage::{AppendFile, Env, TransientStorePool};
+use crate::storage::{AppendFile, Env, TransientStorePool, WarmUp};
 use crate::watermark::Watermark;
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
 
 /// Where a message was put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -119,9 +122,17 @@ impl CommitLog {
         self.mark = Some(mark);
     }
 
-    /// The same log, before anything is appended, with this rule for what is readable. Appended bytes go by way of `pool`, if there is one.
+    /// The same log, before anything is appended, in the write mode of the options. Appended bytes go by way of `pool`, if there is one.
     #[must_use]
-    pub fn with_mode(mut self, flush_disk_type: FlushDiskType, pool: Option<TransientStorePool>) -> Self {
+    pub fn with_mode(mut self, config: &StoreConfig, pool: Option<TransientStorePool>) -> Self {
+        // No page of a segment is written where there is a pool.
+        if config.warm_mapped_file_enable && pool.is_none() {
+            let pages = config.flush_least_pages_when_warm_mapped_file;
+            let is_sync = config.flush_disk_type == FlushDiskType::Sync;
+            self.allocator.warm(WarmUp {
+                synced_every: is_sync.then(|| pages.saturating_mul(PAGE)),
+            });
+        }
         if let Some(pool) = pool.map(Arc::new) {
             if let Some(current) = &lock(&self.state).current {
                 current.use_pool(pool.clone());
@@ -129,7 +140,7 @@ impl CommitLog {
             self.committed = Arc::new(Watermark::new(self.appended.get()));
             self.pool = Some(pool);
         }
-        self.readable = match flush_disk_type {
+        self.readable = match config.flush_disk_type {
             FlushDiskType::Async => self.committed.clone(),
             FlushDiskType::Sync => self.flushed.clone(),
         };

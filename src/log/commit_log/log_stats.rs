@@ -20,6 +20,8 @@ pub struct SegmentStats {
     pub begun: u64,
     /// Those of them that were there before an append needed them.
     pub made_ahead: u64,
+    /// Those of `begun` whose pages the warm-up has locked in memory.
+    pub locked: u64,
     /// Appends that had to wait for a segment, or make it.
     pub waits: u64,
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mqstore::config::StoreConfig;
+use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::error::Error;
 use mqstore::services::{Next, Service};
 use mqstore::store::{MessageStore, OpenMode};
@@ -324,4 +324,37 @@ fn a_store_of_which_only_the_segment_made_ahead_is_left_is_refused_and_read_as_i
         opened => panic!("{opened:?}"),
     }
     store.close().unwrap();
+}
+
+#[test]
+fn a_segment_that_was_warmed_up_has_all_its_pages_when_it_is_begun() {
+    for (flush_disk_type, syncs) in [(FlushDiskType::Async, 1), (FlushDiskType::Sync, 1 + 5)] {
+        let place = Place::new();
+        let config = StoreConfig {
+            mapped_file_size_commit_log: Some(5 << 20),
+            flush_disk_type,
+            warm_mapped_file_enable: true,
+            flush_least_pages_when_warm_mapped_file: 256,
+            ..small()
+        };
+        let (env, store) = stepped_with(&place, config);
+        store.step(Service::Allocate, Instant::now()).unwrap();
+        store
+            .appender(Some(false))
+            .append(message("t", 0, b"makes the first one"))
+            .unwrap();
+        let allocated = |change: &String| change.contains("SegmentAllocated");
+        assert_eq!(env.changes().iter().filter(|change| allocated(change)).count(), syncs);
+        let before = faults();
+        for _ in 0..4000 {
+            store.appender(Some(false)).append(message("t", 0, &[7; 1024])).unwrap();
+        }
+        let with = faults() - before;
+        assert!(with < 16, "{with} faults");
+        assert_eq!(store.stats().log.segments.locked, 1);
+        store.flush().unwrap();
+        store.close().unwrap();
+        // What a broker finds is what it finds without a warm-up.
+        assert_eq!(place.reader().physical_bounds(), 0..store.appended_offset());
+    }
 }

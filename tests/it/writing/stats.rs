@@ -111,6 +111,7 @@ fn a_segment_that_an_append_waited_for_was_not_made_ahead() {
         let expected = SegmentStats {
             begun,
             made_ahead,
+            locked: 0,
             waits,
         };
         assert_eq!(store.stats().log.segments, expected);
