@@ -3,8 +3,10 @@
 use crate::error::{Error, Result};
 use crate::format::{DelayLevels, IndexGeometry};
 
+/// Bytes of a page, as `RocketMQ` counts pages.
+pub const PAGE_SIZE: u64 = 4096;
 /// Smallest commit-log segment: one page.
-pub const MIN_SEGMENT_SIZE: u64 = 4096;
+pub const MIN_SEGMENT_SIZE: u64 = PAGE_SIZE;
 /// Largest commit-log segment: positions inside a segment are signed 32-bit numbers.
 pub const MAX_SEGMENT_SIZE: u64 = (1 << 31) - 4096;
 

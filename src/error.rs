@@ -111,7 +111,7 @@ pub enum Error {
         /// From how many ms on an append is refused.
         limit: u64,
     },
-    /// The buffers of the transient store pool are full, because the disk stalls. Nothing was stored; a later append may work.
+    /// The buffers of the transient store pool are full, because the disk stalls or has no room. Nothing was stored; a later append may work.
     PoolFull {
         /// How long the append has waited.
         waited: Duration,
@@ -340,8 +340,8 @@ impl fmt::Display for Error {
             ),
             Self::PoolFull { waited } => write!(
                 f,
-                "the disk stalls: no buffer of the transient store pool came free within {} ms (wait_time_out); nothing was stored, append \
-                 again later",
+                "the disk stalls or has no room: no buffer of the transient store pool came free within {} ms (wait_time_out); nothing was \
+                 stored, append again later",
                 waited.as_millis()
             ),
             Self::Panicked { service, message } => write!(f, "the {service} panicked: {message}"),

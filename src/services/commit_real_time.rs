@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::StoreConfig;
+use crate::config::{PAGE_SIZE, StoreConfig};
 use crate::error::{Error, Result};
 use crate::log::CommitLog;
 use crate::services::stepped::{Next, Stepped};
 use crate::watermark::Watermark;
 
-/// Bytes of a page.
-const PAGE: u64 = 4096;
 /// So many waiting bytes are written at once, whatever the time: large writes cost less for each byte.
 const LARGE_WRITE: u64 = 256 << 10;
 /// Part of the pool that such a write may be, as a divisor.
@@ -76,7 +74,7 @@ impl Stepped for CommitRealTime {
         if self.log.uncommitted() >= self.much {
             self.commit(now)?;
         } else if self.due.is_some_and(|due| due <= now) {
-            if self.log.uncommitted() / PAGE >= self.least_pages || thorough_due <= now {
+            if self.log.uncommitted() / PAGE_SIZE >= self.least_pages || thorough_due <= now {
                 self.commit(now)?;
             }
             self.due = None;

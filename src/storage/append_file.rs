@@ -11,11 +11,10 @@ use super::env::{Access, Env, File, Step};
 use super::region::Region;
 use super::replace_file::remove_file;
 use super::transient_store_pool::TransientStorePool;
+use crate::config::PAGE_SIZE;
 use crate::error::{Error, Result};
 use crate::format::{UNFINISHED_PREFIX, segment_name};
 
-/// Bytes of a page.
-const PAGE: usize = 4096;
 /// Bytes of a segment that are made ready at once.
 const WARMED_AT_ONCE: usize = 1 << 20;
 
@@ -243,7 +242,7 @@ fn warm(file: &dyn File, region: &Region, warm_up: WarmUp) -> io::Result<bool> {
         let range = start..region.len().min(start + WARMED_AT_ONCE);
         if region.supply(range.clone()).is_err() {
             // A system that supplies no pages. The bytes of a new segment are zeros.
-            for page in range.clone().step_by(PAGE) {
+            for page in range.clone().step_by(PAGE_SIZE as usize) {
                 region.write(page, &[0]);
             }
         }

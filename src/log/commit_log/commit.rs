@@ -11,7 +11,6 @@ use crate::log::commit_log::allocate::lock;
 use crate::log::commit_log::append_state::AppendState;
 use crate::log::commit_log::commit_log::CommitLog;
 use crate::log::commit_log::log_stats::PoolStats;
-use crate::storage::TransientStorePool;
 use crate::watermark::Wait;
 
 impl CommitLog {
@@ -94,7 +93,7 @@ impl CommitLog {
     }
 
     pub(super) fn pool_stats(&self, state: &AppendState) -> Option<PoolStats> {
-        let pool: &TransientStorePool = self.pool.as_ref()?;
+        let pool = self.pool.as_ref()?;
         let waiting = state.end.saturating_sub(self.committed.get() as u64);
         Some(PoolStats {
             count: pool.count() as u64,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use crate::config::{FlushDiskType, StoreConfig};
+use crate::config::{FlushDiskType, PAGE_SIZE, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, fits};
 use crate::log::commit_log::allocate::{SegmentAllocator, lock};
@@ -17,9 +17,6 @@ use crate::log::commit_log::pace::Pace;
 use crate::log::flushed_mark_file::FlushedMarkFile;
 use crate::storage::{AppendFile, Env, TransientStorePool, WarmUp};
 use crate::watermark::Watermark;
-
-/// Bytes of a page.
-const PAGE: u64 = 4096;
 
 /// Where a message was put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -130,7 +127,7 @@ impl CommitLog {
             let pages = config.flush_least_pages_when_warm_mapped_file;
             let is_sync = config.flush_disk_type == FlushDiskType::Sync;
             self.allocator.warm(WarmUp {
-                synced_every: is_sync.then(|| pages.saturating_mul(PAGE)),
+                synced_every: is_sync.then(|| pages.saturating_mul(PAGE_SIZE)),
             });
         }
         if let Some(pool) = pool.map(Arc::new) {

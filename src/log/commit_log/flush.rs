@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, TryLockError};
 use std::time::Instant;
 
+use crate::config::PAGE_SIZE;
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::log::commit_log::allocate::lock;
@@ -12,9 +13,6 @@ use crate::log::commit_log::pace::Pace;
 use crate::log::flushed_mark_file::FlushedMarkFile;
 use crate::storage::Step;
 use crate::watermark::{Wait, Watermark};
-
-/// Bytes of a page.
-const PAGE: i64 = 4096;
 
 /// One thread makes the log durable while this lives. Then it hands over to one that waits.
 struct Leading<'a> {
@@ -78,7 +76,7 @@ impl CommitLog {
 
     /// Pages that were begun since the last sync, as `RocketMQ` counts them.
     pub fn unflushed_pages(&self) -> u64 {
-        (self.appended.get() / PAGE - self.flushed.get() / PAGE).unsigned_abs()
+        (self.appended.get() as u64 / PAGE_SIZE).saturating_sub(self.flushed.get() as u64 / PAGE_SIZE)
     }
 
     fn flush_appended(&self) -> Result<i64> {
