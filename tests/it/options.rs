@@ -36,6 +36,8 @@ fn camel_case(name: &str) -> String {
     words
         .fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
         .replace("Crc", "CRC")
+        // As RocketMQ spells it.
+        .replace("armMapped", "armMaped")
 }
 
 #[test]
