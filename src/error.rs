@@ -90,7 +90,7 @@ pub enum Error {
         /// The log is durable up to this physical offset all the same: what starts below it survives.
         flushed: i64,
     },
-    /// A message was appended, and then a write or sync failed. Whether it survives is not known.
+    /// A message was appended, and then a write or sync failed, or the wait for it was interrupted. Whether it survives is not known.
     NotDurable {
         /// Its record's first byte; the last one of a batch.
         physical_offset: i64,

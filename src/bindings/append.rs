@@ -53,8 +53,7 @@ fn told(
     store: &MessageStore,
     appended: Result<store::AppendResult>,
 ) -> PyResult<store::AppendResult> {
-    // Only the wait for durability can be interrupted.
-    let is_stored = matches!(appended, Ok(_) | Err(Error::NotDurable { .. } | Error::Interrupted { .. }));
+    let is_stored = matches!(appended, Ok(_) | Err(Error::NotDurable { .. }));
     let handled = warn_of_slow_puts(py, handle, store).and_then(|()| py.check_signals());
     handled.inspect_err(|error| {
         // What a handler of a signal raises may be of a class that takes no attribute.
@@ -62,7 +61,7 @@ fn told(
     })?;
     match appended {
         Ok(result) => Ok(result),
-        Err(error) => Err(of_append(py, error)?),
+        Err(error) => Err(of_append(py, error)),
     }
 }
 
@@ -146,7 +145,7 @@ pub(super) fn producer_batch(
             .appender(durable)
             .append_producer_batch(common, Some(&of_batch), &mut done)
     });
-    let outcome = appended.map_err(|error| of_append(py, error).unwrap_or_else(|error| error));
+    let outcome = appended.map_err(|error| of_append(py, error));
     stored(py, handle, outcome, &done)
 }
 
@@ -205,10 +204,7 @@ fn append_rows(
         let store = handle.writer()?;
         handle.detach(py, || append_all(&store, messages, how, done))
     };
-    match outcome {
-        Ok(()) => Ok(()),
-        Err(error) => Err(of_append(py, error)?),
-    }
+    outcome.map_err(|error| of_append(py, error))
 }
 
 /// The rows of an iterable. A single body is one, too, of numbers: whoever gives it means a list.

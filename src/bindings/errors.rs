@@ -97,17 +97,16 @@ impl From<Error> for PyErr {
 }
 
 /// What appending a message raises: with RocketMQ's word for what became of it, and whether it was stored.
-pub(super) fn of_append(py: Python<'_>, error: Error) -> PyResult<PyErr> {
+pub(super) fn of_append(py: Python<'_>, error: Error) -> PyErr {
     let status = error.put_status();
-    // Only the wait for durability can be interrupted.
-    let is_stored = matches!(error, Error::NotDurable { .. } | Error::Interrupted { .. });
+    let is_stored = matches!(error, Error::NotDurable { .. });
     let error = PyErr::from(error);
     // What a handler of a signal raises may be of a class that takes no attribute.
     let _ = error.value(py).setattr("stored", usize::from(is_stored));
     if let Some(status) = status {
-        error.value(py).setattr("status", status)?;
+        let _ = error.value(py).setattr("status", status);
     }
-    Ok(error)
+    error
 }
 
 fn poisoned(cause: Error, flushed: i64, text: String) -> PyErr {

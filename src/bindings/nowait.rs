@@ -29,7 +29,7 @@ impl Flushed {
         let deadline = to_deadline(Some(timeout))?;
         match py.detach(|| self.0.wait(physical_offset, deadline)) {
             Ok(offset) => Ok(offset),
-            Err(error) => Err(of_append(py, error)?),
+            Err(error) => Err(of_append(py, error)),
         }
     }
 }

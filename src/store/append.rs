@@ -131,7 +131,7 @@ impl Appender<'_> {
     ///
     /// # Errors
     /// [`Error::IllegalMessage`], [`Error::DiskFull`], [`Error::Busy`], [`Error::Poisoned`], [`Error::Closed`]: nothing was stored.
-    /// [`Error::NotDurable`], and those of [`interrupt::check`]: it was.
+    /// So do those of [`interrupt::check`]. [`Error::NotDurable`]: it was stored, also where the wait for durability was interrupted.
     pub fn append(self, message: Message<'_>) -> Result<AppendResult> {
         let message = self.store.checker.check(message)?;
         self.store.expect_not_busy()?;
@@ -248,12 +248,9 @@ impl Appender<'_> {
         let (config, end) = (store.config(), last.end());
         if waits && !self.only_asks {
             let deadline = Instant::now() + Duration::from_millis(config.sync_flush_timeout);
-            let not_synced = |cause: Error| match cause {
-                Error::Interrupted { .. } => cause,
-                cause => Error::NotDurable {
-                    physical_offset: last.physical_offset,
-                    cause: Box::new(cause),
-                },
+            let not_synced = |cause| Error::NotDurable {
+                physical_offset: last.physical_offset,
+                cause: Box::new(cause),
             };
             return match store.log.wait_flushed(end, deadline).map_err(not_synced)? {
                 Wait::Reached => Ok(PutStatus::PutOk),

@@ -133,6 +133,111 @@ def slow_sync(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+#: A write to a segment of the log waits for as long as the file named by WRITES says 1. If that file says another number, the
+#: write fails with it as its errno. A file beside it has a byte for each write that waits or fails.
+STALLED_WRITE = r"""
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static int said(void) {
+    int number = 0;
+    FILE *file = fopen(getenv("WRITES"), "r");
+    if (file) {
+        if (fscanf(file, "%d", &number) != 1) number = 0;
+        fclose(file);
+    }
+    return number;
+}
+static int is_of_the_log(int fd) {
+    char link[40], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(link, path, sizeof path - 1);
+    path[len < 0 ? 0 : len] = 0;
+    return strstr(path, "/commitlog/") != NULL;
+}
+ssize_t pwrite64(int fd, const void *bytes, size_t len, off64_t offset) {
+    int number = is_of_the_log(fd) ? said() : 0;
+    if (number) {
+        char counted[4096];
+        snprintf(counted, sizeof counted, "%s.count", getenv("WRITES"));
+        int count = open(counted, O_WRONLY | O_CREAT | O_APPEND, 0644);
+        syscall(SYS_write, count, ".", 1);
+        close(count);
+    }
+    if (number > 1) { errno = number; return -1; }
+    while (number && said() == number) usleep(1000);
+    return syscall(SYS_pwrite64, fd, bytes, len, offset);
+}
+ssize_t pwrite(int fd, const void *bytes, size_t len, off_t offset) { return pwrite64(fd, bytes, len, offset); }
+"""
+
+
+@pytest.fixture(scope="session")
+def stalled_write(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    library = tmp_path_factory.mktemp("write") / "stalled_write.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=STALLED_WRITE, text=True, check=True)
+    return library
+
+
+#: A store with a pool of two buffers, whose committer writes when somebody asks, or when half a buffer waits.
+POOLED = """
+import errno, mqstore, os, signal, sys, threading, time, warnings
+writes, path = os.environ["WRITES"], sys.argv[1]
+def say(number):
+    with open(writes + ".new", "w") as file:
+        file.write(str(number))
+    os.replace(writes + ".new", writes)
+def written():
+    return os.path.getsize(writes + ".count") if os.path.exists(writes + ".count") else 0
+def until(is_true):
+    deadline = time.monotonic() + 60
+    while not is_true():
+        assert time.monotonic() < deadline, "it does not come to that"
+        time.sleep(0.005)
+def raises(error, call):
+    try:
+        call()
+    except error as raised:
+        return raised
+    raise AssertionError(f"no {error}")
+def bodies(store):
+    return [message.body for message in store.topics["orders"].queues[0]]
+pool = dict(transient_store_pool_enable=True, transient_store_pool_size=2, transient_store_pool_buffer_size=8192)
+never = dict(
+    commit_interval_commit_log=3_600_000, commit_commit_log_thorough_interval=3_600_000, flush_interval_commit_log=3_600_000
+)
+def opened(**options):
+    store = mqstore.open(path, "x", **(pool | never | options))
+    store.append("orders", b"first", durable=True)
+    until(lambda: len(os.listdir(path + "/commitlog")) == 2)
+    return store
+def fill(store):
+    # The committer has begun a write, which stalls, and no message of 4,000 bytes finds room. Gives how many were stored.
+    say(1)
+    for _ in range(12):
+        store.append("orders", b"x" * 1000)
+    until(written)
+    return 12
+"""
+
+
+def pool_test(stalled_write: Path, path: Path, code: str) -> str:
+    """Runs code with `POOLED`, and gives what it printed."""
+    environment = os.environ | {"LD_PRELOAD": str(stalled_write), "WRITES": str(path.with_name("writes"))}
+    # A store that is kept is closed at the end, which waits for the disk.
+    code = "".join(f"    {line}\n" for line in code.splitlines())
+    code = f"{POOLED}\ntry:\n{code}\nfinally:\n    say(0)\n"
+    command = [sys.executable, "-W", "error", "-c", code, path]
+    return subprocess.run(command, check=True, env=environment, timeout=300, stdout=subprocess.PIPE, text=True).stdout
+
+
 SYNC = """
 import errno, signal, threading, time
 sync = os.environ["SYNC"]

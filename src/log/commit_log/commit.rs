@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::log::commit_log::allocate::lock;
 use crate::log::commit_log::append_state::AppendState;
 use crate::log::commit_log::commit_log::CommitLog;
@@ -56,15 +57,23 @@ impl CommitLog {
     }
 
     /// Waits until every byte before `offset` is committed. Where no thread commits, the caller does.
+    ///
+    /// # Errors
+    /// [`Error::PoolFull`], [`Error::Poisoned`], [`Error::Closed`], and those of [`interrupt::check`].
     pub(super) fn wait_committed(&self, offset: i64) -> Result<()> {
         self.pool_waits.fetch_add(1, Ordering::Relaxed);
         let Some(patience) = self.allocator.patience() else {
             return self.commit();
         };
-        match self.committed.wait(offset, Some(Instant::now() + patience)) {
-            Wait::Reached => Ok(()),
-            Wait::Poisoned(cause) => Err(self.poisoned(cause)),
-            Wait::TimedOut => Err(Error::PoolFull { waited: patience }),
+        let deadline = Instant::now() + patience;
+        loop {
+            let slice = deadline.min(Instant::now() + interrupt::INTERVAL);
+            match self.committed.wait(offset, Some(slice)) {
+                Wait::Reached => return Ok(()),
+                Wait::Poisoned(cause) => return Err(self.poisoned(cause)),
+                Wait::TimedOut if slice < deadline => interrupt::check()?,
+                Wait::TimedOut => return Err(Error::PoolFull { waited: patience }),
+            }
         }
     }
 
