@@ -181,7 +181,7 @@ impl Error {
     }
 
     /// `RocketMQ`'s `PutMessageStatus` of a message whose append fails for this reason, where it has one. An append asks the system for
-    /// something only where it makes a segment.
+    /// something only where it makes a segment, or waits for room in the transient store pool.
     pub fn put_status(&self) -> Option<&'static str> {
         match self {
             Self::IllegalMessage { status, .. } => Some(status),

@@ -374,10 +374,15 @@ class Store:
     def flushed_offset(self) -> int:
         """Physical offset below which the log survives a power cut. Only a store that is open for writing has it."""
     @property
+    def committed_offset(self) -> int:
+        """x"""
+    @property
     def dispatched_offset(self) -> int:
         """Physical offset below which messages are in their queues and in the index. Only a store that is open for writing has
         it.
         """
+    def commit(self) -> None:
+        """x"""
     def stats(self) -> StoreStats:
         """What has happened since the store was opened for writing: puts and bytes by topic, slow puts, syncs, segments."""
     def wait_durable(self, offset: int | None = None, timeout: float | timedelta | None = None) -> None:

@@ -247,7 +247,25 @@ impl Handle {
         Ok((reader, is_caught_up))
     }
 
-    /// The reader as it is, for what lies in the log; what was appended is committed first. A new one if this process is a fork of the one that opened it.
+    /// The reader, after everything that was appended before the call is in the log. A writer that cannot put it there is not waited for:
+    /// the caller is warned.
+    ///
+    /// # Errors
+    /// As [`walking_reader`](Self::walking_reader).
+    pub(super) fn committed_reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
+        let reader = self.log_reader(py)?;
+        let writer = self.opened().writer.clone();
+        if let Some(writer) = writer.filter(|writer| !writer.is_committed()) {
+            let is_committed = self.detach(py, move || writer.commit_within(PATIENCE))?;
+            self.expect_open()?;
+            if !is_committed {
+                warn_of_lag(py)?;
+            }
+        }
+        Ok(reader)
+    }
+
+    /// The reader as it is, for what lies in the log: a new one if this process is a fork of the one that opened it.
     ///
     /// # Errors
     /// `ClosedError`; in a fork also those of opening, and what a handler of a signal raises meanwhile.
@@ -257,13 +275,7 @@ impl Handle {
         {
             let opened = self.opened();
             if let (Some(reader), true) = (&opened.reader, opened.process == here) {
-                let (reader, writer) = (reader.clone(), opened.writer.clone());
-                drop(opened);
-                if let Some(writer) = writer.filter(|writer| !writer.is_committed()) {
-                    // What cannot be committed is not there for a reader.
-                    let _ = py.detach(|| writer.commit());
-                }
-                return Ok(reader);
+                return Ok(reader.clone());
             }
             self.expect_own(&opened)?;
         }
@@ -361,6 +373,12 @@ impl Handle {
         };
         let is_own = writer.is_some();
         let closed = py.detach(|| writer.map_or(Ok(()), |writer| writer.close()));
+        if let Err(cause) = &closed
+            && cause.is_shortage()
+        {
+            // It can be closed again when that is over.
+            return Err(cause.clone().into());
+        }
         // Only now, so that whoever closes it at the same time waits until it is closed.
         let opened = self.take();
         py.detach(|| drop(opened));

@@ -29,14 +29,14 @@ use crate::error::Error;
 /// `flush_disk_type` (`ASYNC_FLUSH`: an append returns when its message survives the process; `SYNC_FLUSH`: when it survives a power cut, and
 /// it is read only then), `sync_flush_timeout` (5,000 ms: how long an append waits for that at most, unless it is the one that syncs for
 /// all), `flush_interval_commit_log` (500 ms), `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a flush at the
-/// interval),
-/// `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages), `flush_commit_log_timed` (True; if False, such
-/// a flush comes as soon as there are enough pages), `warm_mapped_file_enable` (False: whether all pages of a segment are written with zeros and locked in memory
-/// before it is used, `Store.stats` says how many are), `flush_least_pages_when_warm_mapped_file` (4,096: with `SYNC_FLUSH` those zeros are
-/// synced after so many pages), `transient_store_pool_enable` (False: whether appended messages wait in memory until
-/// a thread of the store writes them to the log in large pieces; reads of this store and every sync write them at once, and a killed
-/// process loses what waits), `transient_store_pool_size` (5 buffers), `transient_store_pool_buffer_size` (4 MiB each, locked in memory as
-/// far as `RLIMIT_MEMLOCK` lets it), `commit_interval_commit_log` (200 ms: how often that thread writes, unless much waits),
+/// interval), `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages), `flush_commit_log_timed` (True; if
+/// False, such a flush comes as soon as there are enough pages), `warm_mapped_file_enable` (False: whether all pages of a segment are
+/// written with zeros and locked in memory before it is used; not where there is a pool), `flush_least_pages_when_warm_mapped_file`
+/// (4,096: with `SYNC_FLUSH` those zeros are synced after so many pages), `transient_store_pool_enable` (False: whether appended messages
+/// wait in memory until a thread of the store writes them to the log in large pieces; a read of this store, `commit` and every sync have
+/// them written at once, and a killed process loses what waits; RocketMQ has a pool with `ASYNC_FLUSH` alone, here `SYNC_FLUSH` can have
+/// one), `transient_store_pool_size` (5 buffers), `transient_store_pool_buffer_size` (4 MiB each, locked in memory as far as
+/// `RLIMIT_MEMLOCK` lets it), `commit_interval_commit_log` (200 ms: how often that thread writes, unless much waits),
 /// `commit_commit_log_least_pages` (4: pages of 4 KiB that must wait), `commit_commit_log_thorough_interval` (200 ms, after which it
 /// writes fewer), `wait_time_out` (5,000 ms: how long an append waits for the next segment of the log or for a buffer at most),
 /// `os_page_cache_busy_time_out_mills` (1,000 ms: while an append has been writing for longer, others raise `BusyError`),

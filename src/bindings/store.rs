@@ -94,7 +94,7 @@ impl Store {
     /// Physical offset at which the commit log ends, in bytes.
     #[getter]
     fn max_physical_offset(&self, py: Python<'_>) -> PyResult<i64> {
-        Ok(self.handle.log_reader(py)?.physical_bounds().end)
+        Ok(self.handle.committed_reader(py)?.physical_bounds().end)
     }
 
     /// What this opening of the store found; what an earlier one lost is no part of it.
@@ -143,8 +143,8 @@ impl Store {
     ///
     /// `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None for open. An int that
     /// is a time between 1980 and 2200 in another unit, such as seconds, is refused. `limit` is the most messages to return, the newest ones;
-    /// None for all. `complete` of the answer says whether these are all that match. `errors`, "raise" or "skip", says what to do where a message that
-    /// could match is damaged; by default as in `open`. Where recovery="salvage" has found messages lost, the answer is not complete. Where no
+    /// None for all. `complete` of the answer says whether these are all that match. `errors`, "raise" or "skip", says what to do where a
+    /// message that could match is damaged; by default as in `open`. Where recovery="salvage" has found messages lost, the answer is not complete. Where no
     /// index serves, the log is walked, and any damage in it counts; the index serves for tags only if the store is open with `index_tags=True`.
     /// Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone, a `begin` after `end` and a tag
     /// with `||`, `CorruptError` as `errors` says.
@@ -195,7 +195,7 @@ impl Store {
         py: Python<'_>,
         #[pyo3(from_py_with = arguments::physical_offset)] physical_offset: i64,
     ) -> PyResult<Message> {
-        let reader = self.handle.log_reader(py)?;
+        let reader = self.handle.committed_reader(py)?;
         Ok(Message::new(py.detach(|| reader.message_at(physical_offset))?))
     }
 

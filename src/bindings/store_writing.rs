@@ -34,8 +34,8 @@ impl Store {
     /// 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's type); its two address bits follow the hosts.
     ///
     /// Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`, `BusyError`: nothing
-    /// was stored; `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and could not be made durable; it may be
-    /// there after a reopen or not. Ctrl-C may leave it stored, too. `stored` of the exception is then 1, and 0 otherwise.
+    /// was stored; `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and could not be made durable;
+    /// it may be there after a reopen or not. Ctrl-C may leave it stored, too. `stored` of the exception is then 1, and 0 otherwise.
     #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
         born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0,
         durable=None))]
@@ -237,11 +237,27 @@ impl Store {
         Ok(self.handle.writer()?.flushed_offset())
     }
 
+    /// Physical offset below which the log survives the death of the process: what is appended after it waits in the transient store pool.
+    /// Only a store that is open for writing has it.
+    #[getter]
+    fn committed_offset(&self) -> PyResult<i64> {
+        self.handle.expect_attribute("committed_offset")?;
+        Ok(self.handle.writer()?.committed_offset())
+    }
+
     /// Physical offset below which messages are in their queues and in the index. Only a store that is open for writing has it.
     #[getter]
     fn dispatched_offset(&self) -> PyResult<i64> {
         self.handle.expect_attribute("dispatched_offset")?;
         Ok(self.handle.writer()?.dispatched_offset())
+    }
+
+    /// Writes what waits in the transient store pool to the log: the death of the process does not lose it then. Does nothing without a pool.
+    ///
+    /// Raises `PoisonedError`, `ClosedError`, `ReadOnlyError`, `DiskFullError`, and `StoreIOError` for what the system refuses.
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        let writer = self.handle.writer()?;
+        Ok(self.handle.detach(py, || writer.commit())?)
     }
 
     /// What has happened since the store was opened for writing: puts and bytes by topic, slow puts, syncs, segments.

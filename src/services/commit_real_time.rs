@@ -9,23 +9,16 @@ use crate::log::CommitLog;
 use crate::services::stepped::{Next, Stepped};
 use crate::watermark::Watermark;
 
-/// So many waiting bytes are written at once, whatever the time: large writes cost less for each byte.
-const LARGE_WRITE: u64 = 256 << 10;
-/// Part of the pool that such a write may be, as a divisor.
-const PART_OF_POOL: u64 = 4;
-
 /// After so long a time a shortage may be over.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// Commits the log at an interval, and when much waits.
+/// Commits the log at an interval, and when somebody asks for that: an append that finds much waiting or no room, or a read.
 #[derive(Debug)]
 pub struct CommitRealTime {
     log: Arc<CommitLog>,
     interval: Duration,
     least_pages: u64,
     thorough_interval: Duration,
-    /// So many waiting bytes are much.
-    much: u64,
     /// When the next look at what waits comes.
     due: Option<Instant>,
     /// When that look asks for no number of pages.
@@ -37,13 +30,11 @@ pub struct CommitRealTime {
 impl CommitRealTime {
     /// Commits `log` as the options say.
     pub fn new(log: Arc<CommitLog>, config: &StoreConfig) -> Self {
-        let pool = config.transient_store_pool_size as u64 * config.transient_store_pool_buffer_size as u64;
         Self {
             log,
             interval: Duration::from_millis(config.commit_interval_commit_log),
             least_pages: config.commit_commit_log_least_pages,
             thorough_interval: Duration::from_millis(config.commit_commit_log_thorough_interval),
-            much: LARGE_WRITE.min(pool / PART_OF_POOL),
             due: None,
             thorough_due: None,
             retry_at: None,
@@ -71,24 +62,26 @@ impl Stepped for CommitRealTime {
         }
         self.retry_at = None;
         let thorough_due = *self.thorough_due.get_or_insert(now + self.thorough_interval);
-        if self.log.uncommitted() >= self.much {
+        let is_due = self.due.is_some_and(|due| due <= now);
+        let is_wanted = self.log.commit_wanted.get() > self.log.committed.get();
+        let is_much = self.log.uncommitted() / PAGE_SIZE >= self.least_pages;
+        if is_wanted || thorough_due <= now || (is_due && is_much) {
             self.commit(now)?;
-        } else if self.due.is_some_and(|due| due <= now) {
-            if self.log.uncommitted() / PAGE_SIZE >= self.least_pages || thorough_due <= now {
-                self.commit(now)?;
-            }
+        }
+        if is_due {
             self.due = None;
         }
         let due = *self.due.get_or_insert(now + self.interval);
-        let until = self.retry_at.or(Some(due));
-        Ok(Next::Idle { until })
+        // No byte waits for longer than the thorough interval.
+        let next = self.thorough_due.map_or(due, |thorough_due| due.min(thorough_due));
+        Ok(Next::Idle {
+            until: Some(self.retry_at.unwrap_or(next)),
+        })
     }
 
     fn awaited(&self) -> (Arc<Watermark>, i64) {
-        let next = self
-            .retry_at
-            .map_or(self.log.committed.get() + self.much as i64, |_| i64::MAX);
-        (self.log.appended.clone(), next)
+        let next = self.retry_at.map_or(self.log.committed.get() + 1, |_| i64::MAX);
+        (self.log.commit_wanted.clone(), next)
     }
 
     fn fail(&self, cause: Error) {

@@ -237,15 +237,11 @@ impl AppendFile {
 
 /// Makes every page of a new segment ready to be written, and locks them in memory; says whether it may.
 fn warm(file: &dyn File, region: &Region, warm_up: WarmUp) -> io::Result<bool> {
+    let stretches = || (0..region.len()).step_by(WARMED_AT_ONCE);
+    let stretch = |start: usize| start..region.len().min(start + WARMED_AT_ONCE);
     let mut unsynced = 0;
-    for start in (0..region.len()).step_by(WARMED_AT_ONCE) {
-        let range = start..region.len().min(start + WARMED_AT_ONCE);
-        if region.supply(range.clone()).is_err() {
-            // A system that supplies no pages. The bytes of a new segment are zeros.
-            for page in range.clone().step_by(PAGE_SIZE as usize) {
-                region.write(page, &[0]);
-            }
-        }
+    for range in stretches().map(stretch) {
+        make_writable(region, range.clone());
         let is_last = range.end == region.len();
         if warm_up
             .synced_every
@@ -255,9 +251,23 @@ fn warm(file: &dyn File, region: &Region, warm_up: WarmUp) -> io::Result<bool> {
             unsynced = range.end;
         }
     }
+    if warm_up.synced_every.is_some() {
+        // A sync of a page takes the right to write it away.
+        stretches().map(stretch).for_each(|range| make_writable(region, range));
+    }
     let is_locked = region.lock().is_ok();
     region.prefetch(0..region.len());
     Ok(is_locked)
+}
+
+/// Makes the pages of a part of a new segment ready to be written.
+fn make_writable(region: &Region, range: Range<usize>) {
+    if region.supply(range.clone()).is_err() {
+        // A system that supplies no pages. The bytes of a new segment are zeros.
+        for page in range.step_by(PAGE_SIZE as usize) {
+            region.write(page, &[0]);
+        }
+    }
 }
 
 /// Where a segment of the directory `dir` lies until it is finished.

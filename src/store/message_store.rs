@@ -186,6 +186,14 @@ impl MessageStore {
         self.log.committed.get()
     }
 
+    /// Called before a read: waits until everything appended so far is in the log, for `patience` at most, and says whether it is.
+    ///
+    /// # Errors
+    /// Those of [`crate::interrupt::check`].
+    pub fn commit_within(&self, patience: Duration) -> Result<bool> {
+        self.log.commit_within(patience)
+    }
+
     /// Writes everything appended so far to the log.
     ///
     /// # Errors
@@ -205,8 +213,7 @@ impl MessageStore {
     /// # Errors
     /// Those of [`crate::interrupt::check`].
     pub fn catch_up(&self, patience: Duration) -> Result<bool> {
-        // A log that cannot be committed ends where it was.
-        let is_committed = self.log.commit().is_ok();
+        let is_committed = self.commit_within(patience)?;
         Ok(self.barrier.wait(patience)? && is_committed)
     }
 
@@ -272,10 +279,10 @@ impl MessageStore {
     /// Waits until the record at this physical offset is in its queue and in the index.
     ///
     /// # Errors
-    /// As [`MessageStore::wait_durable`].
+    /// As [`MessageStore::wait_durable`]; without threads also those of [`MessageStore::commit`].
     pub fn wait_dispatched(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<()> {
         let next = physical_offset.saturating_add(1);
-        self.log.commit()?;
+        self.log.ask_commit()?;
         // Only what is readable is dispatched.
         if self.log.readable.get() < next && next <= self.log.appended.get() {
             self.ask_durable(physical_offset);

@@ -95,7 +95,14 @@ impl Place {
         } else {
             TempDir::new()
         };
-        let dir = dir.unwrap();
+        Self::in_dir(dir.unwrap())
+    }
+
+    fn on_disk() -> Self {
+        Self::in_dir(TempDir::new().unwrap())
+    }
+
+    fn in_dir(dir: TempDir) -> Self {
         let store = dir.path().join("store");
         Self { _dir: dir, store }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::error::Error;
 use crate::format::{EncodedMessage, fits};
@@ -34,6 +35,13 @@ struct TopicState {
     /// The next offset of each queue that has one.
     queues: HashMap<i32, i64>,
     puts: PutStats,
+}
+
+/// The wait of one append for room in the pool, which begins with the first attempt that finds none.
+#[derive(Debug, Default)]
+pub(super) struct RoomWait {
+    /// When it is over; `None` before it.
+    pub(super) until: Option<Instant>,
 }
 
 /// What the append lock protects.

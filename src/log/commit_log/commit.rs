@@ -4,15 +4,20 @@
 use std::io;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::log::commit_log::allocate::lock;
-use crate::log::commit_log::append_state::AppendState;
+use crate::log::commit_log::append_state::{AppendState, RoomWait};
 use crate::log::commit_log::commit_log::CommitLog;
 use crate::log::commit_log::log_stats::PoolStats;
 use crate::watermark::Wait;
+
+/// So many waiting bytes are committed at once, whatever the time: large writes cost less for each byte.
+const LARGE_WRITE: u64 = 256 << 10;
+/// Part of the pool that they may be, as a divisor.
+const PART_OF_POOL: u64 = 4;
 
 impl CommitLog {
     /// Commits everything appended so far. One thread commits at a time.
@@ -27,7 +32,34 @@ impl CommitLog {
             let _one_at_a_time = lock(&self.committing);
             self.write_out(self.appended.get())
         };
+        *lock(&self.commit_refusal) = committed.as_ref().err().filter(|cause| cause.is_shortage()).cloned();
         committed.map_err(|cause| if cause.is_shortage() { cause } else { self.fail(cause) })
+    }
+
+    /// Asks for everything appended so far to be committed. Where no thread commits, the caller does.
+    ///
+    /// # Errors
+    /// Those of [`CommitLog::commit`], if the caller commits.
+    pub fn ask_commit(&self) -> Result<()> {
+        if self.allocator.patience().is_none() {
+            return self.commit();
+        }
+        self.commit_wanted.advance(self.appended.get());
+        Ok(())
+    }
+
+    /// Waits until everything appended so far is committed, for `patience` at most, and says whether it is.
+    ///
+    /// # Errors
+    /// Those of [`interrupt::check`].
+    pub fn commit_within(&self, patience: Duration) -> Result<bool> {
+        let end = self.appended.get();
+        if self.committed.get() >= end {
+            return Ok(true);
+        }
+        // Why it cannot be committed is told to those who write.
+        let is_asked = self.ask_commit().is_ok();
+        Ok(is_asked && matches!(self.wait_committed(end, Instant::now() + patience)?, Wait::Reached))
     }
 
     /// Bytes that wait in the pool.
@@ -56,33 +88,61 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Waits until every byte before `offset` is committed. Where no thread commits, the caller does.
-    ///
-    /// # Errors
-    /// [`Error::PoolFull`], [`Error::Poisoned`], [`Error::Closed`], and those of [`interrupt::check`].
-    pub(super) fn wait_committed(&self, offset: i64) -> Result<()> {
-        self.pool_waits.fetch_add(1, Ordering::Relaxed);
-        let Some(patience) = self.allocator.patience() else {
-            return self.commit();
-        };
-        let deadline = Instant::now() + patience;
+    fn wait_committed(&self, offset: i64, deadline: Instant) -> Result<Wait> {
         loop {
             let slice = deadline.min(Instant::now() + interrupt::INTERVAL);
             match self.committed.wait(offset, Some(slice)) {
-                Wait::Reached => return Ok(()),
-                Wait::Poisoned(cause) => return Err(self.poisoned(cause)),
                 Wait::TimedOut if slice < deadline => interrupt::check()?,
-                Wait::TimedOut => return Err(Error::PoolFull { waited: patience }),
+                wait => return Ok(wait),
             }
         }
     }
 
-    /// The offset before which everything must be committed before `len` bytes find room in the pool; `None` if they do, if they never will,
-    /// and if they do not go there.
-    pub(super) fn must_be_committed(&self, state: &AppendState, len: u64) -> Option<i64> {
-        let pool = state.current.as_ref()?.pool()?;
-        let offset = state.end.saturating_add(len).checked_sub(pool.capacity())? as i64;
-        (len <= pool.capacity() && self.committed.get() < offset).then_some(offset)
+    /// Waits until every byte before `offset` is committed. Where no thread commits, the caller does.
+    ///
+    /// # Errors
+    /// [`Error::PoolFull`], or the [shortage](Error::is_shortage) that is the reason; [`Error::Poisoned`], [`Error::Closed`], and those of
+    /// [`interrupt::check`].
+    pub(super) fn wait_for_room(&self, offset: i64, room: &mut RoomWait) -> Result<()> {
+        let patience = self.allocator.patience();
+        let until = *room.until.get_or_insert_with(|| {
+            self.pool_waits.fetch_add(1, Ordering::Relaxed);
+            Instant::now() + patience.unwrap_or_default()
+        });
+        let Some(patience) = patience else {
+            return self.commit();
+        };
+        self.commit_wanted.advance(offset);
+        match self.wait_committed(offset, until)? {
+            Wait::Reached => Ok(()),
+            Wait::Poisoned(cause) => Err(self.poisoned(cause)),
+            Wait::TimedOut => Err(lock(&self.commit_refusal)
+                .clone()
+                .unwrap_or(Error::PoolFull { waited: patience })),
+        }
+    }
+
+    /// Called after an append: asks for a commit if much waits.
+    pub(super) fn ask_for_large_commit(&self, end: i64) {
+        let Some(pool) = &self.pool else { return };
+        let waiting = (end - self.committed.get()).cast_unsigned();
+        if waiting >= LARGE_WRITE.min(pool.capacity() / PART_OF_POOL) {
+            self.commit_wanted.advance(end);
+        }
+    }
+
+    /// The offset before which everything must be committed before `len` bytes can be written; `None` if they can be now. Records of more
+    /// bytes than the pool has need an empty one. If others have filled it again meanwhile, [`CommitLog::pass_pool`] commits the rest.
+    pub(super) fn must_be_committed(&self, state: &AppendState, len: u64, room: &RoomWait) -> Option<i64> {
+        let capacity = state.current.as_ref()?.pool()?.capacity();
+        let offset = if len <= capacity {
+            state.end.saturating_add(len).checked_sub(capacity)?
+        } else if room.until.is_none() {
+            state.end
+        } else {
+            return None;
+        };
+        (self.committed.get() < offset as i64).then_some(offset as i64)
     }
 
     /// Lets records of `len` bytes, more than the pool has, pass it: they are written through the mapping of the segment, after all that

@@ -1,5 +1,5 @@
 //! Appending to the commit log: one lock, one copy. Checks, checksum, property bytes and header are made before the lock. Under the lock a
-//! message gets its queue offset, physical offset and store time, and is copied into the mapped segment.
+//! message gets its queue offset, physical offset and store time, and is copied into the mapped segment or into the transient store pool.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -9,7 +9,7 @@ use crate::config::{FlushDiskType, PAGE_SIZE, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, fits};
 use crate::log::commit_log::allocate::{SegmentAllocator, lock};
-use crate::log::commit_log::append_state::{AppendState, LogEnd};
+use crate::log::commit_log::append_state::{AppendState, LogEnd, RoomWait};
 use crate::log::commit_log::lock_time::LockTime;
 use crate::log::commit_log::log_files::LogFiles;
 use crate::log::commit_log::log_stats::{LogStats, SyncCounts};
@@ -57,6 +57,10 @@ pub struct CommitLog {
     pub(super) pool: Option<Arc<TransientStorePool>>,
     /// Appends that had to wait for room in the pool.
     pub(super) pool_waits: AtomicU64,
+    /// Why the last commit found no room on the disk or no memory; `None` once one has succeeded.
+    pub(super) commit_refusal: Mutex<Option<Error>>,
+    /// Up to here somebody asks for the log to be committed. Never past its end.
+    pub commit_wanted: Arc<Watermark>,
     /// Every byte below is written: to the pool, or to its segment.
     pub appended: Arc<Watermark>,
     /// Every byte below is written to its segment. Without a pool this is *appended*, the same watermark.
@@ -103,6 +107,8 @@ impl CommitLog {
             committing: Mutex::default(),
             pool: None,
             pool_waits: AtomicU64::default(),
+            commit_refusal: Mutex::default(),
+            commit_wanted: Arc::default(),
             unsynced: Mutex::new(current.iter().cloned().collect()),
             state: Mutex::new(AppendState::new(end, current)),
             committed: appended.clone(),
@@ -180,7 +186,8 @@ impl CommitLog {
     /// [`Error::Poisoned`], [`Error::Closed`].
     pub fn try_append(&self, message: &EncodedMessage<'_>) -> Result<Option<Appended>> {
         let mut done = Vec::with_capacity(1);
-        self.with_state(|state, now| self.put(state, now, std::slice::from_ref(message), &mut done))?;
+        let room = RoomWait::default();
+        self.with_state(|state, now| self.put(state, now, std::slice::from_ref(message), &room, &mut done))?;
         Ok(done.pop())
     }
 
@@ -190,13 +197,13 @@ impl CommitLog {
     /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: the next segment cannot be made now, or no buffer comes free, and nothing is
     /// stored. [`Error::Poisoned`], [`Error::Closed`].
     pub fn append(&self, message: &EncodedMessage<'_>) -> Result<Appended> {
-        let mut done = Vec::with_capacity(1);
+        let (mut done, mut room) = (Vec::with_capacity(1), RoomWait::default());
         loop {
-            let outcome = self.with_state(|state, now| self.put(state, now, std::slice::from_ref(message), &mut done))?;
+            let outcome = self.with_state(|state, now| self.put(state, now, std::slice::from_ref(message), &room, &mut done))?;
             if let Some(appended) = done.pop() {
                 return Ok(appended);
             }
-            self.make_room(&outcome)?;
+            self.make_room(&outcome, &mut room)?;
         }
     }
 
@@ -207,20 +214,24 @@ impl CommitLog {
     /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: those in `done` are stored, the others not. [`Error::Poisoned`],
     /// [`Error::Closed`].
     pub fn append_all(&self, messages: &[EncodedMessage<'_>], done: &mut Vec<Appended>) -> Result<()> {
-        let mut waiting = messages;
+        let (mut waiting, mut room) = (messages, RoomWait::default());
         while !waiting.is_empty() {
             let before = done.len();
             let outcome = self.with_state(|state, now| {
                 for message in waiting {
-                    match self.put(state, now, std::slice::from_ref(message), done)? {
+                    match self.put(state, now, std::slice::from_ref(message), &room, done)? {
                         Outcome::Written => {}
                         blocked => return Ok(blocked),
                     }
                 }
                 Ok(Outcome::Written)
             })?;
-            waiting = waiting.get(done.len() - before..).unwrap_or_default();
-            self.make_room(&outcome)?;
+            let appended = done.len() - before;
+            if appended > 0 {
+                room = RoomWait::default();
+            }
+            waiting = waiting.get(appended..).unwrap_or_default();
+            self.make_room(&outcome, &mut room)?;
         }
         Ok(())
     }
@@ -230,20 +241,20 @@ impl CommitLog {
     /// # Errors
     /// As [`CommitLog::append`].
     pub fn append_together(&self, messages: &[EncodedMessage<'_>]) -> Result<Vec<Appended>> {
-        let mut done = Vec::with_capacity(messages.len());
+        let (mut done, mut room) = (Vec::with_capacity(messages.len()), RoomWait::default());
         while done.is_empty() && !messages.is_empty() {
-            let outcome = self.with_state(|state, now| self.put(state, now, messages, &mut done))?;
-            self.make_room(&outcome)?;
+            let outcome = self.with_state(|state, now| self.put(state, now, messages, &room, &mut done))?;
+            self.make_room(&outcome, &mut room)?;
         }
         Ok(done)
     }
 
     /// Waits, outside the lock, for what an attempt has lacked.
-    fn make_room(&self, outcome: &Outcome) -> Result<()> {
+    fn make_room(&self, outcome: &Outcome, room: &mut RoomWait) -> Result<()> {
         match outcome {
             Outcome::Written => Ok(()),
             Outcome::NeedsSegment(len) => self.get_next_segment(*len),
-            Outcome::NeedsCommit(offset) => self.wait_committed(*offset),
+            Outcome::NeedsCommit(offset) => self.wait_for_room(*offset, room),
         }
     }
 
@@ -269,6 +280,7 @@ impl CommitLog {
         drop(hold);
         drop(state);
         self.appended.advance(end);
+        self.ask_for_large_commit(end);
         if asks_for_next {
             self.allocator.ask();
         }
@@ -281,6 +293,7 @@ impl CommitLog {
         state: &mut AppendState,
         now: i64,
         messages: &[EncodedMessage<'_>],
+        room: &RoomWait,
         done: &mut Vec<Appended>,
     ) -> Result<Outcome> {
         let len: u64 = messages.iter().map(|message| message.len() as u64).sum();
@@ -288,12 +301,12 @@ impl CommitLog {
             if state.next.is_none() {
                 return Ok(Outcome::NeedsSegment(len));
             }
-            if let Some(offset) = self.must_be_committed(state, BLANK_SIZE as u64) {
+            if let Some(offset) = self.must_be_committed(state, BLANK_SIZE as u64, room) {
                 return Ok(Outcome::NeedsCommit(offset));
             }
             self.roll(state)?;
         }
-        if let Some(offset) = self.must_be_committed(state, len) {
+        if let Some(offset) = self.must_be_committed(state, len, room) {
             return Ok(Outcome::NeedsCommit(offset));
         }
         let Some(file) = state.current.clone() else {
@@ -372,6 +385,8 @@ impl CommitLog {
         } else {
             first.clone()
         };
+        // Before the poison, so that a thread that follows the log sees all of it.
+        self.appended.advance(state.end as i64);
         if is_flush_refused {
             // Under the lock: a caller whose append was refused finds that a flush is, too.
             self.flushed.poison(told.clone());
@@ -379,11 +394,9 @@ impl CommitLog {
                 watermark.poison(first.clone());
             }
         }
-        let end = state.end as i64;
         drop(state);
-        // Before the poison, so that a thread that follows the log sees all of it.
-        self.appended.advance(end);
         self.allocator.end(&first);
+        self.commit_wanted.poison(first.clone());
         self.appended.poison(first);
         told
     }

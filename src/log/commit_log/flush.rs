@@ -32,7 +32,8 @@ impl CommitLog {
     /// sync, which covers what was appended meanwhile.
     ///
     /// # Errors
-    /// A [shortage](Error::is_shortage): it may be tried again. [`Error::Poisoned`]: a part of the store failed, now or before; a sync that failed is never tried again.
+    /// A [shortage](Error::is_shortage): it may be tried again. [`Error::Poisoned`]: a part of the store failed, now or before; a sync that
+    /// failed is never tried again.
     pub fn flush(&self) -> Result<i64> {
         let wanted = self.appended.get();
         match self.flushed.poisoned() {
@@ -76,7 +77,7 @@ impl CommitLog {
 
     /// Pages that were begun since the last sync, as `RocketMQ` counts them.
     pub fn unflushed_pages(&self) -> u64 {
-        (self.appended.get() as u64 / PAGE_SIZE).saturating_sub(self.flushed.get() as u64 / PAGE_SIZE)
+        (self.committed.get() as u64 / PAGE_SIZE).saturating_sub(self.flushed.get() as u64 / PAGE_SIZE)
     }
 
     fn flush_appended(&self) -> Result<i64> {

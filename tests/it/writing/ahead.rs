@@ -329,7 +329,8 @@ fn a_store_of_which_only_the_segment_made_ahead_is_left_is_refused_and_read_as_i
 #[test]
 fn a_segment_that_was_warmed_up_has_all_its_pages_when_it_is_begun() {
     for (flush_disk_type, syncs) in [(FlushDiskType::Async, 1), (FlushDiskType::Sync, 1 + 5)] {
-        let place = Place::new();
+        // On the disk: a file system with a disk write-protects a page when it is synced.
+        let place = Place::on_disk();
         let config = StoreConfig {
             mapped_file_size_commit_log: Some(5 << 20),
             flush_disk_type,

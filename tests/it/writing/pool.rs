@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Mutex;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use mqstore::store::{Attempt, MessageStore};
 use super::batches::batch;
 use super::services::stepped_with;
 use super::{Place, SEGMENT, append_producer_batch, append_together, bodies, contents, io_error, message, put, small, soon};
+use crate::counting_env::CountingEnv;
 
 /// A pool of so many buffers, each of so many bytes.
 fn pool(count: usize, size: usize) -> StoreConfig {
@@ -143,6 +144,136 @@ fn a_full_pool_is_waited_for_and_then_the_append_is_refused_and_nothing_is_store
     assert_eq!(bodies(store.reader(), "t", 0).len(), stored + 1);
     assert_eq!(available(&store), 1);
     store.close().unwrap();
+}
+
+/// A store whose next write to the log waits until the sender is dropped.
+fn stalled(place: &Place, config: StoreConfig) -> (CountingEnv, MessageStore, Sender<()>) {
+    let (env, store) = place.create_counting(config);
+    put(&store, "t", b"first");
+    store.commit().unwrap();
+    let (go, may_go) = channel::<()>();
+    let may_go = Mutex::new(may_go);
+    env.before_changes(move |change| {
+        if is_log_write(change) {
+            let _ = may_go.lock().unwrap().recv();
+        }
+        Ok(())
+    });
+    (env, store, go)
+}
+
+#[test]
+fn an_append_that_needs_room_asks_for_the_commit() {
+    let place = Place::new();
+    let store = place.create_with(StoreConfig {
+        commit_interval_commit_log: 3_600_000,
+        commit_commit_log_thorough_interval: 3_600_000,
+        wait_time_out: 60_000,
+        ..pool(1, 4096)
+    });
+    for _ in 0..20 {
+        // Less than what is committed without being asked, and then nearly the whole pool.
+        put(&store, "t", &[b'x'; 700]);
+        put(&store, "t", &[b'y'; 3600]);
+    }
+    store.close().unwrap();
+}
+
+#[test]
+fn no_read_waits_for_a_disk_that_stalls_at_a_commit() {
+    let place = Place::new();
+    let (_env, store, go) = stalled(&place, pool(2, 4096));
+    let waits = put(&store, "t", b"waits");
+    let begin = Instant::now();
+    assert!(!store.catch_up(Duration::from_millis(100)).unwrap());
+    assert!(!store.commit_within(Duration::from_millis(100)).unwrap());
+    assert!(matches!(
+        store.wait_dispatched(waits, Some(Instant::now() + Duration::from_millis(50))),
+        Err(Error::TimedOut { .. })
+    ));
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+    drop(go);
+    store.wait_dispatched(waits, Some(soon())).unwrap();
+    assert_eq!(bodies(store.reader(), "t", 0), [&b"first"[..], b"waits"]);
+}
+
+#[test]
+fn a_record_larger_than_the_pool_waits_outside_the_lock_for_what_is_there_before_it() {
+    let place = Place::new();
+    let (_env, store, go) = stalled(
+        &place,
+        StoreConfig {
+            wait_time_out: 100,
+            ..pool(1, 4096)
+        },
+    );
+    put(&store, "t", b"waits");
+    let large = || message("t", 0, &[b'L'; 9000]);
+    assert!(matches!(
+        store.appender(None).try_append(large()).unwrap(),
+        Attempt::WouldBlock(_)
+    ));
+    assert!(matches!(store.append(large()), Err(Error::PoolFull { .. })));
+    // Nobody holds the lock.
+    put(&store, "t", b"small");
+    drop(go);
+    store.commit().unwrap();
+    store.append(large()).unwrap();
+    assert!(store.catch_up(Duration::from_secs(60)).unwrap());
+    let lengths: Vec<_> = bodies(store.reader(), "t", 0).iter().map(Vec::len).collect();
+    assert_eq!(lengths, [5, 5, 5, 9000]);
+}
+
+#[test]
+fn threads_with_records_larger_than_the_pool_pass_it_beside_others() {
+    let place = Place::new();
+    let store = place.create_with(pool(1, 4096));
+    thread::scope(|scope| {
+        for thread in 0..8u8 {
+            let store = &store;
+            scope.spawn(move || {
+                for _ in 0..30 {
+                    let body = vec![thread; if thread < 2 { 6000 } else { 300 }];
+                    store.append(message("t", i32::from(thread), &body)).unwrap();
+                }
+            });
+        }
+    });
+    assert!(store.catch_up(Duration::from_secs(60)).unwrap());
+    for thread in 0..8u8 {
+        let found = bodies(store.reader(), "t", i32::from(thread));
+        assert!(found.len() == 30 && found.iter().flatten().all(|byte| *byte == thread));
+    }
+}
+
+#[test]
+fn a_full_disk_is_the_reason_that_an_append_gets_when_the_pool_stays_full() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(StoreConfig {
+        wait_time_out: 500,
+        ..pool(1, 4096)
+    });
+    put(&store, "t", b"first");
+    store.commit().unwrap();
+    env.before_changes(|change| {
+        if is_log_write(change) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    });
+    let mut stored = 1;
+    let refused = loop {
+        match store.append(message("t", 0, &[b'x'; 1000])) {
+            Ok(_) => stored += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(refused, Error::DiskFull { .. }), "{refused}");
+    // A close says so, too, and loses nothing of what was appended if it is called again.
+    assert!(matches!(store.close(), Err(Error::DiskFull { .. })));
+    env.heal();
+    store.close().unwrap();
+    assert_eq!(bodies(&place.reader(), "t", 0).len(), stored);
 }
 
 #[test]
