@@ -349,7 +349,8 @@ impl Handle {
         )))
     }
 
-    /// Lets go of the store; a second call does nothing.
+    /// Lets go of the store; a second call does nothing. If a shortage keeps what waits in the transient store pool from the log, the
+    /// store stays locked, and a later call tries again.
     ///
     /// # Errors
     /// What a writer could not do any more.
@@ -360,10 +361,14 @@ impl Handle {
             opened.writer.clone().filter(|_| self.expect_own(&opened).is_ok())
         };
         let is_own = writer.is_some();
-        let closed = py.detach(|| writer.map_or(Ok(()), |writer| writer.close()));
-        // Only now, so that whoever closes it at the same time waits until it is closed.
-        let opened = self.take();
-        py.detach(|| drop(opened));
+        let closed = py.detach(|| writer.as_ref().map_or(Ok(()), |writer| writer.close()));
+        let is_short = closed.as_ref().is_err_and(Error::is_shortage);
+        let may_close_later = is_short && writer.as_ref().is_some_and(|writer| !writer.is_committed());
+        if !may_close_later {
+            // Only now, so that whoever closes it at the same time waits until it is closed.
+            let opened = self.take();
+            py.detach(|| drop((writer, opened)));
+        }
         // A fork has no thread that could end.
         let completed = if is_own { self.completer.join(py) } else { Ok(()) };
         closed?;
