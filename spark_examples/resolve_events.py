@@ -332,7 +332,9 @@ def main() -> int:
     print_modes(modes)
     wrong = [f"{writer}: {answer}" for writer, outcome in outcomes.items() for answer in outcome.wrong]
     differing = [column for column in columns if column.differing and column.name not in OWN_COLUMNS]
-    wrong += [f"the store of {mode.threads} threads with {mode.mode} lacks events" for mode in modes if not mode.is_complete]
+    wrong += [
+        f"the store of {each.mode.threads} threads with {each.mode.name} lacks events" for each in modes if not each.is_complete
+    ]
     wrong += [f"{column.name} differs in {column.differing:,} messages" for column in differing]
     if wrong:
         print(f"\n{len(wrong):,} answers are WRONG, the first of them:", *wrong[:10], sep="\n  ")

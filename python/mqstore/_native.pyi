@@ -225,7 +225,9 @@ class Store:
         """Let go of the store's files, after everything that was appended is in its queues and durable. Messages that were
         read stay readable; calling it again does nothing.
 
-        Raises `PoisonedError` or `StoreIOError` for what could not be done; the next open then recovers the store.
+        Raises `PoisonedError` or `StoreIOError` for what could not be done; the next open then recovers the store. If there
+        is no room for what waits in the transient store pool (`DiskFullError`), the store stays locked until another call,
+        or the end of the last reference, has written it.
         """
     def append(
         self,

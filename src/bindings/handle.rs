@@ -213,56 +213,44 @@ impl Handle {
     }
 
     /// The reader, after a writer of this process has put into queues and index what was appended before the call. A writer that cannot
-    /// is not waited for: the caller is warned.
-    ///
-    /// # Errors
-    /// As [`walking_reader`](Self::walking_reader).
+    /// is not waited for: the caller is warned. Its errors are those of [`walking_reader`](Self::walking_reader).
     pub(super) fn reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
-        let (reader, is_caught_up) = self.catch_up(py)?;
-        if !is_caught_up {
-            warn_of_lag(py)?;
-        }
-        Ok(reader)
+        warn_of_lag(py, self.reader_after(py, MessageStore::is_caught_up, MessageStore::catch_up)?)
     }
 
-    /// As [`reader`](Self::reader), for a call that walks the log where the index lags, and so needs no warning.
+    /// As [`reader`](Self::reader), for a call that looks into the log alone.
+    pub(super) fn committed_reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
+        warn_of_lag(
+            py,
+            self.reader_after(py, MessageStore::is_committed, MessageStore::commit_within)?,
+        )
+    }
+
+    /// As [`reader`](Self::reader), for a call that walks the log where the index lags, and so needs no warning of that.
     ///
     /// # Errors
     /// As [`log_reader`](Self::log_reader), and what a handler of a signal raises meanwhile.
     pub(super) fn walking_reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
-        self.catch_up(py).map(|(reader, _)| reader)
+        self.committed_reader(py)?;
+        self.reader_after(py, MessageStore::is_caught_up, MessageStore::catch_up)
+            .map(|(reader, _)| reader)
     }
 
-    fn catch_up(self: &Arc<Self>, py: Python<'_>) -> PyResult<(Arc<MessageReader>, bool)> {
+    /// The reader, after a writer of this process has waited until it may be used, and whether it may.
+    fn reader_after(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        is_there: fn(&MessageStore) -> bool,
+        wait: fn(&MessageStore, Duration) -> Result<bool>,
+    ) -> PyResult<(Arc<MessageReader>, bool)> {
         let reader = self.log_reader(py)?;
-        if self.mode == Mode::Read {
-            return Ok((reader, true));
-        }
         let writer = self.opened().writer.clone();
-        let Some(writer) = writer.filter(|writer| !writer.is_caught_up()) else {
+        let Some(writer) = writer.filter(|writer| self.mode != Mode::Read && !is_there(writer)) else {
             return Ok((reader, true));
         };
-        let is_caught_up = self.detach(py, move || writer.catch_up(PATIENCE))?;
+        let is_there = self.detach(py, move || wait(&writer, PATIENCE))?;
         self.expect_open()?;
-        Ok((reader, is_caught_up))
-    }
-
-    /// The reader, after everything that was appended before the call is in the log. A writer that cannot put it there is not waited for:
-    /// the caller is warned.
-    ///
-    /// # Errors
-    /// As [`walking_reader`](Self::walking_reader).
-    pub(super) fn committed_reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
-        let reader = self.log_reader(py)?;
-        let writer = self.opened().writer.clone();
-        if let Some(writer) = writer.filter(|writer| !writer.is_committed()) {
-            let is_committed = self.detach(py, move || writer.commit_within(PATIENCE))?;
-            self.expect_open()?;
-            if !is_committed {
-                warn_of_lag(py)?;
-            }
-        }
-        Ok(reader)
+        Ok((reader, is_there))
     }
 
     /// The reader as it is, for what lies in the log: a new one if this process is a fork of the one that opened it.
@@ -361,7 +349,7 @@ impl Handle {
         )))
     }
 
-    /// Lets go of the store; a second call does nothing.
+    /// Lets go of the store, once. If a shortage keeps what waits in the pool from the log the store stays locked: a later call tries again.
     ///
     /// # Errors
     /// What a writer could not do any more.
@@ -372,20 +360,15 @@ impl Handle {
             opened.writer.clone().filter(|_| self.expect_own(&opened).is_ok())
         };
         let is_own = writer.is_some();
-        let closed = py.detach(|| writer.map_or(Ok(()), |writer| writer.close()));
-        if let Err(cause) = &closed
-            && cause.is_shortage()
-        {
-            // It can be closed again when that is over.
-            return Err(cause.clone().into());
+        let closed = py.detach(|| writer.as_ref().map_or(Ok(()), |writer| writer.close()));
+        if !closed.as_ref().is_err_and(Error::is_shortage) || writer.as_ref().is_none_or(|writer| writer.is_committed()) {
+            // Only now, so that whoever closes it at the same time waits until it is closed.
+            let opened = self.take();
+            py.detach(|| drop((writer, opened)));
         }
-        // Only now, so that whoever closes it at the same time waits until it is closed.
-        let opened = self.take();
-        py.detach(|| drop(opened));
         // A fork has no thread that could end.
         let completed = if is_own { self.completer.join(py) } else { Ok(()) };
-        closed?;
-        completed
+        closed.map_err(PyErr::from).and(completed)
     }
 
     fn take(&self) -> (Option<Arc<MessageReader>>, Option<Arc<MessageStore>>) {
@@ -450,10 +433,13 @@ fn is_ending(py: Python<'_>) -> bool {
 }
 
 /// A read through the queues answers with what is in them, and does not know what is missing.
-fn warn_of_lag(py: Python<'_>) -> PyResult<()> {
+fn warn_of_lag(py: Python<'_>, (reader, is_there): (Arc<MessageReader>, bool)) -> PyResult<Arc<MessageReader>> {
     let text = c"the last messages that were appended are not in their queues yet, and may be missing in this answer: wait_dispatched() waits \
                  for them, or raises why they cannot come";
-    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), text, 1)
+    if !is_there {
+        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), text, 1)?;
+    }
+    Ok(reader)
 }
 
 fn open_reader(path: &Path, config: &StoreConfig) -> Result<Arc<MessageReader>> {

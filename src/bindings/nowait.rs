@@ -1,14 +1,13 @@
 //! Futures: `mqstore._nowait` completes them, in a thread of each store. Here is what that thread waits for, and when it ends.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
 use super::append_result::AppendResult;
 use super::errors::of_append;
 use super::interpreter_exit::hang_at_exit;
-use super::time::to_deadline;
 use crate::store::{self, MessageStore};
 
 /// Up to where the log of a store is durable. It does not keep the store open.
@@ -19,14 +18,16 @@ pub(super) struct Flushed(store::Flushed);
 impl Flushed {
     /// Wait until the message at this physical offset, which was appended, is durable, or so many seconds; gives the physical offset up to
     /// which the log is durable then. Raises what `Store.append` raises for a message that is stored and cannot become durable.
-    fn wait(&self, py: Python<'_>, physical_offset: i64, timeout: &Bound<'_, PyAny>) -> PyResult<i64> {
+    fn wait(&self, py: Python<'_>, physical_offset: i64, timeout: f64) -> PyResult<i64> {
         hang_at_exit();
         // With the interpreter: a thread that lets go of it for each of many futures waits long each time until it has it again.
         let offset = self.0.offset();
         if offset > physical_offset {
             return Ok(offset);
         }
-        let deadline = to_deadline(Some(timeout))?;
+        // Nothing is imported on this way: a call that a signal ended may have left the lock of an import held.
+        let timeout = Duration::try_from_secs_f64(timeout).unwrap_or_default();
+        let deadline = Instant::now().checked_add(timeout);
         match py.detach(|| self.0.wait(physical_offset, deadline)) {
             Ok(offset) => Ok(offset),
             Err(error) => Err(of_append(py, error)),

@@ -73,7 +73,9 @@ impl Store {
     /// Let go of the store's files, after everything that was appended is in its queues and durable. Messages that were read stay readable; calling
     /// it again does nothing.
     ///
-    /// Raises `PoisonedError` or `StoreIOError` for what could not be done; the next open then recovers the store.
+    /// Raises `PoisonedError` or `StoreIOError` for what could not be done; the next open then recovers the store. If there is no room for
+    /// what waits in the transient store pool (`DiskFullError`), the store stays locked until another call, or the end of the last
+    /// reference, has written it.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.handle.close(py)
     }
@@ -144,8 +146,9 @@ impl Store {
     /// `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None for open. An int that
     /// is a time between 1980 and 2200 in another unit, such as seconds, is refused. `limit` is the most messages to return, the newest ones;
     /// None for all. `complete` of the answer says whether these are all that match. `errors`, "raise" or "skip", says what to do where a
-    /// message that could match is damaged; by default as in `open`. Where recovery="salvage" has found messages lost, the answer is not complete. Where no
-    /// index serves, the log is walked, and any damage in it counts; the index serves for tags only if the store is open with `index_tags=True`.
+    /// message that could match is damaged; by default as in `open`. Where recovery="salvage" has found messages lost, the answer is not
+    /// complete. Where no index serves, the log is walked, and any damage in it counts; the index serves for tags only
+    /// if the store is open with `index_tags=True`.
     /// Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone, a `begin` after `end` and a tag
     /// with `||`, `CorruptError` as `errors` says.
     #[pyo3(signature = (topic, key=None, begin=None, end=None, limit=64, *, tag=None, errors=None))]

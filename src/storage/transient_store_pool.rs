@@ -6,6 +6,7 @@
 use std::io;
 use std::ops::Range;
 
+use super::fork::Generation;
 use super::region::Region;
 
 /// Buffers that are made, and locked in memory, once.
@@ -14,6 +15,16 @@ pub struct TransientStorePool {
     buffers: Box<[Region]>,
     buffer_size: usize,
     lock_refusal: Option<io::Error>,
+    made_in: Generation,
+}
+
+impl Drop for TransientStorePool {
+    fn drop(&mut self) {
+        if self.made_in != Generation::current() {
+            // A child of fork has none of this memory, and may have something else at the same addresses.
+            std::mem::forget(std::mem::take(&mut self.buffers));
+        }
+    }
 }
 
 impl TransientStorePool {
@@ -30,6 +41,7 @@ impl TransientStorePool {
             buffers,
             buffer_size,
             lock_refusal,
+            made_in: Generation::current(),
         })
     }
 

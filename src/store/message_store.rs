@@ -15,7 +15,7 @@ use crate::read::MessageReader;
 use crate::recovery::{Recovered, WritePlan, apply, open_for_writing};
 use crate::services::{Checkpointer, CommitRealTime, Dispatcher, FlushRealTime, LastDispatched, Next, ReadBarrier};
 use crate::services::{Service, Services, without_panic};
-use crate::storage::{Env, Lock, TransientStorePool};
+use crate::storage::{Env, Generation, Lock, TransientStorePool};
 use crate::store::geometry::choose_sizes;
 use crate::store::message_checker::MessageChecker;
 use crate::store::store_directory::{OpenMode, enter, make_directories, mark_open, remove_abort, remove_unfinished};
@@ -34,6 +34,7 @@ pub struct MessageStore {
     pub(super) flush_wanted: Arc<Watermark>,
     services: Services,
     running: Mutex<Option<Running>>,
+    opened_in: Generation,
 }
 
 struct Running {
@@ -144,6 +145,7 @@ impl MessageStore {
                 threads: Vec::new(),
                 _locks: locks,
             })),
+            opened_in: Generation::current(),
             reader: Arc::new(MessageReader::new(env, path, config, recovered, log.readable.clone())),
             log,
         })
@@ -373,7 +375,10 @@ impl fmt::Debug for MessageStore {
 
 impl Drop for MessageStore {
     fn drop(&mut self) {
-        // No caller is left to be told. The abort file stays, so the next open recovers the store.
-        let _ = self.close();
+        // A child of fork has neither the threads nor the pool.
+        if self.opened_in == Generation::current() {
+            // No caller is left to be told. The abort file stays, so the next open recovers the store.
+            let _ = self.close();
+        }
     }
 }

@@ -563,6 +563,38 @@ def test_an_interpreter_that_ends_without_a_close_loses_nothing(path: Path, how:
     assert count == (2000 if how == "kept by an iterator" else 1000)
 
 
+DAEMON = """
+import mqstore, sys, threading, time
+store = mqstore.open(
+    sys.argv[1],
+    "x",
+    transient_store_pool_enable=True,
+    transient_store_pool_size=3,
+    transient_store_pool_buffer_size=65536,
+)
+ends = [0]
+def appends():
+    while True:
+        done = store.append("orders", b"%d" % len(ends))
+        ends.append(done.physical_offset + done.wrote_bytes)
+threading.Thread(target=appends, daemon=True).start()
+while len(ends) < 5000:
+    time.sleep(0.001)
+flushed = store.flush()
+print(flushed, ends[-1])
+"""
+
+
+def test_an_interpreter_that_ends_while_a_daemon_thread_appends_keeps_what_a_killed_one_keeps(path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", DAEMON, path], timeout=120, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    flushed, last = map(int, ended.stdout.split())
+    with mqstore.open(path, "r+") as store:
+        found = [int(body) for body in bodies(store)]
+        assert found == list(range(1, len(found) + 1))
+        assert store.recovery.log_end >= max(flushed, last - CAPACITY)
+
+
 def test_readers_of_other_processes_see_whole_messages_of_a_log_that_is_being_committed(path: Path) -> None:
     chance, over = random.Random(1), threading.Event()
     filler = chance.randbytes(20_000)
@@ -696,5 +728,75 @@ assert time.monotonic() - begin < 10
 say(0)
 assert len(bodies(store)) == stored + 1
 store.close()
+"""
+    pool_test(stalled_write, path, code)
+
+
+def test_a_commit_that_finds_no_room_keeps_what_waits_and_a_failed_one_says_what_is_lost(stalled_write: Path, path: Path) -> None:
+    code = """
+store = opened()
+store.append("orders", b"waits")
+say(errno.ENOSPC)
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    assert bodies(store) == [b"first"]
+assert any("may be missing in this answer" in str(warning.message) for warning in told), told
+assert raises(mqstore.DiskFullError, store.flush).errno == errno.ENOSPC
+# There is room in the pool.
+assert store.append("orders", b"too").status == "PUT_OK"
+say(0)
+store.flush()
+assert bodies(store) == [b"first", b"waits", b"too"]
+store.append("orders", b"lost")
+say(errno.EIO)
+for call in (store.flush, store.flush, lambda: store.append("orders", b"x")):
+    assert raises(mqstore.PoisonedError, call).errno == errno.EIO
+say(0)
+for call in (store.flush, lambda: store.append("orders", b"x"), store.close):
+    raises(mqstore.PoisonedError, call)
+with mqstore.open(path, "r+") as store:
+    assert bodies(store) == [b"first", b"waits", b"too"]
+"""
+    pool_test(stalled_write, path, code)
+
+
+def test_a_close_that_finds_no_room_keeps_what_waits_and_may_be_called_again(stalled_write: Path, path: Path) -> None:
+    code = """
+store = opened()
+store.append("orders", b"waits")
+say(errno.ENOSPC)
+for _ in range(2):
+    raises(mqstore.DiskFullError, store.close)
+    raises(mqstore.ClosedError, lambda: store.append("orders", b"x"))
+    raises(mqstore.LockedError, lambda: mqstore.open(path, "a"))
+say(0)
+store.close()
+store.close()
+with mqstore.open(path, "r+") as store:
+    assert store.recovery.clean_exit
+    assert bodies(store) == [b"first", b"waits"]
+"""
+    pool_test(stalled_write, path, code)
+
+
+@pytest.mark.parametrize("is_there_room", [True, False])
+def test_a_store_whose_close_found_no_room_is_closed_when_it_is_dropped(
+    stalled_write: Path, path: Path, is_there_room: bool
+) -> None:
+    code = f"""
+store = opened()
+store.append("orders", b"waits")
+say(errno.ENOSPC)
+raises(mqstore.DiskFullError, store.close)
+if {is_there_room}:
+    say(0)
+told = []
+sys.unraisablehook = lambda unraisable: told.append(unraisable)
+del store
+assert bool(told) == (not {is_there_room}), told
+say(0)
+warnings.simplefilter("default")
+with mqstore.open(path, "r+") as store:
+    assert bodies(store) == [b"first", b"waits"][: 1 + {is_there_room}]
 """
     pool_test(stalled_write, path, code)

@@ -26,7 +26,7 @@ OUT = ROOT / "target" / "torture"
 COUNT, KILL_BEFORE, KILL_AFTER, FAIL, SHORT, SKIP, OLD = range(7)
 FAULTS = ("nothing", "kill before", "kill after", "fail", "short write", "skip", "no flags of renameat2")
 #: The programs that are swept call by call; each starts without a store.
-PROGRAMS = ("append_and_flush", "roll", "batches", "sync_flush", "index_roll", "many_queues", "close_and_reopen")
+PROGRAMS = ("append_and_flush", "roll", "batches", "sync_flush", "pool", "index_roll", "many_queues", "close_and_reopen")
 #: The names of the sync calls.
 SYNCS = ("fsync", "fdatasync", "msync", "syncfs")
 
@@ -132,9 +132,12 @@ class Journal:
 
     #: Messages whose append began, without those whose append raised.
     intended: list[int] = field(default_factory=list)
-    #: How many of these appends returned, and how many are acknowledged.
+    #: How many of these appends returned, how many are in the log for certain, and how many are acknowledged.
     returned: int = 0
+    committed: int = 0
     acks: int = 0
+    #: Whether appended messages wait in a transient store pool.
+    has_pool: bool = False
     #: The same when the first fault was injected.
     acks_before: int | None = None
     raised: list[tuple[str, str, str, str]] = field(default_factory=list)
@@ -180,6 +183,7 @@ class Journal:
             case "acked":
                 # After a fault an ack may cover less than was appended, never more.
                 self.acks = self.count_up_to(int(words[0]))
+                self.committed = max(self.committed, self.acks)
                 if self.is_after:
                     self.acks_after = self.acks
             case "raised":
@@ -190,8 +194,10 @@ class Journal:
                     self.returned = len(self.intended)
             case "untyped":
                 self.untyped.append(rest)
+            case "committed":
+                self.committed = max(self.committed, self.count_up_to(int(words[0])))
             case "opening":
-                pass
+                self.has_pool |= rest == "pool"
             case "opened":
                 self.opened += 1
             case "closed":
@@ -219,13 +225,13 @@ class Journal:
 
     @property
     def appended(self) -> list[int]:
-        """Messages that must survive the death of the process."""
-        return self.intended[: self.returned]
+        """Messages that must survive the death of the process. Of those that wait in a pool, a killed process loses the last."""
+        return self.intended[: self.committed if self.has_pool else self.returned]
 
     @property
     def in_flight(self) -> list[int]:
         """Those that it may leave, in this order."""
-        return self.intended[self.returned :]
+        return self.intended[len(self.appended) :]
 
     @property
     def acked(self) -> list[int]:

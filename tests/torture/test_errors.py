@@ -42,6 +42,12 @@ def is_ahead_of_need(call: Call) -> bool:
     return re.search(r"/(mqstore-new-|commitlog/)\d{20}$", call.path) is not None and call.name in MAKES
 
 
+def is_commit(journal: Journal) -> bool:
+    """Whether the fault is in a write of what has waited in the pool to the log."""
+    fault = journal.fault
+    return journal.has_pool and fault is not None and fault.name == "pwrite" and fault.path.startswith("store/commitlog/")
+
+
 def is_of_the_log(call: Call) -> bool:
     """A sync that acks rest on: of a segment under its own name, or of the directory that has its name."""
     return call.name in SYNCS and call.path.startswith("store/commitlog")
@@ -58,7 +64,12 @@ def judged(journal: Journal, verdict: Verdict, error: str, sticky: bool) -> Verd
     is_waited_out = is_derived(fault) and (error in FULL + SHORT_OF or fault.name == "mmap")
     # The dispatcher maps the log for reading.
     healed = not sticky and (is_waited_out or (error in FULL + SHORT_OF and fault.name in ("mmap", "opendir")))
-    healed |= is_ahead_of_need(fault) and not is_of_the_log(fault)
+    if is_commit(journal):
+        # It is tried again.
+        healed |= error in FULL + SHORT_OF and not sticky
+        verdict.errors += commit_misjudged(journal, error, sticky)
+    else:
+        healed |= is_ahead_of_need(fault) and not is_of_the_log(fault)
     if (
         error in SHORT_OF
         and fault.name in OPENS
@@ -86,6 +97,23 @@ def judged(journal: Journal, verdict: Verdict, error: str, sticky: bool) -> Verd
     return verdict
 
 
+def commit_misjudged(journal: Journal, error: str, sticky: bool) -> Iterator[str]:
+    """A failed commit poisons the store, unless there was a shortage. Then nothing is acknowledged or written to the log."""
+    is_poisoned = any(kind == "PoisonedError" for _, kind, *_ in journal.raised)
+    if error in FULL + SHORT_OF:
+        # From then on syncs fail, too.
+        if is_poisoned and not sticky:
+            yield f"poisoned by a shortage at a commit: {journal.raised}"
+        return
+    if not is_poisoned:
+        yield f"not poisoned by a failed commit: {journal.raised}"
+    if journal.acks_before is not None and journal.acks_after > journal.acks_before:
+        yield f"{journal.acks_after} acknowledged after a failed commit at {journal.acks_before}"
+    again = [call for call in journal.calls_after if call.name == "pwrite" and call.path.startswith("store/commitlog/")]
+    if again:
+        yield f"the log was written to after a failed commit: {again}"
+
+
 def appended_when_poisoned(journal: Journal) -> Iterator[str]:
     """Messages that a store accepted after it was poisoned."""
     poisoned = False
@@ -102,8 +130,9 @@ def fail_at(case: Case, program: str, at: int, error: str, sticky: bool) -> Verd
     journal = case.journal()
     if journal.fault is None and patience < 1:
         # This run has made fewer calls. A machine that does not run the dispatcher for so long lets a wait end.
-        journal.raised = [raised for raised in journal.raised if raised[1] != "WaitTimeoutError"]
-    verdict = check_recovered(case.store, [*case.known, *journal.intended], [], next_number=journal.next_number)
+        journal.raised = [raised for raised in journal.raised if raised[1] not in ("WaitTimeoutError", "BusyError")]
+    # What was appended and not taken back is there; of what waited in a pool, the first of it.
+    verdict = check_recovered(case.store, [*case.known, *journal.appended], journal.in_flight, next_number=journal.next_number)
     if not (ended.ok and journal.ended):
         verdict.errors.append(f"the writer {ended}")
     return judged(journal, verdict, error, sticky)
@@ -119,7 +148,9 @@ def test_a_system_call_that_fails_is_told_and_loses_nothing(
     cases = layer(f"fail each call: {program}")
     for seed in rounds(0.015):
         chance = random.Random(seed)
-        every = [(at, fault) for at in Case(shimmed, place).calls(program, None if is_long else 120) for fault in EVERY]
+        # Each commit of the pool fails in a test of its own.
+        most = 60 if program == "pool" else 120
+        every = [(at, fault) for at in Case(shimmed, place).calls(program, None if is_long else most) for fault in EVERY]
         few = [(at, fault) for at, _ in every[:: len(EVERY)] for fault in (("EIO", False), chance.choice(EVERY))]
         for at, (name, sticky) in in_time(0.015, every if is_long else few, seed):
             verdict = fail_at(Case(shimmed, place), program, at, name, sticky)
@@ -179,7 +210,7 @@ def test_a_short_write_is_continued_and_nobody_notices(
 ) -> None:
     cases = layer(f"short writes: {keep} bytes" if keep > 0 else f"short writes: all but {-keep} bytes")
     for seed in rounds(0.004):
-        for program in ("roll", "index_roll", "close_and_reopen"):
+        for program in ("roll", "pool", "index_roll", "close_and_reopen"):
             for at in Case(shimmed, place).calls(program, most=None if is_long else 60):
                 case = Case(shimmed, place, seed)
                 ended = case.run(program, at=at, fault=SHORT, keep=keep, sticky=keep == 7)
@@ -194,6 +225,21 @@ def test_a_sync_that_failed_once_is_never_tried_again(shimmed: Nursery, place: P
     assert len(syncs) > 5
     for at in syncs:
         cases.add(fail_at(Case(shimmed, place), "roll", at, "EIO", sticky=False), f"roll, sync {at} fails once")
+
+
+def test_every_way_that_a_commit_can_fail_is_retried_or_poisons(shimmed: Nursery, place: Path, layer: Begin) -> None:
+    cases = layer("fail each commit")
+    case = Case(shimmed, place)
+    case.run("pool")
+    journal = case.journal()
+    commits = [
+        at for at, call in enumerate(journal.calls, 1) if call.name == "pwrite" and call.path.startswith("store/commitlog/")
+    ]
+    assert len(commits) > 5
+    for at in commits:
+        for name in NAMES:
+            verdict = fail_at(Case(shimmed, place), "pool", at, name, sticky=False)
+            cases.add(verdict, f"pool, commit {at} fails with {name}")
 
 
 def test_the_shim_sees_every_kind_of_call_that_a_store_makes(shimmed: Nursery, place: Path) -> None:

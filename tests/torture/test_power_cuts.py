@@ -13,7 +13,7 @@ import pytest
 from checker import Verdict, check_recovered
 from results import Layer, rounds
 from rig import SKIP, Journal, Nursery, tell, wait_until
-from writer import SMALL
+from writer import POOL, SMALL
 
 Begin = Callable[[str], Layer]
 
@@ -38,6 +38,7 @@ class Machine:
         self.options = SMALL | {"mapped_file_size_commit_log": segment, "max_hash_slot_num": 50, "max_index_num": 500}
         self.options["flush_interval_commit_log"] = flushed_every
         self.options["flush_disk_type"] = self.chance.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])
+        self.options |= self.chance.choice([{}, POOL])
 
     def cycle(self, seconds: float, *, after_an_ack: bool = False, **more: object) -> Verdict:
         """Writes for a while, loses power, and recovers."""

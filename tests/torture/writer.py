@@ -6,9 +6,10 @@ journal, a line an event, written before or after the event as its name says:
     intent N COUNT      messages N to N + COUNT are about to be appended
     appended N          message N was
     acked N             every message up to N survives a power cut
+    committed N         every message up to N survives the death of the process, also in a store with a pool
     raised CALL TYPE E N TEXT   CALL raised a mqstore error with errno E (or -), after it had stored N messages
     untyped CALL TEXT   it raised something else
-    opening             the store is about to be opened
+    opening HOW         the store is about to be opened; HOW is "pool" if appended messages wait in a transient store pool
     opened, closed      it is
     read                the message that was appended last
     call K NAME PATH    the shim saw a system call
@@ -37,6 +38,15 @@ SMALL: dict[str, Any] = {
     "max_hash_slot_num": 8,
     "max_index_num": 20,
     "flush_interval_commit_log": 3_600_000,
+}
+
+#: What the pool holds is less than a segment: it is full every few appends.
+POOL: dict[str, Any] = {
+    "transient_store_pool_enable": True,
+    "transient_store_pool_size": 1,
+    "transient_store_pool_buffer_size": 4096,
+    "commit_interval_commit_log": 3_600_000,
+    "commit_commit_log_thorough_interval": 3_600_000,
 }
 
 
@@ -88,9 +98,11 @@ class Writer:
         return None
 
     def open(self, mode: str = "a", **options: object) -> None:
-        self.say("opening")
+        has_pool = bool(options.get("transient_store_pool_enable"))
+        self.say("opening", "pool" if has_pool else "plain")
         self.is_sync = options.get("flush_disk_type") == "SYNC_FLUSH"
-        self.store = self.tried("open", lambda: self.mqstore.open(self.path, mode, **(SMALL | options)))
+        waits = {"wait_time_out": int(self.patience * 1000)} if has_pool else {}
+        self.store = self.tried("open", lambda: self.mqstore.open(self.path, mode, **(SMALL | waits | options)))
         self.say("opened")
 
     def append(self, size: int = 60) -> bool:
@@ -131,13 +143,18 @@ class Writer:
             self.say("acked", self.appended)
 
     def wait_dispatched(self) -> None:
-        if self.last is not None:
-            self.tried("wait_dispatched", lambda: self.store.wait_dispatched(self.last, timeout=self.patience))
+        def wait() -> bool:
+            self.store.wait_dispatched(self.last, timeout=self.patience)
+            return True
+
+        if self.last is not None and self.tried("wait_dispatched", wait):
+            self.say("committed", self.appended)
 
     def read(self) -> None:
         """What was appended last can be read, whatever failed."""
         if self.last is not None and self.tried("read", lambda: self.store.message_at(self.last).body) is not None:
             self.say("read")
+            self.say("committed", self.appended)
 
     def close(self) -> None:
         def close() -> bool:
@@ -184,6 +201,23 @@ def sync_flush(writer: Writer, _: dict[str, Any]) -> None:
     for size in (60, 60, 1100, 1100, 1100, 60):
         writer.append(size)
     writer.batch(12, 300)
+    writer.wait_dispatched()
+    writer.append()
+    writer.close()
+
+
+def pool(writer: Writer, _: dict[str, Any]) -> None:
+    writer.open(mapped_file_size_commit_log=16_384, **POOL)
+    for size in (60, 1100, 1100, 60):
+        writer.append(size)
+    writer.flush()
+    writer.append()
+    writer.read()
+    writer.batch(12, 300)
+    # More than the pool has, and then up to the next segment.
+    writer.append(5000)
+    writer.wait_durable()
+    writer.batch(10, 500)
     writer.wait_dispatched()
     writer.append()
     writer.close()
@@ -241,7 +275,7 @@ def anything(writer: Writer, job: dict[str, Any]) -> None:
     """A program by seed."""
     chance = random.Random(job["seed"])
     writer.queues = chance.choice([1, 2, 5, 18])
-    options = {"flush_disk_type": chance.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])}
+    options = {"flush_disk_type": chance.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])} | chance.choice([{}, POOL])
     writer.open(**options)
     steps: list[Callable[[], object]] = [
         lambda: writer.append(chance.choice([60, 60, 300, 1100, 3000])),
@@ -333,6 +367,7 @@ PROGRAMS: dict[str, Callable[[Writer, dict[str, Any]], None]] = {
         roll,
         batches,
         sync_flush,
+        pool,
         index_roll,
         many_queues,
         close_and_reopen,

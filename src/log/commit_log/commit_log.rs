@@ -1,18 +1,17 @@
 //! Appending to the commit log: one lock, one copy. Checks, checksum, property bytes and header are made before the lock. Under the lock a
 //! message gets its queue offset, physical offset and store time, and is copied into the mapped segment or into the transient store pool.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use crate::config::{FlushDiskType, PAGE_SIZE, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, fits};
-use crate::log::commit_log::allocate::{SegmentAllocator, lock};
+use crate::log::commit_log::allocate::{SegmentAllocator, lock, try_lock};
 use crate::log::commit_log::append_state::{AppendState, LogEnd, RoomWait};
 use crate::log::commit_log::lock_time::LockTime;
 use crate::log::commit_log::log_files::LogFiles;
-use crate::log::commit_log::log_stats::{LogStats, SyncCounts};
+use crate::log::commit_log::log_stats::SyncCounts;
 use crate::log::commit_log::pace::Pace;
 use crate::log::flushed_mark_file::FlushedMarkFile;
 use crate::storage::{AppendFile, Env, TransientStorePool, WarmUp};
@@ -180,14 +179,18 @@ impl CommitLog {
         self.appended.advance(end);
     }
 
-    /// Appends a message unless a segment has to be made or a buffer to be waited for first: `None`, and nothing was done.
+    /// Appends a message unless it has to wait: for a segment, for a buffer, or for another thread. `None` then, and nothing was done.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`].
     pub fn try_append(&self, message: &EncodedMessage<'_>) -> Result<Option<Appended>> {
         let mut done = Vec::with_capacity(1);
         let room = RoomWait::default();
-        self.with_state(|state, now| self.put(state, now, std::slice::from_ref(message), &room, &mut done))?;
+        if let Some(state) = try_lock(&self.state) {
+            self.with_locked(state, |state, now| {
+                self.put(state, now, std::slice::from_ref(message), &room, &mut done)
+            })?;
+        }
         Ok(done.pop())
     }
 
@@ -258,18 +261,16 @@ impl CommitLog {
         }
     }
 
-    /// Refuses to append while another append holds the lock for more than `limit` ms. It does not wait for the lock.
-    ///
-    /// # Errors
-    /// [`Error::Busy`].
-    pub fn expect_not_busy(&self, limit: u64) -> Result<()> {
-        let busy = self.lock_time.busy(self.env.as_ref(), limit);
-        busy.map_or(Ok(()), |held| Err(Error::Busy { held, limit }))
-    }
-
     /// Calls `work` with the state and the time, under the append lock, and then raises *appended*.
     fn with_state(&self, work: impl FnOnce(&mut AppendState, i64) -> Result<Outcome>) -> Result<Outcome> {
-        let mut state = lock(&self.state);
+        self.with_locked(lock(&self.state), work)
+    }
+
+    fn with_locked(
+        &self,
+        mut state: MutexGuard<'_, AppendState>,
+        work: impl FnOnce(&mut AppendState, i64) -> Result<Outcome>,
+    ) -> Result<Outcome> {
         if let Some(cause) = &state.stopped {
             return Err(self.poisoned(cause.clone()));
         }
@@ -340,30 +341,6 @@ impl CommitLog {
             self.committed.advance(end as i64);
         }
         Ok(Outcome::Written)
-    }
-
-    /// What has happened since the log was opened for writing.
-    pub fn stats(&self) -> LogStats {
-        let counts = &self.sync_counts;
-        let (topics, segments, pool) = {
-            let state = lock(&self.state);
-            (state.put_stats(), state.segments, self.pool_stats(&state))
-        };
-        LogStats {
-            topics: topics.into_iter().collect(),
-            in_lock_time_max: self.lock_time.max(),
-            slow_puts: self.lock_time.slow(),
-            syncs: counts.syncs.load(Ordering::Relaxed),
-            group_commits: counts.group_commits.load(Ordering::Relaxed),
-            group_commit_requests: counts.requests.load(Ordering::Relaxed),
-            segments,
-            pool,
-        }
-    }
-
-    /// For how long appends held the append lock that were slow, of those that no earlier call has given: of many, the newest.
-    pub fn take_slow_puts(&self) -> Vec<Duration> {
-        self.lock_time.take_slow()
     }
 
     /// Ends appending. The first cause stays; gives the failure that every later caller gets.

@@ -1,13 +1,13 @@
 //! Making the log durable: one thread syncs at a time, for all who wait (group commit).
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, TryLockError};
 use std::time::Instant;
 
 use crate::config::PAGE_SIZE;
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::log::commit_log::allocate::lock;
+use crate::log::commit_log::allocate::{lock, try_lock};
 use crate::log::commit_log::commit_log::CommitLog;
 use crate::log::commit_log::pace::Pace;
 use crate::log::flushed_mark_file::FlushedMarkFile;
@@ -83,7 +83,8 @@ impl CommitLog {
     fn flush_appended(&self) -> Result<i64> {
         let wanted = self.appended.get();
         if self.flushed.get() < wanted {
-            let _one_at_a_time = lock(&self.flushing);
+            // Whoever waits to lead is told when this thread has ended, also where it could not sync.
+            let _leading = self.leading(lock(&self.flushing));
             if self.flushed.get() < wanted {
                 self.sync()?;
             }
@@ -121,15 +122,14 @@ impl CommitLog {
 
     /// `None` while another thread leads.
     fn lead(&self) -> Option<Leading<'_>> {
-        let pace = match self.flushing.try_lock() {
-            Ok(pace) => pace,
-            Err(TryLockError::Poisoned(pace)) => pace.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(Leading {
+        try_lock(&self.flushing).map(|pace| self.leading(pace))
+    }
+
+    fn leading<'a>(&'a self, pace: MutexGuard<'a, Pace>) -> Leading<'a> {
+        Leading {
             pace: Some(pace),
             flushed: &self.flushed,
-        })
+        }
     }
 
     /// Syncs when the group is there.

@@ -24,6 +24,8 @@ mod commit_log;
 mod commit;
 /// Making it durable.
 mod flush;
+/// What it tells of itself.
+mod telling;
 /// From one segment to the next.
 mod roll;
 /// Truncation: from a log that was read to one that is appended to.
