@@ -800,3 +800,34 @@ with mqstore.open(path, "r+") as store:
     assert bodies(store) == [b"first", b"waits"][: 1 + {is_there_room}]
 """
     pool_test(stalled_write, path, code)
+
+
+FORKED_IN_A_HANDLER = """
+import mqstore, os, signal, sys
+options = dict(transient_store_pool_enable=True, transient_store_pool_size=4, transient_store_pool_buffer_size=8 << 20)
+store = mqstore.open(sys.argv[1], "x", **options)
+child, held = None, []
+def handler(*_):
+    global child
+    store.close()
+    child = os.fork()
+    if child == 0:
+        # Where the parent has its pool the child has nothing, and may put its own.
+        held.extend(bytearray(b"1" * (7 << 20)) for _ in range(8))
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+while child is None:
+    try:
+        store.append("orders", b"x" * 100)
+    except mqstore.ClosedError:
+        assert child is not None
+if child == 0:
+    # The last reference to the store went with the call that was interrupted.
+    os._exit(sum(sum(piece[::4096]) for piece in held) != 8 * 1792 * ord("1"))
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+assert status == 0, status
+"""
+
+
+def test_a_child_that_was_forked_inside_an_append_does_not_unmap_the_pool_of_its_parent(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", FORKED_IN_A_HANDLER, tmp_path / "store"], check=True, timeout=120)

@@ -277,6 +277,44 @@ fn a_full_disk_is_the_reason_that_an_append_gets_when_the_pool_stays_full() {
 }
 
 #[test]
+fn a_close_beside_a_sync_that_finds_no_room_returns_and_can_be_repeated() {
+    for _ in 0..10 {
+        let place = Place::new();
+        let (env, store) = place.create_counting(StoreConfig {
+            flush_interval_commit_log: 1,
+            flush_commit_log_thorough_interval: 0,
+            ..pool(2, 4096)
+        });
+        put(&store, "t", b"first");
+        store.flush().unwrap();
+        let (begun, is_begun) = channel();
+        env.before_changes(move |change| {
+            if is_log_write(change) {
+                let _ = begun.send(());
+                thread::sleep(Duration::from_millis(20));
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            Ok(())
+        });
+        put(&store, "t", b"waits");
+        let (closed, is_closed) = channel();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| store.flush());
+            }
+            is_begun.recv().unwrap();
+            scope.spawn(|| closed.send(store.close()).unwrap());
+            let outcome = is_closed.recv_timeout(Duration::from_secs(60));
+            // So that the test ends where the close does not.
+            env.heal();
+            assert!(matches!(outcome, Ok(Ok(()) | Err(Error::DiskFull { .. }))), "{outcome:?}");
+        });
+        store.close().unwrap();
+        assert_eq!(bodies(&place.reader(), "t", 0), [&b"first"[..], b"waits"]);
+    }
+}
+
+#[test]
 fn the_log_is_the_same_whatever_the_pool_is() {
     let config = |buffers: usize| StoreConfig {
         mapped_file_size_commit_log: Some(64 << 10),
