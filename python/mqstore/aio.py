@@ -84,7 +84,8 @@ class Store:
         The message is stored before the first wait: messages are stored in the order in which the tasks run. Where nothing is
         waited for, no other task gets a turn. If the task is cancelled in the wait, the message stays.
 
-        At the end of a segment the call blocks the event loop until the disk has made the next one, at most `wait_time_out`.
+        At the end of a segment the call blocks the event loop until the disk has made the next one, and where the transient
+        store pool is full until it has room: at most `wait_time_out`.
         """
         future = self.store.append_nowait(topic, body, **fields)
         return future.result() if future.done() else await asyncio.wrap_future(future)
