@@ -9,6 +9,7 @@ stays as it is. What came of it is appended to `target/mutants/results.jsonl`, a
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
 import json
 import os
@@ -241,7 +242,9 @@ def run(binary: Path, filters: list[str], timeout: float = TIMEOUT_S) -> Run:
 def end(process: subprocess.Popen[str]) -> None:
     """Kills the process and all that it started; its number is its own until it is waited for."""
     if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
+        # The timer may have ended it just now.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
