@@ -168,7 +168,9 @@ fn an_append_that_needs_room_asks_for_the_commit() {
     let store = place.create_with(StoreConfig {
         commit_interval_commit_log: 3_600_000,
         commit_commit_log_thorough_interval: 3_600_000,
-        wait_time_out: 60_000,
+        // A flush would commit, too.
+        flush_interval_commit_log: 3_600_000,
+        wait_time_out: 30_000,
         ..pool(1, 4096)
     });
     for _ in 0..20 {
