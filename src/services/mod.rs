@@ -2,6 +2,8 @@
 
 /// A service, step by step.
 mod stepped;
+/// When a service works that writes the log out.
+mod intervals;
 /// What reads of the writing process wait for.
 mod read_barrier;
 /// When the checkpoint is stamped, and with what.
