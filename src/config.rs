@@ -127,7 +127,8 @@ pub struct StoreConfig {
     pub warm_mapped_file_enable: bool,
     /// With `SYNC_FLUSH`: after so many pages those zeros are synced.
     pub flush_least_pages_when_warm_mapped_file: u64,
-    /// Whether appended bytes wait in memory that is locked until a service writes them to the log.
+    /// Whether appended bytes wait in memory that is locked until a service writes them to the log. With `SYNC_FLUSH` they wait in memory
+    /// anyway, and this locks it.
     pub transient_store_pool_enable: bool,
     /// Buffers of that memory.
     pub transient_store_pool_size: usize,
@@ -307,6 +308,11 @@ impl StoreConfig {
                 items: *self.max_index_num.get_or_insert(u64::from(open.index.items)) as u32,
             },
         }
+    }
+
+    /// Whether appended bytes wait in memory until they are written to the log: with `SYNC_FLUSH` for the sync that makes them durable.
+    pub fn uses_pool(&self) -> bool {
+        self.transient_store_pool_enable || self.flush_disk_type == FlushDiskType::Sync
     }
 
     /// Whether every size is given.

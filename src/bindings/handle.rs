@@ -222,7 +222,7 @@ impl Handle {
     pub(super) fn committed_reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
         warn_of_lag(
             py,
-            self.reader_after(py, MessageStore::is_committed, MessageStore::commit_within)?,
+            self.reader_after(py, MessageStore::is_readable, MessageStore::make_readable)?,
         )
     }
 

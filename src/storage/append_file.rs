@@ -34,6 +34,8 @@ pub struct AppendFile {
     region: Region,
     /// Where appended bytes wait until they are written to the file. Empty if they go through the mapping, as all of them do then.
     pool: OnceLock<Arc<TransientStorePool>>,
+    /// All of its pages were made ready when it was made.
+    is_warm: bool,
     /// The warm-up has locked its pages in memory. They stay locked until the segment is dropped.
     is_locked: bool,
     /// The offset after its last record, and after the BLANK that fills it.
@@ -49,6 +51,7 @@ impl AppendFile {
             file,
             region,
             pool: OnceLock::new(),
+            is_warm: false,
             is_locked: false,
         }
     }
@@ -74,6 +77,7 @@ impl AppendFile {
         };
         match made() {
             Ok((file, region, is_locked)) => Ok(Self {
+                is_warm: warm_up.is_some(),
                 is_locked,
                 ..Self::new(path, start, file, region)
             }),
@@ -130,6 +134,11 @@ impl AppendFile {
     /// [`Error::Io`].
     pub fn remove(&self, env: &dyn Env) -> Result<()> {
         remove_file(env, &self.path)
+    }
+
+    /// Whether it was warmed up when it was made.
+    pub fn is_warm(&self) -> bool {
+        self.is_warm
     }
 
     /// Whether its warm-up has locked its pages in memory.
@@ -199,10 +208,20 @@ impl AppendFile {
     /// Makes the pages of a range, by offset, ready to be written; see [`Region::supply`].
     ///
     /// # Errors
-    /// As [`Region::supply`].
-    pub fn supply(&self, range: Range<u64>) -> io::Result<()> {
+    /// [`Error::Io`], as [`Region::supply`].
+    pub fn supply(&self, range: Range<u64>) -> Result<()> {
         let position = |offset: u64| offset.saturating_sub(self.start) as usize;
-        self.region.supply(position(range.start)..position(range.end))
+        let supplied = self.region.supply(position(range.start)..position(range.end));
+        supplied.map_err(|error| Error::io("supply pages of", &self.path, error))
+    }
+
+    /// Writes zeros to a range, by offset, of the file, past the pool.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub fn zero(&self, range: Range<u64>) -> Result<()> {
+        let zeroed = self.file.zero(range.start - self.start..range.end - self.start);
+        zeroed.map_err(|error| Error::full_or_io("write", &self.path, error))
     }
 
     /// Overwrites the written parts of a range, by offset, with zeros, durably. Bytes that read as zeros are written, too: where a sync has
@@ -250,10 +269,6 @@ fn warm(file: &dyn File, region: &Region, warm_up: WarmUp) -> io::Result<bool> {
             file.sync_range(unsynced as u64..range.end as u64, Step::SegmentAllocated)?;
             unsynced = range.end;
         }
-    }
-    if warm_up.synced_every.is_some() {
-        // A sync of a page takes the right to write it away.
-        stretches().map(stretch).for_each(|range| make_writable(region, range));
     }
     let is_locked = region.lock().is_ok();
     region.prefetch(0..region.len());

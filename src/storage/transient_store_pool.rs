@@ -9,12 +9,13 @@ use std::ops::Range;
 use super::fork::Generation;
 use super::region::Region;
 
-/// Buffers that are made, and locked in memory, once.
+/// Buffers that are made once.
 #[derive(Debug)]
 pub struct TransientStorePool {
     buffers: Box<[Region]>,
     buffer_size: usize,
-    lock_refusal: Option<io::Error>,
+    /// Whether the system let it lock the buffers in memory; `None` if it was not asked to.
+    locked: Option<io::Result<()>>,
     made_in: Generation,
 }
 
@@ -28,7 +29,7 @@ impl Drop for TransientStorePool {
 }
 
 impl TransientStorePool {
-    /// Makes `count` buffers of `buffer_size` bytes, neither of them 0, and locks them in memory. A pool that may not be locked works.
+    /// Makes `count` buffers of `buffer_size` bytes, neither of them 0.
     ///
     /// # Errors
     /// `OutOfMemory` and others, as the system gives them: there is no pool.
@@ -36,18 +37,27 @@ impl TransientStorePool {
         let buffers = (0..count)
             .map(|_| Region::anonymous(buffer_size))
             .collect::<io::Result<Box<[_]>>>()?;
-        let lock_refusal = buffers.iter().find_map(|buffer| buffer.lock().err());
         Ok(Self {
             buffers,
             buffer_size,
-            lock_refusal,
+            locked: None,
             made_in: Generation::current(),
         })
     }
 
-    /// Why the buffers, or some of them, are not locked in memory. They may be swapped out then.
+    /// Locks the buffers in memory. A pool that may not be locked works.
+    pub fn lock(&mut self) {
+        self.locked = Some(self.buffers.iter().try_for_each(Region::lock));
+    }
+
+    /// Whether all buffers are locked in memory. Others may be swapped out.
+    pub fn is_locked(&self) -> bool {
+        matches!(self.locked, Some(Ok(())))
+    }
+
+    /// Why the buffers, or some of them, could not be locked.
     pub fn lock_refusal(&self) -> Option<&io::Error> {
-        self.lock_refusal.as_ref()
+        self.locked.as_ref()?.as_ref().err()
     }
 
     /// How many buffers there are.

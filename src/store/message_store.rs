@@ -13,7 +13,7 @@ use crate::format::CHECKPOINT_FILE;
 use crate::log::{CommitLog, lock_flushed_mark, record_geometry};
 use crate::read::MessageReader;
 use crate::recovery::{Recovered, WritePlan, apply, open_for_writing};
-use crate::services::{Checkpointer, CommitRealTime, Dispatcher, FlushRealTime, LastDispatched, Next, ReadBarrier};
+use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next, ReadBarrier};
 use crate::services::{Service, Services, without_panic};
 use crate::storage::{Env, Generation, Lock, TransientStorePool};
 use crate::store::geometry::choose_sizes;
@@ -130,9 +130,6 @@ impl MessageStore {
             &config,
         )?;
         let flusher = FlushRealTime::new(log.clone(), flush_wanted.clone(), &config);
-        let committer = config
-            .transient_store_pool_enable
-            .then(|| CommitRealTime::new(log.clone(), &config));
         Ok(Self {
             env: env.clone(),
             path: path.to_owned(),
@@ -140,7 +137,7 @@ impl MessageStore {
             dispatched,
             barrier,
             flush_wanted,
-            services: Services::new(dispatcher, flusher, committer, &log),
+            services: Services::new(dispatcher, flusher, &log, &config),
             running: Mutex::new(Some(Running {
                 threads: Vec::new(),
                 _locks: locks,
@@ -175,7 +172,7 @@ impl MessageStore {
 
     /// Whether every message whose append has returned is in its queue and in the index, as far as it may be read. Costs four loads.
     pub fn is_caught_up(&self) -> bool {
-        self.is_committed() && self.barrier.is_open()
+        self.is_readable() && self.barrier.is_open()
     }
 
     /// Whether everything appended so far is in the log, and nothing waits in the transient store pool.
@@ -188,12 +185,17 @@ impl MessageStore {
         self.log.committed.get()
     }
 
-    /// Called before a read: waits until everything appended so far is in the log, for `patience` at most, and says whether it is.
+    /// Whether everything appended so far may be read, as far as a commit could help. With `SYNC_FLUSH` it does not: a sync does.
+    pub fn is_readable(&self) -> bool {
+        self.config().flush_disk_type == FlushDiskType::Sync || self.is_committed()
+    }
+
+    /// Called before a read of the log: waits until [`MessageStore::is_readable`], for `patience` at most, and says whether it is.
     ///
     /// # Errors
     /// Those of [`crate::interrupt::check`].
-    pub fn commit_within(&self, patience: Duration) -> Result<bool> {
-        self.log.commit_within(patience)
+    pub fn make_readable(&self, patience: Duration) -> Result<bool> {
+        Ok(self.is_readable() || self.log.commit_within(patience)?)
     }
 
     /// Writes everything appended so far to the log.
@@ -204,7 +206,7 @@ impl MessageStore {
         self.log.commit()
     }
 
-    /// Why the transient store pool is not locked in memory, if there is one and it is not.
+    /// Why the transient store pool could not be locked in memory, if it could not.
     pub fn lock_refusal(&self) -> Option<&io::Error> {
         self.log.lock_refusal()
     }
@@ -215,8 +217,8 @@ impl MessageStore {
     /// # Errors
     /// Those of [`crate::interrupt::check`].
     pub fn catch_up(&self, patience: Duration) -> Result<bool> {
-        let is_committed = self.commit_within(patience)?;
-        Ok(self.barrier.wait(patience)? && is_committed)
+        let is_readable = self.make_readable(patience)?;
+        Ok(self.barrier.wait(patience)? && is_readable)
     }
 
     /// Makes everything appended so far durable; gives the physical offset up to which the log then is.
@@ -356,12 +358,15 @@ impl MessageStore {
 }
 
 fn make_pool(config: &StoreConfig) -> Result<Option<TransientStorePool>> {
-    if !config.transient_store_pool_enable {
+    if !config.uses_pool() {
         return Ok(None);
     }
     let (count, size) = (config.transient_store_pool_size, config.transient_store_pool_buffer_size);
     let pool = TransientStorePool::new(count, size);
-    let pool = pool.map_err(|error| Error::io("make the buffers of", "the transient store pool", error))?;
+    let mut pool = pool.map_err(|error| Error::io("make the buffers of", "the transient store pool", error))?;
+    if config.transient_store_pool_enable {
+        pool.lock();
+    }
     Ok(Some(pool))
 }
 

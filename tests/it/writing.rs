@@ -26,6 +26,7 @@ mod services;
 mod shortages;
 mod sizes;
 mod stats;
+mod supplied;
 mod sync_order;
 mod unique_keys;
 

@@ -69,7 +69,7 @@ impl CommitLog {
         (self.appended.get() - committed).unsigned_abs()
     }
 
-    /// Why the pool is not locked in memory, if there is one and it is not.
+    /// Why the pool could not be locked in memory, if it could not.
     pub fn lock_refusal(&self) -> Option<&io::Error> {
         self.pool.as_ref().and_then(|pool| pool.lock_refusal())
     }
@@ -167,7 +167,7 @@ impl CommitLog {
         Some(PoolStats {
             count: pool.count() as u64,
             available: pool.capacity().saturating_sub(waiting) / pool.buffer_size(),
-            is_locked: pool.lock_refusal().is_none(),
+            is_locked: pool.is_locked(),
             waits: self.pool_waits.load(Ordering::Relaxed),
         })
     }

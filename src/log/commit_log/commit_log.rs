@@ -127,10 +127,10 @@ impl CommitLog {
     /// The same log, before anything is appended, in the write mode of the options. Appended bytes go by way of `pool`, if there is one.
     #[must_use]
     pub fn with_mode(mut self, config: &StoreConfig, pool: Option<TransientStorePool>) -> Self {
-        // No page of a segment is written where there is a pool.
-        if config.warm_mapped_file_enable && pool.is_none() {
+        let is_sync = config.flush_disk_type == FlushDiskType::Sync;
+        // No page of a segment is written where there is a pool. Written blocks are worth their sync.
+        if config.warm_mapped_file_enable && (is_sync || pool.is_none()) {
             let pages = config.flush_least_pages_when_warm_mapped_file;
-            let is_sync = config.flush_disk_type == FlushDiskType::Sync;
             self.allocator.warm(WarmUp {
                 synced_every: is_sync.then(|| pages.saturating_mul(PAGE_SIZE)),
             });

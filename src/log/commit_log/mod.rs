@@ -28,6 +28,8 @@ mod flush;
 mod telling;
 /// From one segment to the next.
 mod roll;
+/// Getting it ready to be written.
+mod supply;
 /// Truncation: from a log that was read to one that is appended to.
 mod truncate;
 /// Salvage records over lost stretches.

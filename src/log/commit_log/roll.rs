@@ -1,7 +1,5 @@
 //! From one segment of the log to the next.
 
-use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,27 +29,6 @@ impl CommitLog {
     /// What brings work for [`CommitLog::make_asked_segment`].
     pub fn segments_asked(&self) -> (Arc<Watermark>, i64) {
         self.allocator.awaited()
-    }
-
-    /// Makes the pages of a stretch past the end of the log ready to be written, as far as segments are made. Gives the offset up to which
-    /// they are.
-    ///
-    /// # Errors
-    /// As [`Region::supply`](crate::storage::Region::supply). Writing works all the same.
-    pub fn supply(&self, stretch: Range<u64>) -> io::Result<u64> {
-        let files = {
-            let state = lock(&self.state);
-            [state.current.clone(), state.next.clone()]
-        };
-        let mut supplied = stretch.start;
-        for file in files.iter().flatten() {
-            if (file.start()..file.end()).contains(&supplied) {
-                let end = stretch.end.min(file.end());
-                file.supply(supplied..end)?;
-                supplied = end;
-            }
-        }
-        Ok(supplied)
     }
 
     /// Fills the rest of the segment and moves to the next one, which was made.

@@ -1,5 +1,4 @@
-//! Segments and pages are there before they are needed.
-#![allow(unsafe_code)]
+//! Segments are there before they are needed.
 
 use std::fs;
 use std::io;
@@ -8,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mqstore::config::{FlushDiskType, StoreConfig};
+use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::services::{Next, Service};
 use mqstore::store::{MessageStore, OpenMode};
 
-use super::services::{stepped, stepped_with};
+use super::services::stepped;
 use super::{Place, SEGMENT, bodies, message, put, small, soon, wait_for_segments};
 
 const IDLE: Next = Next::Idle { until: None };
@@ -215,89 +214,6 @@ fn of_a_thousand_rolls_each_finds_the_segment_ready_that_the_allocator_made() {
     assert_eq!(ready, 1000);
 }
 
-/// Page faults of this thread that needed no disk.
-fn faults() -> i64 {
-    // SAFETY: all-zero is a valid rusage.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: a rusage to be written.
-    assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) }, 0);
-    usage.ru_minflt
-}
-
-/// Appends nearly a MiB in messages of a KiB: the faults that this took.
-fn append_a_mib(store: &MessageStore) -> i64 {
-    let body = [7; 1024];
-    let before = faults();
-    for _ in 0..900 {
-        store.append(message("t", 0, &body)).unwrap();
-    }
-    faults() - before
-}
-
-#[test]
-fn an_append_finds_its_pages_supplied() {
-    let place = Place::new();
-    let config = StoreConfig {
-        mapped_file_size_commit_log: Some(16 << 20),
-        ..small()
-    };
-    let (_, store) = stepped_with(&place, config);
-    let mut now = Instant::now();
-    assert_eq!(store.step(Service::Supply, now).unwrap(), IDLE);
-    let without = append_a_mib(&store);
-    assert!(without > 200, "{without} faults");
-    // The rate is high: the window is a quarter of the segment.
-    for _ in 0..8 {
-        while store.step(Service::Supply, now).unwrap() == Next::Again {}
-        let with = append_a_mib(&store);
-        assert!(with < 16, "{with} faults");
-        now += Duration::from_millis(5);
-    }
-    // Across the roll, with the next segment made ahead.
-    for _ in 0..8 {
-        store.step(Service::Allocate, now).unwrap();
-        while store.step(Service::Supply, now).unwrap() == Next::Again {}
-        let with = append_a_mib(&store);
-        assert!(with < 16, "{with} faults");
-        now += Duration::from_millis(5);
-    }
-    store.close().unwrap();
-    assert_eq!(bodies(&place.reader(), "t", 0).len(), 17 * 900);
-}
-
-#[test]
-fn pages_are_supplied_for_what_is_appended_and_no_further_than_the_window() {
-    let place = Place::new();
-    let config = StoreConfig {
-        mapped_file_size_commit_log: Some(64 << 20),
-        ..small()
-    };
-    let (_, store) = stepped_with(&place, config);
-    let mut now = Instant::now();
-    store.step(Service::Supply, now).unwrap();
-    put(&store, "t", b"x");
-    // One message in five ms: the smallest window, one MiB, in one step.
-    now += Duration::from_millis(5);
-    assert_eq!(store.step(Service::Supply, now).unwrap(), IDLE);
-    assert_eq!(store.step(Service::Supply, now).unwrap(), IDLE);
-    // Half of it is used up before there is more to do.
-    for _ in 0..400 {
-        put(&store, "t", &[0; 1000]);
-    }
-    assert_eq!(store.step(Service::Supply, now).unwrap(), IDLE);
-    for _ in 0..100 {
-        put(&store, "t", &[0; 1000]);
-    }
-    now += Duration::from_millis(1);
-    // 500 kB in a ms: the largest window, which is 16 MiB, a MiB in a step.
-    let mut steps = 1;
-    while store.step(Service::Supply, now).unwrap() == Next::Again {
-        steps += 1;
-    }
-    assert!((15..=17).contains(&steps), "{steps} steps");
-    store.close().unwrap();
-}
-
 #[test]
 fn a_store_of_which_only_the_segment_made_ahead_is_left_is_refused_and_read_as_incomplete() {
     let place = Place::new();
@@ -324,38 +240,4 @@ fn a_store_of_which_only_the_segment_made_ahead_is_left_is_refused_and_read_as_i
         opened => panic!("{opened:?}"),
     }
     store.close().unwrap();
-}
-
-#[test]
-fn a_segment_that_was_warmed_up_has_all_its_pages_when_it_is_begun() {
-    for (flush_disk_type, syncs) in [(FlushDiskType::Async, 1), (FlushDiskType::Sync, 1 + 5)] {
-        // On the disk: a file system with a disk write-protects a page when it is synced.
-        let place = Place::on_disk();
-        let config = StoreConfig {
-            mapped_file_size_commit_log: Some(5 << 20),
-            flush_disk_type,
-            warm_mapped_file_enable: true,
-            flush_least_pages_when_warm_mapped_file: 256,
-            ..small()
-        };
-        let (env, store) = stepped_with(&place, config);
-        store.step(Service::Allocate, Instant::now()).unwrap();
-        store
-            .appender(Some(false))
-            .append(message("t", 0, b"makes the first one"))
-            .unwrap();
-        let allocated = |change: &String| change.contains("SegmentAllocated");
-        assert_eq!(env.changes().iter().filter(|change| allocated(change)).count(), syncs);
-        let before = faults();
-        for _ in 0..4000 {
-            store.appender(Some(false)).append(message("t", 0, &[7; 1024])).unwrap();
-        }
-        let with = faults() - before;
-        assert!(with < 16, "{with} faults");
-        assert_eq!(store.stats().log.segments.locked, 1);
-        store.flush().unwrap();
-        store.close().unwrap();
-        // What a broker finds is what it finds without a warm-up.
-        assert_eq!(place.reader().physical_bounds(), 0..store.appended_offset());
-    }
 }

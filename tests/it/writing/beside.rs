@@ -141,6 +141,7 @@ fn a_reader_beside_a_writer_with_sync_flush_sees_what_is_durable_and_all_once_th
         for _ in 0..count {
             store.appender(Some(false)).append(message("t", 0, &[2; 1000])).unwrap();
         }
+        store.commit().unwrap();
     };
     let dispatch = || while store.step(Service::Dispatch, Instant::now()).unwrap() == Next::Again {};
     for flushed in [3, 20, 60] {
@@ -199,6 +200,7 @@ fn a_reader_sees_what_a_dead_writer_left_also_while_the_next_one_recovers_it() {
     let store = MessageStore::open_stepped(&super::real(), &place.store, config.clone(), OpenMode::New).unwrap();
     put(&store, "t", b"durable");
     store.appender(Some(false)).append(message("t", 0, b"not yet")).unwrap();
+    store.commit().unwrap();
     let copied = super::killed(&place);
     assert_eq!(place.reader().queue_bounds("t", 0).unwrap(), 0..1);
     assert_eq!(reader(copied.path()).queue_bounds("t", 0).unwrap(), 0..2);

@@ -98,7 +98,7 @@ fn whether_an_append_waits_is_said_by_the_option_the_message_and_the_call() {
         );
         let flushed = if is_waited_for { done[4].appended.end() } else { 0 };
         assert_eq!(store.flushed_offset(), flushed, "{row}");
-        assert_eq!(store.is_committed(), is_waited_for || !has_pool, "{row}");
+        assert_eq!(store.is_committed(), is_waited_for || !store.config().uses_pool(), "{row}");
         // Without the interpreter an attempt does not wait.
         let attempt = store.appender(durable).try_append(message()).unwrap();
         assert_eq!(matches!(attempt, Attempt::WouldBlock(_)), is_waited_for, "{row}");

@@ -188,7 +188,7 @@ fn no_read_waits_for_a_disk_that_stalls_at_a_commit() {
     let waits = put(&store, "t", b"waits");
     let begin = Instant::now();
     assert!(!store.catch_up(Duration::from_millis(100)).unwrap());
-    assert!(!store.commit_within(Duration::from_millis(100)).unwrap());
+    assert!(!store.make_readable(Duration::from_millis(100)).unwrap());
     assert!(matches!(
         store.wait_dispatched(waits, Some(Instant::now() + Duration::from_millis(50))),
         Err(Error::TimedOut { .. })
