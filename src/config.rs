@@ -91,7 +91,7 @@ pub struct StoreConfig {
     /// Items of an index file (RocketMQ's default: 20,000,000). Given together with `max_hash_slot_num`.
     pub max_index_num: Option<u64>,
     /// Percent of physical memory within which a message counts as cached: decides the limits of `get` and
-    /// `suggest_pulling_from_slave`.
+    /// `suggest_pulling_from_slave`. A writer drops what it has appended before that from the page cache.
     pub access_message_in_memory_max_ratio: u32,
     /// Bytes that one `get` returns at most while the messages count as cached.
     pub max_transfer_bytes_on_message_in_memory: u64,
@@ -330,6 +330,12 @@ impl StoreConfig {
                 slots: slots as u32,
                 items: items as u32,
             })
+    }
+
+    /// How far before the log's end a message may lie and still count as cached, in bytes.
+    pub fn memory_window(&self, physical_memory: u64) -> i64 {
+        let ratio = u64::from(self.access_message_in_memory_max_ratio);
+        i64::try_from(physical_memory / 100 * ratio).unwrap_or(i64::MAX)
     }
 
     /// The parsed `message_delay_level`.

@@ -51,6 +51,9 @@ use crate::error::Error;
 /// A reader warns (`RuntimeWarning`) of a store whose files tell of messages that are not in its log, such as an incomplete copy.
 /// `Store.recovery` says what is missing.
 ///
+/// A writer bounds what its log takes of the page cache: what it has appended is dropped from there once it is durable, and lies before the
+/// last `access_message_in_memory_max_ratio` percent of the machine's memory.
+///
 /// A store that its last writer did not close is recovered: in memory to read it, on disk to write to it; `Store.recovery` says what was
 /// found. With `recovery="heal"`, the default, a writer refuses (`CorruptError`) damage before a message that was on disk, as the
 /// checkpoint or the mark of what was flushed says. Any later damage counts as a torn end. It is cut together with all that follows it,

@@ -377,8 +377,7 @@ impl MessageReader {
 
     /// How far before the log's end a message may lie and still count as cached.
     pub(super) fn memory_window(&self) -> i64 {
-        let ratio = u64::from(self.config.access_message_in_memory_max_ratio);
-        i64::try_from(self.physical_memory / 100 * ratio).unwrap_or(i64::MAX)
+        self.config.memory_window(self.physical_memory)
     }
 }
 

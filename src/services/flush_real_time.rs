@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::log::CommitLog;
+use crate::services::drop_behind::DropBehind;
 use crate::services::intervals::Intervals;
 use crate::services::stepped::{Next, Stepped};
 use crate::watermark::Watermark;
@@ -17,17 +18,30 @@ pub struct FlushRealTime {
     /// Up to here somebody asks for the log to be durable. Never past the end of the log. Poisoned when the flusher is to end.
     wanted: Arc<Watermark>,
     intervals: Intervals,
+    drop_behind: DropBehind,
 }
 
 impl FlushRealTime {
-    /// Syncs whenever `wanted` rises, and at the intervals of the options.
-    pub fn new(log: Arc<CommitLog>, wanted: Arc<Watermark>, config: &StoreConfig) -> Self {
+    /// Syncs whenever `wanted` rises, and at the intervals of the options. Keeps `cached` bytes of the log, and what is not `dispatched`, in
+    /// the page cache.
+    pub fn new(
+        log: Arc<CommitLog>,
+        wanted: Arc<Watermark>,
+        dispatched: Arc<Watermark>,
+        cached: i64,
+        config: &StoreConfig,
+    ) -> Self {
         let intervals = Intervals::new(
             config.flush_interval_commit_log,
             config.flush_commit_log_least_pages,
             config.flush_commit_log_thorough_interval,
         );
-        Self { log, wanted, intervals }
+        Self {
+            drop_behind: DropBehind::new(log.clone(), dispatched, cached),
+            log,
+            wanted,
+            intervals,
+        }
     }
 }
 
@@ -38,7 +52,8 @@ impl Stepped for FlushRealTime {
         }
         let is_wanted = self.wanted.get() > self.log.flushed.get();
         let pages = self.log.unflushed_pages();
-        self.intervals.step(now, is_wanted, pages, || self.log.flush().map(drop))
+        let next = self.intervals.step(now, is_wanted, pages, || self.log.flush().map(drop))?;
+        Ok(if self.drop_behind.step() { Next::Again } else { next })
     }
 
     fn awaited(&self) -> (Arc<Watermark>, i64) {

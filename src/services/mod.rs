@@ -10,6 +10,8 @@ mod read_barrier;
 mod checkpointer;
 /// From the log to queues and index: `RocketMQ`'s Reput.
 mod dispatcher;
+/// Drops what was written long ago from the page cache.
+mod drop_behind;
 /// Makes the log durable at an interval, and when a caller waits for that.
 mod flush_real_time;
 /// Writes what waits in the transient store pool to the log.

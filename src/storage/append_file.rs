@@ -224,6 +224,12 @@ impl AppendFile {
         zeroed.map_err(|error| Error::full_or_io("write", &self.path, error))
     }
 
+    /// Takes the pages of a range, by offset, out of its mapping; see [`Region::let_go`].
+    pub fn let_go(&self, range: Range<u64>) {
+        let position = |offset: u64| offset.saturating_sub(self.start).min(self.region.len() as u64) as usize;
+        self.region.let_go(position(range.start)..position(range.end));
+    }
+
     /// Overwrites the written parts of a range, by offset, with zeros, durably. Bytes that read as zeros are written, too: where a sync has
     /// failed, memory may show zeros that are not on disk.
     ///

@@ -81,6 +81,11 @@ impl MappedFile {
         self.region.prefetch(range);
     }
 
+    /// As [`Region::let_go`].
+    pub(super) fn let_go(&self, range: Range<usize>) {
+        self.region.let_go(range);
+    }
+
     /// How often a page could not be read since the file was mapped.
     pub fn faults(&self) -> u32 {
         self.region.faults()

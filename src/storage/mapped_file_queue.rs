@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::append_file::AppendFile;
-use super::env::{Access, DirEntry, EntryKind, Env, File};
+use super::env::{Access, Advice, DirEntry, EntryKind, Env, File};
 use super::mapped_file::MappedFile;
 use super::mapping_pool::{MappingPool, PooledFile};
 use super::open_file::OpenFile;
@@ -192,6 +192,23 @@ impl MappedFileQueue {
             .open(&path, Access::Read)
             .and_then(|file| file.written_on_disk(range));
         found.map_err(|error| Error::io("look into", path, error))
+    }
+
+    /// Drops the cached pages of a range, by offset, that lies in one file: those that are durable and that nobody else has mapped. Does
+    /// nothing where there is no file.
+    ///
+    /// # Errors
+    /// As the system gives them; ignoring one is always right.
+    pub fn drop_cached(&self, range: Range<u64>) -> io::Result<()> {
+        let Some(file) = self.holder(range.start).filter(|file| !file.is_removed()) else {
+            return Ok(());
+        };
+        let positions = range.start - file.start..range.end.min(file.end()) - file.start;
+        if let Some(mapped) = file.mapping() {
+            mapped.let_go(positions.start as usize..positions.end as usize);
+        }
+        let opened = self.env.open(file.path(), Access::Read)?;
+        opened.advise(positions, Advice::DontNeed)
     }
 
     /// Refuses files that nothing can be appended to: the last one is not as long as the others, or the files do not start at multiples of

@@ -60,7 +60,12 @@ impl PooledFile {
     }
 
     pub(super) fn is_mapped(&self) -> bool {
-        self.state().mapped.is_some()
+        self.mapping().is_some()
+    }
+
+    /// The mapping, if there is one now.
+    pub(super) fn mapping(&self) -> Option<Arc<MappedFile>> {
+        self.state().mapped.clone()
     }
 
     pub(super) fn end(&self) -> u64 {

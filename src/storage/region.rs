@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
 use super::guard::Registration;
 
@@ -184,6 +184,20 @@ impl Region {
         match &self.memory {
             Memory::Mapping(mapping) if self.writable => mapping.advise_range(Advice::PopulateWrite, range.start, len),
             _ => Ok(()),
+        }
+    }
+
+    /// Takes the pages of a range out of the mapping of a file, which keeps them in memory otherwise, whatever the file is advised. Their bytes
+    /// stay those of the file, and an access brings them back. A hint: nothing happens outside the region, to other memory, or to pages
+    /// that are locked.
+    pub fn let_go(&self, range: Range<usize>) {
+        let Some(len) = range.end.checked_sub(range.start) else {
+            return;
+        };
+        if let (Some(_), Some(_), Memory::Mapping(mapping)) = (self.pointer(range.start, len), &self.registration, &self.memory) {
+            // SAFETY: only the mapping of a file has a registration. It is shared, so that its bytes are the file's, whether or not its
+            // pages are mapped. The private pages that the guard puts into it are zeros, and are zeros again.
+            let _ = unsafe { mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, len) };
         }
     }
 

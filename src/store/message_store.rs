@@ -129,7 +129,8 @@ impl MessageStore {
             report.scan_start,
             &config,
         )?;
-        let flusher = FlushRealTime::new(log.clone(), flush_wanted.clone(), &config);
+        let cached = config.memory_window(env.physical_memory());
+        let flusher = FlushRealTime::new(log.clone(), flush_wanted.clone(), dispatched.clone(), cached, &config);
         Ok(Self {
             env: env.clone(),
             path: path.to_owned(),

@@ -91,6 +91,27 @@ fn a_file_opened_for_reading_cannot_be_written() {
 }
 
 #[test]
+fn pages_that_a_mapping_lets_go_are_the_same_when_they_are_asked_for_again() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("f");
+    fs::write(&path, [1; 16384]).unwrap();
+    let file = RealEnv::new().open(&path, Access::ReadWrite).unwrap();
+    let region = file.map(16384, Access::ReadWrite).unwrap();
+    assert!(region.write(5000, b"changed"));
+    region.let_go(4096..8192);
+    region.let_go(0..usize::MAX);
+    let mut found = [0; 7];
+    assert!(region.read(5000, &mut found) && found == *b"changed" && region.faults() == 0);
+    assert_eq!(&fs::read(&path).unwrap()[5000..5007], b"changed");
+
+    // Memory that belongs to no file would lose them.
+    let memory = Region::anonymous(8192).unwrap();
+    assert!(memory.write(0, b"waiting"));
+    memory.let_go(0..8192);
+    assert!(memory.read(0, &mut found) && found == *b"waiting");
+}
+
+#[test]
 fn creating_never_takes_an_existing_name() {
     let dir = TempDir::new().unwrap();
     let env = RealEnv::new();

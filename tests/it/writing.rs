@@ -8,6 +8,7 @@ mod busy;
 mod closing;
 mod concurrency;
 mod dispatching;
+mod dropping;
 mod failures;
 mod flushing;
 mod full_disk;

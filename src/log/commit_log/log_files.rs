@@ -1,6 +1,7 @@
 //! The segments of the commit log, read: all messages of all topics, in arrival order, in files of equal size named by their
 //! first byte's offset.
 
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -120,6 +121,11 @@ impl LogFiles {
     /// Adds the segment that a writer has just made at the log's end.
     pub(super) fn add(&self, start: u64) {
         self.files.add(start);
+    }
+
+    /// As [`MappedFileQueue::drop_cached`].
+    pub(super) fn drop_cached(&self, stretch: Range<u64>) -> io::Result<()> {
+        self.files.drop_cached(stretch)
     }
 
     /// Refuses a log whose last segment is cut short: nothing can be written after it.

@@ -26,6 +26,8 @@ mod commit;
 mod flush;
 /// What it tells of itself.
 mod telling;
+/// What it has in the page cache.
+mod page_cache;
 /// From one segment to the next.
 mod roll;
 /// Getting it ready to be written.

@@ -51,6 +51,8 @@ impl Geometry {
         StoreConfig {
             checkpoint_interval: self.stamped_every,
             flush_disk_type: self.flush_disk_type,
+            // Each segment is dropped from the page cache once it is flushed.
+            access_message_in_memory_max_ratio: 0,
             transient_store_pool_enable: self.buffers > 0,
             transient_store_pool_size: self.buffers.max(1),
             transient_store_pool_buffer_size: 4096,

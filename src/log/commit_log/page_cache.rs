@@ -1,0 +1,32 @@
+//! What the log has in the page cache, and how it gets out of it.
+
+use std::io;
+use std::ops::Range;
+
+use crate::log::commit_log::allocate::lock;
+use crate::log::commit_log::commit_log::CommitLog;
+
+impl CommitLog {
+    /// Where the stretch that starts at `from` ends, if it ends at the next multiple of `step` bytes in its segment, or with the segment.
+    pub fn end_of_step(&self, from: u64, step: u64) -> u64 {
+        let end = self.files.end_of_segment(from as i64) as u64;
+        let start = end.saturating_sub(self.segment_size());
+        end.min(start + (from.saturating_sub(start) / step + 1) * step)
+    }
+
+    /// Drops the cached pages of a stretch in one segment, all of which is flushed.
+    ///
+    /// # Errors
+    /// As the system gives them; ignoring one is always right.
+    pub fn drop_cached(&self, stretch: Range<u64>) -> io::Result<()> {
+        // The segments that are mapped for writing.
+        let mapped = lock(&self.unsynced).clone();
+        for file in mapped
+            .iter()
+            .filter(|file| (file.start()..file.end()).contains(&stretch.start))
+        {
+            file.let_go(stretch.clone());
+        }
+        self.files.drop_cached(stretch)
+    }
+}
