@@ -639,6 +639,12 @@ class StoreStats:
     @property
     def dispatch_behind_bytes(self) -> int:
         """Bytes at the end of the log that are not in their queues and in the index yet."""
+    @property
+    def mapping_faults(self) -> int:
+        """Pages of mapped files, of any store of this process, that could not be read or written since the open: a file was
+        cut short, or the device failed. What was read of them raises `CorruptError`. With `sigbus_guard=False` such a page
+        ends the process.
+        """
     def to_dict(self) -> dict[str, Any]:
         """The same as a dict of numbers, with a dict for each topic in `topics`. What is about the transient store pool is
         there if the store has one.

@@ -149,6 +149,13 @@ impl StoreStats {
         self.0.dispatch_behind_bytes
     }
 
+    /// Pages of mapped files, of any store of this process, that could not be read or written since the open: a file was cut short, or the
+    /// device failed. What was read of them raises `CorruptError`. With `sigbus_guard=False` such a page ends the process.
+    #[getter]
+    fn mapping_faults(&self) -> u64 {
+        self.0.mapping_faults
+    }
+
     /// The same as a dict of numbers, with a dict for each topic in `topics`. What is about the transient store pool is there if the store
     /// has one.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -181,7 +188,7 @@ impl StoreStats {
 }
 
 impl StoreStats {
-    fn counts(&self) -> [(&'static str, u64); 10] {
+    fn counts(&self) -> [(&'static str, u64); 11] {
         [
             ("in_lock_time_max_ms", self.in_lock_time_max_ms()),
             ("slow_puts", self.slow_puts()),
@@ -193,6 +200,7 @@ impl StoreStats {
             ("segments_locked", self.segments_locked()),
             ("segment_waits", self.segment_waits()),
             ("dispatch_behind_bytes", self.dispatch_behind_bytes()),
+            ("mapping_faults", self.mapping_faults()),
         ]
     }
 }

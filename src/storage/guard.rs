@@ -8,7 +8,7 @@
 
 use std::io;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Mappings under guard at one time.
 const SLOT_COUNT: usize = 8192;
@@ -42,6 +42,9 @@ static SLOTS: [Slot; SLOT_COUNT] = [const {
         faults: AtomicU32::new(0),
     }
 }; SLOT_COUNT];
+
+/// Faults in any mapping since the process started.
+static FAULTS: AtomicU64 = AtomicU64::new(0);
 
 /// Where the next search for a free slot starts.
 static NEXT_SLOT: AtomicUsize = AtomicUsize::new(0);
@@ -91,6 +94,7 @@ impl Slot {
         // Before the zeros are there, so that no thread reads one and then finds the slot untouched.
         self.intact_len.fetch_min(page.saturating_sub(start), Ordering::AcqRel);
         self.faults.fetch_add(1, Ordering::AcqRel);
+        FAULTS.fetch_add(1, Ordering::Relaxed);
         let protection = if self.writable.load(Ordering::Relaxed) {
             libc::PROT_READ | libc::PROT_WRITE
         } else {
@@ -198,6 +202,11 @@ pub fn install() -> io::Result<()> {
     PAGE_SIZE.store(usize::try_from(page_size).unwrap_or(4096), Ordering::Relaxed);
     IS_INSTALLED.store(true, Ordering::Release);
     put_back()
+}
+
+/// How often a page of any mapping could not be read or written since the process started, as far as the guard was there.
+pub fn faults() -> u64 {
+    FAULTS.load(Ordering::Relaxed)
 }
 
 /// Puts the guard back if another handler has replaced it since it was installed. Costs one system call.

@@ -37,7 +37,7 @@ mod mapped_file_queue;
 pub use append_file::{AppendFile, WarmUp};
 pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
 pub use fork::Generation;
-pub use guard::install as install_guard;
+pub use guard::{faults as guard_faults, install as install_guard};
 pub use mapped_file::{MappedFile, SelectedBuffer};
 pub use mapped_file_queue::MappedFileQueue;
 pub use mapping_pool::{MappingPool, PooledFile};

@@ -15,7 +15,7 @@ use crate::read::MessageReader;
 use crate::recovery::{Recovered, WritePlan, apply, open_for_writing};
 use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next, ReadBarrier};
 use crate::services::{Service, Services, without_panic};
-use crate::storage::{Env, Generation, Lock, TransientStorePool};
+use crate::storage::{Env, Generation, Lock, TransientStorePool, guard_faults};
 use crate::store::geometry::choose_sizes;
 use crate::store::message_checker::MessageChecker;
 use crate::store::store_directory::{OpenMode, enter, make_directories, mark_open, remove_abort, remove_unfinished};
@@ -35,6 +35,8 @@ pub struct MessageStore {
     services: Services,
     running: Mutex<Option<Running>>,
     opened_in: Generation,
+    /// Faults in mapped files before the open.
+    pub(super) faults_before: u64,
 }
 
 struct Running {
@@ -144,6 +146,7 @@ impl MessageStore {
                 _locks: locks,
             })),
             opened_in: Generation::current(),
+            faults_before: guard_faults(),
             reader: Arc::new(MessageReader::new(env, path, config, recovered, log.readable.clone())),
             log,
         })

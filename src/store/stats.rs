@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::log::LogStats;
+use crate::storage::guard_faults;
 use crate::store::message_store::MessageStore;
 
 /// What has happened to a store since it was opened for writing: `RocketMQ`'s `StoreStatsService`, as far as it is about putting.
@@ -12,6 +13,8 @@ pub struct StoreStats {
     pub log: LogStats,
     /// Bytes of the log that are not in queues and index yet.
     pub dispatch_behind_bytes: u64,
+    /// Faults in mapped files, of any store of this process: a page could not be read or written.
+    pub mapping_faults: u64,
 }
 
 impl MessageStore {
@@ -28,6 +31,7 @@ impl MessageStore {
         StoreStats {
             log: self.log.stats(),
             dispatch_behind_bytes: u64::try_from(self.appended_offset() - dispatched).unwrap_or(0),
+            mapping_faults: guard_faults() - self.faults_before,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -85,3 +86,22 @@ def test_the_guard_and_faulthandler_each_serve_their_own_faults(path: Path, step
     assert done.stdout.splitlines() == ["told: True", "next:"], done
     assert done.returncode == -signal.SIGBUS, done
     assert done.stderr.count("Fatal Python error: Bus error") == traces, done
+
+
+def test_a_writer_counts_the_faults_since_its_open(path: Path) -> None:
+    for _ in range(2):
+        with mqstore.open(path, "r+") as store:
+            assert store.stats().mapping_faults == 0
+            segments = sorted((path / "commitlog").iterdir())
+            queue = store.topics["orders"].queues[0]
+            for lost, first in ((segments[1], 3), (segments[2], 6)):
+                whole = lost.read_bytes()
+                assert queue[first].body == b"x" * 1000
+                os.truncate(lost, 0)
+                for number in (first, first + 1):
+                    with pytest.raises(mqstore.CorruptError, match=lost.name):
+                        queue[number]
+                lost.write_bytes(whole)
+            stats = store.stats()
+            assert stats.mapping_faults == stats.to_dict()["mapping_faults"] == 2
+            assert "mapping_faults=2" in repr(stats)

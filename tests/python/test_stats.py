@@ -77,12 +77,13 @@ def test_stats_are_a_frozen_value_that_says_all_in_a_line_and_as_a_dict(tmp_path
         "segments_locked": 0,
         "segment_waits": 1,
         "dispatch_behind_bytes": 0,
+        "mapping_faults": 0,
     }
     assert all(getattr(stats, name) == count for name, count in counts.items() if name != "topics")
     assert repr(stats) == (
         f"<mqstore.StoreStats 1 puts, {done.wrote_bytes} bytes, 1 topics; in_lock_time_max_ms={lock_time} slow_puts=0 syncs=1 "
         "group_commits=1 group_commit_requests=1 segments_begun=1 segments_made_ahead=0 segments_locked=0 "
-        "segment_waits=1 dispatch_behind_bytes=0>"
+        "segment_waits=1 dispatch_behind_bytes=0 mapping_faults=0>"
     )
     assert len({stats, stats}) == 1
 
