@@ -192,7 +192,9 @@ impl AppendFile {
     pub fn commit(&self, range: Range<u64>) -> Result<()> {
         let Some(pool) = self.pool() else { return Ok(()) };
         let mut at = range.start;
-        for piece in pool.read(range.start..range.end.min(self.filled_until.load(Ordering::Acquire))) {
+        let waiting = pool.read(range.start..range.end.min(self.filled_until.load(Ordering::Acquire)));
+        let too_many = || Error::io("write", &self.path, io::Error::other("more bytes wait than the pool has"));
+        for piece in waiting.ok_or_else(too_many)? {
             let written = self.file.write_all_at(piece, at - self.start);
             written.map_err(|error| Error::full_or_io("write", &self.path, error))?;
             at += piece.len() as u64;

@@ -88,11 +88,12 @@ impl TransientStorePool {
         rest.is_empty()
     }
 
-    /// The bytes of a range of the log, in pieces. Nobody writes there until the caller is done with them.
-    pub fn read(&self, range: Range<u64>) -> impl Iterator<Item = &[u8]> {
-        let len = range.end.saturating_sub(range.start) as usize;
-        self.places(range.start, len)
-            .filter_map(|(buffer, place)| buffer.bytes(place))
+    /// The bytes of a range of the log, in pieces; `None` if they are more than the ring has. Nobody writes there until the caller is done with
+    /// them.
+    pub fn read(&self, range: Range<u64>) -> Option<Vec<&[u8]>> {
+        let len = range.end.saturating_sub(range.start);
+        let places = (len <= self.capacity()).then(|| self.places(range.start, len as usize))?;
+        places.map(|(buffer, place)| buffer.bytes(place)).collect()
     }
 
     /// Where `len` bytes from `offset` on lie: a buffer after the other, once around the ring at most.
