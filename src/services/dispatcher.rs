@@ -9,7 +9,7 @@ use crate::format::{Check, CqUnit, DelayLevels, IndexGeometry, MessageView};
 use crate::log::{CommitLog, ConsumeQueue, ConsumeQueueStore, IndexService, LogRecord, LogScan};
 use crate::services::checkpointer::{Checkpointer, LastDispatched};
 use crate::services::read_barrier::ReadBarrier;
-use crate::services::stepped::{Next, Stepped};
+use crate::services::stepped::{Next, RETRY_AFTER, Stepped};
 use crate::watermark::Watermark;
 
 /// Messages that one step dispatches at most, so that a write-out is never far away.
@@ -18,9 +18,6 @@ const STEP_MESSAGES: usize = 4096;
 const WRITE_OUT_ENTRIES: usize = 64;
 /// How long an entry waits in memory at most.
 const WRITE_OUT_AFTER: Duration = Duration::from_millis(10);
-/// How long the dispatcher waits for room on a full disk, for descriptors or for memory before it tries again.
-const RETRY_AFTER: Duration = Duration::from_millis(100);
-
 /// The longest wait between two tries of a stamp after a shortage. The wait doubles each time, because each try syncs the whole file
 /// system.
 const STAMP_RETRY_AFTER: Duration = Duration::from_secs(10);

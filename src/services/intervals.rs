@@ -4,10 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::services::stepped::Next;
-
-/// After so long a time a shortage may be over.
-const RETRY_AFTER: Duration = Duration::from_millis(100);
+use crate::services::stepped::{Next, RETRY_AFTER};
 
 /// The intervals of one service.
 #[derive(Debug)]

@@ -5,10 +5,13 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::watermark::Watermark;
+
+/// After so long a time a shortage of room on the disk, of descriptors or of memory may be over.
+pub(super) const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// What a service wants after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
