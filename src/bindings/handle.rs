@@ -1,18 +1,18 @@
 //! An open store as Python holds it: closes once; after a fork a reader reopens itself, and a writer stays with its process.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyAttributeError, PyRuntimeWarning, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyAttributeError, PyRuntimeWarning, PyTypeError};
 use pyo3::marker::Ungil;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
 
 use super::errors::{ClosedError, ReadOnlyError};
+use super::failed_close::report_failed_close;
 use super::interpreter_exit::hang_at_exit;
+use super::mode::Mode;
 use super::nowait::Completer;
 use super::recipe::Recipe;
 use crate::config::{Errors, StoreConfig};
@@ -20,40 +20,7 @@ use crate::error::{Error, Result};
 use crate::interrupt::interruptible;
 use crate::read::MessageReader;
 use crate::storage::{Env, Generation, RealEnv};
-use crate::store::{MessageStore, OpenMode};
-
-/// What a store is opened for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
-    Read,
-    Write(OpenMode),
-}
-
-impl Mode {
-    /// # Errors
-    /// `ValueError`.
-    pub(super) fn parse(name: &str) -> PyResult<Self> {
-        match name {
-            "r" => Ok(Self::Read),
-            "r+" => Ok(Self::Write(OpenMode::Existing)),
-            "a" => Ok(Self::Write(OpenMode::Append)),
-            "x" => Ok(Self::Write(OpenMode::New)),
-            _ => Err(PyValueError::new_err(format!(
-                "mode is {name:?}: expected \"r\" (read), \"r+\" (write, must exist), \"a\" (write, made if it does not exist) or \"x\" \
-                 (write, must not exist)"
-            ))),
-        }
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Read => "r",
-            Self::Write(OpenMode::Existing) => "r+",
-            Self::Write(OpenMode::Append) => "a",
-            Self::Write(OpenMode::New) => "x",
-        }
-    }
-}
+use crate::store::MessageStore;
 
 /// Makes a long call whose loops ask whether to go on. They end after a signal whose handler raises, and with the error of `expect`,
 /// which is called with the interpreter.
@@ -400,36 +367,6 @@ impl Drop for Handle {
             report_failed_close(&self.path, &error);
         }
     }
-}
-
-/// Whoever forgot to close a store learns of the failure as of one in `__del__`; while the interpreter ends, by a line on the standard
-/// error.
-fn report_failed_close(path: &Path, error: &Error) {
-    let what = format!("closing the store {}, which was dropped open", path.display());
-    let then = "the next open recovers it";
-    let hook_told = Python::try_attach(|py| {
-        // The store may be dropped while an exception is on its way: that one goes on.
-        let under_way = PyErr::take(py);
-        let is_alive = !is_ending(py);
-        if is_alive {
-            PyErr::from(error.clone()).write_unraisable(py, Some(&PyString::new(py, &format!("{what}; {then}"))));
-        }
-        if let Some(under_way) = under_way {
-            under_way.restore(py);
-        }
-        is_alive
-    });
-    if hook_told != Some(true) {
-        let line = format!("mqstore: {what}, failed: {error}; {then}\n");
-        // Nobody is left to be told if this fails, too.
-        let _ = std::io::stderr().write_all(line.as_bytes());
-    }
-}
-
-/// Whether the interpreter ends: `sys.stderr`, and what the code of exceptions uses, may be gone.
-fn is_ending(py: Python<'_>) -> bool {
-    let asked = py.import("sys").and_then(|sys| sys.call_method0("is_finalizing")?.extract());
-    asked.unwrap_or(true)
 }
 
 /// A read through the queues answers with what is in them, and does not know what is missing.

@@ -17,6 +17,10 @@ mod errors;
 mod arguments;
 /// Times: ms since 1970 here, timezone-aware `datetime` there.
 mod time;
+/// What a store is opened for.
+mod mode;
+/// The error of a close that nobody has called.
+mod failed_close;
 /// What opens a reader again, for pickle and copy.
 mod recipe;
 /// `AppendResult`.

@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::arguments::{self, one_of};
-use super::handle::{Handle, Mode, interruptible_by_signals};
+use super::handle::{Handle, interruptible_by_signals};
+use super::mode::Mode;
 use super::recipe::Recipe;
 use super::store::Store;
 use crate::config::{FlushDiskType, Geometry, Recovery, StoreConfig};
