@@ -75,6 +75,11 @@ pub(crate) fn now() -> Instant {
     *START.get_or_init(Instant::now) + passed
 }
 
+/// For the allocator, whose locks are std's.
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 fn before_read(order: Ordering) {
     if order == Ordering::SeqCst && WROTE_SEQ_CST.with(Cell::get) {
         fence(Ordering::SeqCst);

@@ -3,12 +3,13 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::format::segment_name;
 use crate::storage::{AppendFile, Env, Step, WarmUp};
+use crate::sync::lock;
 use crate::watermark::{Wait, Watermark};
 
 /// Makes segments of one size in the directory of the log.
@@ -166,20 +167,5 @@ impl SegmentAllocator {
     pub(super) fn end(&self, cause: &Error) {
         self.asked.poison(cause.clone());
         self.answered.poison(cause.clone());
-    }
-}
-
-/// Locks even after a panic. A thread that panics under the append lock leaves no half of a record before the end, because the end moves
-/// last.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// As [`lock`], unless another thread holds it.
-pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(held) => Some(held),
-        Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
     }
 }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::log::commit_log::allocate::lock;
 use crate::log::commit_log::append_state::{AppendState, RoomWait};
 use crate::log::commit_log::commit_log::CommitLog;
 use crate::log::commit_log::log_stats::PoolStats;
+use crate::sync::lock;
 use crate::watermark::Wait;
 
 /// So many waiting bytes are committed at once, whatever the time: large writes cost less for each byte.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use crate::config::{FlushDiskType, PAGE_SIZE, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, fits};
-use crate::log::commit_log::allocate::{SegmentAllocator, lock, try_lock};
+use crate::log::commit_log::allocate::SegmentAllocator;
 use crate::log::commit_log::append_state::{AppendState, LogEnd, RoomWait};
 use crate::log::commit_log::lock_time::LockTime;
 use crate::log::commit_log::log_files::LogFiles;
@@ -15,6 +15,7 @@ use crate::log::commit_log::log_stats::SyncCounts;
 use crate::log::commit_log::pace::Pace;
 use crate::log::flushed_mark_file::FlushedMarkFile;
 use crate::storage::{AppendFile, Env, TransientStorePool, WarmUp};
+use crate::sync::{lock, try_lock};
 use crate::watermark::Watermark;
 
 /// Where a message was put.

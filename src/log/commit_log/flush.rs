@@ -7,11 +7,11 @@ use std::time::Instant;
 use crate::config::PAGE_SIZE;
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::log::commit_log::allocate::{lock, try_lock};
 use crate::log::commit_log::commit_log::CommitLog;
 use crate::log::commit_log::pace::Pace;
 use crate::log::flushed_mark_file::FlushedMarkFile;
 use crate::storage::Step;
+use crate::sync::{lock, try_lock};
 use crate::watermark::{Wait, Watermark};
 
 /// One thread makes the log durable while this lives. Then it hands over to one that waits.

@@ -3,8 +3,8 @@
 use std::io;
 use std::ops::Range;
 
-use crate::log::commit_log::allocate::lock;
 use crate::log::commit_log::commit_log::CommitLog;
+use crate::sync::lock;
 
 impl CommitLog {
     /// Where the stretch that starts at `from` ends, if it ends at the next multiple of `step` bytes in its segment, or with the segment.

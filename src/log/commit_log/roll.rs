@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::format::{BLANK_SIZE, encode_blank};
-use crate::log::commit_log::allocate::{NotMade, lock};
+use crate::log::commit_log::allocate::NotMade;
 use crate::log::commit_log::append_state::AppendState;
 use crate::log::commit_log::commit_log::CommitLog;
+use crate::sync::lock;
 use crate::watermark::Watermark;
 
 /// Segments that may wait for a sync; each holds a descriptor and a mapping. A thread that needs one more syncs first.

@@ -7,9 +7,9 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::log::commit_log::allocate::lock;
 use crate::log::commit_log::commit_log::CommitLog;
 use crate::storage::{AppendFile, Step};
+use crate::sync::lock;
 
 /// Bytes of zeros that one hold of the lock writes. A commit waits meanwhile.
 const ZEROED_AT_ONCE: u64 = 256 << 10;

@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::log::commit_log::allocate::lock;
 use crate::log::commit_log::commit_log::CommitLog;
 use crate::log::commit_log::log_stats::LogStats;
+use crate::sync::lock;
 
 impl CommitLog {
     /// Refuses to append while another append holds the lock for more than `limit` ms. It does not wait for the lock.
