@@ -200,17 +200,18 @@ impl Watermark {
     }
 
     fn wake(&self, reached: i64) {
-        // Without the lock, which the thread takes next.
-        while let Some(thread) = self.take_first(reached) {
+        let mut woken = Vec::new();
+        {
+            let mut state = self.state();
+            while let Some(first) = state.waiting.first_entry().filter(|entry| entry.key().0 <= reached) {
+                woken.push(first.remove().thread);
+            }
+            self.waiting.fetch_sub(woken.len(), Ordering::SeqCst);
+        }
+        // Without the lock, which the threads take next.
+        for thread in woken {
             thread.unpark();
         }
-    }
-
-    fn take_first(&self, reached: i64) -> Option<Thread> {
-        let mut state = self.state();
-        let first = state.waiting.first_entry().filter(|entry| entry.key().0 <= reached)?;
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        Some(first.remove().thread)
     }
 
     /// A thread that panics while it holds the lock leaves the map whole, because every change to the map is one call.
