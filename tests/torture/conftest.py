@@ -12,8 +12,10 @@ import disks
 import pytest
 import results
 import rig
+from windows import Window
 
 rows: list[results.Row] = []
+measured: list[Window] = []
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +37,12 @@ def layer() -> Iterator[Callable[[str], results.Layer]]:
         rows.append(layer.done())
     failures = [failure for layer in begun for failure in layer.failures]
     assert not failures, f"{len(failures)} cases failed, with TORTURE_SEED={results.SEED}; the first:\n" + "\n".join(failures[:4])
+
+
+@pytest.fixture
+def windows() -> list[Window]:
+    """What failures took of the end of a log, of all tests."""
+    return measured
 
 
 @pytest.fixture
@@ -85,6 +93,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section(f"torture, seed {results.SEED}")
     for line in results.table(rows):
         terminalreporter.write_line(line)
+    for window in measured:
+        terminalreporter.write_line(f"{window.summary()}")
     if results.MINUTES:
         results.append(rows)
-        results.add_to_committed(rows)
+        results.add_to_committed(rows, measured)

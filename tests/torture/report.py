@@ -32,13 +32,23 @@ In short:
 8. Not tried yet, because not built yet: deletion of old files, replication.
 9. Every interleaving of a few threads that wait, sync for each other or ask for a segment is run: see *Interleavings*.
 10. The tests assume a disk that keeps what it synced. A disk that lies about its cache can lose acknowledged messages.
-11. `make torture` and `make mutants` count, and `tests/torture/report.py` makes this page of the counts: do not edit it."""
+11. How much of what was not acknowledged a failure takes is measured in each mode: see *Loss windows*.
+12. `make torture` and `make mutants` count, and `tests/torture/report.py` makes this page of the counts: do not edit it."""
 
 COUNTS = """## Counts
 
 All runs of `make torture` whose numbers were kept. A *lost* message was acknowledged (or, if only the process died, appended) and
 was not found afterwards. A *phantom* message was found, but was not appended with that content. *Errors* counts unexpected errors
 only: where the test injects a failure, an error is the right answer."""
+
+WINDOWS = """## Loss windows
+
+What a failure took of the end of a log, in the newest run of `tests/torture/test_loss_windows.py`. A process appends a message of
+1,000 bytes every 5 ms, a *slow* one a message of 100 bytes every 200 ms, with the default intervals. Then it is killed, or its
+disk (ext4, xfs) is shut down, and the store is recovered. *Lost ms* is how long before the failure the first missing message had
+been appended, *lost bytes* is what is missing. Nothing that was acknowledged as durable may be missing. The bounds are those of
+[DURABILITY.md](DURABILITY.md#what-a-call-promises). Where the bound is not *nothing*, the test adds 2 s and the longest pause of
+the writer to it, because threads of a busy machine wait for a processor."""
 
 PLANTED = """## Planted faults
 
@@ -97,6 +107,17 @@ def counted(layers: dict[str, Any]) -> str:
     return table(["layer", *columns], [*rows, ["**all**", *totals, ""]])
 
 
+def windows(measured: dict[str, Any]) -> str:
+    """One row for each mode and failure."""
+    under_way = {"process killed": "write", "power cut": "sync"}
+    rows = []
+    for one in sorted(measured.values(), key=lambda one: (one["failure"], one["mode"])):
+        numbers = [f"{one[unit][of]:,}" for unit in ("ms", "bytes") for of in ("median", "max")]
+        bound = f"{one['bound_ms']:,} ms and one {under_way[one['failure']]}" if one["bound_ms"] else "nothing"
+        rows.append([one["mode"], one["failure"], f"{one['cases']:,}", *numbers, bound])
+    return table(["mode", "failure", "cases", "lost ms: median", "max", "lost bytes: median", "max", "stated bound"], rows)
+
+
 def after(fault: dict[str, Any]) -> str:
     """After how many power cuts or seconds a fault was found."""
     if fault["images"] is not None:
@@ -138,6 +159,7 @@ def render() -> str:
     rows = tomllib.loads(FAILURES.read_text())
     totals = {column: sum(layer[column] for layer in data["tried"].values()) for column in ("cases", "lost", "phantom")}
     parts = [HEAD.format(**totals), COUNTS, counted(data["tried"])]
+    parts += [WINDOWS, windows(data.get("windows", {}))]
     parts += [RECOVERED, recovered([json.loads(line) for line in IMAGES.read_text().splitlines()])]
     parts += [PLANTED, planted(data.get("planted", {}))]
     parts += [INTERLEAVINGS]

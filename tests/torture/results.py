@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from checker import Verdict
 from rig import OUT, ROOT
+from windows import Window
 
 COMMITTED = ROOT / "docs" / "reliability.json"
 COLUMNS = ("layer", "cases", "lost", "phantom", "errors", "seconds", "seed")
@@ -92,12 +93,15 @@ def append(rows: Iterable[Row], path: Path = OUT / "results.jsonl") -> None:
             file.write(json.dumps(asdict(row)) + "\n")
 
 
-def add_to_committed(rows: Iterable[Row], path: Path = COMMITTED) -> None:
-    """Adds the counts to those of earlier runs."""
+def add_to_committed(rows: Iterable[Row], windows: Iterable[Window], path: Path = COMMITTED) -> None:
+    """Adds the counts to those of earlier runs. The newest windows replace earlier ones."""
     counts = json.loads(path.read_text()) if path.exists() else {}
     layers = counts.setdefault("tried", {})
     for row in rows:
         sums = layers.setdefault(row.layer, {"cases": 0, "lost": 0, "phantom": 0, "errors": 0, "seconds": 0})
         for name in sums:
             sums[name] = round(sums[name] + getattr(row, name), 1)
+    measured = counts.setdefault("windows", {})
+    for window in windows:
+        measured[f"{window.mode.name}: {window.failure}"] = window.summary()
     path.write_text(json.dumps(counts, indent=2, sort_keys=True) + "\n")

@@ -126,6 +126,15 @@ class Call:
     faulted: bool
 
 
+@dataclass(frozen=True)
+class Append:
+    """An append of one message that returned: when, in ns, and the bytes of the record."""
+
+    number: int
+    at: int
+    size: int
+
+
 @dataclass
 class Journal:
     """The contents of a writer's journal, in order."""
@@ -134,6 +143,7 @@ class Journal:
     intended: list[int] = field(default_factory=list)
     #: How many of these appends returned, how many are in the log for certain, and how many are acknowledged.
     returned: int = 0
+    timed: list[Append] = field(default_factory=list)
     committed: int = 0
     acks: int = 0
     #: Whether appended messages wait in a transient store pool.
@@ -180,6 +190,8 @@ class Journal:
                 self.waiting = int(words[1])
             case "appended":
                 self.returned = len(self.intended)
+                if len(words) > 1:
+                    self.timed.append(Append(*map(int, words)))
             case "acked":
                 # After a fault an ack may cover less than was appended, never more.
                 self.acks = self.count_up_to(int(words[0]))

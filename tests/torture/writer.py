@@ -4,7 +4,8 @@ A job is a line of JSON. The answers are the child's process id, and when it has
 journal, a line an event, written before or after the event as its name says:
 
     intent N COUNT      messages N to N + COUNT are about to be appended
-    appended N          message N was
+    appended N AT SIZE  message N was, by an append of its own: when it returned, in ns, and the bytes of the record
+    appended N          the messages up to N were, by a batch
     acked N             every message up to N survives a power cut
     committed N         every message up to N survives the death of the process, also in a store with a pool
     raised CALL TYPE E N TEXT   CALL raised a mqstore error with errno E (or -), after it had stored N messages
@@ -105,15 +106,16 @@ class Writer:
         self.store = self.tried("open", lambda: self.mqstore.open(self.path, mode, **(SMALL | waits | options)))
         self.say("opened")
 
-    def append(self, size: int = 60) -> bool:
+    def append(self, size: int = 60, durable: bool | None = None) -> bool:
         number, self.next = self.next, self.next + 1
         topic, body, tags, keys, _, queue = message(number, size, self.queues)
         self.say("intent", number, 1)
-        done = self.tried("append", lambda: self.store.append(topic, body, tags=tags, keys=keys, queue=queue))
+        more = {"tags": tags, "keys": keys, "queue": queue} | ({} if durable is None else {"durable": durable})
+        done = self.tried("append", lambda: self.store.append(topic, body, **more))
         if done is not None:
-            self.say("appended", number)
+            self.say("appended", number, time.monotonic_ns(), done.wrote_bytes)
             self.appended, self.last = number, done.physical_offset
-            if self.is_sync and done.status == "PUT_OK":
+            if (self.is_sync if durable is None else durable) and done.status == "PUT_OK":
                 self.say("acked", number)
         return done is not None
 
@@ -321,6 +323,15 @@ def endless(writer: Writer, job: dict[str, Any]) -> None:
     writer.close()
 
 
+def paced(writer: Writer, job: dict[str, Any]) -> None:
+    """Appends one message after the other, at a pace, until somebody ends it."""
+    writer.open(**job["options"])
+    due, every = time.monotonic(), job["durable_every"]
+    while writer.append(job["size"], durable=True if every and writer.next % every == 0 else None):
+        due += job["pace"]
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
 def fill(writer: Writer, job: dict[str, Any]) -> None:
     """Appends until the disk is full, which the parent makes it; goes on when the ballast is thrown off."""
     writer.open(**job.get("options", {}))
@@ -376,6 +387,7 @@ PROGRAMS: dict[str, Callable[[Writer, dict[str, Any]], None]] = {
         anything,
         die,
         endless,
+        paced,
         fill,
         read_on,
     )
