@@ -1,6 +1,6 @@
 //! Every order of the steps of a few threads, by [loom](https://docs.rs/loom).
 //!
-//! This crate compiles the real sources of the watermark and of the allocator of segments. What the watermark imports from
+//! This crate compiles the real sources of the watermark, of the allocator of segments, and of the transient store pool. What the watermark imports from
 //! `crate::sync` is in `sync.rs` here, and made of what loom has. Each test is a model: a closure that starts up to four threads.
 //! [`explore`] runs it again and again, each time with other switches between the threads, until it has tried all of them. A model fails
 //! where an assertion fails, and where no thread can go on ("deadlock").
@@ -34,7 +34,42 @@ mod watermark;
 #[expect(dead_code, reason = "the models ask for segments and make none")]
 mod allocate;
 
+mod memory;
+
+#[path = "../../src/log/commit_log/log_stats.rs"]
+#[expect(dead_code, reason = "nobody counts here")]
+mod log_stats;
+
+mod pooled_log;
+
+/// Where `commit.rs` finds what it imports.
+mod log {
+    pub(crate) mod commit_log {
+        pub(crate) use crate::log_stats;
+        pub(crate) use crate::pooled_log::{self as append_state, self as commit_log};
+    }
+}
+
+/// No call is interrupted.
+mod interrupt {
+    use std::time::Duration;
+
+    use crate::error::Result;
+
+    pub(crate) const INTERVAL: Duration = Duration::from_secs(1000 * 3600);
+
+    #[expect(clippy::unnecessary_wraps, reason = "as the real one")]
+    pub(crate) fn check() -> Result<()> {
+        Ok(())
+    }
+}
+
+#[path = "../../src/log/commit_log/commit.rs"]
+#[expect(dead_code, reason = "the models ask for no counts, and read nothing")]
+mod commit;
+
 mod allocating;
+mod committing;
 mod group_commit;
 mod leading;
 mod waiting;

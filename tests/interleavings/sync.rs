@@ -75,9 +75,39 @@ pub(crate) fn now() -> Instant {
     *START.get_or_init(Instant::now) + passed
 }
 
-/// For the allocator, whose locks are std's.
-pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+/// A lock of loom, at which threads are switched; or one of std, where nobody is stopped while he holds it.
+pub(crate) trait Lock {
+    type Guard<'a>
+    where
+        Self: 'a;
+
+    fn locked(&self) -> Self::Guard<'_>;
+}
+
+impl<T> Lock for Mutex<T> {
+    type Guard<'a>
+        = MutexGuard<'a, T>
+    where
+        T: 'a;
+
+    fn locked(&self) -> Self::Guard<'_> {
+        self.lock().unwrap()
+    }
+}
+
+impl<T> Lock for std::sync::Mutex<T> {
+    type Guard<'a>
+        = std::sync::MutexGuard<'a, T>
+    where
+        T: 'a;
+
+    fn locked(&self) -> Self::Guard<'_> {
+        self.lock().unwrap()
+    }
+}
+
+pub(crate) fn lock<L: Lock>(mutex: &L) -> L::Guard<'_> {
+    mutex.locked()
 }
 
 fn before_read(order: Ordering) {

@@ -30,7 +30,7 @@ In short:
 6. Each ordering step and many checks are removed from the code, one at a time. A test must fail for each: see *Planted faults*.
 7. Each known failure of RocketMQ's store has a row that names the tests for it: see *Failures of RocketMQ's own store*.
 8. Not tried yet, because not built yet: deletion of old files, replication.
-9. Every interleaving of a few threads that wait, sync for each other or ask for a segment is run: see *Interleavings*.
+9. Every interleaving of a few threads that wait, sync, ask for a segment or share the pool is run: see *Interleavings*.
 10. The tests assume a disk that keeps what it synced. A disk that lies about its cache can lose acknowledged messages.
 11. How much of what was not acknowledged a failure takes is measured in each mode: see *Loss windows*.
 12. `make torture` and `make mutants` count, and `tests/torture/report.py` makes this page of the counts: do not edit it."""
@@ -58,18 +58,20 @@ how many simulated power cuts or seconds it failed."""
 
 INTERLEAVINGS = """## Interleavings
 
-`tests/interleavings` compiles the sources of the watermark and of the allocator of segments with the atomics, locks and parking
-of [loom](https://docs.rs/loom). Each test is a model of two to four threads. loom runs it in every order of their steps, also
-with the old values that weaker atomics may read, and finds each deadlock. To end in time, most models limit how often a thread
-is stopped that could go on, to 2 or 3 times. `make interleavings` adds one to that limit, and prints how many orders it tried.
+`tests/interleavings` compiles the sources of the watermark, of the allocator of segments, and of the transient store pool with
+its commits, with the atomics, locks and parking of [loom](https://docs.rs/loom). Each test is a model of two to four threads.
+loom runs it in every order of their steps, also with the old values that weaker atomics may read, and finds each deadlock. To
+end in time, most models limit how often a thread is stopped that could go on, to 1, 2 or 3 times. `make interleavings` adds
+one to that limit, and prints how many orders it tried.
 
-The models show that no wake-up is lost; that a poison reaches every thread that waits, and what was reached before it counts as
-reached; that threads lead one after the other until nobody waits, also if the one that is asked gives up at that moment; that a
-leader that gathers is woken; that group commit acknowledges every append, with at most one sync for each; and that every request
-for a segment is answered or ends with the store. Patches in `tests/mutants` show that the models can fail, also for the memory
-order of each atomic that a wake-up rests on.
+The models show that no wake-up is lost; that a poison reaches every thread that waits, and what was reached before it counts
+as reached; that threads lead one after the other until nobody waits, also if the one that is asked gives up at that moment;
+that a leader that gathers is woken; that group commit acknowledges every append, with at most one sync for each; that every
+request for a segment is answered or ends with the store; that no byte of the pool is written over before it is committed, that
+what is committed is what was appended, and that every append that waits for room gets it or is told why not. Patches in
+`tests/mutants` show that the models can fail, also for the memory order of each atomic that a wake-up rests on.
 
-Not covered: the code of the log and of the services, for which the models take the same steps; more than four threads; real time,
+Not covered: the rest of the log and the services, for which the models take the same steps; more than four threads; real time,
 for which a deadline comes at any moment or never."""
 
 ROWS = """## Failures of RocketMQ's own store

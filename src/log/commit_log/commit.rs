@@ -2,7 +2,6 @@
 //! in the order of the log. Without a pool everything is committed as soon as it is appended.
 
 use std::io;
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use crate::interrupt;
 use crate::log::commit_log::append_state::{AppendState, RoomWait};
 use crate::log::commit_log::commit_log::CommitLog;
 use crate::log::commit_log::log_stats::PoolStats;
-use crate::sync::lock;
+use crate::sync::{MutexGuard, lock};
 use crate::watermark::Wait;
 
 /// So many waiting bytes are committed at once, whatever the time: large writes cost less for each byte.
