@@ -353,6 +353,10 @@ impl MessageStore {
                 Some(cause) => return Err(Error::poisoned(cause, self.flushed_offset())),
             }
         }
+        // Where readers see what is flushed, that watermark had this close for a cause before a thread failed.
+        if let Some(cause) = self.log.failure() {
+            return Err(Error::poisoned(cause, self.flushed_offset()));
+        }
         flushed?;
         self.services.drain()?;
         self.log.remove_unused()?;

@@ -37,6 +37,11 @@ impl CommitLog {
         }
     }
 
+    /// Why no later byte is made durable, if a write or sync of the log itself failed, or a segment could not be made durable.
+    pub fn failure(&self) -> Option<Error> {
+        self.broken.get().cloned()
+    }
+
     /// For how long appends held the append lock that were slow, of those that no earlier call has given: of many, the newest.
     pub fn take_slow_puts(&self) -> Vec<Duration> {
         self.lock_time.take_slow()

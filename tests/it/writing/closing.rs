@@ -7,6 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::{Checkpoint, encode_lock_file};
 
@@ -171,6 +172,59 @@ fn a_segment_that_is_made_while_the_store_closes_is_removed_again() {
     assert_eq!(put(&store, "t", &[2; 10_000]), SEGMENT as i64);
     store.close().unwrap();
     assert_eq!(bodies(&place.reader(), "t", 0).len(), 2);
+}
+
+#[test]
+fn a_segment_whose_name_cannot_be_synced_while_the_store_closes_fails_the_close_in_each_mode() {
+    for flush_disk_type in [FlushDiskType::Async, FlushDiskType::Sync] {
+        let place = Place::new();
+        let config = StoreConfig {
+            flush_disk_type,
+            ..small()
+        };
+        let (env, store) = place.create_counting(config);
+        let (made, is_made) = channel();
+        let (go, may_go) = channel::<()>();
+        let may_go = std::sync::Mutex::new(may_go);
+        let first = AtomicBool::new(true);
+        env.before_changes(move |change| {
+            let is_name = change.starts_with("sync directory SegmentRenamed") && change.ends_with("commitlog");
+            // The second segment, which is made ahead.
+            if is_name && !first.swap(false, Ordering::SeqCst) {
+                made.send(()).unwrap();
+                let _ = may_go.lock().unwrap().recv();
+                return Err(std::io::Error::from_raw_os_error(5));
+            }
+            Ok(())
+        });
+        put(&store, "t", b"x");
+        is_made.recv().unwrap();
+        thread::scope(|scope| {
+            let closing = scope.spawn(|| store.close());
+            let begun = Instant::now();
+            // Where readers see what is durable, a close that has flushed ends their waits; it has done so by now in the other mode.
+            let is_flushed = || match flush_disk_type {
+                FlushDiskType::Sync => matches!(store.wait_durable(i64::MAX / 2, Some(Instant::now())), Err(Error::Closed)),
+                FlushDiskType::Async => begun.elapsed() > Duration::from_millis(100),
+            };
+            while !is_flushed() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            drop(go);
+            let closed = closing.join().unwrap();
+            assert!(
+                matches!(closed, Err(Error::Poisoned { .. })),
+                "{flush_disk_type:?}: {closed:?}"
+            );
+        });
+        assert!(place.at("abort").exists());
+        drop(store);
+        env.heal();
+        let store = place.reopen();
+        put(&store, "t", b"y");
+        store.close().unwrap();
+        assert_eq!(bodies(&place.reader(), "t", 0).len(), 2);
+    }
 }
 
 #[test]
