@@ -139,8 +139,11 @@ def test_what_we_write_rocketmq_reads(rocketmq: RocketMQ, geometry: Geometry, pr
     settle(proof, [written])
 
 
-def test_both_extend_what_the_other_wrote(rocketmq: RocketMQ, geometry: Geometry, proof: Proof, tmp_path: Path) -> None:
-    proof.way = "c: both append in turn"
+@pytest.mark.parametrize("mode", embedded.MODES)
+def test_both_extend_what_the_other_wrote(
+    rocketmq: RocketMQ, geometry: Geometry, proof: Proof, tmp_path: Path, mode: str
+) -> None:
+    proof.way = f"c: both append in turn (mqstore: {mode})"
     store = tmp_path / "store"
     size = MESSAGES // TURNS + 1
     written: list[Written] = []
@@ -152,7 +155,8 @@ def test_both_extend_what_the_other_wrote(rocketmq: RocketMQ, geometry: Geometry
         )
         log = grown(store, geometry, log)
         plan = make_plan(rocketmq, geometry, f"c{turn} mqstore", proof, size, separator_at_end=True)
-        written.append(Written("mqstore", plan, *embedded.write(store, "r+", geometry, plan, index_tags=rocketmq.index_tags)))
+        places = embedded.write(store, "r+", geometry, plan, index_tags=rocketmq.index_tags, **embedded.MODES[mode])
+        written.append(Written("mqstore", plan, *places))
         log = grown(store, geometry, log)
         compare_all(rocketmq, geometry, store, proof, f"c{turn}", written)
     settle(proof, written)
