@@ -22,6 +22,7 @@ const GEOMETRY: Geometry = Geometry {
     stamped_every: 64 << 20,
     flush_disk_type: FlushDiskType::Async,
     buffers: 0,
+    is_warmed: false,
 };
 
 fn open(env: &SimulatedEnv) -> MessageStore {

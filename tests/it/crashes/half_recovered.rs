@@ -25,6 +25,7 @@ const GEOMETRY: Geometry = Geometry {
     stamped_every: 64 << 20,
     flush_disk_type: FlushDiskType::Async,
     buffers: 0,
+    is_warmed: false,
 };
 /// Power cuts that each store goes through.
 const CUTS: u64 = 12;

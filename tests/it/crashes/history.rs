@@ -20,6 +20,8 @@ pub(super) struct Geometry {
     pub(super) flush_disk_type: FlushDiskType,
     /// How many buffers the transient store pool has, of a page each; without it 0.
     pub(super) buffers: usize,
+    /// The pages of new segments are written, and with [`FlushDiskType::Sync`] synced, before they are used.
+    pub(super) is_warmed: bool,
 }
 
 impl Geometry {
@@ -32,6 +34,7 @@ impl Geometry {
             stamped_every: random.pick(&[1500, 6000, 64 << 20]),
             flush_disk_type: random.pick(&[FlushDiskType::Async, FlushDiskType::Async, FlushDiskType::Sync]),
             buffers: random.pick(&[0, 0, 0, 1, 2, 5]),
+            is_warmed: random.pick(&[false, false, true]),
         }
     }
 
@@ -56,6 +59,8 @@ impl Geometry {
             transient_store_pool_enable: self.buffers > 0,
             transient_store_pool_size: self.buffers.max(1),
             transient_store_pool_buffer_size: 4096,
+            warm_mapped_file_enable: self.is_warmed,
+            flush_least_pages_when_warm_mapped_file: 1,
             sigbus_guard: false,
             ..StoreConfig::default()
         }
@@ -295,6 +300,7 @@ impl History {
             stamped_every: 3000,
             flush_disk_type,
             buffers,
+            is_warmed: false,
         };
         let draft = |number, body| Draft {
             number,

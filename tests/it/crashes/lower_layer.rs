@@ -20,6 +20,7 @@ const ROOMY: Geometry = Geometry {
     stamped_every: 64 << 20,
     flush_disk_type: FlushDiskType::Async,
     buffers: 0,
+    is_warmed: false,
 };
 
 const TOPIC: &str = "orders";

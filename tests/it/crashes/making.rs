@@ -20,6 +20,7 @@ const GEOMETRY: Geometry = Geometry {
     stamped_every: 64 << 20,
     flush_disk_type: FlushDiskType::Async,
     buffers: 0,
+    is_warmed: false,
 };
 
 const SIZES: &str = "config/mqstore.json";

@@ -26,6 +26,7 @@ pub(super) const GEOMETRY: Geometry = Geometry {
     stamped_every: 64 << 20,
     flush_disk_type: FlushDiskType::Async,
     buffers: 0,
+    is_warmed: false,
 };
 
 pub(super) fn message(len: usize) -> Message<'static> {
