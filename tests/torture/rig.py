@@ -26,7 +26,17 @@ OUT = ROOT / "target" / "torture"
 COUNT, KILL_BEFORE, KILL_AFTER, FAIL, SHORT, SKIP, OLD = range(7)
 FAULTS = ("nothing", "kill before", "kill after", "fail", "short write", "skip", "no flags of renameat2")
 #: The programs that are swept call by call; each starts without a store.
-PROGRAMS = ("append_and_flush", "roll", "batches", "sync_flush", "pool", "index_roll", "many_queues", "close_and_reopen")
+PROGRAMS = (
+    "append_and_flush",
+    "roll",
+    "batches",
+    "sync_flush",
+    "pool",
+    "each_mode",
+    "index_roll",
+    "many_queues",
+    "close_and_reopen",
+)
 #: The names of the sync calls.
 SYNCS = ("fsync", "fdatasync", "msync", "syncfs")
 

@@ -20,7 +20,7 @@ FULL = ("ENOSPC", "EDQUOT", "EFBIG")
 #: No memory or no descriptor is left.
 SHORT_OF = ("ENOMEM", "EMFILE", "ENFILE")
 #: The calls that make a segment before its name is synced. A sync of the log maps what it syncs, or else syncs the whole file.
-MAKES = ("create", "fallocate", "pwrite", "fdatasync", "fsync", "mmap", "rename", "link")
+MAKES = ("create", "fallocate", "pwrite", "fdatasync", "fsync", "mmap", "msync", "rename", "link")
 #: The calls that need a descriptor or a mapping.
 OPENS = ("open", "opendir", "create", "mmap")
 

@@ -14,7 +14,7 @@ import pytest
 from checker import Verdict, check_open, check_read_only
 from results import Layer, rounds
 from rig import Journal, Nursery, wait_until
-from writer import SMALL
+from writer import MODES, SMALL
 
 import mqstore
 
@@ -68,8 +68,9 @@ def filled(writers: Nursery, place: Path, root: Path, free: Callable[[], int], b
     """A store that rolls twice, on a disk with room for less, or just so much, or more."""
     store, journal, ballast = root / f"store{blocks}", place / "journal", root / "ballast"
     journal.unlink(missing_ok=True)
-    job = {"program": "fill", "path": str(store), "journal": str(journal), "ballast": str(ballast), "options": SIZES}
-    writers.start(job | {"size": 4000, "most": 36, "more": 20})
+    job = {"program": "fill", "path": str(store), "journal": str(journal), "ballast": str(ballast)}
+    options = SIZES | MODES[blocks % len(MODES)]
+    writers.start(job | {"options": options, "size": 4000, "most": 36, "more": 20})
     # The store is opened while there is room, so that the roll meets the full disk.
     wait_until(lambda: Journal.read(journal).opened > 0)
     leave_free(ballast, free, blocks)

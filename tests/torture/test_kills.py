@@ -11,7 +11,7 @@ import pytest
 from checker import Verdict, check_recovered
 from results import Layer, rounds
 from rig import COUNT, FAULTS, KILL_AFTER, KILL_BEFORE, PROGRAMS, Case, Journal, Nursery, crash_image
-from writer import POOL
+from writer import MODES
 
 Begin = Callable[[str], Layer]
 
@@ -60,7 +60,7 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_appended(shimmed: Nursery, 
         chance = random.Random(seed)
         for number in range(60):
             case = Case(shimmed, place, seed + number)
-            case.start("endless", at=0, fault=COUNT, options=(POOL if number % 3 == 0 else {}))
+            case.start("endless", at=0, fault=COUNT, options=MODES[number % len(MODES)])
             time.sleep(chance.random() * 0.03)
             shimmed.kill()
             cases.add(judged(case, case.journal()), f"endless, seed {seed + number}")

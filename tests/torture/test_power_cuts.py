@@ -13,7 +13,7 @@ import pytest
 from checker import Verdict, check_recovered
 from results import Layer, rounds
 from rig import SKIP, Journal, Nursery, tell, wait_until
-from writer import POOL, SMALL
+from writer import MODES, SMALL
 
 Begin = Callable[[str], Layer]
 
@@ -37,8 +37,7 @@ class Machine:
         segment, flushed_every = self.chance.choice([4096, 65_536]), self.chance.choice([5, 3_600_000])
         self.options = SMALL | {"mapped_file_size_commit_log": segment, "max_hash_slot_num": 50, "max_index_num": 500}
         self.options["flush_interval_commit_log"] = flushed_every
-        self.options["flush_disk_type"] = self.chance.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])
-        self.options |= self.chance.choice([{}, POOL])
+        self.options |= self.chance.choice(MODES)
 
     def cycle(self, seconds: float, *, after_an_ack: bool = False, **more: object) -> Verdict:
         """Writes for a while, loses power, and recovers."""

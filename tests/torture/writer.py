@@ -50,6 +50,14 @@ POOL: dict[str, Any] = {
     "commit_commit_log_thorough_interval": 3_600_000,
 }
 
+SYNC: dict[str, Any] = {"flush_disk_type": "SYNC_FLUSH"}
+
+#: Every page of a segment is written, and with `SYNC` synced, before the segment is begun.
+WARM: dict[str, Any] = {"warm_mapped_file_enable": True, "flush_least_pages_when_warm_mapped_file": 1}
+
+#: The ways to write.
+MODES: list[dict[str, Any]] = [{}, POOL, SYNC, SYNC | POOL, WARM, SYNC | WARM]
+
 
 class Failed(Exception):
     """The program cannot go on: its store was not opened, or takes no more."""
@@ -158,14 +166,16 @@ class Writer:
             self.say("read")
             self.say("committed", self.appended)
 
-    def close(self) -> None:
+    def close(self) -> bool:
         def close() -> bool:
             self.store.close()
             return True
 
-        if self.tried("close", close):
+        is_closed = bool(self.tried("close", close))
+        if is_closed:
             self.say("acked", self.next - 1)
             self.say("closed")
+        return is_closed
 
 
 # The programs: each makes or goes on with the store at its path.
@@ -225,6 +235,18 @@ def pool(writer: Writer, _: dict[str, Any]) -> None:
     writer.close()
 
 
+def each_mode(writer: Writer, _: dict[str, Any]) -> None:
+    """Goes on in another mode after each close. After a failure the journal does not say what of a pool the next open finds."""
+    for mode in MODES:
+        writer.open(**mode)
+        writer.append(1100)
+        writer.append(3000)
+        writer.wait_durable()
+        writer.append()
+        if not writer.close():
+            break
+
+
 def index_roll(writer: Writer, _: dict[str, Any]) -> None:
     writer.open()
     for _number in range(24):
@@ -277,7 +299,7 @@ def anything(writer: Writer, job: dict[str, Any]) -> None:
     """A program by seed."""
     chance = random.Random(job["seed"])
     writer.queues = chance.choice([1, 2, 5, 18])
-    options = {"flush_disk_type": chance.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])} | chance.choice([{}, POOL])
+    options = chance.choice(MODES)
     writer.open(**options)
     steps: list[Callable[[], object]] = [
         lambda: writer.append(chance.choice([60, 60, 300, 1100, 3000])),
@@ -379,6 +401,7 @@ PROGRAMS: dict[str, Callable[[Writer, dict[str, Any]], None]] = {
         batches,
         sync_flush,
         pool,
+        each_mode,
         index_roll,
         many_queues,
         close_and_reopen,
