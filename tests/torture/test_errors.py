@@ -210,7 +210,7 @@ def test_a_short_write_is_continued_and_nobody_notices(
 ) -> None:
     cases = layer(f"short writes: {keep} bytes" if keep > 0 else f"short writes: all but {-keep} bytes")
     for seed in rounds(0.004):
-        for program in ("roll", "pool", "index_roll", "close_and_reopen"):
+        for program in ("roll", "pool", "each_mode", "index_roll", "close_and_reopen"):
             for at in Case(shimmed, place).calls(program, most=None if is_long else 60):
                 case = Case(shimmed, place, seed)
                 ended = case.run(program, at=at, fault=SHORT, keep=keep, sticky=keep == 7)

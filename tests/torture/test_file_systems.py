@@ -18,7 +18,7 @@ import pytest
 from checker import Verdict, check_open, check_read_only, check_recovered
 from results import Layer, rounds
 from rig import COUNT, FAULTS, KILL_AFTER, KILL_BEFORE, Case, Journal, Nursery, crash_image, wait_until
-from writer import SMALL, message
+from writer import MODES, SMALL, message
 
 import mqstore
 
@@ -60,12 +60,14 @@ def contents(path: Path) -> dict[Path, bytes]:
     return {file.relative_to(path): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
-def goes_on(writers: Nursery, place: Path, store: Path, known: list[int], at: int, fault: int) -> tuple[Journal, Verdict]:
+def goes_on(
+    writers: Nursery, place: Path, store: Path, known: list[int], at: int, fault: int, options: dict[str, Any]
+) -> tuple[Journal, Verdict]:
     """A writer that continues a store until its k-th call, and what it leaves."""
     journal = place / "journal"
     journal.unlink(missing_ok=True)
     job = {"program": "go_on_and_read", "path": str(store), "watched": str(store.parent), "journal": str(journal)}
-    ended = writers.run(job | {"at": at, "fault": fault, "first": max(known, default=-1) + 1})
+    ended = writers.run(job | {"options": options, "at": at, "fault": fault, "first": max(known, default=-1) + 1})
     said = Journal.read(journal)
     verdict = check_recovered(store, [*known, *said.appended], said.in_flight, next_number=said.next_number)
     verdict.errors += said.unexpected
@@ -84,12 +86,12 @@ def test_a_kill_at_any_call_on_such_a_file_system_loses_nothing_that_was_appende
         for seed in rounds(0.03):
             known = crash_image(shimmed_writers, place, 1000 * seed, image)
             with laid(kind, root, image) as store:
-                said, verdict = goes_on(shimmed_writers, place, store, known, 0, COUNT)
+                said, verdict = goes_on(shimmed_writers, place, store, known, 0, COUNT, {})
                 cases.add(verdict, f"{kind}, seed {seed}, no kill")
-            for at in range(1, len(said.calls) + 1, 1 if is_long else 12):
+            for number, at in enumerate(range(1, len(said.calls) + 1, 1 if is_long else 12)):
                 fault = (KILL_BEFORE, KILL_AFTER)[at % 2]
                 with laid(kind, root, image) as store:
-                    _, verdict = goes_on(shimmed_writers, place, store, known, at, fault)
+                    _, verdict = goes_on(shimmed_writers, place, store, known, at, fault, MODES[number % len(MODES)])
                 cases.add(verdict, f"{kind}, seed {seed}, {FAULTS[fault]} call {at}")
 
 

@@ -284,9 +284,9 @@ def go_on(writer: Writer, _: dict[str, Any]) -> None:
     writer.close()
 
 
-def go_on_and_read(writer: Writer, _: dict[str, Any]) -> None:
+def go_on_and_read(writer: Writer, job: dict[str, Any]) -> None:
     """Opens a store that somebody has left, appends, and reads each message as soon as it is there."""
-    writer.open("r+")
+    writer.open("r+", **job.get("options", {}))
     for number in range(6):
         writer.append((60, 700)[number % 2])
         writer.wait_dispatched()
