@@ -158,6 +158,9 @@ class Journal:
     acks: int = 0
     #: Whether appended messages wait in a transient store pool.
     has_pool: bool = False
+    #: Whether they did in the store that is open, and in the one that the first fault was injected into.
+    is_pooled: bool = False
+    was_pooled: bool = False
     #: The same when the first fault was injected.
     acks_before: int | None = None
     raised: list[tuple[str, str, str, str]] = field(default_factory=list)
@@ -219,7 +222,8 @@ class Journal:
             case "committed":
                 self.committed = max(self.committed, self.count_up_to(int(words[0])))
             case "opening":
-                self.has_pool |= rest == "pool"
+                self.is_pooled = rest == "pool"
+                self.has_pool |= self.is_pooled
             case "opened":
                 self.opened += 1
             case "closed":
@@ -233,6 +237,7 @@ class Journal:
                     self.calls_after.append(self.calls[-1])
                 if faulted and self.acks_before is None:
                     self.acks_before = self.acks
+                    self.was_pooled = self.is_pooled
                     self.is_after = True
             case "calls":
                 self.ended = True

@@ -45,7 +45,7 @@ def is_ahead_of_need(call: Call) -> bool:
 def is_commit(journal: Journal) -> bool:
     """Whether the fault is in a write of what has waited in the pool to the log."""
     fault = journal.fault
-    return journal.has_pool and fault is not None and fault.name == "pwrite" and fault.path.startswith("store/commitlog/")
+    return journal.was_pooled and fault is not None and fault.name == "pwrite" and fault.path.startswith("store/commitlog/")
 
 
 def is_of_the_log(call: Call) -> bool:
@@ -64,7 +64,10 @@ def judged(journal: Journal, verdict: Verdict, error: str, sticky: bool) -> Verd
     is_waited_out = is_derived(fault) and (error in FULL + SHORT_OF or fault.name == "mmap")
     # The dispatcher maps the log for reading.
     healed = not sticky and (is_waited_out or (error in FULL + SHORT_OF and fault.name in ("mmap", "opendir")))
-    if is_commit(journal):
+    if is_commit(journal) and not journal.raised and not sticky:
+        # It wrote zeros past the end of the log. A commit that nobody is told of would be missed as messages that are lost.
+        healed = True
+    elif is_commit(journal):
         # It is tried again.
         healed |= error in FULL + SHORT_OF and not sticky
         verdict.errors += commit_misjudged(journal, error, sticky)

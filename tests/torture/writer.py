@@ -10,7 +10,7 @@ journal, a line an event, written before or after the event as its name says:
     committed N         every message up to N survives the death of the process, also in a store with a pool
     raised CALL TYPE E N TEXT   CALL raised a mqstore error with errno E (or -), after it had stored N messages
     untyped CALL TEXT   it raised something else
-    opening HOW         the store is about to be opened; HOW is "pool" if appended messages wait in a transient store pool
+    opening HOW         the store is about to be opened; HOW is "pool" if appended messages wait in memory
     opened, closed      it is
     read                the message that was appended last
     call K NAME PATH    the shim saw a system call
@@ -108,8 +108,8 @@ class Writer:
 
     def open(self, mode: str = "a", **options: object) -> None:
         has_pool = bool(options.get("transient_store_pool_enable"))
-        self.say("opening", "pool" if has_pool else "plain")
         self.is_sync = options.get("flush_disk_type") == "SYNC_FLUSH"
+        self.say("opening", "pool" if has_pool or self.is_sync else "plain")
         waits = {"wait_time_out": int(self.patience * 1000)} if has_pool else {}
         self.store = self.tried("open", lambda: self.mqstore.open(self.path, mode, **(SMALL | waits | options)))
         self.say("opened")
