@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use crate::config::{FlushDiskType, StoreConfig};
+use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::log::CommitLog;
 use crate::services::{AllocateMappedFile, CommitRealTime, Dispatcher, FlushRealTime, Next, Stepped, SupplyPages};
@@ -47,7 +47,7 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// A log with a pool has a committer. One that is written through its mappings, or that callers wait for, has a supplier.
+    /// A log with a pool has a committer. Any other one is written through its mappings, whose pages are supplied.
     pub(crate) fn new(dispatcher: Dispatcher, flusher: FlushRealTime, log: &Arc<CommitLog>, config: &StoreConfig) -> Self {
         let dispatcher = Arc::new(Mutex::new(dispatcher));
         let mut all: Vec<(Service, Arc<Mutex<dyn Stepped>>)> = vec![
@@ -55,13 +55,12 @@ impl Services {
             (Service::Flush, Arc::new(Mutex::new(flusher))),
             (Service::Allocate, Arc::new(Mutex::new(AllocateMappedFile::new(log.clone())))),
         ];
-        if config.uses_pool() {
+        all.push(if config.uses_pool() {
             let committer = CommitRealTime::new(log.clone(), config);
-            all.push((Service::Commit, Arc::new(Mutex::new(committer))));
-        }
-        if !config.uses_pool() || config.flush_disk_type == FlushDiskType::Sync {
-            all.push((Service::Supply, Arc::new(Mutex::new(SupplyPages::new(log.clone())))));
-        }
+            (Service::Commit, Arc::new(Mutex::new(committer)))
+        } else {
+            (Service::Supply, Arc::new(Mutex::new(SupplyPages::new(log.clone()))))
+        });
         Self { dispatcher, all }
     }
 

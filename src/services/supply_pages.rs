@@ -1,5 +1,4 @@
-//! Supplies the pages that appends are about to write, or the blocks that syncs are about to: a store into a page that is not there costs
-//! the appender some microseconds, and the first sync of a block some tens.
+//! Supplies the pages that appends are about to write: a store into a page that is not there costs the appender some microseconds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,13 +21,13 @@ const STEP_BYTES: u64 = 1 << 20;
 /// Appends are measured over so long a time at least.
 const MIN_MEASURED: Duration = Duration::from_millis(1);
 
-/// Keeps the log ready past its end.
+/// Keeps pages ready past the end of the log.
 #[derive(Debug)]
 pub struct SupplyPages {
     log: Arc<CommitLog>,
     max_window: u64,
     window: u64,
-    /// Up to where it is ready.
+    /// Up to where pages are ready.
     supplied: u64,
     /// When the rate was last measured, and where the log then ended.
     measured: Option<(Instant, u64)>,
@@ -37,7 +36,7 @@ pub struct SupplyPages {
 }
 
 impl SupplyPages {
-    /// Supplies pages or blocks of `log`. It does nothing until a message is appended.
+    /// Supplies the pages of `log`. It does nothing until a message is appended.
     pub fn new(log: Arc<CommitLog>) -> Self {
         let end = log.appended.get() as u64;
         let max_window = MAX_WINDOW.min(log.segment_size() / PART_OF_SEGMENT);
@@ -67,7 +66,7 @@ impl SupplyPages {
 
 impl Stepped for SupplyPages {
     /// # Errors
-    /// [`Error::Poisoned`].
+    /// None. Where pages cannot be supplied they come when they are written.
     fn step(&mut self, now: Instant) -> Result<Next> {
         if self.log.appended.poisoned().is_some() {
             return Ok(Next::Done);
@@ -80,12 +79,10 @@ impl Stepped for SupplyPages {
         self.supplied = self.supplied.max(end);
         let until = (end + self.window).min(self.supplied + STEP_BYTES);
         if self.supplied < until {
-            self.supplied = match self.log.supply(self.supplied..until) {
-                Ok(supplied) => supplied,
-                Err(poisoned @ Error::Poisoned { .. }) => return Err(poisoned),
-                // What cannot be supplied comes when it is written.
-                Err(_) => return Ok(Next::Done),
+            let Ok(supplied) = self.log.supply(self.supplied..until) else {
+                return Ok(Next::Done);
             };
+            self.supplied = supplied;
         }
         if self.supplied == until && until < end + self.window {
             return Ok(Next::Again);

@@ -75,6 +75,17 @@ impl Segment {
     }
 }
 
+/// Each commit writes two zeros after its bytes.
+#[derive(Debug)]
+pub(crate) struct WrittenBlocks;
+
+impl WrittenBlocks {
+    #[expect(clippy::unused_self, reason = "as the real one")]
+    pub(crate) fn write_past(&self, end: u64, file: &Segment) {
+        file.write_file(end, &[0, 0]);
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Allocator(Option<Duration>);
 
@@ -99,6 +110,7 @@ pub(crate) struct CommitLog {
     pub(crate) appended: Watermark,
     pub(crate) committed: Watermark,
     pub(crate) flushed: Watermark,
+    pub(crate) blocks: WrittenBlocks,
     pub(crate) broken: OnceLock<Error>,
 }
 
@@ -127,6 +139,7 @@ impl CommitLog {
             appended: Watermark::default(),
             committed: Watermark::default(),
             flushed: Watermark::default(),
+            blocks: WrittenBlocks,
             broken: OnceLock::new(),
         })
     }

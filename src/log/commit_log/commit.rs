@@ -82,6 +82,7 @@ impl CommitLog {
         let unsynced = lock(&self.unsynced).clone();
         for file in unsynced.iter().filter(|file| from < file.end() && file.start() < to) {
             file.commit(from.max(file.start())..to.min(file.end()))?;
+            self.blocks.write_past(to, file);
         }
         self.committed.advance(target);
         Ok(())

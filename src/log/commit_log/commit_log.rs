@@ -13,6 +13,7 @@ use crate::log::commit_log::lock_time::LockTime;
 use crate::log::commit_log::log_files::LogFiles;
 use crate::log::commit_log::log_stats::SyncCounts;
 use crate::log::commit_log::pace::Pace;
+use crate::log::commit_log::written_blocks::WrittenBlocks;
 use crate::log::flushed_mark_file::FlushedMarkFile;
 use crate::storage::{AppendFile, Env, TransientStorePool, WarmUp};
 use crate::sync::{lock, try_lock};
@@ -70,6 +71,7 @@ pub struct CommitLog {
     pub readable: Arc<Watermark>,
     /// Every byte below survives a power cut. Poisoned when no later byte is acknowledged any more.
     pub flushed: Arc<Watermark>,
+    pub(super) blocks: WrittenBlocks,
     /// `None` until recovery has put it into the store.
     pub(super) mark: Option<FlushedMarkFile>,
     /// Why no later byte is made durable: a write or sync of the log itself failed.
@@ -115,6 +117,7 @@ impl CommitLog {
             readable: appended.clone(),
             appended,
             flushed,
+            blocks: WrittenBlocks::default(),
             mark: None,
             broken: OnceLock::new(),
         }
@@ -143,6 +146,7 @@ impl CommitLog {
             self.committed = Arc::new(Watermark::new(self.appended.get()));
             self.pool = Some(pool);
         }
+        self.blocks = WrittenBlocks::new(is_sync);
         self.readable = match config.flush_disk_type {
             FlushDiskType::Async => self.committed.clone(),
             FlushDiskType::Sync => self.flushed.clone(),

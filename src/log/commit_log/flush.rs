@@ -153,7 +153,8 @@ impl CommitLog {
         let end = target as u64;
         let unsynced = lock(&self.unsynced).clone();
         for file in unsynced.iter().filter(|file| file.start() < end) {
-            let range = from.saturating_sub(file.start())..end.min(file.end()) - file.start();
+            let until = end.max(self.blocks.until()).min(file.end());
+            let range = from.saturating_sub(file.start())..until - file.start();
             if let Err(cause) = file.sync(range, Step::LogRange) {
                 return Err(self.fail(cause));
             }

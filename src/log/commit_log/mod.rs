@@ -18,6 +18,8 @@ mod log_stats;
 mod append_state;
 /// When a group commit begins.
 mod pace;
+/// Which of its blocks were written before.
+mod written_blocks;
 /// Appending at the end of the log.
 mod commit_log;
 /// From the transient store pool to the segments.
@@ -30,7 +32,7 @@ mod telling;
 mod page_cache;
 /// From one segment to the next.
 mod roll;
-/// Getting it ready to be written.
+/// Getting its pages ready to be written.
 mod supply;
 /// Truncation: from a log that was read to one that is appended to.
 mod truncate;

@@ -255,7 +255,7 @@ pub(super) enum Operation {
     FlushStep(u64),
     /// Steps the committer, so many ms later by its clock.
     Commit(u64),
-    /// Steps the allocator and the supplier.
+    /// Steps the allocator.
     Allocate,
     /// The next sync takes so long by the wall clock, which may jump back meanwhile, and another caller appends before it
     /// returns.

@@ -121,10 +121,7 @@ impl<'a> Run<'a> {
             Operation::Dispatch(ms) => self.step(Service::Dispatch, *ms),
             Operation::FlushStep(ms) => self.step(Service::Flush, *ms),
             Operation::Commit(ms) => self.step(Service::Commit, *ms),
-            Operation::Allocate => {
-                self.step(Service::Allocate, 0)?;
-                self.step(Service::Supply, 0)
-            }
+            Operation::Allocate => self.step(Service::Allocate, 0),
             Operation::Stall(draft, ms) => {
                 self.stall(draft.message(), *ms);
                 Ok(())
