@@ -39,7 +39,7 @@ LOSSES: dict[str, list[str]] = {
 
 def left_by_rocketmq(rocketmq: RocketMQ, path: Path) -> None:
     """Has RocketMQ write a store, without closing it."""
-    rocketmq.run(path, None, f"bench={BODY},{MESSAGES},1", "halt")
+    rocketmq.run(path, None, f"put={BODY},1,{2 * MESSAGES},0", "halt")
 
 
 def left_by_mqstore(path: Path) -> None:

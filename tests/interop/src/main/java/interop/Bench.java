@@ -1,75 +1,147 @@
 package interop;
 
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
 import java.net.InetSocketAddress;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.PutMessageStatus;
 
-/** Measures puts, one after another from one thread, until they are stored, and until they are durable and dispatched. */
+/** Measures puts, a round for each question. Each producer has a queue and a clock of its own. */
 final class Bench {
     /** Enough for the compiler to have seen everything. */
     private static final int WARM_UP = 100_000;
+    /** Between two messages of {@code visible}: the store is idle then. */
+    private static final long GAP_NS = 300_000;
 
     private final DefaultMessageStore store;
-    private final byte[] body;
+    private final InetSocketAddress host = new InetSocketAddress("127.0.0.1", 10911);
 
-    Bench(DefaultMessageStore store, int size) {
+    Bench(DefaultMessageStore store) {
         this.store = store;
-        this.body = new byte[size];
     }
 
-    /** {@code argument} is "bytes of a body,messages of a round,rounds"; gives nanoseconds a message, the medians of all rounds. */
-    static Map<String, Object> run(DefaultMessageStore store, String argument) throws InterruptedException {
-        String[] numbers = argument.split(",");
-        int count = Integer.parseInt(numbers[1]);
-        Bench bench = new Bench(store, Integer.parseInt(numbers[0]));
-        new Bench(store, 100).round(WARM_UP);
-        bench.round(count);
-        List<Double> stored = new ArrayList<>();
-        List<Double> durable = new ArrayList<>();
-        for (int round = 0; round < Integer.parseInt(numbers[2]); round++) {
-            double[] nanoseconds = bench.round(count);
-            stored.add(nanoseconds[0]);
-            durable.add(nanoseconds[1]);
+    /** Where the answers go. */
+    interface Answers {
+        void add(Object answer) throws IOException;
+    }
+
+    /** Warms up, says so, and answers each line of the standard input. */
+    void answer(Answers answers, boolean isSync) throws Exception {
+        put(100, 1, WARM_UP, isSync ? 2000 : 0);
+        answers.add(Map.of("ready", true));
+        var questions = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String question = questions.readLine(); question != null; question = questions.readLine()) {
+            String[] parts = question.split("=", 2);
+            answers.add(parts[0].equals("visible") ? visible(parts[1]) : put(parts[1]));
         }
-        return Harness.line("body", bench.body.length, "messages", count, "append_ns", median(stored), "durable_ns", median(durable));
     }
 
-    private double[] round(int count) throws InterruptedException {
-        long start = System.nanoTime();
-        putAll(count);
-        long stored = System.nanoTime();
-        store.flush();
+    /** {@code argument} is "bytes of a body,producers,messages,milliseconds": puts until there are so many, or until the time is over. */
+    Map<String, Object> put(String argument) throws InterruptedException {
+        long[] numbers = Arrays.stream(argument.split(",")).mapToLong(Long::parseLong).toArray();
+        return put((int) numbers[0], (int) numbers[1], numbers[2], numbers[3]);
+    }
+
+    private Map<String, Object> put(int size, int producers, long messages, long milliseconds) throws InterruptedException {
+        byte[] body = new byte[size];
+        long[] counts = new long[producers];
+        long[] begun = new long[producers];
+        long[] ended = new long[producers];
+        AtomicInteger failed = new AtomicInteger();
+        CountDownLatch start = new CountDownLatch(producers);
+        List<Thread> threads = new ArrayList<>();
+        for (int i = 0; i < producers; i++) {
+            int producer = i;
+            Thread thread = new Thread(() -> {
+                start.countDown();
+                awaitAll(start);
+                begun[producer] = System.nanoTime();
+                long deadline = milliseconds == 0 ? Long.MAX_VALUE : begun[producer] + TimeUnit.MILLISECONDS.toNanos(milliseconds);
+                long most = Math.max(1, messages / producers);
+                long count = 0;
+                while (count < most && (milliseconds == 0 || System.nanoTime() < deadline)) {
+                    if (!put(body, producer)) {
+                        failed.incrementAndGet();
+                        return;
+                    }
+                    count++;
+                }
+                ended[producer] = System.nanoTime();
+                counts[producer] = count;
+            });
+            threads.add(thread);
+            thread.start();
+        }
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        if (failed.get() > 0) {
+            throw new IllegalStateException(failed + " of " + producers + " producers could not put");
+        }
+        long ns = Arrays.stream(ended).max().getAsLong() - Arrays.stream(begun).min().getAsLong();
+        awaitDispatch();
+        return Harness.line("messages", Arrays.stream(counts).sum(), "ns", ns);
+    }
+
+    /** {@code argument} is "bytes of a body,messages": the median time from the start of a put until its message is in its queue. */
+    private Map<String, Object> visible(String argument) throws Exception {
+        String[] numbers = argument.split(",");
+        byte[] body = new byte[Integer.parseInt(numbers[0])];
+        long[] times = new long[Integer.parseInt(numbers[1])];
+        long next = store.getMaxOffsetInQueue("orders", 0);
+        for (int i = 0; i < times.length; i++) {
+            LockSupport.parkNanos(GAP_NS);
+            long start = System.nanoTime();
+            if (!put(body, 0)) {
+                throw new IllegalStateException("put " + i + " failed");
+            }
+            next++;
+            while (store.getMaxOffsetInQueue("orders", 0) < next) {
+                Thread.onSpinWait();
+            }
+            times[i] = System.nanoTime() - start;
+        }
+        Arrays.sort(times);
+        return Harness.line("median_ns", times[times.length / 2]);
+    }
+
+    private boolean put(byte[] body, int queue) {
+        Generation.Inner message = new Generation.Inner();
+        message.setTopic("orders");
+        message.setQueueId(queue);
+        message.setBody(body);
+        message.setBornTimestamp(System.currentTimeMillis());
+        message.setBornHost(host);
+        message.setStoreHost(host);
+        message.setKeys("order-1");
+        message.setTags("paid");
+        message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));
+        return store.putMessage(message).getPutMessageStatus() == PutMessageStatus.PUT_OK;
+    }
+
+    /** So that the next round begins as this one did. */
+    private void awaitDispatch() throws InterruptedException {
         while (store.dispatchBehindBytes() > 0) {
             Thread.sleep(1);
         }
-        return new double[] {(stored - start) / (double) count, (System.nanoTime() - start) / (double) count};
     }
 
-    private void putAll(int count) {
-        var host = new InetSocketAddress("127.0.0.1", 10911);
-        for (int i = 0; i < count; i++) {
-            Generation.Inner message = new Generation.Inner();
-            message.setTopic("orders");
-            message.setQueueId(0);
-            message.setBody(body);
-            message.setBornTimestamp(System.currentTimeMillis());
-            message.setBornHost(host);
-            message.setStoreHost(host);
-            message.setKeys("order-1");
-            message.setTags("paid");
-            message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));
-            var status = store.putMessage(message).getPutMessageStatus();
-            if (status != PutMessageStatus.PUT_OK) {
-                throw new IllegalStateException("put " + i + ": " + status);
-            }
+    private static void awaitAll(CountDownLatch start) {
+        try {
+            start.await();
+        } catch (InterruptedException interrupted) {
+            throw new IllegalStateException(interrupted);
         }
-    }
-
-    private static double median(List<Double> values) {
-        return values.stream().sorted().skip(values.size() / 2).findFirst().orElseThrow();
     }
 }

@@ -23,6 +23,7 @@ import java.util.TreeMap;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.config.FlushDiskType;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
 /**
@@ -30,10 +31,10 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  *
  * <p>Arguments: {@code DIR option=value... command[=argument]...}. Options set the size of what is in the store: {@code segment}
  * (bytes of a commit-log file), {@code queue} (bytes of a consume-queue file), {@code slots} and {@code items} (of an index file),
- * {@code levels} (the delay levels), {@code batch} (most messages of a query), {@code recover_files} (how many segments recovery goes back at most, where there is a limit),
+ * {@code levels} (the delay levels), {@code flush} (the type of the flush), {@code batch} (most messages of a query), {@code recover_files} (how many segments recovery goes back at most, where there is a limit),
  * {@code verify_crc} (where there is that option: no record passes without a correct checksum of the whole of it).
  * Commands: {@code write=PLAN}, {@code dump}, {@code survey}, {@code query=FILE}, {@code defaults}, {@code load_time},
- * {@code bench=BYTES,MESSAGES,ROUNDS}, {@code encode=FILE} (bodies of producer batches), {@code unique_keys=FILE}, {@code new_unique_key},
+ * {@code put=BYTES,PRODUCERS,MESSAGES,MILLISECONDS}, {@code rounds} (such questions, from the standard input), {@code encode=FILE} (bodies of producer batches), {@code unique_keys=FILE}, {@code new_unique_key},
  * {@code hold} (keep the store open until the standard input ends) and {@code halt} (do not close it).
  */
 public final class Harness {
@@ -123,6 +124,9 @@ public final class Harness {
             case "batch":
                 config.setMaxMsgsNumBatch(Integer.parseInt(option[1]));
                 return true;
+            case "flush":
+                config.setFlushDiskType(option[1]);
+                return true;
             case "recover_files":
                 Generation.setRecoverFiles(config, Integer.parseInt(option[1]));
                 return true;
@@ -183,8 +187,11 @@ public final class Harness {
                 out.flush();
                 Runtime.getRuntime().halt(0);
                 break;
-            case "bench":
-                print(Bench.run(store, argument));
+            case "put":
+                print(new Bench(store).put(argument));
+                break;
+            case "rounds":
+                new Bench(store).answer(this::printAtOnce, config.getFlushDiskType() == FlushDiskType.SYNC_FLUSH);
                 break;
             case "hold":
                 out.flush();
@@ -215,6 +222,11 @@ public final class Harness {
     private void print(Object line) throws IOException {
         GSON.toJson(line, out);
         out.write('\n');
+    }
+
+    private void printAtOnce(Object line) throws IOException {
+        print(line);
+        out.flush();
     }
 
     private void awaitDispatch() throws InterruptedException {
