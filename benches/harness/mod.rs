@@ -1,0 +1,17 @@
+//! Rounds, statistics, the machine, results.
+
+/// What a thread allocates and faults.
+pub mod counting;
+/// How long a sync and a wake take now.
+pub mod machine;
+/// One row of the results: its figures, its ratios, whether it met its target.
+pub mod row;
+/// One run of this program: its arguments, its directory, where results go.
+mod bench;
+/// RocketMQ's own store, in a process that answers one round after another.
+pub mod rocketmq;
+/// The messages and stores that rows measure.
+pub mod workload;
+
+pub use bench::{Bench, Contender};
+pub use row::{Row, Target};

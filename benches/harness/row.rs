@@ -1,0 +1,176 @@
+//! One row of the results: its figures, its ratios, whether it met its target.
+
+use serde_json::{Map, Value, json};
+
+use super::machine::Weather;
+
+/// A row that waits for the disk is refused where the latency of a sync varies more than this between its rounds.
+pub const MOST_SPREAD: f64 = 1.5;
+/// The names of what takes part.
+pub const OURS: &str = "ours";
+pub const LIMIT: &str = "limit";
+
+/// What is measured, and how it is judged.
+pub struct Row {
+    pub name: &'static str,
+    pub params: Value,
+    /// A unit that ends in "/s" is a rate: more is better. Of any other one less is better.
+    pub unit: &'static str,
+    pub target: Target,
+    /// The figure depends on the latency of a sync.
+    pub waits_for_disk: bool,
+}
+
+/// What a row must reach. What is `None` is not asked for.
+#[derive(Default)]
+pub struct Target {
+    /// Part of the limit, at least.
+    pub ratio_limit: Option<f64>,
+    /// Times as good as each `RocketMQ`, at least.
+    pub ratio_rocketmq: Option<f64>,
+    /// Of our figure, in the unit of the row.
+    pub at_most: Option<f64>,
+}
+
+impl Target {
+    /// A part of the limit.
+    pub fn of_limit(ratio: f64) -> Self {
+        Self {
+            ratio_limit: Some(ratio),
+            ..Self::default()
+        }
+    }
+
+    /// A bound of our figure.
+    pub fn at_most(figure: f64) -> Self {
+        Self {
+            at_most: Some(figure),
+            ..Self::default()
+        }
+    }
+
+    fn json(&self) -> Value {
+        let bounds = [
+            ("ratio_limit", self.ratio_limit),
+            ("ratio_rocketmq", self.ratio_rocketmq),
+            ("at_most", self.at_most),
+        ];
+        let given = bounds
+            .into_iter()
+            .filter_map(|(name, bound)| Some((name.to_owned(), json!(bound?))));
+        Value::Object(given.collect())
+    }
+}
+
+/// One round: the machine, and a figure of each that took part.
+pub struct Round {
+    pub weather: Weather,
+    pub figures: Vec<(String, f64)>,
+}
+
+impl Round {
+    fn figure(&self, name: &str) -> Option<f64> {
+        self.figures
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, figure)| *figure)
+    }
+
+    fn json(&self) -> Value {
+        let mut round: Map<String, Value> = self
+            .figures
+            .iter()
+            .map(|(name, figure)| (name.clone(), json!(figure)))
+            .collect();
+        round.insert("sync_us".to_owned(), json!(self.weather.sync));
+        round.insert("wake_us".to_owned(), json!(self.weather.wake));
+        Value::Object(round)
+    }
+}
+
+impl Row {
+    fn is_rate(&self) -> bool {
+        self.unit.ends_with("/s")
+    }
+
+    /// Median and best of one that took part.
+    pub fn figures(&self, rounds: &[Round], name: &str) -> Option<(f64, f64)> {
+        let all: Vec<f64> = rounds.iter().filter_map(|round| round.figure(name)).collect();
+        let best = if self.is_rate() { f64::max } else { f64::min };
+        let best = all.iter().copied().reduce(best)?;
+        Some((quantile(all, 0.5), best))
+    }
+
+    /// How many times as good we are: the median of what each round says, because only figures of one round compare.
+    fn ratio(&self, rounds: &[Round], name: &str) -> Option<f64> {
+        let of_round = |round: &Round| {
+            let (ours, other) = (round.figure(OURS)?, round.figure(name)?);
+            Some(if self.is_rate() { ours / other } else { other / ours })
+        };
+        let all: Vec<f64> = rounds.iter().filter_map(of_round).collect();
+        (!all.is_empty()).then(|| quantile(all, 0.5))
+    }
+
+    /// By how much the latency of a sync varied, if that is too much for this row.
+    pub fn refusal(&self, rounds: &[Round]) -> Option<f64> {
+        let syncs = || rounds.iter().map(|round| round.weather.sync);
+        let spread = syncs().fold(0.0, f64::max) / syncs().fold(f64::MAX, f64::min);
+        (self.waits_for_disk && spread > MOST_SPREAD).then_some(spread)
+    }
+
+    /// The object that goes to the results. A refused row has no ratios.
+    pub fn json(&self, rounds: &[Round], commit: &str) -> Value {
+        let median = |name: &str| self.figures(rounds, name).map(|(median, _)| median);
+        let is_refused = self.refusal(rounds).is_some();
+        let ratio = |name: &str| self.ratio(rounds, name).filter(|_| !is_refused);
+        let names: Vec<&String> = rounds
+            .iter()
+            .take(1)
+            .flat_map(|round| &round.figures)
+            .map(|(name, _)| name)
+            .collect();
+        let peers = || names.iter().filter(|name| **name != OURS && **name != LIMIT);
+        json!({
+            "row": self.name,
+            "params": self.params,
+            "ours": median(OURS),
+            "limit": median(LIMIT),
+            "peers": peers().map(|name| ((*name).clone(), json!(median(name)))).collect::<Map<_, _>>(),
+            "unit": self.unit,
+            "ratio_limit": ratio(LIMIT),
+            "ratio_peers": peers().map(|name| ((*name).clone(), json!(ratio(name)))).collect::<Map<_, _>>(),
+            "target": self.target.json(),
+            "rounds": rounds.iter().map(Round::json).collect::<Vec<_>>(),
+            "commit": commit,
+        })
+    }
+
+    /// For people: each that took part with median, best and how many times as good we are.
+    pub fn print(&self, rounds: &[Round]) {
+        let params: Vec<String> = self
+            .params
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        println!("{} {}  ({})", self.name, params.join(" "), self.unit);
+        let names = rounds.iter().take(1).flat_map(|round| &round.figures).map(|(name, _)| name);
+        for name in names {
+            let (median, best) = self.figures(rounds, name).unwrap();
+            let ratio = self.ratio(rounds, name).filter(|_| name != OURS);
+            let ratio = ratio.map_or(String::new(), |ratio| format!("   ratio {ratio:.2}"));
+            let digits = if best < 100.0 { 3 } else { 0 };
+            println!("  {name:<24} median {median:>14.digits$}   best {best:>14.digits$}{ratio}");
+        }
+        if let Some(spread) = self.refusal(rounds) {
+            println!("  refused: the latency of a sync varied {spread:.1}-fold between the rounds");
+        }
+    }
+}
+
+/// The value below which the part `q` of all lies.
+pub fn quantile(mut all: Vec<f64>, q: f64) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all[((all.len() - 1) as f64 * q).round() as usize]
+}

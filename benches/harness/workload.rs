@@ -1,0 +1,102 @@
+//! The messages and stores that rows measure.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use mqstore::config::StoreConfig;
+use mqstore::format::{Message, encode_properties};
+use mqstore::storage::{Env, RealEnv};
+use mqstore::store::{AppendResult, Incoming, MessageStore, OpenMode};
+
+pub const TOPIC: &str = "orders";
+/// The sizes of bodies that rows are measured with.
+pub const BODIES: [usize; 3] = [100, 1024, 16 * 1024];
+/// Bytes of bodies that a round appends at most, so that it stays in one segment of 64 MiB, and messages.
+const ROUND_BYTES: usize = 40 << 20;
+const MOST_MESSAGES: usize = 150_000;
+
+/// What every message of a row shares.
+pub struct Workload {
+    pub body: Vec<u8>,
+    /// A key and a tag.
+    pub properties: Vec<u8>,
+}
+
+impl Workload {
+    /// Bodies of so many bytes.
+    pub fn of_bodies(size: usize) -> Self {
+        Self {
+            body: vec![b'x'; size],
+            properties: properties("order-1"),
+        }
+    }
+
+    /// The same without properties.
+    pub fn plain(size: usize) -> Self {
+        Self {
+            properties: Vec::new(),
+            ..Self::of_bodies(size)
+        }
+    }
+
+    /// One message, as a caller makes it.
+    pub fn message(&self, queue_id: i32) -> Message<'_> {
+        Message {
+            topic: TOPIC.into(),
+            queue_id,
+            body: self.body.as_slice().into(),
+            properties: self.properties.as_slice().into(),
+            ..Message::default()
+        }
+    }
+
+    /// Bytes of its record.
+    pub fn record_size(&self) -> usize {
+        self.message(0).encoded_len()
+    }
+
+    /// Messages of a round.
+    pub fn messages(&self, is_smoke: bool) -> usize {
+        if is_smoke {
+            50
+        } else {
+            (ROUND_BYTES / self.body.len()).min(MOST_MESSAGES)
+        }
+    }
+}
+
+/// Properties with this key, and a tag.
+pub fn properties(key: &str) -> Vec<u8> {
+    encode_properties([("KEYS", key), ("TAGS", "paid")], true).unwrap()
+}
+
+/// Opens or makes a store with its threads.
+pub fn open(path: &Path, config: StoreConfig) -> MessageStore {
+    MessageStore::open(&real(), path, config, OpenMode::Append).unwrap()
+}
+
+/// As [`open`], without threads: nothing happens but what the caller asks for.
+pub fn open_stepped(path: &Path, config: StoreConfig) -> MessageStore {
+    MessageStore::open_stepped(&real(), path, config, OpenMode::Append).unwrap()
+}
+
+fn real() -> Arc<dyn Env> {
+    Arc::new(RealEnv::new())
+}
+
+/// Appends `count` messages in batches, each with a key of its own, to `queues` queues in turn.
+pub fn fill(store: &MessageStore, workload: &Workload, count: usize, queues: usize) {
+    let mut done: Vec<AppendResult> = Vec::new();
+    for first in (0..count).step_by(1000) {
+        let message = |number: usize| -> Incoming<'_> {
+            let keyed = Message {
+                properties: properties(&format!("order-{number}")).into(),
+                ..workload.message((number % queues) as i32)
+            };
+            keyed.into()
+        };
+        done.clear();
+        let batch = (first..count.min(first + 1000)).map(message).collect();
+        store.appender(None).append_all(batch, &mut done).unwrap();
+    }
+}

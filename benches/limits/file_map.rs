@@ -1,0 +1,57 @@
+//! A file, allocated and mapped: where the limits write, as mqstore does.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+
+use memmap2::MmapMut;
+use rustix::fs::{FallocateFlags, fallocate};
+
+/// A mapped file of fixed size.
+pub struct FileMap {
+    map: MmapMut,
+}
+
+impl FileMap {
+    /// Makes the file. No page of it is in memory.
+    pub fn new(path: &Path, len: usize) -> Self {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)
+            .unwrap();
+        fallocate(&file, FallocateFlags::empty(), 0, len as u64).unwrap();
+        file.sync_all().unwrap();
+        // SAFETY: nobody else has this file.
+        let map = unsafe { MmapMut::map_mut(&file) }.unwrap();
+        Self { map }
+    }
+
+    /// As `new`, with every page in memory and writable.
+    pub fn populated(path: &Path, len: usize) -> Self {
+        let made = Self::new(path, len);
+        made.populate(0..len);
+        made
+    }
+
+    /// Brings pages into memory, writable.
+    pub fn populate(&self, range: Range<usize>) {
+        // SAFETY: the range is inside the mapping, and the call changes no byte.
+        let at = unsafe { self.start().add(range.start) };
+        let range = range.start..range.end.min(self.len());
+        // SAFETY: as above.
+        let done = unsafe { libc::madvise(at.cast(), range.len(), libc::MADV_POPULATE_WRITE) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Where it starts in memory. The limits write through it from several threads, each into its own range.
+    pub fn start(&self) -> *mut u8 {
+        self.map.as_ptr().cast_mut()
+    }
+}

@@ -1,0 +1,15 @@
+//! What no store can beat on this machine, measured in the same round.
+
+/// A file, allocated and mapped.
+mod file_map;
+/// A record with everything that the format demands, and nothing else.
+mod record;
+/// Queue entries and index items, and nothing else.
+mod dispatch;
+/// Bytes to the disk.
+mod disk;
+
+pub use disk::{Durable, wait_at_least};
+pub use dispatch::DispatchKernel;
+pub use file_map::FileMap;
+pub use record::RecordKernel;

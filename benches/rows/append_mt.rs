@@ -1,0 +1,67 @@
+//! Several producers on one store, pages ready. The limit is one producer of the same store, because two cores have no more memory
+//! bandwidth than one.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Instant;
+
+use mqstore::config::StoreConfig;
+use serde_json::json;
+
+use crate::harness::row::{LIMIT, OURS};
+use crate::harness::workload::{Workload, open_stepped};
+use crate::harness::{Bench, Contender, Row, Target};
+
+const PRODUCERS: [usize; 5] = [2, 4, 8, 16, 64];
+const SEGMENT: u64 = 64 << 20;
+const QUEUES: usize = 4;
+
+pub fn run(bench: &Bench) {
+    for body in [100, 1024] {
+        let workload = Workload::of_bodies(body);
+        for producers in bench.size(&PRODUCERS[..], &PRODUCERS[..1]) {
+            let row = Row {
+                name: "append_mt",
+                params: json!({"body": body, "producers": producers}),
+                unit: "messages/s",
+                target: Target::of_limit(0.7),
+                waits_for_disk: false,
+            };
+            let ours = Contender::new(OURS, || rate(bench, &workload, *producers));
+            let alone = Contender::new(LIMIT, || rate(bench, &workload, 1));
+            bench.measure(&row, vec![ours, alone]);
+        }
+    }
+}
+
+/// Messages a second of all producers, each to one of four queues.
+fn rate(bench: &Bench, workload: &Workload, producers: usize) -> f64 {
+    let dir = bench.dir();
+    let config = StoreConfig {
+        mapped_file_size_commit_log: Some(bench.size(SEGMENT, 1 << 20)),
+        warm_mapped_file_enable: true,
+        ..StoreConfig::default()
+    };
+    let store = open_stepped(&dir.path().join("store"), config);
+    store.append(workload.message(0)).unwrap();
+    let each = workload.messages(bench.is_smoke) / producers;
+    let start = Barrier::new(producers);
+    let produce = |producer: usize| {
+        start.wait();
+        let begun = Instant::now();
+        for _ in 0..each {
+            store.append(workload.message((producer % QUEUES) as i32)).unwrap();
+        }
+        (begun, Instant::now())
+    };
+    // By the producers' own clocks: whoever waits for them may not run before they are done.
+    let spans: Vec<(Instant, Instant)> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..producers)
+            .map(|producer| scope.spawn(move || produce(producer)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let first = spans.iter().map(|(begun, _)| *begun).min().unwrap();
+    let last = spans.iter().map(|(_, ended)| *ended).max().unwrap();
+    (each * producers) as f64 / (last - first).as_secs_f64()
+}

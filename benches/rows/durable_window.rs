@@ -1,0 +1,79 @@
+//! One producer that appends W messages and then waits once until all are durable.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use mqstore::config::{FlushDiskType, StoreConfig};
+use serde_json::json;
+
+use crate::harness::row::{LIMIT, OURS};
+use crate::harness::workload::{TOPIC, Workload, open};
+use crate::harness::{Bench, Contender, Row, Target};
+use crate::limits::{Durable, FileMap, RecordKernel};
+
+const ROUND: Duration = Duration::from_millis(500);
+const BODY: usize = 1024;
+
+pub fn run(bench: &Bench) {
+    let whole = Target::of_limit(0.95);
+    for (window, target) in [(16, Target::default()), (64, Target::default()), (1024, whole)] {
+        let row = Row {
+            name: "durable_window",
+            params: json!({"body": BODY, "window": window}),
+            unit: "messages/s",
+            target,
+            waits_for_disk: true,
+        };
+        let ours = Contender::new(OURS, || ours(bench, window));
+        let limit = Contender::new(LIMIT, || limit(bench, BODY, window));
+        bench.measure(&row, vec![ours, limit]);
+    }
+}
+
+/// Messages a second.
+fn ours(bench: &Bench, window: usize) -> f64 {
+    let dir = bench.dir();
+    let config = StoreConfig {
+        flush_disk_type: FlushDiskType::Sync,
+        ..StoreConfig::default()
+    };
+    let store = open(&dir.path().join("store"), config);
+    let workload = Workload::of_bodies(BODY);
+    store.append(workload.message(0)).unwrap();
+    let rate = rate(bench, window, || {
+        let mut last = 0;
+        for _ in 0..window {
+            let appended = store.appender(Some(false)).append(workload.message(0)).unwrap();
+            last = appended.appended.physical_offset;
+        }
+        store.wait_durable(last, None).unwrap();
+    });
+    store.close().unwrap();
+    rate
+}
+
+/// The record kernel makes W records, and they are written and synced at once.
+pub fn limit(bench: &Bench, body: usize, window: usize) -> f64 {
+    let dir = bench.dir();
+    let workload = Workload::of_bodies(body);
+    let map = FileMap::populated(&dir.path().join("memory"), (window + 1) * workload.record_size());
+    let kernel = RecordKernel::new(&map, TOPIC);
+    let mut file = Durable::new(&dir.path().join("segment"), bench.size(64 << 20, 4 << 20));
+    let records = vec![b'x'; window * workload.record_size()];
+    rate(bench, window, || {
+        for _ in 0..window {
+            black_box(kernel.append(TOPIC.as_bytes(), 0, &workload.properties, black_box(&workload.body)));
+        }
+        file.append(&records);
+    })
+}
+
+fn rate(bench: &Bench, window: usize, mut append_window: impl FnMut()) -> f64 {
+    let round = bench.size(ROUND, Duration::from_millis(5));
+    let (begun, mut count) = (Instant::now(), 0);
+    while begun.elapsed() < round {
+        append_window();
+        count += window;
+    }
+    count as f64 / begun.elapsed().as_secs_f64()
+}

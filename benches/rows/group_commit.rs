@@ -1,0 +1,135 @@
+//! Threads that each wait until their message is durable: how close they come to one message of each thread in every sync.
+//!
+//! With a sync that takes a known time L, P threads can make P / L messages a second at most. That is the limit where the sync is
+//! simulated, on a file system in memory. On the disk the limit is a loop that writes and syncs P records at once.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mqstore::config::{FlushDiskType, StoreConfig};
+use mqstore::storage::{Env, RealEnv};
+use mqstore::store::{MessageStore, OpenMode};
+use serde_json::json;
+
+use crate::counting_env::CountingEnv;
+use crate::harness::rocketmq::RocketMq;
+use crate::harness::row::{LIMIT, OURS};
+use crate::harness::workload::Workload;
+use crate::harness::{Bench, Contender, Row, Target};
+use crate::limits::{Durable, wait_at_least};
+
+const ROUND: Duration = Duration::from_millis(500);
+const BODY: usize = 1024;
+/// Producers; the part of P / L that is asked for where a sync takes 1 ms; the multiple of `RocketMQ` on a disk.
+const PRODUCERS: [(usize, f64, f64); 5] = [
+    (1, 0.93, 2.0),
+    (2, 0.85, 2.0),
+    (8, 0.90, 4.0),
+    (32, 0.85, 8.0),
+    (64, 0.80, 12.0),
+];
+
+pub fn run(bench: &Bench) {
+    for sync in [1, 5].map(Duration::from_millis) {
+        for (producers, part, _) in bench.size(&PRODUCERS[..], &PRODUCERS[1..2]) {
+            let row = Row {
+                name: "group_commit",
+                params: json!({"body": BODY, "sync_ms": sync.as_millis() as u64, "producers": producers}),
+                unit: "messages/s",
+                target: Target::of_limit(*part),
+                waits_for_disk: false,
+            };
+            let ours = Contender::new(OURS, || ours(bench, *producers, Some(sync)));
+            let limit = Contender::new(LIMIT, || *producers as f64 / sync.as_secs_f64());
+            bench.measure(&row, vec![ours, limit]);
+        }
+    }
+    on_disk(bench);
+}
+
+fn on_disk(bench: &Bench) {
+    for (producers, _, times) in bench.size(&PRODUCERS[..], &PRODUCERS[1..2]) {
+        let row = Row {
+            name: "group_commit",
+            params: json!({"body": BODY, "sync_ms": "disk", "producers": producers}),
+            unit: "messages/s",
+            target: Target {
+                ratio_rocketmq: Some(*times),
+                ..Target::default()
+            },
+            waits_for_disk: true,
+        };
+        let ours = Contender::new(OURS, || ours(bench, *producers, None));
+        let limit = Contender::new(LIMIT, || limit(bench, *producers));
+        let mut contenders = vec![ours, limit];
+        contenders.extend(RocketMq::start_all(bench, &["flush=SYNC_FLUSH"]).into_iter().map(|mut peer| {
+            Contender::new(peer.name.clone(), move || {
+                let puts = peer.put(BODY, *producers, usize::MAX >> 1, ROUND.as_millis() as u64);
+                puts.messages / puts.ns * 1e9
+            })
+        }));
+        bench.measure(&row, contenders);
+    }
+}
+
+/// Messages a second of all producers, each with a queue of its own.
+fn ours(bench: &Bench, producers: usize, simulated: Option<Duration>) -> f64 {
+    let (dir, env) = match simulated {
+        Some(sync) => (tempfile::tempdir_in("/dev/shm").unwrap(), slow(sync)),
+        None => (bench.dir(), Arc::new(RealEnv::new()) as Arc<dyn Env>),
+    };
+    let config = StoreConfig {
+        flush_disk_type: FlushDiskType::Sync,
+        ..StoreConfig::default()
+    };
+    let store = MessageStore::open(&env, &dir.path().join("store"), config, OpenMode::New).unwrap();
+    let workload = Workload::of_bodies(BODY);
+    let append = |queue_id: usize| {
+        store.append(workload.message(queue_id as i32)).unwrap();
+    };
+    append(0);
+    let round = bench.size(ROUND, Duration::from_millis(20));
+    let produce = |producer: usize| {
+        let (begun, mut count) = (Instant::now(), 0);
+        while begun.elapsed() < round {
+            append(producer);
+            count += 1;
+        }
+        f64::from(count) / begun.elapsed().as_secs_f64()
+    };
+    let rate = thread::scope(|scope| {
+        let threads: Vec<_> = (0..producers)
+            .map(|producer| scope.spawn(move || produce(producer)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    store.close().unwrap();
+    rate
+}
+
+/// An environment whose syncs of the log take as long.
+fn slow(sync: Duration) -> Arc<dyn Env> {
+    let env = CountingEnv::new();
+    env.before_changes(move |change| {
+        if change.starts_with("sync LogRange") {
+            wait_at_least(sync);
+        }
+        Ok(())
+    });
+    Arc::new(env)
+}
+
+/// One thread that writes and syncs a record of each producer at once.
+fn limit(bench: &Bench, producers: usize) -> f64 {
+    let dir = bench.dir();
+    let mut file = Durable::new(&dir.path().join("segment"), bench.size(64 << 20, 1 << 20));
+    let records = vec![b'x'; producers * Workload::of_bodies(BODY).record_size()];
+    let round = bench.size(ROUND, Duration::from_millis(20));
+    let (begun, mut syncs) = (Instant::now(), 0);
+    while begun.elapsed() < round {
+        file.append(&records);
+        syncs += producers;
+    }
+    syncs as f64 / begun.elapsed().as_secs_f64()
+}
