@@ -13,6 +13,7 @@ PYTHON ?= python3
 TARGET ?= record
 TORTURE_MINUTES ?= 30
 MORE_PREEMPTIONS ?= 1
+BENCH ?=
 VENV := $(CURDIR)/.venv
 PY := $(VENV)/bin/python
 NATIVE := python/mqstore/_native.abi3.so
@@ -67,16 +68,12 @@ interop: java $(VENV)/dev.stamp $(NATIVE) ## hold what we write and read against
 mutants: ## remove one ordering step or check at a time and see a test fail
 	@status=0; $(PYTHON) tests/mutants/run.py || status=$$?; $(PYTHON) tests/torture/report.py; exit $$status
 
-bench: $(VENV)/dev.stamp $(NATIVE) ## measure reading, appending and recovering
-	@echo "== reading"
-	@$(PY) benches/read.py
-	@echo "== appending"
-	@cargo bench --quiet --bench append
-	@cargo bench --quiet --bench group_commit
-	@echo "== recovering"
-	@cargo bench --quiet --bench recover
-	@echo "== appending to RocketMQ's own store, and recovery of one crash image by both"
-	@if command -v mvn >/dev/null; then $(PY) tests/interop/bench.py; $(PY) tests/interop/bench_recovery.py; else echo "not measured: Maven is missing"; fi
+bench: $(VENV)/bench.stamp $(NATIVE) ## measure beside the limits and other stores, write docs/BENCHMARKS.md; BENCH=<row> for one
+	@command -v mvn >/dev/null || echo "RocketMQ's own store is not measured: Maven is missing"
+	@$(PY) benches/compare/run.py --check $(BENCH)
+	@cargo bench --quiet --bench rows -- $(BENCH)
+	@$(PY) benches/compare/run.py $(BENCH)
+	@$(PY) benches/compare/page.py
 
 fuzz: ## look for one minute for bytes that break a reader; TARGET=record, body, index, small_files or store
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: install it with 'cargo install cargo-fuzz'" >&2; exit 1; }
@@ -111,6 +108,11 @@ $(VENV)/run.stamp: pyproject.toml
 $(VENV)/dev.stamp: $(VENV)/run.stamp
 	@echo "installing the tools of tests and checks into .venv ..."
 	@$(call install,["project"]["optional-dependencies"]["dev"])
+	@touch $@
+
+# Other stores, for comparison.
+$(VENV)/bench.stamp: $(VENV)/dev.stamp
+	@$(call install,["project"]["optional-dependencies"]["bench"])
 	@touch $@
 
 # Runs $(1) and shows what it said only if it fails.

@@ -1,0 +1,78 @@
+"""`Store.append`, one message a call, beside the same append called from Rust, and beside embedded stores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from peers import Peer, installed
+from rounds import LIMIT, OURS, Round, Row, Rust, measure, size
+
+import mqstore
+
+TOPIC = "orders"
+BODIES = [100, 1024, 16 * 1024]
+ROUND_BYTES, MOST_MESSAGES = 64 << 20, 100_000
+#: What a call from Python may cost beyond one from Rust, in ns.
+MOST_OVER_RUST = 110
+
+
+def messages(body: int) -> int:
+    """Of a round."""
+    return size(min(ROUND_BYTES // body, MOST_MESSAGES), 50)
+
+
+def ours(path: Path, *, body: bytes, count: int) -> float:
+    """Nanoseconds a message: by position, without keys and properties."""
+    with mqstore.open(path / "store", mode="x") as store:
+        append = store.append
+        append(TOPIC, body)
+        begun = time.perf_counter_ns()
+        for _ in range(count):
+            append(TOPIC, body)
+        return (time.perf_counter_ns() - begun) / count
+
+
+def ours_with_key(path: Path, *, body: bytes, count: int) -> float:
+    """With a key and a tag by keyword."""
+    with mqstore.open(path / "store", mode="x") as store:
+        append = store.append
+        append(TOPIC, body)
+        begun = time.perf_counter_ns()
+        for _ in range(count):
+            append(TOPIC, body, keys="order-1", tags="paid")
+        return (time.perf_counter_ns() - begun) / count
+
+
+def by_peer(path: Path, *, peer: type[Peer], body: bytes, count: int) -> float:
+    """One message a call, nothing synced."""
+    store = peer(path, durable=False)
+    try:
+        append = store.append
+        begun = time.perf_counter_ns()
+        for _ in range(count):
+            append(body)
+        return (time.perf_counter_ns() - begun) / count
+    finally:
+        store.close()
+
+
+def rounds_of_peers(body: bytes, count: int) -> Iterator[tuple[str, Round]]:
+    """Each peer that is installed."""
+    for peer in installed():
+        yield peer.name, partial(by_peer, peer=peer, body=body, count=min(count, peer.messages))
+
+
+def run(rust: Rust | None) -> None:
+    """Each size of body, without and with a key."""
+    for length in BODIES:
+        body, count = bytes(length), messages(length)
+        limit = {LIMIT: rust.round(f"append {length} {count}")} if rust else {}
+        row = Row("py_append", {"body": length, "call": "by position"}, "ns a message", {"over_limit": MOST_OVER_RUST})
+        contenders = {OURS: partial(ours, body=body, count=count)} | limit
+        measure(row, contenders | dict(rounds_of_peers(body, count)), rust)
+        limit = {LIMIT: rust.round(f"append_with_key {length} {count}")} if rust else {}
+        row = Row("py_append", {"body": length, "call": "key and tag"}, "ns a message")
+        measure(row, {OURS: partial(ours_with_key, body=body, count=count)} | limit, rust)

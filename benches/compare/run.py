@@ -1,0 +1,46 @@
+"""The rows that are measured from Python: `python benches/compare/run.py [--check] [ROW...]`, or `make bench`.
+
+With `--check` it measures nothing, and fails where there is no such row, of Python or of Rust.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import py_append
+import py_append_batch
+import py_durable
+from rounds import Rust, is_smoke
+
+ROWS: dict[str, Callable[[Rust | None], None]] = {
+    "py_append": py_append.run,
+    "py_append_batch": py_append_batch.run,
+    "py_durable": py_durable.run,
+}
+#: Those that `cargo bench` runs.
+ROWS_OF_RUST = {path.stem for path in (Path(__file__).parents[1] / "rows").glob("*.rs")} - {"mod", "serve"}
+
+
+def main(wanted: list[str]) -> None:
+    """Runs the rows that are asked for, all if none is named."""
+    is_check = wanted[:1] == ["--check"]
+    wanted = wanted[is_check:]
+    unknown = set(wanted) - ROWS_OF_RUST - set(ROWS)
+    if unknown:
+        sys.exit(f"no row is called {', '.join(sorted(unknown))}; there are {', '.join(sorted(ROWS_OF_RUST | set(ROWS)))}")
+    rows = [run for name, run in ROWS.items() if not wanted or name in wanted]
+    if is_check or not rows:
+        return
+    rust = None if is_smoke() else Rust()
+    try:
+        for run in rows:
+            run(rust)
+    finally:
+        if rust:
+            rust.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
