@@ -10,6 +10,6 @@ mod dispatch;
 mod disk;
 
 pub use disk::{Durable, wait_at_least};
-pub use dispatch::DispatchKernel;
+pub use dispatch::{DispatchKernel, IndexKernel, hash};
 pub use file_map::FileMap;
 pub use record::RecordKernel;

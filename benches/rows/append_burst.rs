@@ -31,7 +31,7 @@ pub fn run(bench: &Bench) {
 }
 
 /// Nanoseconds a message of a store without threads, whose segment was warmed up.
-fn ours(bench: &Bench, workload: &Workload) -> f64 {
+pub fn ours(bench: &Bench, workload: &Workload) -> f64 {
     let dir = bench.dir();
     let config = StoreConfig {
         mapped_file_size_commit_log: Some(bench.size(SEGMENT, 1 << 20)),
@@ -49,7 +49,8 @@ fn ours(bench: &Bench, workload: &Workload) -> f64 {
     each(begun.elapsed(), count)
 }
 
-fn limit(bench: &Bench, workload: &Workload) -> f64 {
+/// The record kernel onto a populated map.
+pub fn limit(bench: &Bench, workload: &Workload) -> f64 {
     let dir = bench.dir();
     let map = FileMap::populated(&dir.path().join("segment"), bench.size(SEGMENT, 1 << 20) as usize);
     let kernel = RecordKernel::new(&map, TOPIC);

@@ -4,13 +4,19 @@ mod append_burst;
 mod append_mt;
 mod append_paced;
 mod append_sustained;
+mod append_tail;
 mod counts;
 mod dispatch;
 mod durable_window;
 mod group_commit;
+mod index_put;
+mod recover;
+mod scale_msg;
+mod scale_topics;
+mod serve;
 mod sync_floor;
 mod visible_latency;
-mod serve;
+mod write_amp;
 
 use crate::harness::Bench;
 
@@ -22,10 +28,16 @@ pub const ALL: &[(&str, fn(&Bench))] = &[
     ("append_sustained", append_sustained::run),
     ("append_paced", append_paced::run),
     ("append_mt", append_mt::run),
+    ("append_tail", append_tail::run),
     ("dispatch", dispatch::run),
     ("visible_latency", visible_latency::run),
     ("group_commit", group_commit::run),
     ("durable_window", durable_window::run),
     ("sync_floor", sync_floor::run),
+    ("index_put", index_put::run),
+    ("recover", recover::run),
+    ("scale_topics", scale_topics::run),
+    ("scale_msg", scale_msg::run),
+    ("write_amp", write_amp::run),
     ("counts", counts::run),
 ];

@@ -1,0 +1,69 @@
+//! What one more key of a message costs: the dispatch of messages with many keys less that of messages with one. The limit hashes the
+//! same keys and puts them into memory.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use mqstore::config::{Sizes, StoreConfig};
+use serde_json::json;
+
+use super::dispatch::dispatch_all;
+use crate::harness::machine::each;
+use crate::harness::row::{LIMIT, OURS};
+use crate::harness::workload::{TOPIC, Workload, open_stepped, properties};
+use crate::harness::{Bench, Contender, Row, Target};
+use crate::limits::{IndexKernel, hash};
+
+const MESSAGES: usize = 20_000;
+/// Keys of a message beyond the first.
+const MORE: usize = 16;
+
+pub fn run(bench: &Bench) {
+    let count = bench.size(MESSAGES, 50);
+    let row = Row {
+        name: "index_put",
+        params: json!({"hashed_bytes": TOPIC.len() + 1 + key(0, 0).len()}),
+        unit: "ns a key",
+        target: Target::of_limit(0.8),
+        waits_for_disk: false,
+    };
+    let ours = Contender::new(OURS, || {
+        let (many, one) = (dispatch(bench, count, 1 + MORE), dispatch(bench, count, 1));
+        // A machine that was slow meanwhile may give less than nothing.
+        (many - one).max(0.1) / MORE as f64
+    });
+    let limit = Contender::new(LIMIT, || limit(count * MORE));
+    bench.measure(&row, vec![ours, limit]);
+}
+
+fn key(message: usize, number: usize) -> String {
+    format!("customer-order-{message:08}-item-{number:03}")
+}
+
+/// Nanoseconds a message.
+fn dispatch(bench: &Bench, count: usize, keys: usize) -> f64 {
+    let dir = bench.dir();
+    let store = open_stepped(&dir.path().join("store"), StoreConfig::default());
+    for message in 0..count {
+        let keys: Vec<String> = (0..keys).map(|number| key(message, number)).collect();
+        let workload = Workload {
+            body: vec![b'x'; 100],
+            properties: properties(&keys.join(" ")),
+        };
+        store.append(workload.message(0)).unwrap();
+    }
+    let begun = Instant::now();
+    dispatch_all(&store);
+    each(begun.elapsed(), count)
+}
+
+fn limit(count: usize) -> f64 {
+    let keys: Vec<String> = (0..count).map(|number| key(number / MORE, number % MORE)).collect();
+    let mut kernel = IndexKernel::new(Sizes::SMALL.index);
+    let begun = Instant::now();
+    for (number, key) in keys.iter().enumerate() {
+        let hash = hash(hash(hash(0, TOPIC.as_bytes()), b"#"), key.as_bytes());
+        kernel.put(black_box(hash.wrapping_abs()), number as i64, 0);
+    }
+    each(begun.elapsed(), count)
+}
