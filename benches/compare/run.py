@@ -12,12 +12,14 @@ from pathlib import Path
 import py_append
 import py_append_batch
 import py_durable
+import recover_killed
 from rounds import Rust, is_smoke
 
 ROWS: dict[str, Callable[[Rust | None], None]] = {
     "py_append": py_append.run,
     "py_append_batch": py_append_batch.run,
     "py_durable": py_durable.run,
+    "recover_killed": recover_killed.run,
 }
 #: Those that `cargo bench` runs.
 ROWS_OF_RUST = {path.stem for path in (Path(__file__).parents[1] / "rows").glob("*.rs")} - {"mod", "serve"}

@@ -12,4 +12,4 @@ mod disk;
 pub use disk::{Durable, wait_at_least};
 pub use dispatch::{DispatchKernel, IndexKernel, hash};
 pub use file_map::FileMap;
-pub use record::RecordKernel;
+pub use record::{Lock, RecordKernel, Spin};

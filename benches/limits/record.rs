@@ -1,20 +1,58 @@
 //! The record kernel: a record with everything that the format demands, and nothing else.
 //!
-//! The CRC of the body, then, under one spin lock: the clock, the number in the queue, the header, the copy of all bytes into the map, the
+//! The CRC of the body, then, under one lock, which spins unless another kind is asked for: the clock, the number in the queue, the header, the copy of all bytes into the map, the
 //! raised mark. What mqstore does beyond that is its cost.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::file_map::FileMap;
 
 const HEADER: usize = 88;
 const LOCAL: &[u8; 8] = b"\x7f\0\0\x01\0\0\x2a\x9f";
 
+/// A kind of lock.
+pub trait Lock: Default + Sync {
+    /// Does something while no other thread does.
+    fn held<T>(&self, work: impl FnOnce() -> T) -> T;
+}
+
+/// Spins, and lets other threads run now and then.
+#[derive(Default)]
+pub struct Spin(AtomicBool);
+
+impl Lock for Spin {
+    #[inline(always)]
+    fn held<T>(&self, work: impl FnOnce() -> T) -> T {
+        let mut spins = 0;
+        while self.0.swap(true, Ordering::Acquire) {
+            while self.0.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+                spins += 1;
+                if spins % 2000 == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        let done = work();
+        self.0.store(false, Ordering::Release);
+        done
+    }
+}
+
+impl Lock for Mutex<()> {
+    #[inline(always)]
+    fn held<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _held = self.lock().unwrap_or_else(PoisonError::into_inner);
+        work()
+    }
+}
+
 /// Appends records to a map. It starts again at the front when it is full.
-pub struct RecordKernel<'m> {
+pub struct RecordKernel<'m, L: Lock = Spin> {
     map: &'m FileMap,
-    lock: AtomicBool,
+    lock: L,
     state: UnsafeCell<State>,
     /// As mqstore's watermark *appended*: raised after the bytes, with a look at who waits.
     appended: AtomicI64,
@@ -32,14 +70,21 @@ struct State {
 }
 
 // SAFETY: `state` is used only by the thread that holds `lock`.
-unsafe impl Sync for RecordKernel<'_> {}
+unsafe impl<L: Lock> Sync for RecordKernel<'_, L> {}
 
 impl<'m> RecordKernel<'m> {
     /// For records of one topic and queue.
     pub fn new(map: &'m FileMap, topic: &str) -> Self {
+        Self::with_lock(map, topic)
+    }
+}
+
+impl<'m, L: Lock> RecordKernel<'m, L> {
+    /// With another kind of lock.
+    pub fn with_lock(map: &'m FileMap, topic: &str) -> Self {
         Self {
             map,
-            lock: AtomicBool::new(false),
+            lock: L::default(),
             state: UnsafeCell::new(State {
                 topic: topic.into(),
                 queue_id: 0,
@@ -58,57 +103,42 @@ impl<'m> RecordKernel<'m> {
     pub fn append(&self, topic: &[u8], queue_id: i32, properties: &[u8], body: &[u8]) -> i64 {
         let size = HEADER + body.len() + 1 + topic.len() + 2 + properties.len();
         let crc = crc32fast::hash(body) & 0x7fff_ffff;
-        self.acquire();
-        // SAFETY: this thread holds the lock.
-        let state = unsafe { &mut *self.state.get() };
-        assert!(
-            state.queue_id == queue_id && state.topic == topic,
-            "the kernel knows one queue"
-        );
-        state.next_in_queue += 1;
-        state.time = state.time.max(coarse_ms());
-        if state.at + size > self.map.len() {
-            state.at = 0;
-        }
-        let header = header(state, size, crc, body.len());
-        // SAFETY: the record ends inside the map, and no other thread writes while this one holds the lock.
-        unsafe {
-            let to = self.map.start().add(state.at);
-            let tail = to.add(HEADER + body.len());
-            to.add(HEADER).copy_from_nonoverlapping(body.as_ptr(), body.len());
-            tail.write(topic.len() as u8);
-            tail.add(1).copy_from_nonoverlapping(topic.as_ptr(), topic.len());
-            let tail = tail.add(1 + topic.len());
-            tail.copy_from_nonoverlapping((properties.len() as u16).to_be_bytes().as_ptr(), 2);
-            tail.add(2).copy_from_nonoverlapping(properties.as_ptr(), properties.len());
-            to.copy_from_nonoverlapping(header.as_ptr(), HEADER);
-        }
-        state.at += size;
-        state.offset += size as i64;
-        let end = state.offset;
-        self.appended.store(end, Ordering::SeqCst);
-        assert_eq!(self.waiting.load(Ordering::SeqCst), 0);
-        self.lock.store(false, Ordering::Release);
-        end
+        self.lock.held(|| {
+            // SAFETY: this thread holds the lock.
+            let state = unsafe { &mut *self.state.get() };
+            assert!(
+                state.queue_id == queue_id && state.topic == topic,
+                "the kernel knows one queue"
+            );
+            state.next_in_queue += 1;
+            state.time = state.time.max(coarse_ms());
+            if state.at + size > self.map.len() {
+                state.at = 0;
+            }
+            let header = header(state, size, crc, body.len());
+            // SAFETY: the record ends inside the map, and no other thread writes while this one holds the lock.
+            unsafe {
+                let to = self.map.start().add(state.at);
+                let tail = to.add(HEADER + body.len());
+                to.add(HEADER).copy_from_nonoverlapping(body.as_ptr(), body.len());
+                tail.write(topic.len() as u8);
+                tail.add(1).copy_from_nonoverlapping(topic.as_ptr(), topic.len());
+                let tail = tail.add(1 + topic.len());
+                tail.copy_from_nonoverlapping((properties.len() as u16).to_be_bytes().as_ptr(), 2);
+                tail.add(2).copy_from_nonoverlapping(properties.as_ptr(), properties.len());
+                to.copy_from_nonoverlapping(header.as_ptr(), HEADER);
+            }
+            state.at += size;
+            state.offset += size as i64;
+            self.appended.store(state.offset, Ordering::SeqCst);
+            assert_eq!(self.waiting.load(Ordering::SeqCst), 0);
+            state.offset
+        })
     }
 
     /// Up to where records are appended.
     pub fn appended(&self) -> i64 {
         self.appended.load(Ordering::Acquire)
-    }
-
-    #[inline(always)]
-    fn acquire(&self) {
-        let mut spins = 0;
-        while self.lock.swap(true, Ordering::Acquire) {
-            while self.lock.load(Ordering::Relaxed) {
-                std::hint::spin_loop();
-                spins += 1;
-                if spins % 2000 == 0 {
-                    std::thread::yield_now();
-                }
-            }
-        }
     }
 }
 

@@ -10,6 +10,10 @@ mod dispatch;
 mod durable_window;
 mod group_commit;
 mod index_put;
+mod io_modes;
+mod lock_kinds;
+mod queue_read;
+mod read_while_writing;
 mod recover;
 mod scale_msg;
 mod scale_topics;
@@ -39,5 +43,9 @@ pub const ALL: &[(&str, fn(&Bench))] = &[
     ("scale_topics", scale_topics::run),
     ("scale_msg", scale_msg::run),
     ("write_amp", write_amp::run),
+    ("io_modes", io_modes::run),
+    ("queue_read", queue_read::run),
+    ("read_while_writing", read_while_writing::run),
+    ("lock_kinds", lock_kinds::run),
     ("counts", counts::run),
 ];

@@ -1,0 +1,147 @@
+//! Queues whose messages lie between those of many others in the log, read one after another in order. The limit copies the same bodies
+//! from a mapping of the log, at places that it knows; beside it one pass over the log, in whose order no queue is. "cold": the page cache
+//! holds nothing of the store.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mqstore::config::StoreConfig;
+use mqstore::format::{COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, Check};
+use mqstore::log::LogFiles;
+use mqstore::read::{MessageReader, QueueScan};
+use mqstore::storage::{Env, RealEnv};
+use serde_json::json;
+
+use crate::harness::machine::each;
+use crate::harness::row::{LIMIT, OURS};
+use crate::harness::workload::{TOPIC, Workload, fill, open};
+use crate::harness::{Bench, Contender, Row, Target};
+
+const BODY: usize = 1024;
+/// Queues whose messages take turns in the log.
+const QUEUES: usize = 1000;
+const MESSAGES: usize = 50_000;
+/// Where the body starts in a record.
+const BODY_AT: usize = 88;
+
+pub fn run(bench: &Bench) {
+    for queues in [1, bench.size(QUEUES, 10)] {
+        interleaved(bench, queues);
+    }
+}
+
+fn interleaved(bench: &Bench, queues: usize) {
+    let dir = bench.dir();
+    let path = dir.path().join("store");
+    let workload = Workload::of_bodies(BODY);
+    let count = bench.size(MESSAGES, 200);
+    let store = open(&path, StoreConfig::default());
+    fill(&store, &workload, count, queues);
+    store.close().unwrap();
+    let places = places(&path, queues);
+    assert_eq!(places.len(), count);
+    for cache in ["hot", "cold"] {
+        let row = Row {
+            name: "queue_read",
+            params: json!({"body": BODY, "queues": queues, "cache": cache}),
+            unit: "ns a message",
+            target: Target::default(),
+            waits_for_disk: false,
+        };
+        let prepared = |read: &dyn Fn() -> f64| {
+            if cache == "cold" {
+                forget(&path);
+            }
+            read()
+        };
+        let contenders = vec![
+            Contender::new(OURS, || prepared(&|| ours(&path, queues))),
+            Contender::new(LIMIT, || prepared(&|| limit(&path, &places))),
+            Contender::new("one pass over the log", || prepared(&|| one_pass(&path))),
+        ];
+        bench.measure(&row, contenders);
+    }
+}
+
+fn reader(path: &Path) -> Arc<MessageReader> {
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    Arc::new(MessageReader::open(&env, path, StoreConfig::default()).unwrap())
+}
+
+fn scan(reader: &Arc<MessageReader>, queue_id: usize) -> QueueScan {
+    QueueScan::new(reader.clone(), TOPIC.to_owned(), queue_id as i32, 0..i64::MAX).unwrap()
+}
+
+fn ours(path: &Path, queues: usize) -> f64 {
+    let reader = reader(path);
+    let (begun, mut count, mut body) = (Instant::now(), 0, Vec::with_capacity(BODY));
+    for queue_id in 0..queues {
+        for message in scan(&reader, queue_id) {
+            body.clear();
+            body.extend_from_slice(message.unwrap().view().body());
+            std::hint::black_box(&mut body);
+            count += 1;
+        }
+    }
+    each(begun.elapsed(), count)
+}
+
+fn one_pass(path: &Path) -> f64 {
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let log = LogFiles::load(env, &path.join(COMMIT_LOG_DIR), None).unwrap();
+    let (begun, mut count, mut body) = (Instant::now(), 0, Vec::with_capacity(BODY));
+    for message in log.scan(0, i64::MAX, Check::Body) {
+        body.clear();
+        body.extend_from_slice(message.unwrap().view().body());
+        std::hint::black_box(&mut body);
+        count += 1;
+    }
+    each(begun.elapsed(), count)
+}
+
+/// Where the records lie in the log, queue by queue.
+fn places(path: &Path, queues: usize) -> Vec<usize> {
+    let reader = reader(path);
+    let of_queue = |queue_id| scan(&reader, queue_id).map(|message| message.unwrap().view().physical_offset() as usize);
+    (0..queues).flat_map(of_queue).collect()
+}
+
+fn limit(path: &Path, places: &[usize]) -> f64 {
+    let mut names: Vec<_> = fs::read_dir(path.join(COMMIT_LOG_DIR))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    names.sort();
+    // SAFETY: nobody changes the files.
+    let maps: Vec<_> = names
+        .iter()
+        .map(|name| unsafe { memmap2::Mmap::map(&File::open(name).unwrap()) }.unwrap())
+        .collect();
+    let segment = maps[0].len();
+    let (begun, mut body) = (Instant::now(), Vec::with_capacity(BODY));
+    for place in places {
+        body.clear();
+        let at = place % segment + BODY_AT;
+        body.extend_from_slice(&maps[place / segment][at..at + BODY]);
+        std::hint::black_box(&mut body);
+    }
+    each(begun.elapsed(), places.len())
+}
+
+/// Drops the cached pages of log and queues.
+fn forget(path: &Path) {
+    let mut waiting = vec![path.join(COMMIT_LOG_DIR), path.join(CONSUME_QUEUE_DIR)];
+    while let Some(next) = waiting.pop() {
+        if next.is_dir() {
+            waiting.extend(fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let file = File::open(next).unwrap();
+        // SAFETY: the call changes no byte.
+        let done = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        assert_eq!(done, 0);
+    }
+}
