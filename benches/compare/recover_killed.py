@@ -1,8 +1,8 @@
 """Opening a store that a killed process left: RocketMQ and mqstore, each a copy of the same image.
 
-The log is 256 MiB of messages of 1 KiB with a key, and its files are in the page cache. RocketMQ's figure is that of `load` alone,
-without the start of its process and of its services. Ours is until messages can be appended; "until keys" is until every key is in
-the index as well, as it is after RocketMQ's `load`. mqstore also writes again, and syncs, what no stamp covers, which RocketMQ does
+The log is 256 MiB of messages of 1 KiB with a key. Its files are in the page cache. RocketMQ's figure is that of `load` alone,
+without the start of its process and of its services. Ours is until messages can be appended; "until keys" is until every key is
+in the index as well, as it is after RocketMQ's `load`. mqstore also writes again, and syncs, what no stamp covers. RocketMQ does
 not.
 """
 
@@ -67,7 +67,7 @@ def fresh(image: Path, copy: Path, lost: list[str]) -> None:
     """The image again, durable, with the holes of a segment that was made ahead."""
     subprocess.run(["cp", "-a", image, copy], check=True)
     for name in lost:
-        subprocess.run(["rm", "-r", copy / name], check=True)
+        subprocess.run(["rm", "-rf", copy / name], check=True)
     subprocess.run(["sync", "-f", copy], check=True)
 
 
