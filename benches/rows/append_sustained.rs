@@ -49,9 +49,15 @@ pub fn run(bench: &Bench) {
     }
 }
 
+/// Nanoseconds a message of a store as it is by default.
 pub fn ours(bench: &Bench, workload: &Workload, count: usize) -> f64 {
+    with(bench, workload, count, StoreConfig::default())
+}
+
+/// With other options.
+pub fn with(bench: &Bench, workload: &Workload, count: usize, config: StoreConfig) -> f64 {
     let dir = bench.dir();
-    let store = open(&dir.path().join("store"), StoreConfig::default());
+    let store = open(&dir.path().join("store"), config);
     store.append(workload.message(0)).unwrap();
     let begun = Instant::now();
     for _ in 0..count {
@@ -63,7 +69,7 @@ pub fn ours(bench: &Bench, workload: &Workload, count: usize) -> f64 {
 }
 
 /// The record kernel, and a thread that populates pages ahead of it.
-fn limit(bench: &Bench, workload: &Workload, count: usize) -> f64 {
+pub fn limit(bench: &Bench, workload: &Workload, count: usize) -> f64 {
     let dir = bench.dir();
     let map = FileMap::new(&dir.path().join("segment"), (count + 1) * workload.record_size());
     let kernel = RecordKernel::new(&map, TOPIC);

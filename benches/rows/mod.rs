@@ -1,11 +1,13 @@
 //! One file a row.
 
+mod ablation;
 mod append_burst;
 mod append_mt;
 mod append_paced;
 mod append_sustained;
 mod append_tail;
 mod counts;
+mod crc32;
 mod dispatch;
 mod durable_window;
 mod group_commit;
@@ -16,6 +18,8 @@ mod queue_read;
 mod read_while_writing;
 mod recover;
 mod scale_msg;
+mod scale_producers;
+mod scale_recovery;
 mod scale_topics;
 mod serve;
 mod sync_floor;
@@ -40,12 +44,16 @@ pub const ALL: &[(&str, fn(&Bench))] = &[
     ("sync_floor", sync_floor::run),
     ("index_put", index_put::run),
     ("recover", recover::run),
+    ("scale_recovery", scale_recovery::run),
+    ("scale_producers", scale_producers::run),
     ("scale_topics", scale_topics::run),
     ("scale_msg", scale_msg::run),
     ("write_amp", write_amp::run),
     ("io_modes", io_modes::run),
     ("queue_read", queue_read::run),
     ("read_while_writing", read_while_writing::run),
+    ("ablation", ablation::run),
+    ("crc32", crc32::run),
     ("lock_kinds", lock_kinds::run),
     ("counts", counts::run),
 ];

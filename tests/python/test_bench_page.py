@@ -40,6 +40,7 @@ def lost(*results: page.Result) -> list[str]:
 def test_a_row_that_reaches_what_is_wanted_and_beats_its_peers_is_not_lost():
     assert lost(result("append", 100, 80, target={"ratio_limit": 0.8, "at_most": 100, "over_limit": 20})) == ["None."]
     assert lost(result("append", 100, peers={"LMDB": 101, "RocketMQ 5.5.1": 500}, target={"ratio_rocketmq": 5})) == ["None."]
+    assert lost(result("append", 100, peers={"mqstore with the pool": 50, "limit with a mutex": 50})) == ["None."]
 
 
 @pytest.mark.parametrize(
