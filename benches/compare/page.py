@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import plot
+from rounds import RESULTS, ROOT, is_smoke
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "target" / "bench" / "results.jsonl"
 DOCUMENT = ROOT / "docs" / "BENCHMARKS.md"
 PLOT = "benchmarks.svg"
 ROCKETMQ = "RocketMQ"
@@ -40,8 +39,10 @@ page; do not edit it. `make bench BENCH=append_burst` measures one row again, an
 
 
 def main() -> None:
-    """Writes both files."""
-    results = newest(json.loads(line) for line in RESULTS.read_text().splitlines())
+    """Writes both files, but not of a smoke run."""
+    if is_smoke():
+        return
+    results = newest(json.loads(line) for line in (RESULTS / "results.jsonl").read_text().splitlines())
     DOCUMENT.write_text(document(results, machine()))
     DOCUMENT.with_name(PLOT).write_text(plot.of_ratios(ratios(results)))
     print(f"wrote {DOCUMENT.relative_to(ROOT)}: {len(results)} rows, {sum(bool(faults(each)) for each in results)} of them lost")

@@ -32,7 +32,8 @@ def of_ratios(bars: list[Bar]) -> str:
     low, high = math.log(ticks[0]), math.log(ticks[-1])
 
     def x(ratio: float) -> float:
-        return round(NAMES + (math.log(ratio) - low) / (high - low) * (WIDTH - NAMES - 60), 1)
+        part = (math.log(max(ratio, ticks[0])) - low) / (high - low)
+        return round(NAMES + min(part, 1.0) * (WIDTH - NAMES - 60), 1)
 
     height = TOP + LINE * len(bars) + 10
     parts = [

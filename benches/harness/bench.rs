@@ -92,6 +92,12 @@ impl Bench {
         tempfile::tempdir_in(self.work.path()).unwrap()
     }
 
+    /// As [`Bench::dir`], in memory. A smoke run takes the disk, because some machines have little room in memory.
+    pub fn memory_dir(&self) -> TempDir {
+        let memory = || tempfile::tempdir_in("/dev/shm");
+        if self.is_smoke { self.dir() } else { memory().unwrap() }
+    }
+
     /// How long a sync and a wake take now.
     pub fn weather(&self) -> Weather {
         self.machine.borrow_mut().measure()

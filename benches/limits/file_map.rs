@@ -36,14 +36,17 @@ impl FileMap {
         made
     }
 
-    /// Brings pages into memory, writable.
+    /// Brings pages into memory, writable. Where the system has no call for it (before Linux 5.14) they are written.
     pub fn populate(&self, range: Range<usize>) {
-        // SAFETY: the range is inside the mapping, and the call changes no byte.
-        let at = unsafe { self.start().add(range.start) };
         let range = range.start..range.end.min(self.len());
-        // SAFETY: as above.
-        let done = unsafe { libc::madvise(at.cast(), range.len(), libc::MADV_POPULATE_WRITE) };
-        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: the range is inside the mapping, and the call changes no byte.
+        let done = unsafe { libc::madvise(self.start().add(range.start).cast(), range.len(), libc::MADV_POPULATE_WRITE) };
+        if done != 0 {
+            for at in range.step_by(4096) {
+                // SAFETY: inside the mapping, and no record is there yet.
+                unsafe { self.start().add(at).write_volatile(0) };
+            }
+        }
     }
 
     pub fn len(&self) -> usize {

@@ -76,7 +76,7 @@ fn on_disk(bench: &Bench) {
 /// Messages a second of all producers, each with a queue of its own.
 pub fn ours(bench: &Bench, producers: usize, simulated: Option<Duration>) -> f64 {
     let (dir, env) = match simulated {
-        Some(sync) => (tempfile::tempdir_in("/dev/shm").unwrap(), slow(sync)),
+        Some(sync) => (bench.memory_dir(), slow(sync)),
         None => (bench.dir(), Arc::new(RealEnv::new()) as Arc<dyn Env>),
     };
     let config = StoreConfig {

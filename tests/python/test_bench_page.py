@@ -96,6 +96,13 @@ def test_the_plot_has_a_bar_for_each_ratio_and_a_line_at_the_limit():
     assert {"append <1 KiB>", "dispatch", "1"} <= set(texts)
 
 
+def test_a_ratio_beyond_the_axis_ends_at_its_end():
+    bars = [plot.Bar("far above", 1e6), plot.Bar("at the end", 100), plot.Bar("far below", 1e-6)]
+    root = ElementTree.fromstring(plot.of_ratios(bars))
+    drawn = [float(rect.attrib["width"]) for rect in root.iter("{http://www.w3.org/2000/svg}rect")][1:]
+    assert drawn[0] == drawn[1] > drawn[2] == 0
+
+
 def test_each_row_from_python_runs_once_with_tiny_sizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("BENCH_SMOKE", "1")
     monkeypatch.setenv("BENCH_RESULTS", str(tmp_path))

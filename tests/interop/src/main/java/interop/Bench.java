@@ -90,7 +90,7 @@ final class Bench {
             throw new IllegalStateException(failed + " of " + producers + " producers could not put");
         }
         long ns = Arrays.stream(ended).max().getAsLong() - Arrays.stream(begun).min().getAsLong();
-        awaitDispatch();
+        settle();
         return Harness.line("messages", Arrays.stream(counts).sum(), "ns", ns);
     }
 
@@ -130,8 +130,9 @@ final class Bench {
         return store.putMessage(message).getPutMessageStatus() == PutMessageStatus.PUT_OK;
     }
 
-    /** So that the next round begins as this one did. */
-    private void awaitDispatch() throws InterruptedException {
+    /** So that nothing of this round is left for whoever is measured next. */
+    private void settle() throws InterruptedException {
+        store.flush();
         while (store.dispatchBehindBytes() > 0) {
             Thread.sleep(1);
         }
