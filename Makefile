@@ -74,6 +74,7 @@ bench: $(VENV)/bench.stamp $(NATIVE) ## measure beside the limits and other stor
 	@cargo bench --quiet --bench rows -- $(BENCH)
 	@$(PY) benches/compare/run.py $(BENCH)
 	@$(PY) benches/compare/page.py
+	@test -n "$(BENCH)" || $(PY) benches/read.py
 
 fuzz: ## look for one minute for bytes that break a reader; TARGET=record, body, index, small_files or store
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: install it with 'cargo install cargo-fuzz'" >&2; exit 1; }
