@@ -31,8 +31,8 @@ pub enum FlushDiskType {
 /// What opening does with damage inside the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// A writer refuses damage before the last message that the checkpoint says was on disk. Any later damage counts as a torn end. It is
-    /// cut together with all that follows it, acknowledged or not, because nothing on disk says yet what was flushed.
+    /// A writer refuses damage of what was on disk, as the checkpoint or the mark of what was flushed says. Any later damage counts as a torn
+    /// end. It is cut together with all that follows it.
     Heal,
     /// What is whole is kept, on both sides of any damage.
     Salvage,
@@ -123,7 +123,8 @@ pub struct StoreConfig {
     pub flush_commit_log_thorough_interval: u64,
     /// Whether such flushes come at the interval alone. If not, they come as soon as enough pages are written.
     pub flush_commit_log_timed: bool,
-    /// Whether the pages of a new segment are written with zeros and locked in memory before it is used.
+    /// Whether the pages of a new segment are written with zeros and locked in memory before it is used. Not with `ASYNC_FLUSH` where there
+    /// is a pool.
     pub warm_mapped_file_enable: bool,
     /// With `SYNC_FLUSH`: after so many pages those zeros are synced.
     pub flush_least_pages_when_warm_mapped_file: u64,

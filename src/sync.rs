@@ -1,5 +1,6 @@
 //! Locks that outlive a panic, and what a [`Watermark`](crate::watermark::Watermark) is made of: here, what std has. `tests/interleavings`
-//! compiles the same watermark with a `sync` of its own, which runs its threads in every order.
+//! compiles the watermark, the allocator of segments and the commits of the transient store pool with a `sync` of its own, which runs
+//! their threads in every order.
 
 use std::sync::{PoisonError, TryLockError};
 use std::time::Instant;

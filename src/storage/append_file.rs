@@ -202,7 +202,7 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Copies bytes to a position in the file, past the pool; `false` if they are not there.
+    /// Copies bytes to a position in the file, not by way of the pool; `false` if they are not there.
     pub fn write_mapped(&self, at: usize, bytes: &[u8]) -> bool {
         self.region.write(at, bytes)
     }
@@ -217,7 +217,7 @@ impl AppendFile {
         supplied.map_err(|error| Error::io("supply pages of", &self.path, error))
     }
 
-    /// Writes zeros to a range, by offset, of the file, past the pool.
+    /// Writes zeros to a range, by offset, of the file, not by way of the pool.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].

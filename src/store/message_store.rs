@@ -189,7 +189,8 @@ impl MessageStore {
         self.log.committed.get()
     }
 
-    /// Whether everything appended so far may be read, as far as a commit could help. With `SYNC_FLUSH` it does not: a sync does.
+    /// Whether no commit would make more of what was appended readable: with `ASYNC_FLUSH` everything is committed; with `SYNC_FLUSH` only a
+    /// sync makes messages readable.
     pub fn is_readable(&self) -> bool {
         self.config().flush_disk_type == FlushDiskType::Sync || self.is_committed()
     }
@@ -215,7 +216,7 @@ impl MessageStore {
         self.log.lock_refusal()
     }
 
-    /// Called before a read: commits what was appended, waits until it is in its queue and in the index, as far as it may be read, and says
+    /// Called before a read: does as [`MessageStore::make_readable`], waits until what may be read is in its queue and in the index, and says
     /// whether it is. It does not wait for a dispatcher that cannot go on, or that makes no progress for as long as `patience`.
     ///
     /// # Errors

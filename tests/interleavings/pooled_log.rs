@@ -64,7 +64,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Past the pool.
+    /// Not by way of the pool.
     pub(crate) fn write_file(&self, at: u64, bytes: &[u8]) {
         let mut file = self.file.lock().unwrap();
         let end = at as usize + bytes.len();

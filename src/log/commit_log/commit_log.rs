@@ -53,7 +53,7 @@ pub struct CommitLog {
     pub(super) flushing: Mutex<Pace>,
     /// Segments with bytes that no sync has covered yet, oldest first.
     pub(super) unsynced: Mutex<Vec<Arc<AppendFile>>>,
-    /// Held while bytes are written from the pool to their segments, by one thread.
+    /// Held by the one thread that writes past *committed*: bytes from the pool and zeros after them, or a record that is larger than the pool.
     pub(super) committing: Mutex<()>,
     pub(super) pool: Option<Arc<TransientStorePool>>,
     /// Appends that had to wait for room in the pool.
@@ -132,7 +132,8 @@ impl CommitLog {
     #[must_use]
     pub fn with_mode(mut self, config: &StoreConfig, pool: Option<TransientStorePool>) -> Self {
         let is_sync = config.flush_disk_type == FlushDiskType::Sync;
-        // No page of a segment is written where there is a pool. Written blocks are worth their sync.
+        // Where there is a pool no append writes to the pages of a segment, so warm pages are of no use. With SYNC_FLUSH warmed blocks are:
+        // they were written and synced, and the sync of a record in them takes less time.
         if config.warm_mapped_file_enable && (is_sync || pool.is_none()) {
             let pages = config.flush_least_pages_when_warm_mapped_file;
             self.allocator.warm(WarmUp {

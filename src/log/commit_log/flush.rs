@@ -153,6 +153,7 @@ impl CommitLog {
         let end = target as u64;
         let unsynced = lock(&self.unsynced).clone();
         for file in unsynced.iter().filter(|file| file.start() < end) {
+            // With the zeros that the commit has written after the records, so that this sync makes their blocks written ones.
             let until = end.max(self.blocks.until()).min(file.end());
             let range = from.saturating_sub(file.start())..until - file.start();
             if let Err(cause) = file.sync(range, Step::LogRange) {

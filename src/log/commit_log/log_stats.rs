@@ -33,7 +33,7 @@ pub struct PoolStats {
     pub count: u64,
     /// Those of them that hold no byte that waits to be committed: `RocketMQ`'s `availableBufferNums`.
     pub available: u64,
-    /// Whether they are locked in memory.
+    /// Whether they are locked in memory, as the option asks.
     pub is_locked: bool,
     /// Appends that had to wait for a buffer.
     pub waits: u64,
