@@ -185,8 +185,8 @@ impl Handle {
         warn_of_lag(py, self.reader_after(py, MessageStore::is_caught_up, MessageStore::catch_up)?)
     }
 
-    /// As [`reader`](Self::reader), for a call that looks into the log alone.
-    pub(super) fn committed_reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
+    /// As [`reader`](Self::reader), for a call that looks into the log alone: it waits for a commit where only what is committed is read.
+    pub(super) fn readable_reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
         warn_of_lag(
             py,
             self.reader_after(py, MessageStore::is_readable, MessageStore::make_readable)?,
@@ -198,7 +198,7 @@ impl Handle {
     /// # Errors
     /// As [`log_reader`](Self::log_reader), and what a handler of a signal raises meanwhile.
     pub(super) fn walking_reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
-        self.committed_reader(py)?;
+        self.readable_reader(py)?;
         self.reader_after(py, MessageStore::is_caught_up, MessageStore::catch_up)
             .map(|(reader, _)| reader)
     }

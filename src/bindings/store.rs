@@ -97,7 +97,7 @@ impl Store {
     /// Physical offset at which the commit log ends, in bytes.
     #[getter]
     fn max_physical_offset(&self, py: Python<'_>) -> PyResult<i64> {
-        Ok(self.handle.committed_reader(py)?.physical_bounds().end)
+        Ok(self.handle.readable_reader(py)?.physical_bounds().end)
     }
 
     /// What this opening of the store found; what an earlier one lost is no part of it.
@@ -199,7 +199,7 @@ impl Store {
         py: Python<'_>,
         #[pyo3(from_py_with = arguments::physical_offset)] physical_offset: i64,
     ) -> PyResult<Message> {
-        let reader = self.handle.committed_reader(py)?;
+        let reader = self.handle.readable_reader(py)?;
         Ok(Message::new(py.detach(|| reader.message_at(physical_offset))?))
     }
 
