@@ -3,7 +3,7 @@
 >>> import mqstore, tempfile
 >>> path = tempfile.mkdtemp()                           # a directory of yours
 
-Write with mode "a": the store is made if it is missing. What `append` returned for survives the process.
+Write with mode "a": the store is made if it is missing. By default what `append` returned for survives the process.
 
 >>> with mqstore.open(path, mode="a") as store:
 ...     done = store.append("orders", b"two shirts", tags="paid", keys=["o-1"])

@@ -148,11 +148,11 @@ def open(
     `geometry="broker"`, which a store of other sizes refuses. Writing: `max_message_size` (4,194,304 bytes of body),
     `enabled_append_prop_crc` (False: whether each record gets a checksum of all its bytes as its last property, `__CRC32#`;
     brokers of 5.2 and later with `forceVerifyPropCRC` check it, others read a property), `flush_disk_type` (`ASYNC_FLUSH`:
-    an append returns when its message survives the process; `SYNC_FLUSH`: when it survives a power cut, and it is read only
-    then), `sync_flush_timeout` (5,000 ms: how long an append waits for that at most, unless it is the one that syncs for
-    all), `flush_interval_commit_log` (500 ms), `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a
-    flush at the interval), `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages),
-    `flush_commit_log_timed` (True; if False, such a flush comes as soon as there are enough pages),
+    an append returns when its message survives the process, or waits in the pool; `SYNC_FLUSH`: when it survives a power
+    cut, and it is read only then), `sync_flush_timeout` (5,000 ms: how long an append waits for that at most, unless it is
+    the one that syncs for all), `flush_interval_commit_log` (500 ms), `flush_commit_log_least_pages` (4: pages of 4 KiB
+    that must be new for a flush at the interval), `flush_commit_log_thorough_interval` (10,000 ms, after which a flush
+    needs no new pages), `flush_commit_log_timed` (True; if False, such a flush comes as soon as there are enough pages),
     `warm_mapped_file_enable` (False: whether all pages of a segment are written with zeros and locked in memory before it
     is used; with `ASYNC_FLUSH` not where there is a pool), `flush_least_pages_when_warm_mapped_file` (4,096: with
     `SYNC_FLUSH` those zeros are synced after so many pages), `transient_store_pool_enable` (False: whether appended
@@ -254,12 +254,14 @@ class Store:
         durable: bool | None = None,
     ) -> AppendResult:
         """Append a message; gives where it went. It survives the process from now on, and a power cut once it is durable.
+        Where appended messages wait in memory (`transient_store_pool_enable`, `SYNC_FLUSH`) it survives the process once
+        `committed_offset` is past it.
 
         With `durable=True` it is durable when the call returns; calls that wait at the same time share a sync. With
-        `durable=False` it becomes so a while later, as `flush_commit_log_thorough_interval` says, or when `flush` or
-        `wait_durable` returns. By default the store's `flush_disk_type` decides; with `SYNC_FLUSH` a message whose property
-        WAIT is not "true" is not waited for. `status` of the result is `FLUSH_DISK_TIMEOUT` for a message that is stored
-        and was not durable when `sync_flush_timeout` was over.
+        `durable=False` it becomes so a while later, as `flush_commit_log_thorough_interval` says (with `SYNC_FLUSH` it is
+        synced at once), or when `flush` or `wait_durable` returns. By default the store's `flush_disk_type` decides; with
+        `SYNC_FLUSH` a message whose property WAIT is not "true" is not waited for. `status` of the result is
+        `FLUSH_DISK_TIMEOUT` for a message that is stored and was not durable when `sync_flush_timeout` was over.
 
         `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which
         brokers before 5.1 end their log. `body` is bytes, or a buffer of bytes (which is copied first). `tags` is one tag,
@@ -382,7 +384,7 @@ class Store:
     @property
     def committed_offset(self) -> int:
         """Physical offset below which the log survives the death of the process: what is appended after it waits in the
-        transient store pool. Only a store that is open for writing has it.
+        transient store pool, which a store with `SYNC_FLUSH` always has. Only a store that is open for writing has it.
         """
     @property
     def dispatched_offset(self) -> int:
@@ -624,7 +626,9 @@ class StoreStats:
         """Appends that had to wait for a segment. The first append to a new store is one."""
     @property
     def available_buffer_nums(self) -> int | None:
-        """Buffers of the transient store pool that hold nothing; None without a pool."""
+        """Buffers of the transient store pool that hold nothing; None without a pool. A store with `SYNC_FLUSH` always has
+        one.
+        """
     @property
     def is_transient_store_pool_low(self) -> bool | None:
         """Whether less than 0.4 of the buffers of the transient store pool hold nothing: the disk is slower than the appends.
@@ -632,7 +636,7 @@ class StoreStats:
         """
     @property
     def is_transient_store_pool_locked(self) -> bool | None:
-        """Whether the transient store pool is locked in memory; None without a pool."""
+        """Whether the transient store pool is locked in memory, as `transient_store_pool_enable` asks; None without a pool."""
     @property
     def buffer_waits(self) -> int | None:
         """Appends that had to wait for a buffer of the transient store pool; None without a pool."""

@@ -119,7 +119,7 @@ impl StoreStats {
         self.0.log.segments.waits
     }
 
-    /// Buffers of the transient store pool that hold nothing; None without a pool.
+    /// Buffers of the transient store pool that hold nothing; None without a pool. A store with `SYNC_FLUSH` always has one.
     #[getter]
     fn available_buffer_nums(&self) -> Option<u64> {
         self.0.log.pool.map(|pool| pool.available)
@@ -131,7 +131,7 @@ impl StoreStats {
         self.0.log.pool.map(|pool| pool.is_low())
     }
 
-    /// Whether the transient store pool is locked in memory; None without a pool.
+    /// Whether the transient store pool is locked in memory, as `transient_store_pool_enable` asks; None without a pool.
     #[getter]
     fn is_transient_store_pool_locked(&self) -> Option<bool> {
         self.0.log.pool.map(|pool| pool.is_locked)

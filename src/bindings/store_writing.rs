@@ -16,12 +16,14 @@ use crate::store::MessageStore;
 
 #[pymethods]
 impl Store {
-    /// Append a message; gives where it went. It survives the process from now on, and a power cut once it is durable.
+    /// Append a message; gives where it went. It survives the process from now on, and a power cut once it is durable. Where appended messages
+    /// wait in memory (`transient_store_pool_enable`, `SYNC_FLUSH`) it survives the process once `committed_offset` is past it.
     ///
     /// With `durable=True` it is durable when the call returns; calls that wait at the same time share a sync. With `durable=False` it becomes
-    /// so a while later, as `flush_commit_log_thorough_interval` says, or when `flush` or `wait_durable` returns. By default the store's
-    /// `flush_disk_type` decides; with `SYNC_FLUSH` a message whose property WAIT is not "true" is not waited for. `status` of the result is
-    /// `FLUSH_DISK_TIMEOUT` for a message that is stored and was not durable when `sync_flush_timeout` was over.
+    /// so a while later, as `flush_commit_log_thorough_interval` says (with `SYNC_FLUSH` it is synced at once), or when `flush` or
+    /// `wait_durable` returns. By default the store's `flush_disk_type` decides; with `SYNC_FLUSH` a message whose property WAIT is not "true"
+    /// is not waited for. `status` of the result is `FLUSH_DISK_TIMEOUT` for a message that is stored and was not durable when
+    /// `sync_flush_timeout` was over.
     ///
     /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which brokers before 5.1 end their
     /// log. `body` is bytes, or a buffer of bytes (which is copied first). `tags` is one tag, stored as it is: "paid || refund" is an expression
@@ -237,8 +239,8 @@ impl Store {
         Ok(self.handle.writer()?.flushed_offset())
     }
 
-    /// Physical offset below which the log survives the death of the process: what is appended after it waits in the transient store pool.
-    /// Only a store that is open for writing has it.
+    /// Physical offset below which the log survives the death of the process: what is appended after it waits in the transient store pool,
+    /// which a store with `SYNC_FLUSH` always has. Only a store that is open for writing has it.
     #[getter]
     fn committed_offset(&self) -> PyResult<i64> {
         self.handle.expect_attribute("committed_offset")?;
