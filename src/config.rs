@@ -10,6 +10,9 @@ pub const MIN_SEGMENT_SIZE: u64 = PAGE_SIZE;
 /// Largest commit-log segment: positions inside a segment are signed 32-bit numbers.
 pub const MAX_SEGMENT_SIZE: u64 = (1 << 31) - 4096;
 
+/// Most buffers of a transient store pool: each is a mapping, and a process has some ten thousand.
+const MAX_POOL_SIZE: usize = 1024;
+
 /// Which sizes a new store gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Geometry {
@@ -280,8 +283,12 @@ impl StoreConfig {
         if self.commit_interval_commit_log == 0 {
             return invalid("commit_interval_commit_log", 0, "1 or more (ms)");
         }
-        if self.transient_store_pool_size == 0 {
-            return invalid("transient_store_pool_size", 0, "1 or more (buffers)");
+        if !(1..=MAX_POOL_SIZE).contains(&self.transient_store_pool_size) {
+            return invalid(
+                "transient_store_pool_size",
+                self.transient_store_pool_size,
+                "1 to 1024 (buffers)",
+            );
         }
         if self.transient_store_pool_buffer_size == 0
             || !self.transient_store_pool_buffer_size.is_multiple_of(4096)

@@ -372,7 +372,7 @@ fn make_pool(config: &StoreConfig) -> Result<Option<TransientStorePool>> {
     }
     let (count, size) = (config.transient_store_pool_size, config.transient_store_pool_buffer_size);
     let pool = TransientStorePool::new(count, size);
-    let mut pool = pool.map_err(|error| Error::io("make the buffers of", "the transient store pool", error))?;
+    let mut pool = pool.map_err(|error| Error::io("make", "the transient store pool", error))?;
     if config.transient_store_pool_enable {
         pool.lock();
     }

@@ -111,6 +111,29 @@ fn pages_that_a_mapping_lets_go_are_the_same_when_they_are_asked_for_again() {
     assert!(memory.read(0, &mut found) && found == *b"waiting");
 }
 
+/// Bytes of a file that this process has mapped and in memory.
+fn resident(path: &Path) -> usize {
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut entry = maps.lines().skip_while(|line| !line.ends_with(path.to_str().unwrap()));
+    let line = entry.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}
+
+#[test]
+fn a_mapping_takes_no_memory_until_its_pages_are_supplied() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("f");
+    let file = RealEnv::new().create(&path).unwrap();
+    let len = 100 << 20;
+    file.allocate(len as u64).unwrap();
+    let region = file.map(len, Access::ReadWrite).unwrap();
+    assert_eq!(resident(&path), 0);
+    assert!(region.write(0, b"one page"));
+    assert!((4096..1 << 20).contains(&resident(&path)));
+    region.supply(0..len).unwrap();
+    assert_eq!(resident(&path), 25_600 * 4096);
+}
+
 #[test]
 fn creating_never_takes_an_existing_name() {
     let dir = TempDir::new().unwrap();

@@ -225,8 +225,8 @@ WRONG: list[tuple[str, object, type[Exception], str]] = [
     ("transient_store_pool_enable", 1, TypeError, "expected True or False, got 1"),
     ("transient_store_pool_size", "5", TypeError, "expected an int .* got 5"),
     ("transient_store_pool_size", -1, ValueError, "expected an int from 0 .* got -1"),
-    ("transient_store_pool_size", 0, ValueError, "1 or more"),
-    ("transient_store_pool_size", 2**63, ValueError, "fit into the address space"),
+    ("transient_store_pool_size", 0, ValueError, "1 to 1024"),
+    ("transient_store_pool_size", 1025, ValueError, "1 to 1024"),
     ("transient_store_pool_buffer_size", 4096.0, TypeError, "expected an int"),
     ("transient_store_pool_buffer_size", 0, ValueError, "multiple of 4096"),
     ("transient_store_pool_buffer_size", 5000, ValueError, "5000.*multiple of 4096|multiple of 4096.*5000"),
@@ -245,8 +245,7 @@ def test_a_value_that_an_option_cannot_have_is_named_and_nothing_is_made(
 ) -> None:
     with pytest.raises(error, match=text) as raised:
         mqstore.open(path, "x", **({"transient_store_pool_enable": True} | {option: value}))
-    # The size that is too large is the product of two options.
-    assert option in str(raised.value) or value == 2**63
+    assert option in str(raised.value)
     assert not path.exists()
 
 

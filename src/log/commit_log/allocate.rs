@@ -154,7 +154,7 @@ impl SegmentAllocator {
             Wait::Poisoned(cause) => Err(cause),
             Wait::TimedOut => {
                 let waited = format!(
-                    "the file system has not made it within {} ms (wait_time_out)",
+                    "it is not made after {} ms (wait_time_out): a later append may find it; warm-up and large segments take longer",
                     patience.as_millis()
                 );
                 let path = self.dir.join(segment_name(start));

@@ -494,7 +494,8 @@ fn a_pool_of_no_buffer_or_of_odd_buffers_is_refused() {
         (pool(0, 4096), "transient_store_pool_size"),
         (pool(1, 0), "transient_store_pool_buffer_size"),
         (pool(1, 5000), "transient_store_pool_buffer_size"),
-        (pool(usize::MAX / 4096, 1 << 20), "transient_store_pool_buffer_size"),
+        (pool(1025, 4096), "transient_store_pool_size"),
+        (pool(1024, usize::MAX & !4095), "transient_store_pool_buffer_size"),
         (
             StoreConfig {
                 commit_interval_commit_log: 0,
