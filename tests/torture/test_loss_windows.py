@@ -46,7 +46,13 @@ class Stores:
     def start(self, number: int) -> None:
         nursery, mode = self.written[number]
         job = {"program": "paced", "path": str(self.stores[number]), "journal": str(self.journals[number]), "timeout": 110}
-        job |= {"size": mode.size, "pace": mode.pace, "durable_every": mode.durable_every, "options": STORE | mode.options}
+        job |= {
+            "size": mode.size,
+            "pace": mode.pace,
+            "durable_every": mode.durable_every,
+            "durable": mode.durable,
+            "options": STORE | mode.options,
+        }
         nursery.start(job)
 
     def start_all(self) -> None:

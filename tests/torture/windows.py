@@ -25,6 +25,8 @@ class Mode:
     bounds: dict[str, int]
     #: One message of so many is appended with `durable=True`; 0 for none.
     durable_every: int = 0
+    #: With which `durable` the others are appended.
+    durable: bool | None = None
     size: int = 1000
     #: Seconds from one message to the next.
     pace: float = 0.005
@@ -39,6 +41,7 @@ MODES = (
     Mode("ASYNC_FLUSH, each 20th durable", {}, {KILL: 0, POWER_CUT: 500}, durable_every=20),
     Mode("ASYNC_FLUSH, pool, each 20th durable", POOL, {KILL: 200, POWER_CUT: 500}, durable_every=20),
     Mode("SYNC_FLUSH", SYNC, {KILL: 0, POWER_CUT: 0}),
+    Mode("SYNC_FLUSH, durable=False", SYNC, {KILL: 200, POWER_CUT: 500}, durable=False),
     Mode("SYNC_FLUSH, pool", SYNC | POOL, {KILL: 0, POWER_CUT: 0}),
 )
 #: So slow that four pages are not full before the flush at the thorough interval.

@@ -349,7 +349,7 @@ def paced(writer: Writer, job: dict[str, Any]) -> None:
     """Appends one message after the other, at a pace, until somebody ends it."""
     writer.open(**job["options"])
     due, every = time.monotonic(), job["durable_every"]
-    while writer.append(job["size"], durable=True if every and writer.next % every == 0 else None):
+    while writer.append(job["size"], durable=True if every and writer.next % every == 0 else job["durable"]):
         due += job["pace"]
         time.sleep(max(0.0, due - time.monotonic()))
 
