@@ -23,6 +23,9 @@ use super::fork::PrivateFile;
 use super::guard;
 use super::region::Region;
 
+/// What is written where bytes become zeros. A commit writes them, so they need no memory: a process that has none left would end there.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
 /// The files of this machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealEnv;
@@ -209,12 +212,12 @@ impl File for RealFile {
             ));
         }
         // Written, not punched: punched or converted extents need a journal commit at the next sync.
-        let zeros = vec![0; 256 * 1024];
         let mut at = range.start;
         while at < range.end {
-            let len = (range.end - at).min(zeros.len() as u64);
-            let (chunk, _) = zeros.split_at(len as usize);
-            at += self.write_at(chunk, at)? as u64;
+            let len = (range.end - at).min(ZEROS.len() as u64);
+            let (chunk, _) = ZEROS.split_at(len as usize);
+            (self as &dyn File).write_all_at(chunk, at)?;
+            at += len;
         }
         Ok(())
     }

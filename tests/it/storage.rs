@@ -17,6 +17,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use crate::child;
+use crate::heap;
 
 pub(crate) fn make_pipe(path: &Path) {
     let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
@@ -53,6 +54,22 @@ fn a_listing_is_sorted_and_follows_links() {
     assert_eq!(seen, expected);
     assert_eq!(refusal(RealEnv::new().list(&at("nowhere"))), ErrorKind::NotFound);
     assert_eq!(refusal(RealEnv::new().list(&at("c"))), ErrorKind::NotADirectory);
+}
+
+#[test]
+fn a_process_without_memory_can_still_write_zeros() {
+    let dir = TempDir::new().unwrap();
+    let file = RealEnv::new().create(&dir.path().join("file")).unwrap();
+    let before: Vec<u8> = (0..1 << 20).map(|at| at as u8 | 1).collect();
+    file.write_all_at(&before, 0).unwrap();
+    let (zeroed, most) = heap::most_while(|| file.zero(1000..1_000_000));
+    zeroed.unwrap();
+    assert_eq!(most, 0, "bytes of memory");
+    let mut found = vec![0; before.len()];
+    file.read_full_at(&mut found, 0).unwrap();
+    let mut expected = before;
+    expected[1000..1_000_000].fill(0);
+    assert!(found == expected);
 }
 
 #[test]
