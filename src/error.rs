@@ -328,6 +328,11 @@ impl fmt::Display for Error {
                 "a write or sync failed ({cause}), and the store takes no more writes; the log is durable up to {flushed}; close the \
                  store and reopen it"
             ),
+            Self::NotDurable { physical_offset, cause } if cause.is_shortage() => write!(
+                f,
+                "the message at physical offset {physical_offset} was appended, and becomes durable when this is over, do not append it \
+                 again: {cause}"
+            ),
             Self::NotDurable { physical_offset, cause } => write!(
                 f,
                 "the message at physical offset {physical_offset} was appended, and whether it survives is not known: {cause}"

@@ -74,6 +74,10 @@ impl From<Error> for PyErr {
             Error::NotDurable { cause, .. } => match *cause {
                 Error::Poisoned { cause, flushed } => poisoned(*cause, flushed, text),
                 Error::Closed => ClosedError::new_err(text),
+                Error::DiskFull { path } => DiskFullError::new_err((libc::ENOSPC, text, path.into_os_string())),
+                Error::Io { path, source, .. } if source.raw_os_error().is_some() => {
+                    StoreIOError::new_err((source.raw_os_error(), text, path.into_os_string()))
+                }
                 cause => cause.into(),
             },
             Error::Busy { .. } | Error::PoolFull { .. } => BusyError::new_err((libc::EAGAIN, text)),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -128,3 +130,29 @@ def test_a_close_in_another_thread_leaves_no_append_waiting(tmp_path: Path) -> N
         with mqstore.open(tmp_path / str(round_number)) as again:
             offsets = [message.physical_offset for message in again.topics["orders"].queues[0]]
             assert sorted(stored) == offsets
+
+
+SHORTAGE = """
+import resource, sys
+import mqstore
+
+store = mqstore.open(sys.argv[1], "x", flush_disk_type="SYNC_FLUSH")
+first = store.append("orders", b"first")
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (first.wrote_bytes, most))  # the next record cannot be written to its file
+try:
+    store.append("orders", b"second")
+except mqstore.StoreIOError as error:
+    raised = error
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+assert raised.stored == 1 and raised.status == "FLUSH_DISK_TIMEOUT" and raised.errno == 27, raised
+assert "was appended" in str(raised) and "do not append it again" in str(raised), raised
+store.wait_durable(timeout=60)
+assert [m.body for m in store.topics["orders"].queues[0]] == [b"first", b"second"]
+store.close()
+"""
+
+
+def test_an_append_that_meets_a_shortage_after_it_has_stored_its_message_says_so(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", SHORTAGE, tmp_path / "store"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
