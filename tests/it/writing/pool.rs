@@ -177,6 +177,7 @@ fn an_append_that_needs_room_asks_for_the_commit() {
         commit_commit_log_thorough_interval: 3_600_000,
         // A flush would commit, too.
         flush_interval_commit_log: 3_600_000,
+        flush_commit_log_thorough_interval: 3_600_000,
         wait_time_out: 30_000,
         ..pool(1, 4096)
     });
