@@ -10,7 +10,7 @@ pub const MIN_SEGMENT_SIZE: u64 = PAGE_SIZE;
 /// Largest commit-log segment: positions inside a segment are signed 32-bit numbers.
 pub const MAX_SEGMENT_SIZE: u64 = (1 << 31) - 4096;
 
-/// Most buffers of a transient store pool: each is a mapping, and a process has some ten thousand.
+/// Most buffers of a transient store pool. Each is a mapping, and Linux gives a process 65,530 of them.
 const MAX_POOL_SIZE: usize = 1024;
 
 /// Which sizes a new store gets.

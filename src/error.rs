@@ -330,8 +330,8 @@ impl fmt::Display for Error {
             ),
             Self::NotDurable { physical_offset, cause } if cause.is_shortage() => write!(
                 f,
-                "the message at physical offset {physical_offset} was appended, and becomes durable when this is over, do not append it \
-                 again: {cause}"
+                "the message at physical offset {physical_offset} was appended and is not durable yet; do not append it again, it becomes \
+                 durable when this is over: {cause}"
             ),
             Self::NotDurable { physical_offset, cause } => write!(
                 f,

@@ -1,7 +1,7 @@
 //! The one waiting primitive: an offset that only rises, and threads that wait for it to pass theirs.
 //!
-//! *Appended*, *committed*, *flushed* and *dispatched* are watermarks. A thread that raises one wakes exactly the threads whose offset it reached,
-//! lowest first. No thread polls.
+//! *Appended*, *committed*, *flushed* and *dispatched* are watermarks. A thread that raises one wakes exactly the threads whose offset it
+//! reached, lowest first. No thread polls.
 //!
 //! Threads that wait may raise the watermark themselves, one at a time: the *leader* ([`Watermark::wait_or_lead`]). Group commit is this:
 //! the leader syncs the log for all who wait.

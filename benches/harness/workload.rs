@@ -80,6 +80,18 @@ pub fn open_stepped(path: &Path, config: StoreConfig) -> MessageStore {
     MessageStore::open_stepped(&real(), path, config, OpenMode::Append).unwrap()
 }
 
+/// A new store without threads, in a segment that was warmed up. The first message, which makes the segment, is appended.
+pub fn warmed(path: &Path, segment: u64, workload: &Workload) -> MessageStore {
+    let config = StoreConfig {
+        mapped_file_size_commit_log: Some(segment),
+        warm_mapped_file_enable: true,
+        ..StoreConfig::default()
+    };
+    let store = open_stepped(path, config);
+    store.append(workload.message(0)).unwrap();
+    store
+}
+
 fn real() -> Arc<dyn Env> {
     Arc::new(RealEnv::new())
 }

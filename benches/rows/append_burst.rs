@@ -3,12 +3,11 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use mqstore::config::StoreConfig;
 use serde_json::json;
 
 use crate::harness::machine::each;
 use crate::harness::row::{LIMIT, OURS};
-use crate::harness::workload::{BODIES, TOPIC, Workload, open_stepped};
+use crate::harness::workload::{BODIES, TOPIC, Workload, warmed};
 use crate::harness::{Bench, Contender, Row, Target};
 use crate::limits::{FileMap, RecordKernel};
 
@@ -33,14 +32,7 @@ pub fn run(bench: &Bench) {
 /// Nanoseconds a message of a store without threads, whose segment was warmed up.
 pub fn ours(bench: &Bench, workload: &Workload) -> f64 {
     let dir = bench.dir();
-    let config = StoreConfig {
-        mapped_file_size_commit_log: Some(bench.size(SEGMENT, 1 << 20)),
-        warm_mapped_file_enable: true,
-        ..StoreConfig::default()
-    };
-    let store = open_stepped(&dir.path().join("store"), config);
-    // Makes the segment.
-    store.append(workload.message(0)).unwrap();
+    let store = warmed(&dir.path().join("store"), bench.size(SEGMENT, 1 << 20), workload);
     let count = workload.messages(bench.is_smoke);
     let begun = Instant::now();
     for _ in 0..count {

@@ -5,11 +5,10 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use mqstore::config::StoreConfig;
 use serde_json::json;
 
 use crate::harness::row::{LIMIT, OURS};
-use crate::harness::workload::{Workload, open_stepped};
+use crate::harness::workload::{Workload, warmed};
 use crate::harness::{Bench, Contender, Row, Target};
 
 const PRODUCERS: [usize; 5] = [2, 4, 8, 16, 64];
@@ -37,13 +36,7 @@ pub fn run(bench: &Bench) {
 /// Messages a second of all producers, each to one of four queues.
 pub fn ours(bench: &Bench, workload: &Workload, producers: usize) -> f64 {
     let dir = bench.dir();
-    let config = StoreConfig {
-        mapped_file_size_commit_log: Some(bench.size(SEGMENT, 1 << 20)),
-        warm_mapped_file_enable: true,
-        ..StoreConfig::default()
-    };
-    let store = open_stepped(&dir.path().join("store"), config);
-    store.append(workload.message(0)).unwrap();
+    let store = warmed(&dir.path().join("store"), bench.size(SEGMENT, 1 << 20), workload);
     let each = workload.messages(bench.is_smoke) / producers;
     rate(producers, each, |producer| {
         store.append(workload.message((producer % QUEUES) as i32)).unwrap();

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::dispatch::dispatch_all;
 use crate::counting_env::CountingEnv;
 use crate::harness::counting::Counts;
-use crate::harness::workload::{Workload, fill, open_stepped};
+use crate::harness::workload::{Workload, fill, open_stepped, warmed};
 use crate::harness::{Bench, Row, Target};
 
 const MESSAGES: usize = 4000;
@@ -40,14 +40,8 @@ fn a_message(count: u64) -> f64 {
 /// Into a segment whose pages are ready.
 fn append(bench: &Bench) {
     let dir = bench.dir();
-    let config = StoreConfig {
-        mapped_file_size_commit_log: Some(4 << 20),
-        warm_mapped_file_enable: true,
-        ..StoreConfig::default()
-    };
-    let store = open_stepped(&dir.path().join("store"), config);
     let workload = Workload::of_bodies(BODY);
-    store.append(workload.message(0)).unwrap();
+    let store = warmed(&dir.path().join("store"), 4 << 20, &workload);
     let before = Counts::now();
     for _ in 0..MESSAGES {
         store.append(workload.message(0)).unwrap();

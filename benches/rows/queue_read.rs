@@ -130,7 +130,7 @@ fn limit(path: &Path, places: &[usize]) -> f64 {
     each(begun.elapsed(), places.len())
 }
 
-/// A copy of a store of which nothing is in the page cache. The pages of the store itself stay: this process has it mapped.
+/// A copy of a store, none of whose pages is in the page cache. Those of the store itself stay there, because this process has mapped it.
 fn cold_copy(bench: &Bench, path: &Path) -> TempDir {
     let dir = bench.dir();
     let mut waiting = vec![(path.to_owned(), dir.path().join("store"))];

@@ -30,11 +30,11 @@ use crate::read::{GetRequest, QueryRequest, TagFilter};
 /// queues and slices: they open it again where they are unpickled, once per pickle; after a fork it opens again by itself, and an iteration that the
 /// parent began raises `ClosedError`.
 ///
-/// With the other modes it writes as well, and a read sees every append that returned before it: it waits the moment until what was appended is in
-/// its queue, a sync included. With `SYNC_FLUSH` a message is read once it is durable: one that was appended with `durable=False` is
-/// read a moment later, or after `wait_durable`. A read waits no longer than 100 ms for queue files that cannot be written, and then answers with what is there and warns
-/// (`RuntimeWarning`). It neither pickles nor survives a fork: the child opens the store for itself, with mode "r". Close it (or use `with`): what it
-/// appended is then durable, and the next writer opens it.
+/// With the other modes it writes as well, and a read sees every append that returned before it: it waits the moment until what was appended is
+/// in its queue, a sync included. With `SYNC_FLUSH` a message is read once it is durable: one that was appended with `durable=False` is read a
+/// moment later, or after `wait_durable`. A read waits no longer than 100 ms for queue files that cannot be written, and then answers with what
+/// is there and warns (`RuntimeWarning`). The store neither pickles nor survives a fork: the child opens the store for itself, with mode "r".
+/// Close it (or use `with`): what it appended is then durable, and the next writer opens it.
 ///
 /// Safe to use from several threads. Once it is closed every call but `path`, `mode`, `closed` and `close` raises `ClosedError`; messages that were
 /// read stay readable. Where a call reads files it raises `CorruptError` for damage and `StoreIOError` for what the system refuses; where it

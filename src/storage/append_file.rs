@@ -210,20 +210,18 @@ impl AppendFile {
     /// Makes the pages of a range, by offset, ready to be written; see [`Region::supply`].
     ///
     /// # Errors
-    /// [`Error::Io`], as [`Region::supply`].
-    pub fn supply(&self, range: Range<u64>) -> Result<()> {
+    /// As [`Region::supply`].
+    pub fn supply(&self, range: Range<u64>) -> io::Result<()> {
         let position = |offset: u64| offset.saturating_sub(self.start) as usize;
-        let supplied = self.region.supply(position(range.start)..position(range.end));
-        supplied.map_err(|error| Error::io("supply pages of", &self.path, error))
+        self.region.supply(position(range.start)..position(range.end))
     }
 
     /// Writes zeros to a range, by offset, of the file, not by way of the pool.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], [`Error::Io`].
-    pub fn zero(&self, range: Range<u64>) -> Result<()> {
-        let zeroed = self.file.zero(range.start - self.start..range.end - self.start);
-        zeroed.map_err(|error| Error::full_or_io("write", &self.path, error))
+    /// As [`File::zero`].
+    pub fn zero(&self, range: Range<u64>) -> io::Result<()> {
+        self.file.zero(range.start - self.start..range.end - self.start)
     }
 
     /// Takes the pages of a range, by offset, out of its mapping; see [`Region::let_go`].

@@ -71,6 +71,7 @@ pub struct CommitLog {
     pub readable: Arc<Watermark>,
     /// Every byte below survives a power cut. Poisoned when no later byte is acknowledged any more.
     pub flushed: Arc<Watermark>,
+    /// Where the blocks end that a sync finds written.
     pub(super) blocks: WrittenBlocks,
     /// `None` until recovery has put it into the store.
     pub(super) mark: Option<FlushedMarkFile>,

@@ -32,8 +32,6 @@ mod telling;
 mod page_cache;
 /// From one segment to the next.
 mod roll;
-/// Getting its pages ready to be written.
-mod supply;
 /// Truncation: from a log that was read to one that is appended to.
 mod truncate;
 /// Salvage records over lost stretches.

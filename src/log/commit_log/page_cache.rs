@@ -1,4 +1,4 @@
-//! What the log has in the page cache, and how it gets out of it.
+//! What the log has in the page cache: how it gets there before it is written, and out of it again.
 
 use std::io;
 use std::ops::Range;
@@ -7,6 +7,27 @@ use crate::log::commit_log::commit_log::CommitLog;
 use crate::sync::lock;
 
 impl CommitLog {
+    /// Makes the pages of a stretch past the end of the log ready to be written, as far as segments are made. Gives the offset up to which
+    /// they are.
+    ///
+    /// # Errors
+    /// As [`Region::supply`](crate::storage::Region::supply). Writing works all the same.
+    pub fn supply(&self, stretch: Range<u64>) -> io::Result<u64> {
+        let files = {
+            let state = lock(&self.state);
+            [state.current.clone(), state.next.clone()]
+        };
+        let mut supplied = stretch.start;
+        for file in files.iter().flatten() {
+            if (file.start()..file.end()).contains(&supplied) {
+                let end = stretch.end.min(file.end());
+                file.supply(supplied..end)?;
+                supplied = end;
+            }
+        }
+        Ok(supplied)
+    }
+
     /// Where the stretch that starts at `from` ends, if it ends at the next multiple of `step` bytes in its segment, or with the segment.
     pub fn end_of_step(&self, from: u64, step: u64) -> u64 {
         let end = self.files.end_of_segment(from as i64) as u64;

@@ -157,7 +157,7 @@ fn a_sync_that_comes_to_the_end_of_the_written_blocks_writes_more_of_them() {
     let body = vec![7; 100_000];
     let (stretch, mut ends) = (1 << 20, 0);
     for stretches in 1..=3 {
-        // Of a record of few bytes and of ten records of about 100 kB the first one is past the end of the blocks.
+        // The first commit that comes to the end of the written blocks is the one after which the log ends there or later.
         put(&store, "t", b"x");
         while store.flushed_offset() <= ends {
             put(&store, "t", &body);
