@@ -1,7 +1,8 @@
 //! The record kernel: a record with everything that the format demands, and nothing else.
 //!
 //! The CRC of the body, then, under one lock, which spins unless another kind is asked for: the clock, the number in the queue, the header, the copy of all bytes into the map, the
-//! raised mark. What mqstore does beyond that is its cost.
+//! raised mark. What mqstore does beyond that is its cost. The clock is the exact one: the coarse one takes 17 ns less, and is up to 4 ms late, so
+//! that a message would be stored before the call that stores it.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -111,7 +112,7 @@ impl<'m, L: Lock> RecordKernel<'m, L> {
                 "the kernel knows one queue"
             );
             state.next_in_queue += 1;
-            state.time = state.time.max(coarse_ms());
+            state.time = state.time.max(now_ms());
             if state.at + size > self.map.len() {
                 state.at = 0;
             }
@@ -160,9 +161,9 @@ fn header(state: &State, size: usize, crc: u32, body: usize) -> [u8; HEADER] {
 }
 
 #[inline(always)]
-fn coarse_ms() -> i64 {
+fn now_ms() -> i64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is writable.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
     now.tv_sec * 1000 + now.tv_nsec / 1_000_000
 }

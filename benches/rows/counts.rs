@@ -47,7 +47,7 @@ fn append(bench: &Bench) {
         store.append(workload.message(0)).unwrap();
     }
     let counts = Counts::now().since(before);
-    bench.count(&row("append", "allocations", 5.0), a_message(counts.allocations));
+    bench.count(&row("append", "allocations", 0.01), a_message(counts.allocations));
     bench.count(&row("append", "page faults", 0.01), a_message(counts.faults));
 }
 

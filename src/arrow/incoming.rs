@@ -130,11 +130,11 @@ fn message_of_row<'d, 'a: 'd>(chunk: &Chunk<'a>, defaults: &'d Defaults<'_>) -> 
         let delay_level = int32("delay_level", delay_level(row)?)?.unwrap_or_default();
         let (topic, queue_id) = defaults.place(topic(row)?, int32("queue_id", queue_id(row)?)?)?;
         let message = Message {
-            topic,
+            topic: topic.into(),
             queue_id,
             born_time: born_time(row)?.unwrap_or(defaults.born_time),
             body: body(row)?.ok_or_else(no_body)?.into(),
-            properties: properties(row, delay_level)?,
+            properties: properties(row, delay_level)?.into(),
             flag: int32("flag", flag(row)?)?.unwrap_or_default(),
             sys_flag: int32("sys_flag", sys_flag(row)?)?.unwrap_or_default(),
             reconsume_times: int32("reconsume_times", reconsume_times(row)?)?.unwrap_or_default(),

@@ -73,9 +73,9 @@ impl<'a> MessageArguments<'a, '_> {
     /// `IllegalMessageError`, `TypeError`, `ValueError`.
     pub(super) fn message(self) -> PyResult<Message<'a>> {
         Ok(Message {
-            topic: self.topic,
+            topic: self.topic.into(),
             body: body(self.body.as_borrowed())?,
-            properties: self.properties.encode()?,
+            properties: self.properties.encode()?.into(),
             queue_id: self.queue,
             born_time: self.born_time.unwrap_or_else(now_ms),
             born_host: host(self.born_host.as_deref())?,

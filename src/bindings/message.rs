@@ -43,13 +43,7 @@ impl Message {
 
     /// What it takes to store it again, its body copied: the file that it lies in may be another process's.
     pub(super) fn to_stored(&self) -> Result<format::Message<'static>> {
-        self.0.read(|message| {
-            let message = message.to_message();
-            format::Message {
-                body: message.body.into_owned().into(),
-                ..message
-            }
-        })
+        self.0.read(|message| message.to_message().into_owned())
     }
 
     /// Whether both are the same record. A record names its own offset and size, so equal bytes are the same message.
@@ -111,13 +105,13 @@ impl Message {
         let message = format::Message {
             version,
             body: body.map_or(Ok(Cow::Borrowed(&[][..])), |body| fields::body(body.as_borrowed()))?,
-            topic,
+            topic: topic.into(),
             queue_id,
             queue_offset,
             physical_offset,
             store_time: ms(store_time, "store_time")?,
             born_time: ms(born_time, "born_time")?,
-            properties: properties.encode()?,
+            properties: properties.encode()?.into(),
             sys_flag,
             flag,
             reconsume_times,

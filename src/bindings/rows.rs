@@ -54,7 +54,7 @@ fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<I
         )));
     }
     Ok(Incoming::Sent(format::Message {
-        topic: defaults.topic(None)?,
+        topic: defaults.topic(None)?.into(),
         queue_id: defaults.queue_id.unwrap_or_default(),
         born_time: defaults.born_time,
         body: body(row.as_borrowed())?,
@@ -81,11 +81,11 @@ fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'_>) -> PyRes
         delay_level: 0,
     };
     Ok(format::Message {
-        topic: defaults.topic(topic.as_deref())?,
+        topic: defaults.topic(topic.as_deref())?.into(),
         queue_id: queue.map_or(Ok(defaults.queue_id.unwrap_or_default()), |queue| whole(&queue, "queue"))?,
         born_time: defaults.born_time,
         body: body(row.get_borrowed_item(1)?)?,
-        properties: properties.encode()?,
+        properties: properties.encode()?.into(),
         ..format::Message::default()
     })
 }
@@ -116,11 +116,11 @@ fn from_dict<'a>(row: &'a Bound<'_, PyDict>, defaults: &Defaults<'_>) -> PyResul
     let queue_id = given("queue_id")?.map(|value| whole(&value, "queue_id")).transpose()?;
     let (topic, queue_id) = defaults.place(given_text("topic")?.as_deref(), queue_id)?;
     let message = format::Message {
-        topic,
+        topic: topic.into(),
         queue_id,
         born_time: given("born_time")?.map_or(Ok(defaults.born_time), |time| to_ms(&time, "born_time", Round::Down))?,
         body: Cow::Owned(body(given("body")?.ok_or_else(no_body)?.as_borrowed())?.into_owned()),
-        properties: properties.encode()?,
+        properties: properties.encode()?.into(),
         flag: given_int("flag")?,
         sys_flag: given_int("sys_flag")?,
         reconsume_times: given_int("reconsume_times")?,

@@ -212,7 +212,7 @@ impl Store {
     ) -> PyResult<Offsets> {
         self.handle.expect_writable()?;
         let common = format::Message {
-            topic,
+            topic: topic.into(),
             body: fields::body(body.as_borrowed())?,
             queue_id: queue,
             born_time: born_time.unwrap_or_else(now_ms),

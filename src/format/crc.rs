@@ -18,11 +18,13 @@ pub(super) const CRC_PROPERTY_SIZE: usize = PREFIX.len() + DIGITS + 1;
 const _: () = assert!(CRC_PROPERTY_SIZE == 20 && PREFIX[8] == NAME_VALUE_SEPARATOR);
 
 /// CRC-32 of any bytes.
+#[inline]
 pub fn crc32(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
 /// CRC-32 as RocketMQ keeps it: without the sign bit.
+#[inline]
 pub(super) fn crc31(bytes: &[u8]) -> u32 {
     crc32(bytes) & 0x7FFF_FFFF
 }

@@ -2,7 +2,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use super::bytes::{i32_at, ipv4_at, ipv6_at};
+use super::bytes::{i32_at, ipv4_at, ipv6_at, put, put_i32};
 use super::malformed::Malformed;
 
 // address (4 or 16 bytes, told by a sysFlag bit of the record) | port i32
@@ -46,12 +46,18 @@ impl Host {
         self.address.is_ipv6()
     }
 
-    pub(super) fn write_to(self, out: &mut Vec<u8>) {
+    #[inline]
+    pub(super) fn put_at(self, out: &mut [u8], at: usize) {
         match self.address {
-            IpAddr::V4(address) => out.extend_from_slice(&address.octets()),
-            IpAddr::V6(address) => out.extend_from_slice(&address.octets()),
+            IpAddr::V4(address) => {
+                put(out, at, &address.octets());
+                put_i32(out, at + HOST_V4_SIZE - PORT_SIZE, self.port);
+            }
+            IpAddr::V6(address) => {
+                put(out, at, &address.octets());
+                put_i32(out, at + HOST_V6_SIZE - PORT_SIZE, self.port);
+            }
         }
-        out.extend_from_slice(&self.port.to_be_bytes());
     }
 }
 

@@ -2,15 +2,18 @@ use std::borrow::Cow;
 
 use crc32fast::Hasher;
 
-use super::bytes::put_i64;
+use super::bytes::{put_i32, put_i64};
 use super::crc::{CRC_PROPERTY_SIZE, before_crc_property, covering, crc_property, crc31};
 use super::host::Host;
 use super::malformed::Malformed;
 use super::properties::MAX_PROPERTIES_SIZE;
-use super::record_layout::{MAX_HEAD_SIZE, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT, RecordLayout, Version};
+use super::record_layout::{
+    BODY_CRC_AT, BORN_HOST_AT, BORN_TIME_AT, FLAG_AT, MAGIC_AT, MAX_HEAD_SIZE, PHYSICAL_OFFSET_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT,
+    RecordLayout, SYS_FLAG_AT, TOTAL_SIZE_AT, Version,
+};
 use super::sys_flag::{BORN_HOST_V6, STORE_HOST_V6, Transaction, transaction};
 
-/// Everything that one record holds, owned (docs/FORMAT.md, section Record). Sizes, magic and checksums follow from it.
+/// Everything that one record holds (docs/FORMAT.md, section Record). Sizes, magic and checksums follow from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// The record form.
@@ -40,9 +43,9 @@ pub struct Message<'a> {
     /// As the producer sent it, possibly compressed.
     pub body: Cow<'a, [u8]>,
     /// At most 127 bytes in V1.
-    pub topic: String,
+    pub topic: Cow<'a, str>,
     /// Encoded, see `encode_properties`; without the `__CRC32#` that `crc_property` appends.
-    pub properties: Vec<u8>,
+    pub properties: Cow<'a, [u8]>,
     /// Append a CRC of the whole record as the last property.
     pub crc_property: bool,
 }
@@ -63,21 +66,34 @@ impl Default for Message<'_> {
             reconsume_times: 0,
             prepared_transaction_offset: 0,
             body: Cow::Borrowed(&[]),
-            topic: String::new(),
-            properties: Vec::new(),
+            topic: Cow::Borrowed(""),
+            properties: Cow::Borrowed(&[]),
             crc_property: false,
         }
     }
 }
 
 impl Message<'_> {
+    /// The same, with bytes of its own.
+    #[must_use]
+    pub fn into_owned(self) -> Message<'static> {
+        Message {
+            body: self.body.into_owned().into(),
+            topic: self.topic.into_owned().into(),
+            properties: self.properties.into_owned().into(),
+            ..self
+        }
+    }
+
     /// Bytes of the record, also of one that `encode` refuses.
+    #[inline]
     pub fn encoded_len(&self) -> usize {
         let fixed = RecordLayout::of_header(self.version, self.stored_sys_flag()).size();
         fixed + self.body.len() + self.topic.len() + self.properties_len()
     }
 
     /// Bytes of the properties that the record holds, the checksum's included.
+    #[inline]
     pub fn properties_len(&self) -> usize {
         self.properties_before_crc().len() + self.crc_len()
     }
@@ -85,89 +101,55 @@ impl Message<'_> {
     /// The record. Refuses a topic, properties or total size that do not fit their length fields.
     pub fn encode(&self) -> Result<Vec<u8>, Malformed> {
         let prepared = self.prepare()?;
-        let mut out = vec![0; prepared.len()];
-        prepared.write(self.queue_offset, self.physical_offset, self.store_time, |at, bytes| {
-            out.get_mut(at..at + bytes.len()).is_some_and(|place| {
-                place.copy_from_slice(bytes);
-                true
-            })
+        let mut out = Vec::new();
+        prepared.write(self.queue_offset, self.physical_offset, self.store_time, |parts| {
+            out = parts.concat();
+            true
         });
         Ok(out)
     }
 
     /// All of the record that is known before it has its place. Refuses what `encode` refuses.
+    #[inline]
     pub fn prepare(&self) -> Result<EncodedMessage<'_>, Malformed> {
-        let sys_flag = self.stored_sys_flag();
         let properties = self.properties_before_crc();
-        let layout = self.layout(sys_flag, properties.len() + self.crc_len())?;
-
-        let mut head = Vec::with_capacity(layout.body_at());
-        head.extend_from_slice(&(layout.size() as i32).to_be_bytes());
-        head.extend_from_slice(&self.version.magic().to_be_bytes());
-        head.extend_from_slice(&crc31(&self.body).to_be_bytes());
-        head.extend_from_slice(&self.queue_id.to_be_bytes());
-        head.extend_from_slice(&self.flag.to_be_bytes());
-        head.extend_from_slice(&[0; 8]);
-        head.extend_from_slice(&[0; 8]);
-        head.extend_from_slice(&sys_flag.to_be_bytes());
-        head.extend_from_slice(&self.born_time.to_be_bytes());
-        self.born_host.write_to(&mut head);
-        head.extend_from_slice(&[0; 8]);
-        self.store_host.write_to(&mut head);
-        head.extend_from_slice(&self.reconsume_times.to_be_bytes());
-        head.extend_from_slice(&self.prepared_transaction_offset.to_be_bytes());
-        head.extend_from_slice(&layout.body_len.to_be_bytes());
-
-        let mut tail = Vec::with_capacity(layout.size() - layout.topic_length_at());
-        match self.version {
-            Version::V1 => tail.push(layout.topic_len as u8),
-            Version::V2 => tail.extend_from_slice(&layout.topic_len.to_be_bytes()),
-        }
-        tail.extend_from_slice(self.topic.as_bytes());
-        tail.extend_from_slice(&layout.properties_len.to_be_bytes());
-        tail.extend_from_slice(&properties);
-        let checked = self.crc_property.then(|| covering([&self.body, &tail]));
+        let properties_len = properties.len() + self.crc_len();
+        self.expect_lengths(properties_len)?;
+        let (topic_length, properties_length) = ((self.topic.len() as u16).to_be_bytes(), (properties_len as u16).to_be_bytes());
+        let after_head = || after_head(self, &topic_length, &properties_length, &properties);
         Ok(EncodedMessage {
+            checked: self.crc_property.then(|| covering(after_head())),
             message: self,
-            checked,
-            sys_flag,
-            layout,
-            head,
-            tail,
+            body_crc: crc31(&self.body),
+            len: self.encoded_len(),
+            topic_length,
+            properties_length,
+            properties,
         })
     }
 
-    /// The one place where lengths are narrowed, after each was compared with its limit.
-    fn layout(&self, sys_flag: i32, properties_len: usize) -> Result<RecordLayout, Malformed> {
-        let mut layout = RecordLayout::of_header(self.version, sys_flag);
+    /// Compares each length with what its field holds.
+    #[inline]
+    fn expect_lengths(&self, properties_len: usize) -> Result<(), Malformed> {
         let limits = [
             ("topic", self.topic.len(), self.version.max_topic_size()),
             ("properties", properties_len, MAX_PROPERTIES_SIZE),
             ("body", self.body.len(), i32::MAX as usize),
+            ("record", self.encoded_len(), i32::MAX as usize),
         ];
-        for (part, len, limit) in limits {
-            if len > limit {
-                let reason = format!(
+        match limits.iter().find(|(_, len, limit)| len > limit) {
+            None => Ok(()),
+            Some((part, len, limit)) => Err(Malformed::new(
+                0,
+                format!(
                     "the {part} takes {len} bytes, at most {limit} fit into a {:?} record",
                     self.version
-                );
-                return Err(Malformed::new(0, reason));
-            }
+                ),
+            )),
         }
-        layout.body_len = self.body.len() as u32;
-        layout.topic_len = self.topic.len() as u16;
-        layout.properties_len = properties_len as u16;
-        if layout.size() > i32::MAX as usize {
-            let reason = format!(
-                "the record takes {} bytes, at most {} fit its size field",
-                layout.size(),
-                i32::MAX
-            );
-            return Err(Malformed::new(0, reason));
-        }
-        Ok(layout)
     }
 
+    #[inline]
     fn properties_before_crc(&self) -> Cow<'_, [u8]> {
         if self.crc_property {
             before_crc_property(&self.properties)
@@ -176,10 +158,12 @@ impl Message<'_> {
         }
     }
 
+    #[inline]
     fn crc_len(&self) -> usize {
         if self.crc_property { CRC_PROPERTY_SIZE } else { 0 }
     }
 
+    #[inline]
     fn stored_sys_flag(&self) -> i32 {
         let born = if self.born_host.is_v6() { BORN_HOST_V6 } else { 0 };
         let store = if self.store_host.is_v6() { STORE_HOST_V6 } else { 0 };
@@ -187,67 +171,110 @@ impl Message<'_> {
     }
 }
 
-/// A record without its place: everything is encoded but queue offset, physical offset and store time, and the body is still where
-/// its producer left it. What remains to be done under the append lock is a copy.
+/// A record without its place: its parts are checked and measured and have their checksums, and lie where its producer left them. What
+/// remains to be done under the append lock is to write its head, and a copy.
 #[derive(Clone, Debug)]
 pub struct EncodedMessage<'a> {
     message: &'a Message<'a>,
-    sys_flag: i32,
-    layout: RecordLayout,
-    head: Vec<u8>,
-    /// Topic and properties with their lengths.
-    tail: Vec<u8>,
-    /// The checksum of body and tail, if the record gets a checksum of all its bytes. The header comes first but holds the physical offset,
-    /// so its checksum is combined with this one under the lock.
+    /// Bytes of the record.
+    len: usize,
+    body_crc: u32,
+    topic_length: [u8; 2],
+    properties_length: [u8; 2],
+    /// Without the checksum.
+    properties: Cow<'a, [u8]>,
+    /// The checksum of everything after the head, if the record gets a checksum of all its bytes. The head comes first but holds the
+    /// physical offset, so its checksum is combined with this one under the lock.
     checked: Option<Hasher>,
 }
 
 impl EncodedMessage<'_> {
     /// Bytes of the record.
     #[expect(clippy::len_without_is_empty, reason = "no record is empty")]
+    #[inline]
     pub fn len(&self) -> usize {
-        self.layout.size()
+        self.len
     }
 
     /// The topic.
+    #[inline]
     pub fn topic(&self) -> &str {
         &self.message.topic
     }
 
     /// The queue of the topic.
+    #[inline]
     pub fn queue_id(&self) -> i32 {
         self.message.queue_id
     }
 
     /// Whether it takes a number in its queue: prepared and rolled-back messages do not.
+    #[inline]
     pub fn has_queue_offset(&self) -> bool {
-        matches!(transaction(self.sys_flag), Transaction::None | Transaction::Commit)
+        matches!(transaction(self.message.sys_flag), Transaction::None | Transaction::Commit)
     }
 
-    /// Hands the record's bytes to `put`, with their position in it. The header comes last, so that whoever looks meanwhile finds a
-    /// whole record or none. Stops at the first `put` that gives `false`, and gives that.
-    pub fn write(
-        &self,
-        queue_offset: i64,
-        physical_offset: i64,
-        store_time: i64,
-        mut put: impl FnMut(usize, &[u8]) -> bool,
-    ) -> bool {
-        let mut head = [0; MAX_HEAD_SIZE];
-        let (head, _) = head.split_at_mut(self.head.len().min(MAX_HEAD_SIZE));
-        head.copy_from_slice(&self.head);
+    /// Writes everything before the body to `head`; says how many bytes that is.
+    #[inline]
+    fn put_head(&self, head: &mut [u8; MAX_HEAD_SIZE], queue_offset: i64, physical_offset: i64, store_time: i64) -> usize {
+        let Self { message, .. } = self;
+        let sys_flag = message.stored_sys_flag();
+        let layout = RecordLayout::of_header(message.version, sys_flag);
+        put_i32(head, TOTAL_SIZE_AT, self.len as i32);
+        put_i32(head, MAGIC_AT, message.version.magic());
+        put_i32(head, BODY_CRC_AT, self.body_crc.cast_signed());
+        put_i32(head, QUEUE_ID_AT, message.queue_id);
+        put_i32(head, FLAG_AT, message.flag);
         put_i64(head, QUEUE_OFFSET_AT, queue_offset);
         put_i64(head, PHYSICAL_OFFSET_AT, physical_offset);
-        put_i64(head, self.layout.store_time_at(), store_time);
-        let tail_at = self.layout.topic_length_at();
-        if let Some(checked) = &self.checked {
-            // Last, because it covers every byte before it, the lengths that already count it included.
-            let mut covered = covering([head]);
-            covered.combine(checked);
-            if !put(tail_at + self.tail.len(), &crc_property(covered)) {
-                return false;
+        put_i32(head, SYS_FLAG_AT, sys_flag);
+        put_i64(head, BORN_TIME_AT, message.born_time);
+        message.born_host.put_at(head, BORN_HOST_AT);
+        put_i64(head, layout.store_time_at(), store_time);
+        message.store_host.put_at(head, layout.store_host_at());
+        put_i32(head, layout.reconsume_times_at(), message.reconsume_times);
+        put_i64(head, layout.prepared_offset_at(), message.prepared_transaction_offset);
+        put_i32(head, layout.body_length_at(), message.body.len() as i32);
+        layout.body_at()
+    }
+
+    /// Hands the record's bytes to `write` in parts, of which the first holds what a reader looks at first. Gives what `write` gives.
+    #[inline]
+    pub fn write(&self, queue_offset: i64, physical_offset: i64, store_time: i64, write: impl FnOnce(&[&[u8]]) -> bool) -> bool {
+        let mut head = [0; MAX_HEAD_SIZE];
+        let head_len = self.put_head(&mut head, queue_offset, physical_offset, store_time);
+        let (head, _) = head.split_at(head_len.min(MAX_HEAD_SIZE));
+        let [body, topic_length, topic, properties_length, properties] =
+            after_head(self.message, &self.topic_length, &self.properties_length, &self.properties);
+        match &self.checked {
+            None => write(&[head, body, topic_length, topic, properties_length, properties]),
+            Some(checked) => {
+                let mut covered = covering([head]);
+                covered.combine(checked);
+                let crc = crc_property(covered);
+                write(&[head, body, topic_length, topic, properties_length, properties, &crc])
             }
         }
-        put(tail_at, &self.tail) && put(head.len(), &self.message.body) && put(0, head)
     }
+}
+
+/// The parts of a record after its head, without the checksum.
+#[inline]
+fn after_head<'a>(
+    message: &'a Message<'_>,
+    topic_length: &'a [u8; 2],
+    properties_length: &'a [u8; 2],
+    properties: &'a [u8],
+) -> [&'a [u8]; 5] {
+    let topic_length = match message.version {
+        Version::V1 => &topic_length[1..],
+        Version::V2 => &topic_length[..],
+    };
+    [
+        &message.body,
+        topic_length,
+        message.topic.as_bytes(),
+        properties_length,
+        properties,
+    ]
 }

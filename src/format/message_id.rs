@@ -1,7 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::bytes::i64_at;
+use super::bytes::{i64_at, put_i64};
 use super::host::{HOST_V4_SIZE, HOST_V6_SIZE, Host};
 use super::malformed::Malformed;
 
@@ -23,10 +23,11 @@ pub struct MessageId {
 /// 32 capital hexadecimal digits, 56 with an IPv6 host.
 impl fmt::Display for MessageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut bytes = Vec::with_capacity(V6_SIZE);
-        self.store_host.write_to(&mut bytes);
-        bytes.extend_from_slice(&self.physical_offset.to_be_bytes());
-        bytes.iter().try_for_each(|byte| write!(f, "{byte:02X}"))
+        let size = if self.store_host.is_v6() { V6_SIZE } else { V4_SIZE };
+        let mut bytes = [0; V6_SIZE];
+        self.store_host.put_at(&mut bytes, 0);
+        put_i64(&mut bytes, size - 8, self.physical_offset);
+        bytes.iter().take(size).try_for_each(|byte| write!(f, "{byte:02X}"))
     }
 }
 

@@ -217,8 +217,8 @@ impl<'a> MessageView<'a> {
             reconsume_times: self.reconsume_times(),
             prepared_transaction_offset: self.prepared_transaction_offset(),
             body: self.body().into(),
-            topic: self.topic().into_owned(),
-            properties: properties.to_vec(),
+            topic: self.topic(),
+            properties: properties.into(),
             crc_property,
         }
     }

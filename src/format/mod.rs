@@ -81,7 +81,7 @@ pub use message::{EncodedMessage, Message};
 pub use message_id::MessageId;
 pub use message_view::MessageView;
 pub use producer_batch::{BatchUnit, ProducerBatch, encode_unit, stored_properties};
-pub use properties::{MAX_PROPERTIES_SIZE, Properties, encode_properties, end_properties, property};
+pub use properties::{MAX_PROPERTIES_SIZE, Properties, StoreOrders, encode_properties, end_properties, property};
 pub use property_list::PropertyList;
 pub use record::{
     BLANK_SIZE, CLAIM_SIZE, Check, Record, claimed_offset, claimed_size, claimed_store_time, encode_blank, fits, read_record,

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use super::bytes::{i16_at, i32_at, put, put_i16, put_i32, slice_at};
 use super::malformed::Malformed;
 use super::properties::{MAX_PROPERTIES_SIZE, end_properties};
@@ -109,12 +111,11 @@ pub fn encode_unit(unit: &BatchUnit<'_>) -> Result<Vec<u8>, Malformed> {
 
 /// The properties that the record of a unit gets. Up to 5.3.3 the batch's own properties (`batch`) are appended to them, since
 /// 4.9.3 with a separator between; 5.3.4 and later store the unit's as they are (`None`).
-pub fn stored_properties(unit: &[u8], batch: Option<&[u8]>) -> Vec<u8> {
-    let mut out = unit.to_vec();
-    let batch = batch.unwrap_or_default();
-    if !batch.is_empty() {
+pub fn stored_properties<'a>(unit: &'a [u8], batch: Option<&[u8]>) -> Cow<'a, [u8]> {
+    let mut out = Cow::Borrowed(unit);
+    if let Some(batch) = batch.filter(|batch| !batch.is_empty()) {
         end_properties(&mut out);
+        out.to_mut().extend_from_slice(batch);
     }
-    out.extend_from_slice(batch);
     out
 }

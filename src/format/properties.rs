@@ -63,6 +63,7 @@ impl<'a> Properties<'a> {
     }
 
     /// Whether nothing follows the last separator. Ours are always so; no properties are, too.
+    #[inline]
     pub fn is_ended(self) -> bool {
         self.0.last().is_none_or(|last| *last == PROPERTY_SEPARATOR)
     }
@@ -83,6 +84,21 @@ impl<'a> Properties<'a> {
             .filter(|(found, _)| *found == name.as_bytes())
             .last()
             .map(|(_, value)| String::from_utf8_lossy(value))
+    }
+
+    /// What a store looks at before it takes a message, in one pass.
+    #[inline]
+    pub fn orders(self) -> StoreOrders<'a> {
+        let mut orders = StoreOrders::default();
+        for (name, value) in self.iter() {
+            match name {
+                DELAY => orders.delay = Some(value),
+                INNER_NUM => orders.is_inner_batch = true,
+                CRC32 => orders.has_crc = true,
+                _ => {}
+            }
+        }
+        orders
     }
 
     /// Every name once, at its first place, with its last value.
@@ -106,10 +122,26 @@ impl<'a> Properties<'a> {
     }
 }
 
+const DELAY: &[u8] = property::DELAY.as_bytes();
+const INNER_NUM: &[u8] = property::INNER_NUM.as_bytes();
+const CRC32: &[u8] = property::CRC32.as_bytes();
+
+/// What the properties of a message tell the store that takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreOrders<'a> {
+    /// The last value of `DELAY`.
+    pub delay: Option<&'a [u8]>,
+    /// There is an `INNER_NUM`.
+    pub is_inner_batch: bool,
+    /// There is a `__CRC32#`.
+    pub has_crc: bool,
+}
+
 /// Adds the last separator, unless it is there or there are no properties.
-pub fn end_properties(properties: &mut Vec<u8>) {
+#[inline]
+pub fn end_properties(properties: &mut Cow<'_, [u8]>) {
     if !Properties::new(properties).is_ended() {
-        properties.push(PROPERTY_SEPARATOR);
+        properties.to_mut().push(PROPERTY_SEPARATOR);
     }
 }
 

@@ -51,6 +51,7 @@ pub enum Version {
 
 impl Version {
     /// The form that a message of this topic gets: the older one where it fits.
+    #[inline]
     pub fn of_topic(topic: &str) -> Self {
         if topic.len() > Self::V1.max_topic_size() {
             Self::V2
@@ -59,6 +60,7 @@ impl Version {
         }
     }
 
+    #[inline]
     pub(super) fn magic(self) -> i32 {
         match self {
             Self::V1 => MAGIC_V1,
@@ -74,6 +76,7 @@ impl Version {
         }
     }
 
+    #[inline]
     pub(super) const fn topic_length_size(self) -> usize {
         match self {
             Self::V1 => 1,
@@ -82,6 +85,7 @@ impl Version {
     }
 
     /// The topic length is a signed number.
+    #[inline]
     pub const fn max_topic_size(self) -> usize {
         match self {
             Self::V1 => i8::MAX as usize,
@@ -101,6 +105,7 @@ pub struct RecordLayout {
     pub(super) store_v6: bool,
 }
 
+#[inline]
 const fn host_size(v6: bool) -> usize {
     if v6 { HOST_V6_SIZE } else { HOST_V4_SIZE }
 }
@@ -109,6 +114,7 @@ impl RecordLayout {
     const EMPTY: Self = Self::of_header(Version::V1, 0);
 
     /// With nothing in the variable parts yet.
+    #[inline]
     pub(super) const fn of_header(version: Version, sys_flag: i32) -> Self {
         Self {
             body_len: 0,
@@ -120,47 +126,58 @@ impl RecordLayout {
         }
     }
 
+    #[inline]
     pub(super) const fn store_time_at(self) -> usize {
         BORN_HOST_AT + host_size(self.born_v6)
     }
 
+    #[inline]
     pub(super) const fn store_host_at(self) -> usize {
         self.store_time_at() + STORE_TIME_SIZE
     }
 
+    #[inline]
     pub(super) const fn reconsume_times_at(self) -> usize {
         self.store_host_at() + host_size(self.store_v6)
     }
 
+    #[inline]
     pub(super) const fn prepared_offset_at(self) -> usize {
         self.reconsume_times_at() + RECONSUME_TIMES_SIZE
     }
 
+    #[inline]
     pub(super) const fn body_length_at(self) -> usize {
         self.prepared_offset_at() + PREPARED_OFFSET_SIZE
     }
 
+    #[inline]
     pub(super) const fn body_at(self) -> usize {
         self.body_length_at() + BODY_LENGTH_SIZE
     }
 
+    #[inline]
     pub(super) const fn topic_length_at(self) -> usize {
         self.body_at() + self.body_len as usize
     }
 
+    #[inline]
     pub(super) const fn topic_at(self) -> usize {
         self.topic_length_at() + self.version.topic_length_size()
     }
 
+    #[inline]
     pub(super) const fn properties_length_at(self) -> usize {
         self.topic_at() + self.topic_len as usize
     }
 
+    #[inline]
     pub(super) const fn properties_at(self) -> usize {
         self.properties_length_at() + PROPERTIES_LENGTH_SIZE
     }
 
     /// Bytes of the whole record.
+    #[inline]
     pub const fn size(self) -> usize {
         self.properties_at() + self.properties_len as usize
     }

@@ -171,11 +171,13 @@ impl AppendFile {
         self.pool.get().map(Arc::as_ref)
     }
 
-    /// Copies bytes to a position, in the file or in the pool; `false` if they are not there.
-    pub fn write(&self, at: usize, bytes: &[u8]) -> bool {
+    /// Copies parts to a position, one after the other, in the file or in the pool; `false` if they are not there. See
+    /// [`Region::write_parts`].
+    #[inline]
+    pub fn write(&self, at: usize, parts: &[&[u8]]) -> bool {
         match self.pool() {
-            Some(pool) => pool.write(self.start + at as u64, bytes),
-            None => self.write_mapped(at, bytes),
+            Some(pool) => pool.write(self.start + at as u64, parts),
+            None => self.write_mapped(at, parts),
         }
     }
 
@@ -202,9 +204,10 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Copies bytes to a position in the file, not by way of the pool; `false` if they are not there.
-    pub fn write_mapped(&self, at: usize, bytes: &[u8]) -> bool {
-        self.region.write(at, bytes)
+    /// As [`AppendFile::write`], in the file, not by way of the pool.
+    #[inline]
+    pub fn write_mapped(&self, at: usize, parts: &[&[u8]]) -> bool {
+        self.region.write_parts(at, parts)
     }
 
     /// Makes the pages of a range, by offset, ready to be written; see [`Region::supply`].

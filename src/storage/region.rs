@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
@@ -145,12 +145,27 @@ impl Region {
     /// Copies `bytes` to position `at`. `false` if the region ends before, was mapped for reading, or lost that page: the
     /// bytes are then not in the file.
     pub fn write(&self, at: usize, bytes: &[u8]) -> bool {
-        let Some(to) = self.pointer(at, bytes.len()).filter(|_| self.writable) else {
+        self.write_parts(at, &[bytes])
+    }
+
+    /// As [`write`](Region::write), of parts that come one after the other. The first of them is copied last, so that whoever looks meanwhile
+    /// finds it after the others.
+    #[inline]
+    pub fn write_parts(&self, at: usize, parts: &[&[u8]]) -> bool {
+        let len = parts.iter().fold(0_usize, |len, part| len.saturating_add(part.len()));
+        let (Some(to), Some((first, rest))) = (self.pointer(at, len).filter(|_| self.writable), parts.split_first()) else {
             return false;
         };
-        // SAFETY: `to` has `bytes.len()` writable bytes, and `bytes` does not overlap them by `bytes`' contract.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-        self.intact(at..at + bytes.len())
+        let mut position = first.len();
+        for part in rest {
+            // SAFETY: `to` has `len` writable bytes, the sum of all parts, and no part overlaps them by `bytes`' contract.
+            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to.add(position), part.len()) };
+            position += part.len();
+        }
+        fence(Ordering::Release);
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(first.as_ptr(), to, first.len()) };
+        self.intact(at..at + len)
     }
 
     /// Stores a big-endian number at `at` in one access that releases what was written before. `false` as for `write`, or

@@ -75,8 +75,25 @@ impl TransientStorePool {
         self.buffer_size() * self.count() as u64
     }
 
-    /// Puts bytes at an offset of the log; `false` if they are more than the ring has.
-    pub fn write(&self, offset: u64, bytes: &[u8]) -> bool {
+    /// Puts parts at an offset of the log, one after the other; `false` if they are more than the ring has.
+    pub fn write(&self, offset: u64, parts: &[&[u8]]) -> bool {
+        let place = (offset % self.capacity()) as usize;
+        let Some(buffer) = self.buffers.get(place / self.buffer_size) else {
+            return false;
+        };
+        if buffer.write_parts(place % self.buffer_size, parts) {
+            return true;
+        }
+        let mut at = offset;
+        parts.iter().all(|part| {
+            let is_written = self.write_around(at, part);
+            at += part.len() as u64;
+            is_written
+        })
+    }
+
+    /// As [`TransientStorePool::write`], of bytes that may lie in several buffers.
+    fn write_around(&self, offset: u64, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         for (buffer, place) in self.places(offset, bytes.len()) {
             let (here, later) = rest.split_at(place.len().min(rest.len()));

@@ -1,11 +1,10 @@
 //! Appending to a store: check, encode, append.
 
-use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use crate::config::FlushDiskType;
 use crate::error::{Error, Result};
-use crate::format::{EncodedMessage, Message, MessageId, Properties, property};
+use crate::format::{EncodedMessage, Malformed, Message, MessageId, Properties, property};
 use crate::interrupt;
 use crate::log::Appended;
 use crate::store::message_checker::Incoming;
@@ -55,7 +54,7 @@ pub enum Attempt<'a> {
     WouldBlock(Message<'a>),
 }
 
-/// A message that was checked.
+/// A message that is checked.
 struct Checked<'a> {
     message: Message<'a>,
     /// See [`Incoming::Copied`].
@@ -63,11 +62,24 @@ struct Checked<'a> {
 }
 
 impl<'a> Checked<'a> {
+    /// Before it is checked: what others may change while it is checked is copied.
+    fn of(incoming: Incoming<'a>) -> Self {
+        let (mut message, is_copied) = match incoming {
+            Incoming::Sent(message) => (message, false),
+            Incoming::Copied(message) => (message, true),
+        };
+        if is_copied {
+            message.topic = message.topic.into_owned().into();
+            message.properties = message.properties.into_owned().into();
+        }
+        Self { message, is_copied }
+    }
+
     /// The message. A body that others may change is copied.
     fn with_stable_body(self) -> Message<'a> {
         let Self { mut message, is_copied } = self;
         if is_copied {
-            message.body = Cow::Owned(message.body.into_owned());
+            message.body = message.body.into_owned().into();
         }
         message
     }
@@ -85,6 +97,7 @@ pub struct Appender<'s> {
 impl MessageStore {
     /// Appends messages that are `durable` when the call returns. `None` leaves that to `flush_disk_type` and to the property WAIT of the
     /// messages.
+    #[inline]
     pub fn appender(&self, durable: Option<bool>) -> Appender<'_> {
         Appender {
             store: self,
@@ -97,11 +110,13 @@ impl MessageStore {
     ///
     /// # Errors
     /// As [`Appender::append`].
+    #[inline]
     pub fn append(&self, message: Message<'_>) -> Result<AppendResult> {
         self.appender(None).append(message)
     }
 
     /// Looked at after the checks of the messages, before the lock is waited for: `RocketMQ`'s order.
+    #[inline]
     fn expect_not_busy(&self) -> Result<()> {
         self.log.expect_not_busy(self.config().os_page_cache_busy_time_out_mills)
     }
@@ -109,10 +124,10 @@ impl MessageStore {
     fn check_all<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>) -> Result<Vec<Checked<'a>>> {
         let check = |(row, message): (usize, M)| {
             interrupt::check()?;
-            let incoming = message.into();
-            let is_copied = matches!(incoming, Incoming::Copied(_));
-            let message = self.checker.check(incoming).map_err(|error| error.at_row(row))?;
-            Ok(Checked { message, is_copied })
+            let mut checked = Checked::of(message.into());
+            let Checked { message, is_copied } = &mut checked;
+            self.checker.check(message, !*is_copied).map_err(|error| error.at_row(row))?;
+            Ok(checked)
         };
         messages.into_iter().enumerate().map(check).collect()
     }
@@ -132,10 +147,10 @@ impl Appender<'_> {
     /// # Errors
     /// [`Error::IllegalMessage`], [`Error::DiskFull`], [`Error::Busy`], [`Error::Poisoned`], [`Error::Closed`]: nothing was stored.
     /// So do those of [`interrupt::check`]. [`Error::NotDurable`]: it was stored, also where the wait for durability was interrupted.
-    pub fn append(self, message: Message<'_>) -> Result<AppendResult> {
-        let message = self.store.checker.check(message)?;
+    pub fn append(self, mut message: Message<'_>) -> Result<AppendResult> {
+        self.store.checker.check(&mut message, true)?;
         self.store.expect_not_busy()?;
-        let appended = self.store.log.append(&encode(&message)?)?;
+        let appended = self.store.log.append(expect(&message.prepare())?)?;
         let status = self.acknowledge(appended, self.waits_for([&message]))?;
         Ok(result(&message, appended, status))
     }
@@ -144,14 +159,14 @@ impl Appender<'_> {
     ///
     /// # Errors
     /// As [`Appender::append`].
-    pub fn try_append(self, message: Message<'_>) -> Result<Attempt<'_>> {
-        let message = self.store.checker.check(message)?;
+    pub fn try_append(self, mut message: Message<'_>) -> Result<Attempt<'_>> {
+        self.store.checker.check(&mut message, true)?;
         let waits = self.waits_for([&message]);
         if waits && !self.only_asks {
             return Ok(Attempt::WouldBlock(message));
         }
         self.store.expect_not_busy()?;
-        let Some(appended) = self.store.log.try_append(&encode(&message)?)? else {
+        let Some(appended) = self.store.log.try_append(expect(&message.prepare())?)? else {
             return Ok(Attempt::WouldBlock(message));
         };
         let status = self.acknowledge(appended, waits)?;
@@ -226,6 +241,7 @@ impl Appender<'_> {
     }
 
     /// Whether to wait until these messages are durable.
+    #[inline]
     pub fn waits_for<'m, 'a: 'm>(self, messages: impl IntoIterator<Item = &'m Message<'a>>) -> bool {
         let is_sync = self.store.config().flush_disk_type == FlushDiskType::Sync;
         self.durable
@@ -243,6 +259,7 @@ impl Appender<'_> {
     }
 
     /// What follows an append: waits until the log is durable, or asks for that where nobody waits, or leaves it to the flusher.
+    #[inline]
     fn acknowledge(self, last: Appended, waits: bool) -> Result<PutStatus> {
         let Self { store, .. } = self;
         let (config, end) = (store.config(), last.end());
@@ -271,16 +288,22 @@ impl Appender<'_> {
     }
 }
 
-fn encode<'a>(message: &'a Message<'_>) -> Result<EncodedMessage<'a>> {
-    message
-        .prepare()
-        .map_err(|malformed| Error::illegal(malformed.reason.into_owned()))
+/// A message as it was encoded, where it lies: it is too large to be moved without need.
+#[inline]
+fn expect<'e, 'm>(encoded: &'e std::result::Result<EncodedMessage<'m>, Malformed>) -> Result<&'e EncodedMessage<'m>> {
+    encoded.as_ref().map_err(|malformed| illegal(malformed.clone()))
 }
 
 fn encode_all<'a>(messages: &'a [Message<'_>]) -> Result<Vec<EncodedMessage<'a>>> {
-    messages.iter().map(encode).collect()
+    let encoded: std::result::Result<Vec<_>, _> = messages.iter().map(Message::prepare).collect();
+    encoded.map_err(illegal)
 }
 
+fn illegal(malformed: Malformed) -> Error {
+    Error::illegal(malformed.reason.into_owned())
+}
+
+#[inline]
 fn result(message: &Message<'_>, appended: Appended, status: PutStatus) -> AppendResult {
     let message_id = MessageId {
         store_host: message.store_host,

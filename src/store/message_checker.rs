@@ -7,8 +7,8 @@ use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::format::{
     BatchUnit, DelayLevels, INNER_BATCH, MAX_NUL_RUN, MAX_PROPERTIES_SIZE, Message, ProducerBatch, Properties, SCHEDULE_TOPIC,
-    Transaction, Version, encode_properties, end_properties, longest_nul_run, property, stored_properties, transaction,
-    validate_topic,
+    StoreOrders, Transaction, Version, encode_properties, end_properties, longest_nul_run, property, stored_properties,
+    transaction, validate_topic,
 };
 
 /// A broker refuses the id of a queue that its topic does not have, and no topic has more than this. A higher one is a slip, and
@@ -20,9 +20,9 @@ const MAX_QUEUE_ID: i32 = 65_535;
 pub enum Incoming<'a> {
     /// As its producer sends it: a delay level among its properties sends it to that level's queue.
     Sent(Message<'a>),
-    /// As a record holds it: it stays where it was. One that was delivered after its delay still has the level. Its body may lie
-    /// where somebody else writes: it is copied before its checksum is taken, for a record that does not match its checksum ends
-    /// the log.
+    /// As a record holds it: it stays where it was. One that was delivered after its delay still has the level. It may lie where somebody
+    /// else writes: topic and properties are copied before they are checked, and the body before its checksum is taken, for a record that
+    /// does not match its checksum ends the log.
     Copied(Message<'a>),
 }
 
@@ -59,11 +59,8 @@ impl MessageChecker {
     ///
     /// # Errors
     /// [`Error::IllegalMessage`] with `RocketMQ`'s status.
-    pub(super) fn check<'a>(&self, incoming: impl Into<Incoming<'a>>) -> Result<Message<'a>> {
-        let (mut message, is_sent) = match incoming.into() {
-            Incoming::Sent(message) => (message, true),
-            Incoming::Copied(message) => (message, false),
-        };
+    #[inline]
+    pub(super) fn check(&self, message: &mut Message<'_>, is_sent: bool) -> Result<()> {
         message.version = Version::of_topic(&message.topic);
         validate_topic(&message.topic, message.version).map_err(|malformed| Error::illegal(malformed.reason.into_owned()))?;
         if !(0..=MAX_QUEUE_ID).contains(&message.queue_id) {
@@ -73,13 +70,14 @@ impl MessageChecker {
             )));
         }
         self.check_body(message.body.len())?;
-        self.check_batch_queue(&message)?;
+        let orders = Properties::new(&message.properties).orders();
+        self.check_batch_queue(message, orders)?;
         // Whoever copies a record brings a checksum of its old place along; a broker that checks it would end the log here.
-        message.crc_property |= self.append_prop_crc || Properties::new(&message.properties).get(property::CRC32).is_some();
-        if let Some(level) = delay_level(&message)?
+        message.crc_property |= self.append_prop_crc || orders.has_crc;
+        if let Some(level) = delay_level(message, orders)?
             && is_sent
         {
-            delay(&mut message, level.min(self.delay_levels.max_level()))?;
+            delay(message, level.min(self.delay_levels.max_level()))?;
         }
         // Recovery takes properties that end otherwise for torn.
         end_properties(&mut message.properties);
@@ -90,8 +88,7 @@ impl MessageChecker {
             )));
         }
         check_zeros(&message.properties)?;
-        self.check_size("record", message.encoded_len() as u64)?;
-        Ok(message)
+        self.check_size("record", message.encoded_len() as u64)
     }
 
     /// The messages in the body of a producer batch, each checked. With `batch_properties` each gets them after its own.
@@ -111,19 +108,19 @@ impl MessageChecker {
         let shared = Message {
             body: Cow::Borrowed(&[]),
             prepared_transaction_offset: 0,
-            topic: common.topic.clone(),
-            properties: Vec::new(),
+            topic: Cow::Borrowed(&*common.topic),
+            properties: Cow::Borrowed(&[]),
             ..*common
         };
         let check = |unit: &BatchUnit<'a>| {
-            let message = Message {
+            let mut message = Message {
                 flag: unit.flag,
                 body: unit.body.into(),
                 properties: stored_properties(unit.properties, batch_properties),
                 ..shared.clone()
             };
-            match delay_level(&message)? {
-                None => self.check(message),
+            match delay_level(&message, Properties::new(&message.properties).orders())? {
+                None => self.check(&mut message, true).map(|()| message),
                 Some(_) => Err(Error::illegal("a message of a batch cannot be delayed".to_owned())),
             }
         };
@@ -137,6 +134,7 @@ impl MessageChecker {
     ///
     /// # Errors
     /// [`Error::IllegalMessage`].
+    #[inline]
     pub(super) fn check_size(&self, what: &str, len: u64) -> Result<()> {
         if len <= self.max_record_size {
             return Ok(());
@@ -147,6 +145,7 @@ impl MessageChecker {
         )))
     }
 
+    #[inline]
     fn check_body(&self, len: usize) -> Result<()> {
         if len <= self.max_message_size {
             return Ok(());
@@ -158,15 +157,16 @@ impl MessageChecker {
     }
 
     /// A producer batch that is stored as one record belongs into a batch consume queue, and nothing else does.
-    fn check_batch_queue(&self, message: &Message<'_>) -> Result<()> {
-        if message.sys_flag & INNER_BATCH != 0 || Properties::new(&message.properties).get(property::INNER_NUM).is_some() {
+    #[inline]
+    fn check_batch_queue(&self, message: &Message<'_>, orders: StoreOrders<'_>) -> Result<()> {
+        if message.sys_flag & INNER_BATCH != 0 || orders.is_inner_batch {
             return Err(Error::illegal(format!(
                 "sys_flag {INNER_BATCH:#x} and property {} mark a batch stored as one record, for a batch consume queue: append \
                  it as a producer batch",
                 property::INNER_NUM
             )));
         }
-        if self.batch_topics.contains(&message.topic) {
+        if self.batch_topics.contains(&*message.topic) {
             return Err(Error::illegal(format!(
                 "topic {} has a batch consume queue, which is only read",
                 message.topic
@@ -177,7 +177,11 @@ impl MessageChecker {
 }
 
 /// Refuses properties that read like a record of which a sector never reached the disk: recovery ends the log at one.
+#[inline]
 fn check_zeros(properties: &[u8]) -> Result<()> {
+    if properties.len() <= MAX_NUL_RUN {
+        return Ok(());
+    }
     let zeros = longest_nul_run(properties);
     if zeros <= MAX_NUL_RUN {
         return Ok(());
@@ -188,8 +192,9 @@ fn check_zeros(properties: &[u8]) -> Result<()> {
 }
 
 /// The level by which a message asks to be delayed; prepared and rolled-back ones and those that wait already cannot.
-fn delay_level(message: &Message<'_>) -> Result<Option<i32>> {
-    let Some(text) = Properties::new(&message.properties).get(property::DELAY) else {
+#[inline]
+fn delay_level(message: &Message<'_>, orders: StoreOrders<'_>) -> Result<Option<i32>> {
+    let Some(text) = orders.delay.map(String::from_utf8_lossy) else {
         return Ok(None);
     };
     // A broker's recovery ends the log at a record in which it finds no number.
@@ -212,11 +217,11 @@ fn delay(message: &mut Message<'_>, level: i32) -> Result<()> {
         None => pairs.push((Cow::Borrowed(name), Cow::Owned(value))),
     };
     put(property::DELAY, level.to_string());
-    put(property::REAL_TOPIC, message.topic.clone());
+    put(property::REAL_TOPIC, message.topic.clone().into_owned());
     put(property::REAL_QID, message.queue_id.to_string());
     let encoded = encode_properties(pairs.iter().map(|(name, value)| (name.as_ref(), value.as_ref())), true);
-    message.properties = encoded.map_err(Error::of_properties)?;
-    SCHEDULE_TOPIC.clone_into(&mut message.topic);
+    message.properties = encoded.map_err(Error::of_properties)?.into();
+    message.topic = SCHEDULE_TOPIC.into();
     message.queue_id = level - 1;
     message.version = Version::V1;
     Ok(())

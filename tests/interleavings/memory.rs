@@ -55,6 +55,11 @@ mod region {
             true
         }
 
+        pub(super) fn write_parts(&self, at: usize, parts: &[&[u8]]) -> bool {
+            let bytes = parts.concat();
+            at + bytes.len() <= self.cells.len() && self.write(at, &bytes)
+        }
+
         pub(super) fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
             for cell in &self.cells[range.clone()] {
                 cell.with(|_| ());

@@ -164,7 +164,7 @@ impl CommitLog {
         let (at, end) = (state.end, state.end + len);
         let bytes: Vec<u8> = (at..end).map(byte_at).collect();
         match passing {
-            None => assert!(self.segment.pool.write(at, &bytes)),
+            None => assert!(self.segment.pool.write(at, &[&bytes])),
             Some(_) => self.segment.write_file(at, &bytes),
         }
         state.end = end;

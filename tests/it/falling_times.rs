@@ -27,10 +27,10 @@ fn write(path: &Path, times: &[i64]) -> Arc<MessageReader> {
     let mut writer = StoreWriter::new(path, 16384, 50, 4, 9);
     for time in times {
         writer.append(Message {
-            topic: "orders".to_owned(),
+            topic: "orders".into(),
             store_time: *time,
             body: b"x".into(),
-            properties: encode_properties([("KEYS", "hot")], true).unwrap(),
+            properties: encode_properties([("KEYS", "hot")], true).unwrap().into(),
             ..Message::default()
         });
     }

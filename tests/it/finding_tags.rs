@@ -29,9 +29,9 @@ fn append(path: &Path, index_tags: bool, messages: &[&[(&str, &str)]]) {
     let store = MessageStore::open(&env, path, config(index_tags), OpenMode::Append).unwrap();
     for properties in messages {
         let message = Message {
-            topic: "orders".to_owned(),
+            topic: "orders".into(),
             body: vec![7; 100].into(),
-            properties: encode_properties(properties.iter().copied(), true).unwrap(),
+            properties: encode_properties(properties.iter().copied(), true).unwrap().into(),
             ..Message::default()
         };
         store.append(message).unwrap();

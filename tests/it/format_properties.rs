@@ -57,7 +57,7 @@ prop_compose! {
     ) -> Message<'static> {
         Message {
             version, queue_id, flag, queue_offset, physical_offset, sys_flag, born_time, born_host, store_time, store_host,
-            reconsume_times, prepared_transaction_offset, body: body.into(), topic, properties, crc_property,
+            reconsume_times, prepared_transaction_offset, body: body.into(), topic: topic.into(), properties: properties.into(), crc_property,
         }
     }
 }

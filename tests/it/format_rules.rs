@@ -7,9 +7,9 @@ use mqstore::format::{
 
 fn record() -> Vec<u8> {
     let message = Message {
-        topic: "orders".to_owned(),
+        topic: "orders".into(),
         body: b"body".into(),
-        properties: b"TAGS\x01paid\x02".to_vec(),
+        properties: b"TAGS\x01paid\x02".to_vec().into(),
         ..Message::default()
     };
     message.encode().unwrap()
@@ -135,7 +135,7 @@ fn a_kept_layout_views_the_record_again() {
 fn a_batch_record_without_separator_before_its_crc_is_kept_as_it_is() {
     // 5.2 and 5.3 wrote these: the CRC property fuses with the value before it.
     let with_crc = Message {
-        properties: b"TAGS\x01paid\x02".to_vec(),
+        properties: b"TAGS\x01paid\x02".to_vec().into(),
         crc_property: true,
         ..Message::default()
     };
@@ -167,13 +167,13 @@ fn what_does_not_fit_is_not_encoded() {
     let topic = "t".repeat(128);
     assert!(
         refused(Message {
-            topic: topic.clone(),
+            topic: topic.clone().into(),
             ..Message::default()
         })
         .contains("topic takes 128 bytes")
     );
     let long = Message {
-        topic: "t".repeat(32_768),
+        topic: "t".repeat(32_768).into(),
         version: Version::V2,
         ..Message::default()
     };
@@ -181,14 +181,14 @@ fn what_does_not_fit_is_not_encoded() {
     let properties = vec![b'p'; 32_768];
     assert!(
         refused(Message {
-            properties,
+            properties: properties.into(),
             ..Message::default()
         })
         .contains("properties takes 32768 bytes")
     );
     let properties = vec![b'p'; 32_747];
     let with_crc = Message {
-        properties,
+        properties: properties.into(),
         crc_property: true,
         ..Message::default()
     };

@@ -21,7 +21,7 @@ fn two_segments(root: &Path, size: u64) -> [i64; 2] {
     let starts = [0, size];
     for (queue_offset, start) in starts.into_iter().enumerate() {
         let message = Message {
-            topic: "orders".to_owned(),
+            topic: "orders".into(),
             queue_offset: queue_offset as i64,
             physical_offset: start as i64,
             store_time: 1_700_000_000_000 + queue_offset as i64,

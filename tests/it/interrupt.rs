@@ -60,7 +60,7 @@ fn an_open_that_reads_the_log_can_be_interrupted_and_changes_nothing() {
     let messages = || {
         (0..20_000)
             .map(|_| Message {
-                topic: "orders".to_owned(),
+                topic: "orders".into(),
                 ..Message::default()
             })
             .collect::<Vec<_>>()

@@ -350,10 +350,10 @@ fn a_queue_that_starts_late_skips_its_pre_blanks() {
     for n in 0..5 {
         let properties = encode_properties([("KEYS", "k")], true).unwrap();
         writer.append(Message {
-            topic: "orders".to_owned(),
+            topic: "orders".into(),
             queue_offset: 60 + n,
             body: b"x".into(),
-            properties,
+            properties: properties.into(),
             ..Message::default()
         });
     }
@@ -373,7 +373,7 @@ fn times_are_found_on_both_sides() {
     let mut writer = StoreWriter::small(dir.path());
     for time in [100, 200, 200, 200, 300] {
         writer.append(Message {
-            topic: "orders".to_owned(),
+            topic: "orders".into(),
             store_time: time,
             body: b"x".into(),
             ..Message::default()

@@ -44,7 +44,10 @@ impl StoreWriter {
             self.last_store_time += 10;
             message.store_time = self.last_store_time;
         }
-        let queue = self.queues.entry((message.topic.clone(), message.queue_id)).or_default();
+        let queue = self
+            .queues
+            .entry((message.topic.clone().into(), message.queue_id))
+            .or_default();
         message.queue_offset = message.queue_offset.max(queue.last().map_or(0, |(offset, _)| offset + 1));
         self.make_room(message.encoded_len());
         let physical_offset = self.log.len() as i64;
@@ -59,7 +62,7 @@ impl StoreWriter {
             tags_code: view.tags_code(&DelayLevels::default()),
         };
         self.queues
-            .get_mut(&(message.topic.clone(), message.queue_id))
+            .get_mut(&(message.topic.clone().into(), message.queue_id))
             .unwrap()
             .push((message.queue_offset, unit));
         for key in index_keys(&view, false) {
@@ -88,10 +91,10 @@ impl StoreWriter {
     pub fn put(&mut self, topic: &str, queue_id: i32, body: &[u8], properties: &[(&str, &str)]) -> i64 {
         let properties = encode_properties(properties.iter().copied(), true).unwrap();
         self.append(Message {
-            topic: topic.to_owned(),
+            topic: topic.into(),
             queue_id,
             body: body.to_vec().into(),
-            properties,
+            properties: properties.into(),
             ..Message::default()
         })
     }

@@ -174,7 +174,7 @@ fn stamped(root: &Path) -> Vec<i64> {
     let store = MessageStore::open(&env, root, config, OpenMode::New).unwrap();
     let append = |n: i64| {
         let message = mqstore::format::Message {
-            topic: "orders".to_owned(),
+            topic: "orders".into(),
             body: format!("body {n}").into_bytes().into(),
             ..mqstore::format::Message::default()
         };
@@ -248,7 +248,7 @@ fn a_reader_beside_a_live_writer_misses_nothing() {
     let store = MessageStore::open(&env, &root, config, OpenMode::New).unwrap();
     for n in 0..400 {
         let message = mqstore::format::Message {
-            topic: "orders".to_owned(),
+            topic: "orders".into(),
             body: vec![b'x'; 200].into(),
             ..mqstore::format::Message::default()
         };

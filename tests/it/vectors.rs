@@ -67,7 +67,7 @@ fn host(text: &str) -> Host {
 }
 
 /// The fields that the record vectors share.
-fn base(topic: &str, body: &[u8], properties: &[(&str, &str)], trailing: bool) -> Message<'static> {
+fn base<'a>(topic: &'a str, body: &[u8], properties: &[(&str, &str)], trailing: bool) -> Message<'a> {
     Message {
         flag: 0x0A0B_0C0D,
         born_time: 1_700_000_000_123,
@@ -75,9 +75,9 @@ fn base(topic: &str, body: &[u8], properties: &[(&str, &str)], trailing: bool) -
         store_time: STORE_TIME,
         store_host: host("10.1.2.3:10911"),
         reconsume_times: 2,
-        topic: topic.to_owned(),
+        topic: topic.into(),
         body: body.to_vec().into(),
-        properties: encode_properties(properties.iter().copied(), trailing).unwrap(),
+        properties: encode_properties(properties.iter().copied(), trailing).unwrap().into(),
         ..Message::default()
     }
 }
@@ -109,7 +109,7 @@ fn gv3() -> Message<'static> {
 fn gv4() -> Message<'static> {
     Message {
         version: Version::V2,
-        ..base(&format!("%RETRY%{}", "g".repeat(121)), b"x", &[], false)
+        ..base(&format!("%RETRY%{}", "g".repeat(121)), b"x", &[], false).into_owned()
     }
 }
 
@@ -263,7 +263,7 @@ fn gv7_the_tags_code_is_the_java_hash_sign_extended() {
         assert_eq!(java_hash(tag), hash, "{tag}");
         let properties = encode_properties(Some(("TAGS", tag)).filter(|_| !tag.is_empty()), true).unwrap();
         let bytes = Message {
-            properties,
+            properties: properties.into(),
             ..Message::default()
         }
         .encode()
@@ -283,7 +283,7 @@ fn gv8_queue_entries_point_at_their_records() {
     let levels = DelayLevels::default();
     let (first, second) = (unhex(GV1), gv2());
     let second = Message {
-        properties: encode_properties([("TAGS", "order-created")], true).unwrap(),
+        properties: encode_properties([("TAGS", "order-created")], true).unwrap().into(),
         ..second
     };
     let second = second.encode().unwrap();
@@ -594,10 +594,10 @@ fn gv16_a_producer_batch_becomes_a_record_a_unit() {
 
 #[test]
 fn gv16_batch_properties_are_separated_from_those_of_the_unit() {
-    assert_eq!(stored_properties(b"a\x01b", Some(b"c\x01d")), b"a\x01b\x02c\x01d");
-    assert_eq!(stored_properties(b"", Some(b"c\x01d")), b"c\x01d");
-    assert_eq!(stored_properties(b"a\x01b", Some(b"")), b"a\x01b");
-    assert_eq!(stored_properties(b"a\x01b", None), b"a\x01b", "5.3.4 and later drop them");
+    assert_eq!(*stored_properties(b"a\x01b", Some(b"c\x01d")), *b"a\x01b\x02c\x01d");
+    assert_eq!(*stored_properties(b"", Some(b"c\x01d")), *b"c\x01d");
+    assert_eq!(*stored_properties(b"a\x01b", Some(b"")), *b"a\x01b");
+    assert_eq!(*stored_properties(b"a\x01b", None), *b"a\x01b", "5.3.4 and later drop them");
 }
 
 #[test]

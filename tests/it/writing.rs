@@ -168,9 +168,9 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-fn message<'a>(topic: &str, queue_id: i32, body: &'a [u8]) -> Message<'a> {
+fn message<'a>(topic: &'a str, queue_id: i32, body: &'a [u8]) -> Message<'a> {
     Message {
-        topic: topic.to_owned(),
+        topic: topic.into(),
         queue_id,
         body: body.into(),
         ..Message::default()
@@ -179,7 +179,7 @@ fn message<'a>(topic: &str, queue_id: i32, body: &'a [u8]) -> Message<'a> {
 
 fn with<'a>(message: Message<'a>, properties: &[(&str, &str)]) -> Message<'a> {
     Message {
-        properties: encode_properties(properties.iter().copied(), true).unwrap(),
+        properties: encode_properties(properties.iter().copied(), true).unwrap().into(),
         ..message
     }
 }
@@ -192,7 +192,7 @@ fn put(store: &MessageStore, topic: &str, body: &[u8]) -> i64 {
 /// A message whose record has exactly this many bytes.
 fn record_of(len: usize) -> Message<'static> {
     let mut message = Message {
-        topic: "t".to_owned(),
+        topic: "t".into(),
         ..Message::default()
     };
     message.body = vec![b'x'; len - message.encoded_len()].into();

@@ -1,8 +1,10 @@
 //! The state of appending: where the log ends, and what the next message gets.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
+
+use foldhash::fast::RandomState;
 
 use crate::error::Error;
 use crate::format::{EncodedMessage, fits};
@@ -10,7 +12,7 @@ use crate::log::commit_log::log_stats::{PutStats, SegmentStats};
 use crate::storage::AppendFile;
 
 /// The next offset of every queue that has one, by topic and queue id.
-pub type QueueOffsets = HashMap<String, HashMap<i32, i64>>;
+pub type QueueOffsets = HashMap<String, BTreeMap<i32, i64>>;
 
 /// Where and how a log goes on.
 #[derive(Debug)]
@@ -33,7 +35,7 @@ pub(crate) struct LogEnd {
 #[derive(Debug, Default)]
 struct TopicState {
     /// The next offset of each queue that has one.
-    queues: HashMap<i32, i64>,
+    queues: BTreeMap<i32, i64>,
     puts: PutStats,
 }
 
@@ -59,7 +61,7 @@ pub(super) struct AppendState {
     pub(super) last_store_time: i64,
     /// Every new message gets a later store time.
     pub(super) covered_time: i64,
-    topics: HashMap<String, TopicState>,
+    topics: HashMap<String, TopicState, RandomState>,
     /// The segments since the open.
     pub(super) segments: SegmentStats,
     /// An append waits for the next segment.
@@ -69,7 +71,7 @@ pub(super) struct AppendState {
 }
 
 impl TopicState {
-    fn named((name, queues): (String, HashMap<i32, i64>)) -> (String, Self) {
+    fn named((name, queues): (String, BTreeMap<i32, i64>)) -> (String, Self) {
         let puts = PutStats::default();
         (name, Self { queues, puts })
     }
@@ -93,6 +95,7 @@ impl AppendState {
     }
 
     /// The bytes after the end in the current segment.
+    #[inline]
     pub(super) fn remaining(&self) -> u64 {
         self.current.as_ref().map_or(0, |file| file.end().saturating_sub(self.end))
     }
@@ -110,6 +113,7 @@ impl AppendState {
     }
 
     /// Whether to ask for the next segment now that a message was appended: once for each segment.
+    #[inline]
     pub(super) fn asks_for_next(&mut self) -> bool {
         let is_asked = std::mem::replace(&mut self.is_next_asked, true);
         !is_asked && self.next.is_none()
@@ -132,6 +136,7 @@ impl AppendState {
     }
 
     /// Counts the message, and takes the next queue offset of its queue; 0 for a message that has none.
+    #[inline]
     pub(super) fn next_queue_offset(&mut self, message: &EncodedMessage<'_>) -> i64 {
         let topic = match self.topics.get_mut(message.topic()) {
             Some(topic) => topic,

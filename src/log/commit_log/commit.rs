@@ -123,6 +123,7 @@ impl CommitLog {
     }
 
     /// Called after an append: asks for a commit if much waits.
+    #[inline]
     pub(super) fn ask_for_large_commit(&self, end: i64) {
         let Some(pool) = &self.pool else { return };
         let waiting = (end - self.committed.get()).cast_unsigned();
@@ -133,6 +134,7 @@ impl CommitLog {
 
     /// The offset before which everything must be committed before `len` bytes can be written; `None` if they can be now. Records of more
     /// bytes than the pool has need an empty one. If others have filled it again meanwhile, [`CommitLog::pass_pool`] commits the rest.
+    #[inline]
     pub(super) fn must_be_committed(&self, state: &AppendState, len: u64, room: &RoomWait) -> Option<i64> {
         let capacity = state.current.as_ref()?.pool()?.capacity();
         let offset = if len <= capacity {
@@ -147,6 +149,7 @@ impl CommitLog {
 
     /// Lets records of `len` bytes, more than the pool has, pass it: they are written through the mapping of the segment, after all that
     /// waits in the pool is committed, and nobody commits meanwhile. `None` for fewer bytes. The caller holds the append lock.
+    #[inline]
     pub(super) fn pass_pool(&self, state: &mut AppendState, len: u64) -> Result<Option<MutexGuard<'_, ()>>> {
         let pool = state.current.as_ref().and_then(|file| file.pool());
         if pool.is_none_or(|pool| len <= pool.capacity()) {

@@ -1,6 +1,7 @@
 //! Appending to the commit log: one lock, one copy. Checks, checksum, property bytes and header are made before the lock. Under the lock a
 //! message gets its queue offset, physical offset and store time, and is copied into the mapped segment or into the transient store pool.
 
+use std::slice;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -191,14 +192,14 @@ impl CommitLog {
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`].
     pub fn try_append(&self, message: &EncodedMessage<'_>) -> Result<Option<Appended>> {
-        let mut done = Vec::with_capacity(1);
+        let mut done = None;
         let room = RoomWait::default();
         if let Some(state) = try_lock(&self.state) {
             self.with_locked(state, |state, now| {
-                self.put(state, now, std::slice::from_ref(message), &room, &mut done)
+                self.put(state, now, slice::from_ref(message), &room, |appended| done = Some(appended))
             })?;
         }
-        Ok(done.pop())
+        Ok(done)
     }
 
     /// Appends a message.
@@ -206,11 +207,14 @@ impl CommitLog {
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: the next segment cannot be made now, or no buffer comes free, and nothing is
     /// stored. [`Error::Poisoned`], [`Error::Closed`].
+    #[inline]
     pub fn append(&self, message: &EncodedMessage<'_>) -> Result<Appended> {
-        let (mut done, mut room) = (Vec::with_capacity(1), RoomWait::default());
+        let (mut done, mut room) = (None, RoomWait::default());
         loop {
-            let outcome = self.with_state(|state, now| self.put(state, now, std::slice::from_ref(message), &room, &mut done))?;
-            if let Some(appended) = done.pop() {
+            let outcome = self.with_state(|state, now| {
+                self.put(state, now, slice::from_ref(message), &room, |appended| done = Some(appended))
+            })?;
+            if let Some(appended) = done {
                 return Ok(appended);
             }
             self.make_room(&outcome, &mut room)?;
@@ -229,7 +233,7 @@ impl CommitLog {
             let before = done.len();
             let outcome = self.with_state(|state, now| {
                 for message in waiting {
-                    match self.put(state, now, std::slice::from_ref(message), &room, done)? {
+                    match self.put(state, now, slice::from_ref(message), &room, |appended| done.push(appended))? {
                         Outcome::Written => {}
                         blocked => return Ok(blocked),
                     }
@@ -253,7 +257,7 @@ impl CommitLog {
     pub fn append_together(&self, messages: &[EncodedMessage<'_>]) -> Result<Vec<Appended>> {
         let (mut done, mut room) = (Vec::with_capacity(messages.len()), RoomWait::default());
         while done.is_empty() && !messages.is_empty() {
-            let outcome = self.with_state(|state, now| self.put(state, now, messages, &room, &mut done))?;
+            let outcome = self.with_state(|state, now| self.put(state, now, messages, &room, |appended| done.push(appended)))?;
             self.make_room(&outcome, &mut room)?;
         }
         Ok(done)
@@ -269,10 +273,12 @@ impl CommitLog {
     }
 
     /// Calls `work` with the state and the time, under the append lock, and then raises *appended*.
+    #[inline]
     fn with_state(&self, work: impl FnOnce(&mut AppendState, i64) -> Result<Outcome>) -> Result<Outcome> {
         self.with_locked(lock(&self.state), work)
     }
 
+    #[inline]
     fn with_locked(
         &self,
         mut state: MutexGuard<'_, AppendState>,
@@ -295,14 +301,15 @@ impl CommitLog {
         outcome
     }
 
-    /// Writes messages that go into one segment. The end moves when all of them are written.
+    /// Writes messages that go into one segment, and tells where each of them is. The end moves when all of them are written.
+    #[inline]
     fn put(
         &self,
         state: &mut AppendState,
         now: i64,
         messages: &[EncodedMessage<'_>],
         room: &RoomWait,
-        done: &mut Vec<Appended>,
+        mut tell: impl FnMut(Appended),
     ) -> Result<Outcome> {
         let len: u64 = messages.iter().map(|message| message.len() as u64).sum();
         if !fits(len, state.remaining()) {
@@ -317,25 +324,25 @@ impl CommitLog {
         if let Some(offset) = self.must_be_committed(state, len, room) {
             return Ok(Outcome::NeedsCommit(offset));
         }
-        let Some(file) = state.current.clone() else {
-            return Ok(Outcome::NeedsSegment(len));
-        };
         let passing = self.pass_pool(state, len)?;
         let store_time = now.max(state.last_store_time).max(state.covered_time + 1);
         state.last_store_time = store_time;
         let mut end = state.end;
         for message in messages {
             let queue_offset = state.next_queue_offset(message);
+            let Some(file) = &state.current else {
+                return Ok(Outcome::NeedsSegment(len));
+            };
             let (at, physical_offset) = ((end - file.start()) as usize, end as i64);
-            let is_written = message.write(queue_offset, physical_offset, store_time, |position, bytes| match passing {
-                None => file.write(at + position, bytes),
-                Some(_) => file.write_mapped(at + position, bytes),
+            let is_written = message.write(queue_offset, physical_offset, store_time, |parts| match passing {
+                None => file.write(at, parts),
+                Some(_) => file.write_mapped(at, parts),
             });
             if !is_written {
-                return Err(self.page_failed(state, &file, at));
+                return Err(self.page_failed(state, at));
             }
             end += message.len() as u64;
-            done.push(Appended {
+            tell(Appended {
                 physical_offset,
                 queue_offset,
                 wrote_bytes: message.len() as i32,
@@ -405,9 +412,9 @@ impl CommitLog {
     }
 
     /// As `fail`, for a page that could not be written. The caller holds the append lock.
-    pub(super) fn page_failed(&self, state: &mut AppendState, file: &AppendFile, at: usize) -> Error {
+    pub(super) fn page_failed(&self, state: &mut AppendState, at: usize) -> Error {
         let cause = Error::Corrupt {
-            path: file.path().to_owned(),
+            path: state.current.as_ref().map(|file| file.path().to_owned()).unwrap_or_default(),
             offset: at as u64,
             reason: "the device failed under this page while a message was written".to_owned(),
         };

@@ -39,6 +39,7 @@ pub(super) struct Hold<'a> {
 
 impl LockTime {
     /// The caller has just taken the lock.
+    #[inline]
     pub(super) fn begin<'a>(&'a self, env: &'a dyn Env) -> Hold<'a> {
         let begun = env.monotonic_ns();
         self.since.store(begun + 1, Ordering::Relaxed);
@@ -46,6 +47,7 @@ impl LockTime {
     }
 
     /// For how long an append has held the lock, if that is more than `limit` ms: `RocketMQ`'s `isOSPageCacheBusy`.
+    #[inline]
     pub(super) fn busy(&self, env: &dyn Env, limit: u64) -> Option<Duration> {
         let since = self.since.load(Ordering::Relaxed);
         if since == 0 {

@@ -35,12 +35,12 @@ impl CommitLog {
     /// Fills the rest of the segment and moves to the next one, which was made.
     pub(super) fn roll(&self, state: &mut AppendState) -> Result<()> {
         let remaining = state.remaining();
-        if let Some(full) = state.current.clone()
+        if let Some(full) = &state.current
             && remaining > 0
         {
             let at = (state.end - full.start()) as usize;
-            if !full.write(at, &encode_blank(remaining as u32)) {
-                return Err(self.page_failed(state, &full, at));
+            if !full.write(at, &[&encode_blank(remaining as u32)]) {
+                return Err(self.page_failed(state, at));
             }
             full.fill_until(state.end + BLANK_SIZE as u64);
         }

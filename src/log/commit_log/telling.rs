@@ -13,6 +13,7 @@ impl CommitLog {
     ///
     /// # Errors
     /// [`Error::Busy`].
+    #[inline]
     pub fn expect_not_busy(&self, limit: u64) -> Result<()> {
         let busy = self.lock_time.busy(self.env.as_ref(), limit);
         busy.map_or(Ok(()), |held| Err(Error::Busy { held, limit }))

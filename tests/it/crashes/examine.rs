@@ -336,9 +336,9 @@ pub(super) fn lost_its_start(env: &SimulatedEnv, entries: &Entries) -> bool {
 /// A message beyond those of the history.
 fn one_more(len: usize) -> Message<'static> {
     Message {
-        topic: "orders".to_owned(),
+        topic: "orders".into(),
         body: vec![b'+'; len].into(),
-        properties: mqstore::format::encode_properties([("KEYS", "more")], true).unwrap(),
+        properties: mqstore::format::encode_properties([("KEYS", "more")], true).unwrap().into(),
         ..Message::default()
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn with_fault(examiner: &Examiner<'_>, history: &History, fault: Faul
 
 fn any_message() -> Message<'static> {
     Message {
-        topic: "t".to_owned(),
+        topic: "t".into(),
         ..Message::default()
     }
 }

@@ -50,8 +50,8 @@ fn reader(env: &SimulatedEnv) -> Arc<MessageReader> {
 
 fn with(properties: &[(&str, &str)]) -> Message<'static> {
     Message {
-        topic: "t".to_owned(),
-        properties: encode_properties(properties.iter().copied(), true).unwrap(),
+        topic: "t".into(),
+        properties: encode_properties(properties.iter().copied(), true).unwrap().into(),
         ..Message::default()
     }
 }

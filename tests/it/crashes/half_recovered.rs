@@ -73,9 +73,9 @@ fn open(env: &SimulatedEnv, recovery: Recovery) -> Result<MessageStore, Error> {
 /// Messages of one length, so that a stale one after the last looks like the next.
 fn message(body: u8) -> Message<'static> {
     Message {
-        topic: "t".to_owned(),
+        topic: "t".into(),
         body: vec![body; 100].into(),
-        properties: mqstore::format::encode_properties([("KEYS", "k")], true).unwrap(),
+        properties: mqstore::format::encode_properties([("KEYS", "k")], true).unwrap().into(),
         ..Message::default()
     }
 }

@@ -191,12 +191,12 @@ impl Draft {
         }
         let pairs = properties.iter().map(|(name, value)| (*name, value.as_str()));
         Message {
-            topic: self.topic.to_owned(),
+            topic: self.topic.into(),
             queue_id: self.queue_id,
             sys_flag: self.sys_flag,
             flag: self.number as i32,
             body: (0..self.body).map(|_| random.next() as u8).collect::<Vec<_>>().into(),
-            properties: self.guise.properties(encode_properties(pairs, true).unwrap()),
+            properties: self.guise.properties(encode_properties(pairs, true).unwrap()).into(),
             ..Message::default()
         }
     }
@@ -234,7 +234,7 @@ pub(super) fn producer_batch(drafts: &[Draft]) -> Message<'static> {
     }
     Message {
         body: body.into(),
-        properties: Vec::new(),
+        properties: Vec::new().into(),
         ..drafts[0].message()
     }
 }

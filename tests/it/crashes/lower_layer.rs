@@ -28,8 +28,10 @@ const BODIES: [&[u8]; 4] = [b"first", b"second", b"third", b"fourth"];
 
 fn message(body: &'static [u8]) -> Message<'static> {
     Message {
-        topic: TOPIC.to_owned(),
-        properties: encode_properties([("KEYS", str::from_utf8(body).unwrap())], true).unwrap(),
+        topic: TOPIC.into(),
+        properties: encode_properties([("KEYS", str::from_utf8(body).unwrap())], true)
+            .unwrap()
+            .into(),
         body: body.into(),
         ..Message::default()
     }

@@ -34,7 +34,7 @@ fn read(env: &SimulatedEnv, name: &str) -> Option<Vec<u8>> {
 
 fn message() -> Message<'static> {
     Message {
-        topic: "t".to_owned(),
+        topic: "t".into(),
         ..Message::default()
     }
 }

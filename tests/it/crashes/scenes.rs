@@ -31,7 +31,7 @@ pub(super) const GEOMETRY: Geometry = Geometry {
 
 pub(super) fn message(len: usize) -> Message<'static> {
     Message {
-        topic: "t".to_owned(),
+        topic: "t".into(),
         body: vec![b'x'; len].into(),
         ..Message::default()
     }

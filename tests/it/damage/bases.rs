@@ -46,10 +46,10 @@ pub(super) fn message(n: usize) -> Message<'static> {
         ("UNIQ_KEY", &*format!("U{n}")),
     ];
     Message {
-        topic: ["orders", "payments"][n % 3 / 2].to_owned(),
+        topic: ["orders", "payments"][n % 3 / 2].into(),
         queue_id: (n % 5 / 4) as i32,
         body: format!("body {n} ").repeat(1 + n % 13).into_bytes().into(),
-        properties: encode_properties(properties, true).unwrap(),
+        properties: encode_properties(properties, true).unwrap().into(),
         ..Message::default()
     }
 }

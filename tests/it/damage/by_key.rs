@@ -128,10 +128,10 @@ fn the_unique_key_of_a_half_message_whose_topic_has_no_queue_is_found() {
         let mut writer = StoreWriter::small(dir.path());
         put(&mut writer, "orders", 0);
         let half = writer.append(Message {
-            topic: "half".to_owned(),
+            topic: "half".into(),
             sys_flag: PREPARED,
             body: b"x".into(),
-            properties: encode_properties([("UNIQ_KEY", "HALF")], true).unwrap(),
+            properties: encode_properties([("UNIQ_KEY", "HALF")], true).unwrap().into(),
             ..Message::default()
         });
         put(&mut writer, "orders", 1);

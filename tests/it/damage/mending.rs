@@ -45,7 +45,7 @@ fn append(store: &MessageStore) -> Result<Vec<(i64, Message<'static>)>> {
     for n in 0..2 {
         for (topic, queue_id) in places(store.reader())? {
             let mut message = Message {
-                topic,
+                topic: topic.into(),
                 queue_id,
                 ..message(1000 + n)
             };

@@ -47,9 +47,9 @@ fn half_a_record_at_every_byte_ends_the_log_before_it_and_leaves_zeros() {
     for (body, step) in [(0, 1), (100, 1), (3000, 37)] {
         let record = |writer: &mut StoreWriter, body: usize| {
             writer.append(Message {
-                topic: "orders".to_owned(),
+                topic: "orders".into(),
                 body: vec![b'x'; body].into(),
-                properties: encode_properties([("KEYS", "k"), ("TAGS", "tag")], true).unwrap(),
+                properties: encode_properties([("KEYS", "k"), ("TAGS", "tag")], true).unwrap().into(),
                 ..Message::default()
             })
         };
@@ -143,7 +143,7 @@ fn entries_of_an_earlier_crash_never_name_a_later_message() {
     let queues = contents(&store.at("consumequeue"));
     let opened = store.open().unwrap();
     let other = Message {
-        topic: "other".to_owned(),
+        topic: "other".into(),
         body: vec![b'y'; 5000].into(),
         ..Message::default()
     };

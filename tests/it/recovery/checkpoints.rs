@@ -245,7 +245,7 @@ fn stamping(dir: &TempDir) -> MessageStore {
 
 fn message(body: usize) -> Message<'static> {
     Message {
-        topic: "orders".to_owned(),
+        topic: "orders".into(),
         body: vec![b'x'; body].into(),
         ..Message::default()
     }

@@ -360,7 +360,7 @@ fn what_a_crash_during_the_creation_leaves_opens_as_an_empty_store() {
             let store = open(mode).unwrap();
             store
                 .append(mqstore::format::Message {
-                    topic: "t".to_owned(),
+                    topic: "t".into(),
                     ..Default::default()
                 })
                 .unwrap();

@@ -79,7 +79,7 @@ fn any_queue_file_that_is_taken_from_a_stamped_store_comes_back() {
     for topic in ["first", "second", "last"] {
         for n in 0..300 {
             let message = Message {
-                topic: topic.to_owned(),
+                topic: topic.into(),
                 queue_id: n % 2,
                 body: format!("body {n}").into_bytes().into(),
                 ..Message::default()
@@ -207,7 +207,7 @@ fn one_damaged_queue_offset_queue_id_or_topic_costs_no_later_message_its_place()
                 assert_eq!(found.view().body(), format!("body {}", 2 * n).as_bytes(), "{what}");
             }
             let appended = opened.append(Message {
-                topic: "orders".to_owned(),
+                topic: "orders".into(),
                 ..Message::default()
             });
             assert_eq!(appended.unwrap().appended.queue_offset, 150, "{what}");
@@ -236,7 +236,7 @@ fn a_queue_whose_only_message_has_expired_keeps_its_number_over_a_crash() {
         let opened = store.open().unwrap();
         assert_eq!(opened.reader().queue_bounds("once", 0).unwrap(), 1..1, "clean {clean}");
         let message = Message {
-            topic: "once".to_owned(),
+            topic: "once".into(),
             body: b"again".into(),
             ..Message::default()
         };

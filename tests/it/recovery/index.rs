@@ -107,9 +107,9 @@ fn share_keys(messages: u8) {
         let keys = format!("a{n} b{n}");
         store
             .append(mqstore::format::Message {
-                topic: "orders".to_owned(),
+                topic: "orders".into(),
                 body: vec![n].into(),
-                properties: mqstore::format::encode_properties([("KEYS", &*keys)], true).unwrap(),
+                properties: mqstore::format::encode_properties([("KEYS", &*keys)], true).unwrap().into(),
                 ..Default::default()
             })
             .unwrap();

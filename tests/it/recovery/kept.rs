@@ -20,8 +20,8 @@ const FIRST: &str = "commitlog/00000000000000000000";
 
 fn message(properties: Vec<u8>) -> Message<'static> {
     Message {
-        topic: "orders".to_owned(),
-        properties,
+        topic: "orders".into(),
+        properties: properties.into(),
         ..Message::default()
     }
 }

@@ -194,7 +194,7 @@ fn a_log_in_which_every_byte_imitates_a_record_ends_the_search_with_an_error() {
 fn forged(physical_offset: i64) -> Vec<u8> {
     let message = Message {
         physical_offset,
-        topic: "forged".to_owned(),
+        topic: "forged".into(),
         store_time: 1_800_000_000_000,
         body: vec![b'f'; 200].into(),
         ..Message::default()

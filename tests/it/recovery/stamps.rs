@@ -16,7 +16,7 @@ use crate::simulated_env::SimulatedEnv;
 
 fn message(body: &str) -> Message<'static> {
     Message {
-        topic: "orders".to_owned(),
+        topic: "orders".into(),
         body: body.as_bytes().to_vec().into(),
         ..Message::default()
     }

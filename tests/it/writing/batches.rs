@@ -20,7 +20,7 @@ fn unit(flag: i32, body: &[u8], properties: &[u8]) -> Vec<u8> {
 pub(super) fn batch(bodies: &[usize]) -> Message<'static> {
     let units: Vec<u8> = bodies.iter().flat_map(|len| unit(0, &vec![b'b'; *len], b"")).collect();
     Message {
-        topic: "t".to_owned(),
+        topic: "t".into(),
         body: units.into(),
         ..Message::default()
     }
@@ -61,7 +61,7 @@ fn a_producer_batch_is_stored_as_brokers_store_it() {
          0a01020300002a9f00000000000000000000000000000002623106546f706963 4300135441475301543102434c555354455201633102",
     );
     let common = Message {
-        topic: "TopicC".to_owned(),
+        topic: "TopicC".into(),
         born_time: 1_700_000_000_123,
         born_host: "127.0.0.1:54321".parse::<Host>().unwrap(),
         store_host: "10.1.2.3:10911".parse::<Host>().unwrap(),
@@ -198,7 +198,7 @@ fn batches_of_many_threads_stand_whole() {
                 for n in 0..20_u8 {
                     let units: Vec<u8> = (0..10_u8).flat_map(|place| unit(thread, &[n, place], b"")).collect();
                     let common = Message {
-                        topic: "t".to_owned(),
+                        topic: "t".into(),
                         body: units.into(),
                         ..Message::default()
                     };

@@ -213,7 +213,9 @@ fn entry_number_300_001_opens_the_second_file_of_a_broker_s_queue() {
 fn many_new_queues_share_few_syncs_and_have_their_entries_before_their_names() {
     let place = Place::new();
     let (env, store) = place.create_counting(small());
-    let messages: Vec<_> = (0..1000).map(|n| message(&format!("t{}", n % 100), n / 100, b"x")).collect();
+    let messages: Vec<_> = (0..1000)
+        .map(|n| message(&format!("t{}", n % 100), n / 100, b"x").into_owned())
+        .collect();
     let mut done = Vec::new();
     store.appender(None).append_all(messages, &mut done).unwrap();
     store.close().unwrap();

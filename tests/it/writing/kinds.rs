@@ -149,7 +149,7 @@ fn levels_3_and_99_are_stored_as_4_9_1_stores_them() {
         sent.push((property::DELAY.into(), asked.into()));
         let sent: Vec<_> = sent.iter().map(|(name, value)| (name.as_ref(), value.as_ref())).collect();
         let message = Message {
-            topic: real(property::REAL_TOPIC),
+            topic: real(property::REAL_TOPIC).into(),
             queue_id: real(property::REAL_QID).parse().unwrap(),
             ..with(view.to_message(), &sent)
         };
@@ -241,7 +241,7 @@ fn a_whole_record_checksum_is_computed_in_place_and_anew_for_a_copy() {
         // A copy with the checksum of its old offset.
         let mut copy = stored.view().to_message();
         copy.crc_property = false;
-        copy.properties = stored.view().properties().bytes().to_vec();
+        copy.properties = stored.view().properties().bytes().to_vec().into();
         last = store.append(copy).unwrap().appended.physical_offset;
     }
     store.close().unwrap();

@@ -70,7 +70,7 @@ fn properties_may_have_32767_bytes_and_no_more() {
     });
     let properties = |len: usize| {
         let mut message = message("t", 0, b"");
-        message.properties = [b"k\x01".as_slice(), &vec![b'v'; len - 3], b"\x02"].concat();
+        message.properties = [b"k\x01".as_slice(), &vec![b'v'; len - 3], b"\x02"].concat().into();
         assert_eq!(message.properties.len(), len);
         message
     };

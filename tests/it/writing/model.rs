@@ -70,7 +70,7 @@ impl Draft {
         } else {
             &[("KEYS", &keys), ("TAGS", &tag)]
         };
-        let mut made = with(message(&format!("topic{}", self.topic), self.queue_id, b""), properties);
+        let mut made = with(message(&format!("topic{}", self.topic), self.queue_id, b""), properties).into_owned();
         made.body = vec![number as u8; self.len].into();
         made.sys_flag = if self.is_commit { 0x8 } else { 0 };
         made
@@ -146,7 +146,7 @@ impl Script {
                 let records = bodies.into_iter().map(|body| Message {
                     flag: 3,
                     body: body.into(),
-                    properties: properties.clone(),
+                    properties: properties.clone().into(),
                     ..common.clone()
                 });
                 self.expect(records.collect(), &done);

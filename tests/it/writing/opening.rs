@@ -414,7 +414,7 @@ fn the_last_segment_of_a_broker_gets_every_block_before_it_is_written() {
     let store = dir.path().join("store");
     let mut writer = StoreWriter::new(&store, 1 << 20, 50, 100, 400);
     writer.append(Message {
-        topic: "orders".to_owned(),
+        topic: "orders".into(),
         ..Message::default()
     });
     writer.finish(true);

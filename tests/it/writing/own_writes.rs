@@ -341,7 +341,7 @@ fn a_batch_that_is_ended_says_what_it_has_stored() {
     let rows = |count: usize| -> Vec<Incoming<'static>> {
         let row = |_| {
             Incoming::Sent(Message {
-                topic: "t".to_owned(),
+                topic: "t".into(),
                 body: vec![7; 200].into(),
                 ..Message::default()
             })

@@ -480,11 +480,11 @@ fn the_ring_gives_back_what_was_written_at_every_place() {
     for offset in (0..30_000u64).step_by(997) {
         for len in [0, 1, 4095, 4096, 4097, 9000, 12_288] {
             let bytes: Vec<u8> = (0..len).map(|at| (offset as usize + at) as u8).collect();
-            assert!(pool.write(offset, &bytes));
+            assert!(pool.write(offset, &[&bytes]));
             let read = pool.read(offset..offset + len as u64).unwrap().concat();
             assert!(read == bytes, "{len} bytes at {offset}");
         }
-        assert!(!pool.write(offset, &[0; 12_289]));
+        assert!(!pool.write(offset, &[&[0; 12_289]]));
         assert!(pool.read(offset..offset + 12_289).is_none());
     }
 }
