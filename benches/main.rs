@@ -36,6 +36,10 @@ fn main() {
         rows::serve(&bench);
         return;
     }
+    if let Some(work) = &bench.stepped {
+        rows::stepped(&bench, work);
+        return;
+    }
     for (name, run) in rows::ALL {
         if bench.wants(name) {
             run(&bench);

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use super::instructions;
 use super::machine::{Machine, Weather};
 use super::row::{OURS, Round, Row};
 
@@ -35,6 +36,8 @@ pub struct Bench {
     /// Each row once, with tiny sizes.
     pub is_smoke: bool,
     is_server: bool,
+    /// The work whose instructions another process counts.
+    pub stepped: Option<String>,
     wanted: Vec<String>,
     rounds: usize,
     root: PathBuf,
@@ -57,6 +60,7 @@ impl Bench {
         let machine = RefCell::new(Machine::new(work.path()));
         Self {
             is_smoke,
+            stepped: instructions::asked(&options),
             is_server: options.iter().any(|option| option == "--serve"),
             wanted,
             rounds: if is_smoke {

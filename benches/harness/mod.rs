@@ -2,6 +2,8 @@
 
 /// What a thread allocates and faults.
 pub mod counting;
+/// How many instructions a piece of work takes.
+pub mod instructions;
 /// How long a sync and a wake take now.
 pub mod machine;
 /// One row of the results: its figures, its ratios, whether it met its target.

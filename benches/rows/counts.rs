@@ -1,5 +1,5 @@
-//! What a message takes that is the same on every machine: allocations, page faults, calls of the system. These have bounds, and a run
-//! over one of them fails.
+//! What a message takes that is the same on every machine, or nearly: instructions, allocations, page faults, calls of the system. These
+//! have bounds, and a run over one of them fails.
 
 use std::sync::Arc;
 
@@ -7,14 +7,18 @@ use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::storage::Env;
 use mqstore::store::{MessageStore, OpenMode};
 use serde_json::json;
+use tempfile::TempDir;
 
 use super::dispatch::dispatch_all;
 use crate::counting_env::CountingEnv;
 use crate::harness::counting::Counts;
+use crate::harness::instructions;
 use crate::harness::workload::{Workload, fill, open_stepped, warmed};
 use crate::harness::{Bench, Row, Target};
 
 const MESSAGES: usize = 4000;
+/// Messages of a process that is stepped, which takes some microseconds an instruction.
+const STEPPED: usize = 25;
 const BODY: usize = 100;
 
 pub fn run(bench: &Bench) {
@@ -39,26 +43,66 @@ fn a_message(count: u64) -> f64 {
 
 /// Into a segment whose pages are ready.
 fn append(bench: &Bench) {
-    let dir = bench.dir();
-    let workload = Workload::of_bodies(BODY);
-    let store = warmed(&dir.path().join("store"), 4 << 20, &workload);
+    let (_dir, store, workload) = to_append(bench);
     let before = Counts::now();
-    for _ in 0..MESSAGES {
-        store.append(workload.message(0)).unwrap();
-    }
+    append_all(&store, &workload, MESSAGES);
     let counts = Counts::now().since(before);
     bench.count(&row("append", "allocations", 0.01), a_message(counts.allocations));
     bench.count(&row("append", "page faults", 0.01), a_message(counts.faults));
+    instructions(bench, "append", bench.size(2400.0, 4000.0));
 }
 
 fn dispatch(bench: &Bench) {
-    let dir = bench.dir();
-    let store = open_stepped(&dir.path().join("store"), StoreConfig::default());
-    fill(&store, &Workload::of_bodies(BODY), MESSAGES, 4);
+    let (_dir, store) = to_dispatch(bench, MESSAGES);
     let before = Counts::now();
     dispatch_all(&store);
     let counts = Counts::now().since(before);
     bench.count(&row("dispatch", "allocations", 5.1), a_message(counts.allocations));
+    instructions(bench, "dispatch", bench.size(6200.0, 9000.0));
+}
+
+/// A run of the tests is compiled with few optimizations, so its bound is another one.
+fn instructions(bench: &Bench, call: &str, most: f64) {
+    match instructions::of(call) {
+        Some(count) => bench.count(&row(call, "instructions", most), count as f64 / STEPPED as f64),
+        None => println!("counts: the instructions of {call} are not counted, because no process may be stepped here"),
+    }
+}
+
+/// In the process whose instructions are counted.
+pub fn stepped(bench: &Bench, call: &str) {
+    match call {
+        "append" => {
+            let (_dir, store, workload) = to_append(bench);
+            append_all(&store, &workload, STEPPED);
+            instructions::stepped(|| append_all(&store, &workload, STEPPED));
+        }
+        "dispatch" => {
+            let (_dir, store) = to_dispatch(bench, STEPPED);
+            instructions::stepped(|| dispatch_all(&store));
+        }
+        unknown => panic!("no work is called {unknown:?}"),
+    }
+}
+
+fn to_append(bench: &Bench) -> (TempDir, MessageStore, Workload) {
+    let dir = bench.dir();
+    let workload = Workload::of_bodies(BODY);
+    let store = warmed(&dir.path().join("store"), 4 << 20, &workload);
+    (dir, store, workload)
+}
+
+fn append_all(store: &MessageStore, workload: &Workload, count: usize) {
+    for _ in 0..count {
+        store.append(workload.message(0)).unwrap();
+    }
+}
+
+fn to_dispatch(bench: &Bench, count: usize) -> (TempDir, MessageStore) {
+    let dir = bench.dir();
+    let store = open_stepped(&dir.path().join("store"), StoreConfig::default());
+    fill(&store, &Workload::of_bodies(BODY), count, 4);
+    (dir, store)
 }
 
 /// Each one waits for its sync: a write and a sync of the log, and a write of the mark of what was flushed. Calls that change a file are counted at the interface to the system, those of other threads, too.

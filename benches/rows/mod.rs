@@ -28,6 +28,7 @@ mod write_amp;
 
 use crate::harness::Bench;
 
+pub use counts::stepped;
 pub use serve::serve;
 
 /// Every row of this binary, in the order of the document.

@@ -113,40 +113,36 @@ impl Message<'_> {
     #[inline]
     pub fn prepare(&self) -> Result<EncodedMessage<'_>, Malformed> {
         let properties = self.properties_before_crc();
-        let properties_len = properties.len() + self.crc_len();
-        self.expect_lengths(properties_len)?;
+        let (len, properties_len) = (self.encoded_len(), properties.len() + self.crc_len());
+        if self.topic.len() > self.version.max_topic_size() || properties_len > MAX_PROPERTIES_SIZE || len > i32::MAX as usize {
+            return Err(self.too_long(len, properties_len));
+        }
         let (topic_length, properties_length) = ((self.topic.len() as u16).to_be_bytes(), (properties_len as u16).to_be_bytes());
         let after_head = || after_head(self, &topic_length, &properties_length, &properties);
         Ok(EncodedMessage {
             checked: self.crc_property.then(|| covering(after_head())),
             message: self,
             body_crc: crc31(&self.body),
-            len: self.encoded_len(),
+            len,
             topic_length,
             properties_length,
             properties,
         })
     }
 
-    /// Compares each length with what its field holds.
-    #[inline]
-    fn expect_lengths(&self, properties_len: usize) -> Result<(), Malformed> {
-        let limits = [
-            ("topic", self.topic.len(), self.version.max_topic_size()),
-            ("properties", properties_len, MAX_PROPERTIES_SIZE),
-            ("body", self.body.len(), i32::MAX as usize),
-            ("record", self.encoded_len(), i32::MAX as usize),
-        ];
-        match limits.iter().find(|(_, len, limit)| len > limit) {
-            None => Ok(()),
-            Some((part, len, limit)) => Err(Malformed::new(
-                0,
-                format!(
-                    "the {part} takes {len} bytes, at most {limit} fit into a {:?} record",
-                    self.version
-                ),
-            )),
-        }
+    /// Which part is longer than its length field can say.
+    #[cold]
+    fn too_long(&self, len: usize, properties_len: usize) -> Malformed {
+        let (part, len, limit) = match self.version.max_topic_size() {
+            limit if self.topic.len() > limit => ("topic", self.topic.len(), limit),
+            _ if properties_len > MAX_PROPERTIES_SIZE => ("properties", properties_len, MAX_PROPERTIES_SIZE),
+            _ => ("record", len, i32::MAX as usize),
+        };
+        let reason = format!(
+            "the {part} takes {len} bytes, at most {limit} fit into a {:?} record",
+            self.version
+        );
+        Malformed::new(0, reason)
     }
 
     #[inline]
