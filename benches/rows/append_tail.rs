@@ -44,6 +44,12 @@ pub fn run(bench: &Bench) {
             Contender::new(OURS, || store(pool.clone())),
             Contender::new(LIMIT, || limit(bench, &workload, count, part)),
             Contender::new("mqstore without pool", || store(StoreConfig::default())),
+            Contender::new("mqstore without pool, warmed up", || {
+                store(StoreConfig {
+                    warm_mapped_file_enable: true,
+                    ..StoreConfig::default()
+                })
+            }),
         ];
         bench.measure(&row, contenders);
     }

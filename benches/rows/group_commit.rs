@@ -19,7 +19,8 @@ use crate::harness::workload::Workload;
 use crate::harness::{Bench, Contender, Row, Target};
 use crate::limits::{Durable, wait_at_least};
 
-const ROUND: Duration = Duration::from_millis(500);
+pub const ROUND: Duration = Duration::from_millis(500);
+pub const SMOKE_ROUND: Duration = Duration::from_millis(20);
 const BODY: usize = 1024;
 /// Producers; the part of P / L that is asked for where a sync takes 1 ms; the multiple of `RocketMQ` on a disk.
 const PRODUCERS: [(usize, f64, f64); 5] = [
@@ -89,7 +90,7 @@ pub fn ours(bench: &Bench, producers: usize, simulated: Option<Duration>) -> f64
         store.append(workload.message(queue_id as i32)).unwrap();
     };
     append(0);
-    let round = bench.size(ROUND, Duration::from_millis(20));
+    let round = bench.size(ROUND, SMOKE_ROUND);
     let produce = |producer: usize| {
         let (begun, mut count) = (Instant::now(), 0);
         while begun.elapsed() < round {
@@ -121,11 +122,11 @@ fn slow(sync: Duration) -> Arc<dyn Env> {
 }
 
 /// One thread that writes and syncs a record of each producer at once.
-fn limit(bench: &Bench, producers: usize) -> f64 {
+pub fn limit(bench: &Bench, producers: usize) -> f64 {
     let dir = bench.dir();
     let mut file = Durable::new(&dir.path().join("segment"), bench.size(64 << 20, 1 << 20));
     let records = vec![b'x'; producers * Workload::of_bodies(BODY).record_size()];
-    let round = bench.size(ROUND, Duration::from_millis(20));
+    let round = bench.size(ROUND, SMOKE_ROUND);
     let (begun, mut syncs) = (Instant::now(), 0);
     while begun.elapsed() < round {
         file.append(&records);

@@ -54,7 +54,7 @@ pub fn run(bench: &Bench) {
 }
 
 /// Until everything is in the file.
-fn ours(path: &Path, workload: &Workload, count: usize, is_pool: bool) -> f64 {
+pub fn ours(path: &Path, workload: &Workload, count: usize, is_pool: bool) -> f64 {
     let config = StoreConfig {
         transient_store_pool_enable: is_pool,
         ..StoreConfig::default()
@@ -72,7 +72,7 @@ fn ours(path: &Path, workload: &Workload, count: usize, is_pool: bool) -> f64 {
 }
 
 /// The record kernel.
-fn map(path: &Path, workload: &Workload, count: usize, is_populated: bool) -> f64 {
+pub fn map(path: &Path, workload: &Workload, count: usize, is_populated: bool) -> f64 {
     let len = (count + 1) * workload.record_size();
     let map = if is_populated {
         FileMap::populated(path, len)
@@ -88,7 +88,7 @@ fn map(path: &Path, workload: &Workload, count: usize, is_populated: bool) -> f6
 }
 
 /// Records that were made before, `buffer` bytes or one record a call.
-fn pwrite(path: &Path, workload: &Workload, count: usize, buffer: usize) -> f64 {
+pub fn pwrite(path: &Path, workload: &Workload, count: usize, buffer: usize) -> f64 {
     drop(FileMap::new(path, (count + 1) * workload.record_size()));
     let file = File::options().write(true).open(path).unwrap();
     let record = workload.message(0).encode().unwrap();

@@ -10,6 +10,7 @@ mod counts;
 mod crc32;
 mod dispatch;
 mod durable_window;
+mod flush_modes;
 mod group_commit;
 mod index_put;
 mod io_modes;
@@ -42,6 +43,7 @@ pub const ALL: &[(&str, fn(&Bench))] = &[
     ("visible_latency", visible_latency::run),
     ("group_commit", group_commit::run),
     ("durable_window", durable_window::run),
+    ("flush_modes", flush_modes::run),
     ("sync_floor", sync_floor::run),
     ("index_put", index_put::run),
     ("recover", recover::run),

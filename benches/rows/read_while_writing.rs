@@ -29,16 +29,23 @@ pub fn run(bench: &Bench) {
             target: Target::default(),
             waits_for_disk: false,
         };
-        let read = |writes: bool| slowest(bench, &workload, stored, reads, writes, part);
-        let ours = Contender::new(OURS, || read(true));
-        let limit = Contender::new(LIMIT, || read(false));
-        bench.measure(&row, vec![ours, limit]);
+        let read = |config, writes| slowest(bench, config, &workload, stored, reads, writes, part);
+        let ours = Contender::new(OURS, || read(StoreConfig::default(), true));
+        let limit = Contender::new(LIMIT, || read(StoreConfig::default(), false));
+        let pool = Contender::new("mqstore with the pool", || {
+            let pool = StoreConfig {
+                transient_store_pool_enable: true,
+                ..StoreConfig::default()
+            };
+            read(pool, true)
+        });
+        bench.measure(&row, vec![ours, limit, pool]);
     }
 }
 
-fn slowest(bench: &Bench, workload: &Workload, stored: usize, reads: usize, writes: bool, part: f64) -> f64 {
+fn slowest(bench: &Bench, config: StoreConfig, workload: &Workload, stored: usize, reads: usize, writes: bool, part: f64) -> f64 {
     let dir = bench.dir();
-    let store = open(&dir.path().join("store"), StoreConfig::default());
+    let store = open(&dir.path().join("store"), config);
     fill(&store, workload, stored, 1);
     store.wait_dispatched(store.appended_offset() - 1, None).unwrap();
     let ends = AtomicBool::new(false);

@@ -37,8 +37,8 @@ pub fn run(bench: &Bench) {
             waits_for_disk: false,
         };
         let (ours, alone, files) = (
-            Ours::new(bench, *topics),
-            Ours::new(bench, 1),
+            Topics::new(bench, *topics),
+            Topics::new(bench, 1),
             Files::new(bench, &workload, *topics),
         );
         let contenders = vec![
@@ -51,18 +51,18 @@ pub fn run(bench: &Bench) {
 }
 
 /// A store that every round appends to, because its queues take long to make.
-struct Ours {
+pub struct Topics {
     store: MessageStore,
-    topics: Vec<String>,
+    names: Vec<String>,
     _dir: TempDir,
 }
 
-impl Ours {
-    fn new(bench: &Bench, topics: usize) -> Self {
+impl Topics {
+    pub fn new(bench: &Bench, topics: usize) -> Self {
         let dir = bench.dir();
         let made = Self {
             store: open(&dir.path().join("store"), StoreConfig::default()),
-            topics: (0..topics).map(|number| format!("orders-{number}")).collect(),
+            names: (0..topics).map(|number| format!("orders-{number}")).collect(),
             _dir: dir,
         };
         made.round(&Workload::of_bodies(BODY), topics);
@@ -70,12 +70,12 @@ impl Ours {
     }
 
     /// Until all are in their queues.
-    fn round(&self, workload: &Workload, count: usize) -> f64 {
+    pub fn round(&self, workload: &Workload, count: usize) -> f64 {
         let begun = Instant::now();
         let mut last = 0;
         for number in 0..count {
             let message = Message {
-                topic: self.topics[number % self.topics.len()].as_str().into(),
+                topic: self.names[number % self.names.len()].as_str().into(),
                 ..workload.message(0)
             };
             last = self.store.append(message).unwrap().appended.physical_offset;
@@ -86,7 +86,7 @@ impl Ours {
 }
 
 /// A file for each topic, of which some are open.
-struct Files {
+pub struct Files {
     dir: TempDir,
     topics: usize,
     open: HashMap<usize, File>,
@@ -94,7 +94,7 @@ struct Files {
 }
 
 impl Files {
-    fn new(bench: &Bench, workload: &Workload, topics: usize) -> RefCell<Self> {
+    pub fn new(bench: &Bench, workload: &Workload, topics: usize) -> RefCell<Self> {
         let mut made = Self {
             dir: bench.dir(),
             topics,
@@ -105,7 +105,7 @@ impl Files {
         RefCell::new(made)
     }
 
-    fn round(&mut self, count: usize) -> f64 {
+    pub fn round(&mut self, count: usize) -> f64 {
         let begun = Instant::now();
         for number in 0..count {
             let topic = number % self.topics;
