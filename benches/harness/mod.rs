@@ -12,6 +12,8 @@ pub mod row;
 mod bench;
 /// RocketMQ's own store, in a process that answers one round after another.
 pub mod rocketmq;
+/// The environment whose syncs take as long as they are told.
+pub mod slow_env;
 /// The messages and stores that rows measure.
 pub mod workload;
 

@@ -38,11 +38,21 @@ impl Durable {
     }
 }
 
-/// What a simulated sync does: sleeps, and spins the last part, which a sleep would overrun.
+/// A sync that is simulated: sleeps, and spins the last part, which a sleep would overrun.
 pub fn wait_at_least(time: Duration) {
     let begun = Instant::now();
     std::thread::sleep(time.saturating_sub(Duration::from_micros(60)));
     while begun.elapsed() < time {
         std::hint::spin_loop();
     }
+}
+
+/// Syncs a second of one thread that does nothing else, each simulated.
+pub fn simulated_syncs(time: Duration, round: Duration) -> f64 {
+    let (begun, mut syncs) = (Instant::now(), 0);
+    while begun.elapsed() < round {
+        wait_at_least(time);
+        syncs += 1;
+    }
+    f64::from(syncs) / begun.elapsed().as_secs_f64()
 }

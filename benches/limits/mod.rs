@@ -9,7 +9,7 @@ mod dispatch;
 /// Bytes to the disk.
 mod disk;
 
-pub use disk::{Durable, wait_at_least};
+pub use disk::{Durable, simulated_syncs, wait_at_least};
 pub use dispatch::{DispatchKernel, IndexKernel, hash};
 pub use file_map::FileMap;
 pub use record::{Lock, RecordKernel, Spin};

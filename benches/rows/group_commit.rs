@@ -1,7 +1,8 @@
 //! Threads that each wait until their message is durable: how close they come to one message of each thread in every sync.
 //!
-//! With a sync that takes a known time L, P threads can make P / L messages a second at most. That is the limit where the sync is
-//! simulated, on a file system in memory. On the disk the limit is a loop that writes and syncs P records at once.
+//! With a sync that takes a time L, P threads can make P / L messages a second at most. Where the sync is simulated, on a file system in
+//! memory, L is what the same wait takes in the same round: a sleep ends some 20 us late. On the disk the limit is a loop that writes and
+//! syncs P records at once.
 
 use std::sync::Arc;
 use std::thread;
@@ -12,12 +13,12 @@ use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 use serde_json::json;
 
-use crate::counting_env::CountingEnv;
 use crate::harness::rocketmq::RocketMq;
 use crate::harness::row::{LIMIT, OURS};
+use crate::harness::slow_env::SlowEnv;
 use crate::harness::workload::Workload;
 use crate::harness::{Bench, Contender, Row, Target};
-use crate::limits::{Durable, wait_at_least};
+use crate::limits::{Durable, simulated_syncs};
 
 pub const ROUND: Duration = Duration::from_millis(500);
 pub const SMOKE_ROUND: Duration = Duration::from_millis(20);
@@ -42,7 +43,10 @@ pub fn run(bench: &Bench) {
                 waits_for_disk: false,
             };
             let ours = Contender::new(OURS, || ours(bench, *producers, Some(sync)));
-            let limit = Contender::new(LIMIT, || *producers as f64 / sync.as_secs_f64());
+            let limit = Contender::new(LIMIT, || {
+                let round = bench.size(ROUND, Duration::from_millis(20));
+                *producers as f64 * simulated_syncs(sync, round)
+            });
             bench.measure(&row, vec![ours, limit]);
         }
     }
@@ -76,9 +80,9 @@ fn on_disk(bench: &Bench) {
 
 /// Messages a second of all producers, each with a queue of its own.
 pub fn ours(bench: &Bench, producers: usize, simulated: Option<Duration>) -> f64 {
-    let (dir, env) = match simulated {
-        Some(sync) => (bench.memory_dir(), slow(sync)),
-        None => (bench.dir(), Arc::new(RealEnv::new()) as Arc<dyn Env>),
+    let (dir, env): (_, Arc<dyn Env>) = match simulated {
+        Some(sync) => (bench.memory_dir(), Arc::new(SlowEnv::new(sync))),
+        None => (bench.dir(), Arc::new(RealEnv::new())),
     };
     let config = StoreConfig {
         flush_disk_type: FlushDiskType::Sync,
@@ -107,18 +111,6 @@ pub fn ours(bench: &Bench, producers: usize, simulated: Option<Duration>) -> f64
     });
     store.close().unwrap();
     rate
-}
-
-/// An environment whose syncs of the log take as long.
-fn slow(sync: Duration) -> Arc<dyn Env> {
-    let env = CountingEnv::new();
-    env.before_changes(move |change| {
-        if change.starts_with("sync LogRange") {
-            wait_at_least(sync);
-        }
-        Ok(())
-    });
-    Arc::new(env)
 }
 
 /// One thread that writes and syncs a record of each producer at once.
