@@ -1,9 +1,12 @@
-//! Locks that outlive a panic, and what a [`Watermark`](crate::watermark::Watermark) is made of: here, what std has. `tests/interleavings`
-//! compiles the watermark, the allocator of segments and the commits of the transient store pool with a `sync` of its own, which runs
-//! their threads in every order.
+//! Locks that outlive a panic, and what a [`Watermark`](crate::watermark::Watermark) is made of: here, what std and the system have.
+//! `tests/interleavings` compiles the watermark, the allocator of segments and the commits of the transient store
+//! pool with a `sync` of its own, which runs their threads in every order.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, TryLockError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use rustix::thread::futex;
 
 pub(crate) use std::sync::atomic::{AtomicI64, AtomicUsize};
 pub(crate) use std::sync::{Mutex, MutexGuard};
@@ -12,6 +15,52 @@ pub(crate) use std::thread::{Thread, current, park, park_timeout};
 /// The time that deadlines are compared with.
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// Where threads sleep until another one wakes them: some, or all with one system call.
+#[derive(Debug, Default)]
+pub(crate) struct Gate(AtomicU32);
+
+impl Gate {
+    /// Set once the gate is open: nobody sleeps at it any more. The other bits count wakes.
+    const OPEN: u32 = 1;
+    const ONE_WAKE: u32 = 2;
+
+    /// What [`Gate::wait`] takes: a wake that comes after this call ends that wait.
+    pub(crate) fn seen(&self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until a wake, for so long at most, and says whether the gate is open. It may also return for no reason.
+    pub(crate) fn wait(&self, seen: u32, left: Option<Duration>) -> bool {
+        if seen & Self::OPEN == 0 {
+            let left = left.and_then(|left| left.try_into().ok());
+            let _ = futex::wait(&self.0, futex::Flags::PRIVATE, seen, left.as_ref());
+        }
+        self.seen() & Self::OPEN != 0
+    }
+
+    /// Wakes the thread that has slept longest.
+    pub(crate) fn wake_one(&self) {
+        self.0.fetch_add(Self::ONE_WAKE, Ordering::Release);
+        self.wake(1);
+    }
+
+    /// Wakes every thread.
+    pub(crate) fn wake_all(&self) {
+        self.0.fetch_add(Self::ONE_WAKE, Ordering::Release);
+        self.wake(i32::MAX.unsigned_abs());
+    }
+
+    /// Wakes every thread, now and later.
+    pub(crate) fn open(&self) {
+        self.0.fetch_or(Self::OPEN, Ordering::Release);
+        self.wake(i32::MAX.unsigned_abs());
+    }
+
+    fn wake(&self, most: u32) {
+        let _ = futex::wake(&self.0, futex::Flags::PRIVATE, most);
+    }
 }
 
 /// Locks even after a panic of a thread that held the lock. What the lock protects is as it should be at every moment: under the append

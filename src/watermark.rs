@@ -4,16 +4,20 @@
 //! reached, lowest first. No thread polls.
 //!
 //! Threads that wait may raise the watermark themselves, one at a time: the *leader* ([`Watermark::wait_or_lead`]). Group commit is this:
-//! the leader syncs the log for all who wait.
+//! the leader syncs the log for all who wait. Those that came before it led wait at one gate, and one system call wakes all of them.
+//!
+//! Threads that append again as soon as a sync has released them come back a moment after it. A leader that begins before they do takes
+//! along only those that came during the last sync, and two halves of the threads take turns. So the next leader is the thread that
+//! completes the group: as many threads as the last leader found, itself included. It needs no wake, because it has just come. Where some
+//! of them do not come, one that waits leads a moment later ([`Leading::finish`]).
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::sync::{AtomicI64, AtomicUsize, Mutex, MutexGuard, Thread, current, now, park, park_timeout};
+use crate::sync::{AtomicI64, AtomicUsize, Gate, Mutex, MutexGuard, Thread, current, now, park, park_timeout};
 
 /// How a wait ended.
 #[derive(Debug, Clone)]
@@ -30,25 +34,57 @@ pub enum Wait {
 #[derive(Debug, Default)]
 pub struct Watermark {
     value: AtomicI64,
-    /// How many threads are in `state.waiting`. Raising the watermark takes no lock while it is 0.
+    /// How many threads wait. Raising the watermark takes no lock while it is 0.
     waiting: AtomicUsize,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By target and arrival.
-    waiting: BTreeMap<(i64, u64), Waiter>,
+    /// Threads that only wait, by target and arrival.
+    bystanders: BTreeMap<(i64, u64), Thread>,
     arrivals: u64,
-    /// The leader that waits for followers, and how many waiting threads it wants.
-    gathering: Option<(usize, Thread)>,
+    /// Threads that may lead, and have come since the leader began.
+    open: Group,
+    /// Those that came before. `None` where no thread leads.
+    led: Option<Group>,
+    /// As many threads are expected to come before one of them leads.
+    expected: usize,
+    /// When one of them leads, however many have come.
+    lead_at: Option<Instant>,
     poisoned: Option<Error>,
 }
 
+/// Threads that sleep until one of them leads, or has led.
 #[derive(Debug)]
-struct Waiter {
-    thread: Thread,
-    may_lead: bool,
+struct Group {
+    gate: Arc<Gate>,
+    size: usize,
+    /// No target is lower.
+    lowest: i64,
+    /// No target is higher.
+    highest: i64,
+    /// One of them sleeps no longer than until the group is to be led.
+    is_timed: bool,
+}
+
+/// The right of one thread to raise the watermark for all who wait. When it is dropped, another one may lead.
+#[derive(Debug)]
+pub struct Leading<'w> {
+    mark: &'w Watermark,
+    finished: Option<(i64, Duration)>,
+}
+
+/// What a thread does that has looked at the state.
+enum Look {
+    Leads,
+    Ends(Wait),
+    Sleeps {
+        /// For so long, if it is not woken.
+        left: Option<Duration>,
+        /// For the whole group.
+        keeps_time: bool,
+    },
 }
 
 impl Watermark {
@@ -67,18 +103,20 @@ impl Watermark {
 
     /// Raises it to `value`, if that is higher, and wakes the threads that wait for `value` or less.
     pub fn advance(&self, value: i64) {
-        // Sequentially consistent, as in `enter`: of two threads that each write one of the two numbers and then read the other,
-        // at least one sees what the other wrote.
+        // Sequentially consistent, as in `wait` and `wait_or_lead`: of two threads that each write one of the two numbers and then read the
+        // other, at least one sees what the other wrote.
         self.value.fetch_max(value, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
-            self.wake(value);
+            self.wake(value, |_| None);
         }
     }
 
     /// The watermark rises no more. Every thread that waits, now or later, for more than its value gets `cause`. The first cause stays.
     pub fn poison(&self, cause: Error) {
-        self.state().poisoned.get_or_insert(cause);
-        self.wake(i64::MAX);
+        self.wake(i64::MAX, |state| {
+            state.poisoned.get_or_insert(cause);
+            None
+        });
     }
 
     /// Why it was poisoned, if it was.
@@ -86,136 +124,230 @@ impl Watermark {
         self.state().poisoned.clone()
     }
 
-    /// Waits until the watermark is at least `target`, or until the deadline. Without a deadline it waits for ever.
-    pub fn wait(&self, target: i64, deadline: Option<Instant>) -> Wait {
-        match self.wait_until(target, deadline, false, || None::<Infallible>) {
-            Ok(never) => match never {},
-            Err(wait) => wait,
-        }
-    }
-
-    /// As [`Watermark::wait`], unless `lead` gives something: the thread then leads, and is to raise the watermark. Another thread is asked
-    /// when [`Watermark::hand_over`] is called.
-    ///
-    /// # Errors
-    /// How the wait ended, if the thread does not lead.
-    pub fn wait_or_lead<T>(&self, target: i64, deadline: Option<Instant>, lead: impl Fn() -> Option<T>) -> Result<T, Wait> {
-        self.wait_until(target, deadline, true, lead)
-    }
-
-    /// Lets another thread of those that wait lead. Called when the leader has ended.
-    pub fn hand_over(&self) {
-        let next = {
-            let state = self.state();
-            let mut waiting = state.waiting.values();
-            waiting.find(|waiter| waiter.may_lead).map(|waiter| waiter.thread.clone())
-        };
-        if let Some(next) = next {
-            next.unpark();
-        }
-    }
-
-    /// Waits until so many threads wait, or until the deadline, and says how many do. Only the leader calls it.
-    pub fn gather(&self, wanted: usize, deadline: Instant) -> usize {
-        loop {
-            let mut state = self.state();
-            let (come, left) = (state.waiting.len(), deadline.saturating_duration_since(now()));
-            if come >= wanted || left.is_zero() {
-                state.gathering = None;
-                return come;
-            }
-            // Again each time: the follower that woke this thread took it out, and may have left since.
-            state.gathering = Some((wanted, current()));
-            drop(state);
-            park_timeout(left);
-        }
-    }
-
     /// How many threads wait.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    fn wait_until<T>(
-        &self,
-        target: i64,
-        deadline: Option<Instant>,
-        may_lead: bool,
-        lead: impl Fn() -> Option<T>,
-    ) -> Result<T, Wait> {
+    /// Waits until the watermark is at least `target`, or until the deadline. Without a deadline it waits for ever.
+    pub fn wait(&self, target: i64, deadline: Option<Instant>) -> Wait {
+        if self.get() >= target {
+            return Wait::Reached;
+        }
+        // Counted before the look at the value, so that either it sees the new value or `advance` sees it.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let (mut time, mut state) = (now(), self.state());
+        state.arrivals += 1;
+        let place = (target, state.arrivals);
+        let outcome = loop {
+            let left = match self.look(&state, target, deadline, time) {
+                Ok(left) => left,
+                Err(wait) => break wait,
+            };
+            state.bystanders.entry(place).or_insert_with(current);
+            drop(state);
+            left.map_or_else(park, park_timeout);
+            (time, state) = (now(), self.state());
+        };
+        state.bystanders.remove(&place);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        outcome
+    }
+
+    /// As [`Watermark::wait`], unless this thread is to lead: then it is to raise the watermark.
+    ///
+    /// # Errors
+    /// How the wait ended, if the thread does not lead.
+    pub fn wait_or_lead(&self, target: i64, deadline: Option<Instant>) -> Result<Leading<'_>, Wait> {
         if self.get() >= target {
             return Err(Wait::Reached);
         }
-        let place = self.enter(target, may_lead);
+        // As in `wait`.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let (mut time, mut state) = (now(), self.state());
+        let mut gate = None;
         let outcome = loop {
-            if self.value.load(Ordering::SeqCst) >= target {
-                break Err(Wait::Reached);
-            }
-            if let Some(cause) = self.poisoned() {
-                // It may have been raised after the look at the value, and before it was poisoned.
-                let is_reached = self.get() >= target;
-                break Err(if is_reached { Wait::Reached } else { Wait::Poisoned(cause) });
-            }
-            // After it has entered: a leader that ends from now on finds it.
-            if let Some(leading) = lead() {
-                break Ok(leading);
-            }
-            match deadline.map(|deadline| deadline.saturating_duration_since(now())) {
-                None => park(),
-                Some(left) if left.is_zero() => break Err(Wait::TimedOut),
-                Some(left) => park_timeout(left),
+            match self.look_to_lead(&mut state, target, deadline, time) {
+                Look::Leads => {
+                    break Ok(Leading {
+                        mark: self,
+                        finished: None,
+                    });
+                }
+                Look::Ends(wait) => break Err(wait),
+                Look::Sleeps { left, keeps_time } => {
+                    let entered = state.enter(gate, target, keeps_time);
+                    let seen = entered.seen();
+                    drop(state);
+                    if entered.wait(seen, left) {
+                        // The leader has raised the watermark for the whole group.
+                        self.waiting.fetch_sub(1, Ordering::SeqCst);
+                        return Err(Wait::Reached);
+                    }
+                    (time, state) = (now(), self.state());
+                    state.leave(&entered, keeps_time);
+                    gate = Some(entered);
+                }
             }
         };
-        let was_waiting = self.leave(place);
-        if may_lead && was_waiting && outcome.is_err() {
-            // A leader may just have handed over to this thread, which does not lead. If it was woken instead, the leader that woke it
-            // hands over later.
-            self.hand_over();
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        // This thread may have kept the time, or have been woken to keep it.
+        let untimed = state.untimed();
+        drop(state);
+        if let Some(gate) = untimed {
+            gate.wake_one();
         }
         outcome
     }
 
-    fn enter(&self, target: i64, may_lead: bool) -> (i64, u64) {
-        let mut state = self.state();
-        state.arrivals += 1;
-        let place = (target, state.arrivals);
-        let thread = current();
-        state.waiting.insert(place, Waiter { thread, may_lead });
-        let come = state.waiting.len();
-        if let Some((_, leader)) = state.gathering.take_if(|(wanted, _)| come >= *wanted) {
-            leader.unpark();
+    /// For how long a thread sleeps, or how its wait ends.
+    fn look(&self, state: &State, target: i64, deadline: Option<Instant>, time: Instant) -> Result<Option<Duration>, Wait> {
+        if self.value.load(Ordering::SeqCst) >= target {
+            return Err(Wait::Reached);
         }
-        // Counted before the caller looks at the value again, so that either it sees the new value or `advance` sees it.
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        place
+        if let Some(cause) = &state.poisoned {
+            return Err(Wait::Poisoned(cause.clone()));
+        }
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(time));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(Wait::TimedOut);
+        }
+        Ok(left)
     }
 
-    /// Whether it was still waiting, and not woken.
-    fn leave(&self, place: (i64, u64)) -> bool {
-        let was_waiting = self.state().waiting.remove(&place).is_some();
-        if was_waiting {
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
+    fn look_to_lead(&self, state: &mut State, target: i64, deadline: Option<Instant>, time: Instant) -> Look {
+        let outcome = self.look(state, target, deadline, time);
+        if state.led.is_some() || matches!(outcome, Err(Wait::Reached | Wait::Poisoned(_))) {
+            return outcome.map_or_else(Look::Ends, |left| Look::Sleeps { left, keeps_time: false });
         }
-        was_waiting
-    }
-
-    fn wake(&self, reached: i64) {
-        let mut woken = Vec::new();
-        {
-            let mut state = self.state();
-            while let Some(first) = state.waiting.first_entry().filter(|entry| entry.key().0 <= reached) {
-                woken.push(first.remove().thread);
+        let is_complete = state.open.size + 1 >= state.expected;
+        let until_led = state.lead_at.map(|lead_at| lead_at.saturating_duration_since(time));
+        match until_led.filter(|left| !is_complete && !left.is_zero()) {
+            None => {
+                state.led = Some(std::mem::take(&mut state.open));
+                Look::Leads
             }
-            self.waiting.fetch_sub(woken.len(), Ordering::SeqCst);
+            Some(until_led) => outcome.map_or_else(Look::Ends, |left| {
+                let keeps_time = !state.open.is_timed;
+                let until_led = keeps_time.then_some(until_led);
+                Look::Sleeps {
+                    left: left.into_iter().chain(until_led).min(),
+                    keeps_time,
+                }
+            }),
         }
-        // Without the lock, which the threads take next.
-        for thread in woken {
+    }
+
+    /// Changes the state, and wakes the threads that wait for `reached` or less, with those of the group whose leader has ended, if the
+    /// change gives one.
+    fn wake(&self, reached: i64, change: impl FnOnce(&mut State) -> Option<Group>) {
+        let (ended, woken, untimed, bystanders) = {
+            let mut state = self.state();
+            let ended = change(&mut state);
+            let groups = [Some(&state.open), state.led.as_ref()].into_iter().flatten();
+            let woken: Vec<_> = groups
+                .filter(|group| group.lowest <= reached)
+                .map(|group| group.gate.clone())
+                .collect();
+            let untimed = state.untimed();
+            (ended, woken, untimed, state.take_bystanders(reached))
+        };
+        // Without the lock, which the threads take next. Those that may lead are the first: they append again.
+        match ended {
+            Some(group) if group.size == 0 => {}
+            Some(group) if group.highest <= reached => group.gate.open(),
+            Some(group) => group.gate.wake_all(),
+            None => {}
+        }
+        for gate in woken {
+            gate.wake_all();
+        }
+        for thread in bystanders {
             thread.unpark();
         }
+        if let Some(gate) = untimed {
+            gate.wake_one();
+        }
     }
 
-    /// A thread that panics while it holds the lock leaves the map whole, because every change to the map is one call.
+    /// A thread that panics while it holds the lock leaves the state whole, because every change to it is one call.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn take_bystanders(&mut self, reached: i64) -> Vec<Thread> {
+        let mut taken = Vec::new();
+        while let Some(first) = self.bystanders.first_entry().filter(|entry| entry.key().0 <= reached) {
+            taken.push(first.remove());
+        }
+        taken
+    }
+
+    /// Into the group that is open; or again into one that is led, if the thread has slept at its gate.
+    fn enter(&mut self, slept_at: Option<Arc<Gate>>, target: i64, keeps_time: bool) -> Arc<Gate> {
+        let again = self
+            .led
+            .as_mut()
+            .filter(|led| slept_at.is_some_and(|gate| Arc::ptr_eq(&led.gate, &gate)));
+        let group = again.unwrap_or(&mut self.open);
+        group.size += 1;
+        group.lowest = group.lowest.min(target);
+        group.highest = group.highest.max(target);
+        group.is_timed |= keeps_time;
+        group.gate.clone()
+    }
+
+    /// Called by a thread that has slept at this gate.
+    fn leave(&mut self, gate: &Arc<Gate>, kept_time: bool) {
+        let mut groups = [Some(&mut self.open), self.led.as_mut()].into_iter().flatten();
+        if let Some(group) = groups.find(|group| Arc::ptr_eq(&group.gate, gate)) {
+            group.size -= 1;
+            group.is_timed &= !kept_time;
+        }
+    }
+
+    /// The gate of a group that is not led, and in which no thread keeps the time.
+    fn untimed(&self) -> Option<Arc<Gate>> {
+        let is_untimed = self.led.is_none() && self.open.size > 0 && !self.open.is_timed;
+        is_untimed.then(|| self.open.gate.clone())
+    }
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Self {
+            gate: Arc::default(),
+            size: 0,
+            lowest: i64::MAX,
+            highest: i64::MIN,
+            is_timed: false,
+        }
+    }
+}
+
+impl Leading<'_> {
+    /// Raises the watermark to `value`, ends leading, and then wakes the threads that waited for `value` or less. The next leader waits for
+    /// as many threads as this one has found, itself included, for `patience` at most.
+    pub fn finish(mut self, value: i64, patience: Duration) {
+        self.finished = Some((value, patience));
+    }
+}
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        if let Some((value, _)) = self.finished {
+            self.mark.value.fetch_max(value, Ordering::SeqCst);
+        }
+        let reached = self.finished.map_or(i64::MIN, |(value, _)| value);
+        self.mark.wake(reached, |state| {
+            let led = state.led.take();
+            if let Some((_, patience)) = self.finished {
+                state.expected = led.as_ref().map_or(0, |led| led.size) + state.open.size + 1;
+                state.lead_at = Some(now() + patience);
+            }
+            led
+        });
     }
 }

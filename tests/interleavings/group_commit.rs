@@ -10,42 +10,25 @@ use loom::thread::{JoinHandle, spawn};
 
 use crate::error::Error;
 use crate::explore;
-use crate::sync::{FOR_EVER, LeadersLock, SOON, now};
-use crate::watermark::{Wait, Watermark};
+use crate::sync::{FOR_EVER, SOON, now};
+use crate::watermark::{Leading, Wait, Watermark};
 
 /// A log whose messages have one byte each.
 struct Log {
     appended: Watermark,
     flushed: Watermark,
     appending: Mutex<()>,
-    flushing: LeadersLock,
     syncs: AtomicUsize,
-    /// The leader waits for so many, and for so long.
-    followers: usize,
-    patience: Duration,
     sync: fn() -> Result<(), Error>,
 }
 
-/// One thread makes the log durable while this lives. Then it hands over to one that waits.
-struct Leading<'a>(&'a Log);
-
-impl Drop for Leading<'_> {
-    fn drop(&mut self) {
-        self.0.flushing.unlock();
-        self.0.flushed.hand_over();
-    }
-}
-
 impl Log {
-    fn new(followers: usize, sync: fn() -> Result<(), Error>) -> Arc<Self> {
+    fn new(sync: fn() -> Result<(), Error>) -> Arc<Self> {
         Arc::new(Self {
             appended: Watermark::new(0),
             flushed: Watermark::new(0),
             appending: Mutex::new(()),
-            flushing: LeadersLock::default(),
             syncs: AtomicUsize::new(0),
-            followers,
-            patience: SOON,
             sync,
         })
     }
@@ -57,15 +40,11 @@ impl Log {
         end
     }
 
-    fn lead(&self) -> Option<Leading<'_>> {
-        self.flushing.try_lock().then(|| Leading(self))
-    }
-
-    fn sync(&self) {
+    fn sync(&self, leading: Leading<'_>) {
         let target = self.appended.get();
         self.syncs.fetch_add(1, Ordering::Relaxed);
         match (self.sync)() {
-            Ok(()) => self.flushed.advance(target),
+            Ok(()) => leading.finish(target, SOON),
             Err(cause) => [&self.appended, &self.flushed]
                 .iter()
                 .for_each(|mark| mark.poison(cause.clone())),
@@ -76,13 +55,8 @@ impl Log {
         let end = self.append();
         let deadline = now() + patience;
         loop {
-            match self.flushed.wait_or_lead(end, Some(deadline), || self.lead()) {
-                Ok(_leading) => {
-                    if self.followers > 0 {
-                        self.flushed.gather(self.followers, now() + self.patience);
-                    }
-                    self.sync();
-                }
+            match self.flushed.wait_or_lead(end, Some(deadline)) {
+                Ok(leading) => self.sync(leading),
                 Err(wait) => {
                     let is_flushed = self.flushed.get() >= end;
                     assert!(is_flushed || !matches!(wait, Wait::Reached), "acknowledged and not flushed");
@@ -116,23 +90,31 @@ fn all_are_flushed(threads: usize, log: &Arc<Log>) {
 
 #[test]
 fn two_threads_that_append_are_acknowledged_by_at_most_two_syncs() {
-    explore(3, || all_are_flushed(2, &Log::new(0, || Ok(()))));
+    explore(3, || all_are_flushed(2, &Log::new(|| Ok(()))));
 }
 
 #[test]
 fn three_threads_that_append_are_acknowledged_by_at_most_three_syncs() {
-    explore(2, || all_are_flushed(3, &Log::new(0, || Ok(()))));
+    explore(2, || all_are_flushed(3, &Log::new(|| Ok(()))));
 }
 
 #[test]
-fn a_leader_that_waits_for_a_follower_acknowledges_all() {
-    explore(2, || all_are_flushed(2, &Log::new(1, || Ok(()))));
+fn threads_that_append_again_and_again_are_acknowledged_each_time() {
+    explore(2, || {
+        let log = Log::new(|| Ok(()));
+        let other = log.clone();
+        let other = spawn(move || [0; 2].map(|_| other.append_and_wait(FOR_EVER)));
+        let own = [0; 2].map(|_| log.append_and_wait(FOR_EVER));
+        let outcomes = own.into_iter().chain(other.join().unwrap());
+        assert!(outcomes.into_iter().all(|wait| matches!(wait, Wait::Reached)));
+        assert!(log.syncs.load(Ordering::Relaxed) <= 4 && log.flushed.waiting() == 0);
+    });
 }
 
 #[test]
 fn a_failed_sync_is_told_to_every_thread_that_waits() {
     explore(3, || {
-        let outcomes = commit(2, &Log::new(0, || Err(Error::Closed)));
+        let outcomes = commit(2, &Log::new(|| Err(Error::Closed)));
         assert!(outcomes.iter().all(|wait| matches!(wait, Wait::Poisoned(Error::Closed))));
     });
 }
@@ -140,7 +122,7 @@ fn a_failed_sync_is_told_to_every_thread_that_waits() {
 #[test]
 fn a_thread_that_gives_up_leaves_no_other_without_a_sync() {
     explore(2, || {
-        let log = Log::new(0, || Ok(()));
+        let log = Log::new(|| Ok(()));
         let gives_up = appends(&log, SOON);
         let stays = appends(&log, FOR_EVER);
         assert!(matches!(log.append_and_wait(FOR_EVER), Wait::Reached));

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use loom::sync::Notify;
-use loom::sync::atomic::{AtomicBool, fence};
+use loom::sync::atomic::fence;
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 
 /// A deadline so far away never comes.
@@ -151,18 +151,56 @@ impl AtomicI64 {
     }
 }
 
-/// The lock of a leader: it is tried, and nobody waits for it. loom's lock would not do, because loom does not switch threads where one
-/// is released, and so misses tries that fail.
+/// As the real one. The system checks the number and lets the thread sleep under one lock, which wakes take, too.
 #[derive(Debug, Default)]
-pub(crate) struct LeadersLock(AtomicBool);
+pub(crate) struct Gate {
+    number: AtomicUsize,
+    sleeping: Mutex<Vec<Thread>>,
+}
 
-impl LeadersLock {
-    pub(crate) fn try_lock(&self) -> bool {
-        !self.0.swap(true, Ordering::Acquire)
+impl Gate {
+    const OPEN: usize = 1;
+    const ONE_WAKE: usize = 2;
+
+    #[track_caller]
+    pub(crate) fn seen(&self) -> usize {
+        self.number.load(Ordering::Acquire)
     }
 
-    pub(crate) fn unlock(&self) {
-        // loom lets a swap read a value from before a plain store that has already been made.
-        self.0.swap(false, Ordering::Release);
+    #[track_caller]
+    pub(crate) fn wait(&self, seen: usize, left: Option<Duration>) -> bool {
+        let own = current();
+        let mut sleeping = lock(&self.sleeping);
+        if self.seen() == seen && seen & Self::OPEN == 0 {
+            sleeping.push(own.clone());
+            drop(sleeping);
+            left.map_or_else(park, park_timeout);
+            lock(&self.sleeping).retain(|other| !std::sync::Arc::ptr_eq(&other.0, &own.0));
+        }
+        self.seen() & Self::OPEN != 0
+    }
+
+    pub(crate) fn wake_one(&self) {
+        self.number.fetch_add(Self::ONE_WAKE, Ordering::Release);
+        self.wake(1);
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.number.fetch_add(Self::ONE_WAKE, Ordering::Release);
+        self.wake(usize::MAX);
+    }
+
+    /// Called once.
+    pub(crate) fn open(&self) {
+        self.number.fetch_add(Self::OPEN, Ordering::Release);
+        self.wake(usize::MAX);
+    }
+
+    fn wake(&self, most: usize) {
+        let mut sleeping = lock(&self.sleeping);
+        let count = sleeping.len().min(most);
+        for thread in sleeping.drain(..count) {
+            thread.unpark();
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Barrier, Mutex, MutexGuard};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ fn a_deadline_ends_a_wait_and_leaves_no_trace() {
     assert!(started.elapsed() >= Duration::from_millis(30));
     mark.advance(1);
     assert!(matches!(mark.wait(1, None), Wait::Reached));
-    assert!(format!("{mark:?}").contains("waiting: {}"), "{mark:?}");
+    assert!(format!("{mark:?}").contains("bystanders: {}"), "{mark:?}");
 }
 
 #[test]
@@ -193,30 +193,20 @@ fn many_who_wait_and_many_who_raise_all_come_through() {
     assert_eq!(mark.get(), 64 * 200);
 }
 
-/// A leader: it holds the lock while it leads, and hands over when it has ended.
-fn lead<'a>(mark: &Watermark, led: &'a Mutex<()>, target: i64, deadline: Instant) -> Result<MutexGuard<'a, ()>, Wait> {
-    mark.wait_or_lead(target, Some(deadline), || led.try_lock().ok())
-}
-
 #[test]
-fn one_of_those_who_wait_leads_and_hands_over_until_nobody_waits() {
-    let (mark, led) = (Watermark::new(0), Mutex::new(()));
+fn one_of_those_who_wait_leads_and_another_one_after_it_until_nobody_waits() {
+    let mark = Watermark::new(0);
     let order = Mutex::new(Vec::<i64>::new());
-    let first = led.lock().unwrap();
+    let first = mark.wait_or_lead(1, None).unwrap();
     thread::scope(|scope| {
         let threads: Vec<_> = [10, 20, 30, 20]
             .map(|target| {
-                let (mark, led, order) = (&mark, &led, &order);
+                let (mark, order) = (&mark, &order);
                 scope.spawn(move || {
-                    while let Ok(leading) = lead(mark, led, target, in_ms(60_000)) {
-                        // The one before may have got there just before this one took the lock.
-                        if mark.get() < target {
-                            order.lock().unwrap().push(target);
-                            // Each leader gets ten further.
-                            mark.advance(mark.get() + 10);
-                        }
-                        drop(leading);
-                        mark.hand_over();
+                    while let Ok(leading) = mark.wait_or_lead(target, Some(in_ms(60_000))) {
+                        order.lock().unwrap().push(target);
+                        // Each leader gets ten further.
+                        leading.finish(mark.get() + 10, Duration::ZERO);
                     }
                     assert!(mark.get() >= target);
                 })
@@ -228,7 +218,6 @@ fn one_of_those_who_wait_leads_and_hands_over_until_nobody_waits() {
         }
         assert!(order.lock().unwrap().is_empty());
         drop(first);
-        mark.hand_over();
         for thread in threads {
             thread.join().unwrap();
         }
@@ -238,20 +227,22 @@ fn one_of_those_who_wait_leads_and_hands_over_until_nobody_waits() {
 
 #[test]
 fn a_thread_that_only_waits_never_leads_and_does_not_keep_others_from_it() {
-    let (mark, led) = (Watermark::new(0), Mutex::new(()));
-    let first = led.lock().unwrap();
+    let mark = Watermark::new(0);
+    let first = mark.wait_or_lead(1, None).unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| mark.wait(1, Some(in_ms(60_000))));
         while mark.waiting() < 1 {
             thread::yield_now();
         }
-        let leads = scope.spawn(|| lead(&mark, &led, 2, in_ms(60_000)).map(|_| mark.advance(2)));
+        let leads = scope.spawn(|| {
+            let leading = mark.wait_or_lead(2, Some(in_ms(60_000))).unwrap();
+            leading.finish(2, Duration::ZERO);
+        });
         while mark.waiting() < 2 {
             thread::yield_now();
         }
         drop(first);
-        mark.hand_over();
-        assert!(leads.join().unwrap().is_ok());
+        leads.join().unwrap();
         assert!(matches!(waits.join().unwrap(), Wait::Reached));
     });
 }
@@ -259,39 +250,80 @@ fn a_thread_that_only_waits_never_leads_and_does_not_keep_others_from_it() {
 #[test]
 fn a_leader_that_is_wanted_just_when_its_time_is_up_lets_the_next_one_lead() {
     for round in 0..200 {
-        let (mark, led) = (Watermark::new(0), Mutex::new(()));
-        let first = led.lock().unwrap();
+        let mark = Watermark::new(0);
+        let first = mark.wait_or_lead(1, None).unwrap();
         thread::scope(|scope| {
             // The first to be asked gives up at about the time at which it is asked.
-            let gives_up =
-                scope.spawn(|| lead(&mark, &led, 1, Instant::now() + Duration::from_micros(300 + 2 * round)).map(drop));
-            let stays = scope.spawn(|| lead(&mark, &led, 2, in_ms(60_000)).map(|_| mark.advance(2)));
+            let gives_up = scope.spawn(|| {
+                let deadline = Instant::now() + Duration::from_micros(300 + 2 * round);
+                mark.wait_or_lead(1, Some(deadline)).map(drop)
+            });
+            let stays = scope.spawn(|| {
+                let leading = mark.wait_or_lead(2, Some(in_ms(60_000)));
+                leading.map(|leading| leading.finish(2, Duration::ZERO))
+            });
             thread::sleep(Duration::from_micros(300));
             drop(first);
-            mark.hand_over();
-            if gives_up.join().unwrap().is_ok() {
-                mark.hand_over();
-            }
+            let _ = gives_up.join().unwrap();
             assert!(stays.join().unwrap().is_ok());
         });
     }
 }
 
-#[test]
-fn a_leader_waits_for_as_many_as_it_wants_or_until_its_time_is_up() {
+/// Two threads wait when the first leader ends. It says how long the next one is to wait for as many.
+fn two_waited_for(patience: Duration, work: impl FnOnce(&Watermark, Instant)) {
     let mark = Watermark::new(0);
-    assert_eq!(mark.gather(0, in_ms(60_000)), 0);
-    let begun = Instant::now();
-    assert_eq!(mark.gather(1, in_ms(30)), 0);
-    assert!(begun.elapsed() >= Duration::from_millis(30));
+    let first = mark.wait_or_lead(1, None).unwrap();
     thread::scope(|scope| {
-        let leader = scope.spawn(|| mark.gather(3, in_ms(60_000)));
-        for target in 1..4 {
-            let mark = &mark;
-            scope.spawn(move || mark.wait(target, Some(in_ms(60_000))));
+        for _ in 0..2 {
+            scope.spawn(|| {
+                if let Ok(leading) = mark.wait_or_lead(1, Some(in_ms(60_000))) {
+                    leading.finish(1, Duration::ZERO);
+                }
+                assert_eq!(mark.get(), 1);
+            });
         }
-        assert_eq!(leader.join().unwrap(), 3);
-        mark.advance(3);
+        while mark.waiting() < 2 {
+            thread::yield_now();
+        }
+        let ended = Instant::now();
+        first.finish(0, patience);
+        work(&mark, ended);
     });
-    assert_eq!(mark.waiting(), 0);
+    assert_eq!((mark.get(), mark.waiting()), (1, 0));
+}
+
+#[test]
+fn the_thread_that_completes_a_group_leads_at_once() {
+    two_waited_for(Duration::from_secs(60), |mark, ended| {
+        settle();
+        assert_eq!((mark.get(), mark.waiting()), (0, 2));
+        mark.wait_or_lead(1, Some(in_ms(60_000))).unwrap().finish(1, Duration::ZERO);
+        assert!(ended.elapsed() < Duration::from_secs(30));
+    });
+}
+
+#[test]
+fn a_group_that_is_not_complete_is_led_when_its_time_is_up() {
+    two_waited_for(Duration::from_millis(30), |mark, ended| {
+        assert!(matches!(mark.wait(1, Some(in_ms(60_000))), Wait::Reached));
+        assert!(ended.elapsed() >= Duration::from_millis(30));
+    });
+}
+
+#[test]
+fn a_thread_that_only_waits_is_not_waited_for() {
+    let mark = Watermark::new(0);
+    let first = mark.wait_or_lead(1, None).unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| mark.wait(2, Some(in_ms(60_000))));
+        while mark.waiting() < 1 {
+            thread::yield_now();
+        }
+        first.finish(1, Duration::from_secs(20));
+        let begun = Instant::now();
+        mark.wait_or_lead(2, None).unwrap().finish(2, Duration::ZERO);
+        assert!(matches!(waits.join().unwrap(), Wait::Reached));
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    });
 }

@@ -1,6 +1,5 @@
 //! Making the log durable: one thread syncs at a time, for all who wait (group commit).
 
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -8,24 +7,10 @@ use crate::config::PAGE_SIZE;
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::log::commit_log::commit_log::CommitLog;
-use crate::log::commit_log::pace::Pace;
 use crate::log::flushed_mark_file::FlushedMarkFile;
 use crate::storage::Step;
-use crate::sync::{lock, try_lock};
-use crate::watermark::{Wait, Watermark};
-
-/// One thread makes the log durable while this lives. Then it hands over to one that waits.
-struct Leading<'a> {
-    pace: Option<MutexGuard<'a, Pace>>,
-    flushed: &'a Watermark,
-}
-
-impl Drop for Leading<'_> {
-    fn drop(&mut self) {
-        self.pace = None;
-        self.flushed.hand_over();
-    }
-}
+use crate::sync::lock;
+use crate::watermark::{Leading, Wait};
 
 impl CommitLog {
     /// Makes everything appended so far durable and says up to where. One thread syncs at a time. Threads that wait for it share the next
@@ -42,8 +27,8 @@ impl CommitLog {
             Some(cause) => return Err(self.poisoned(cause)),
         }
         loop {
-            match self.flushed.wait_or_lead(wanted, None, || self.lead()) {
-                Ok(_leading) => self.sync()?,
+            match self.flushed.wait_or_lead(wanted, None) {
+                Ok(leading) => self.sync_group(leading)?,
                 Err(Wait::Reached) => return Ok(self.flushed.get()),
                 Err(Wait::Poisoned(Error::Closed)) => return self.flush_appended(),
                 Err(Wait::Poisoned(cause)) => return Err(self.poisoned(cause)),
@@ -83,10 +68,10 @@ impl CommitLog {
     fn flush_appended(&self) -> Result<i64> {
         let wanted = self.appended.get();
         if self.flushed.get() < wanted {
-            // Whoever waits to lead is told when this thread has ended, also where it could not sync.
-            let _leading = self.leading(lock(&self.flushing));
+            let _one_at_a_time = lock(&self.flushing);
             if self.flushed.get() < wanted {
-                self.sync()?;
+                let flushed = self.sync()?;
+                self.flushed.advance(flushed);
             }
         }
         Ok(self.flushed.get())
@@ -100,15 +85,14 @@ impl CommitLog {
     pub fn wait_flushed(&self, end: i64, deadline: Instant) -> Result<Wait> {
         loop {
             let slice = deadline.min(Instant::now() + interrupt::INTERVAL);
-            match self.flushed.wait_or_lead(end, Some(slice), || self.lead()) {
-                Ok(mut leading) => {
-                    if let Some(pace) = leading.pace.as_deref_mut()
-                        && let Err(cause) = self.sync_group(pace)
-                        && cause.is_shortage()
-                    {
-                        return Err(cause);
+            match self.flushed.wait_or_lead(end, Some(slice)) {
+                Ok(leading) => match self.sync_group(leading) {
+                    Ok(()) => {
+                        self.sync_counts.group_commits.fetch_add(1, Ordering::Relaxed);
                     }
-                }
+                    Err(cause) if cause.is_shortage() => return Err(cause),
+                    Err(_) => {}
+                },
                 Err(Wait::TimedOut) if slice < deadline => interrupt::check()?,
                 Err(wait) => {
                     if matches!(wait, Wait::Reached) {
@@ -120,31 +104,20 @@ impl CommitLog {
         }
     }
 
-    /// `None` while another thread leads.
-    fn lead(&self) -> Option<Leading<'_>> {
-        try_lock(&self.flushing).map(|pace| self.leading(pace))
-    }
-
-    fn leading<'a>(&'a self, pace: MutexGuard<'a, Pace>) -> Leading<'a> {
-        Leading {
-            pace: Some(pace),
-            flushed: &self.flushed,
-        }
-    }
-
-    /// Syncs when the group is there.
-    fn sync_group(&self, pace: &mut Pace) -> Result<()> {
-        let followers = self.flushed.gather(pace.followers, Instant::now() + pace.patience());
-        let begin = Instant::now();
-        self.sync()?;
-        self.sync_counts.group_commits.fetch_add(1, Ordering::Relaxed);
-        // The followers and this thread come back. Those that have come meanwhile wait already, and one of all of them leads.
-        pace.synced(begin.elapsed(), followers + self.flushed.waiting());
+    /// Syncs for all who wait.
+    fn sync_group(&self, leading: Leading<'_>) -> Result<()> {
+        let mut pace = lock(&self.flushing);
+        let begun = Instant::now();
+        let flushed = self.sync()?;
+        pace.synced(begun.elapsed());
+        let patience = pace.patience();
+        drop(pace);
+        leading.finish(flushed, patience);
         Ok(())
     }
 
-    /// The caller holds `flushing`.
-    fn sync(&self) -> Result<()> {
+    /// Says up to where the log is durable then. The caller holds `flushing`.
+    fn sync(&self) -> Result<i64> {
         if let Some(cause) = self.broken.get() {
             return Err(self.poisoned(cause.clone()));
         }
@@ -166,7 +139,6 @@ impl CommitLog {
             mark.write(target);
         }
         self.sync_counts.syncs.fetch_add(1, Ordering::Relaxed);
-        self.flushed.advance(target);
-        Ok(())
+        Ok(target)
     }
 }
