@@ -110,16 +110,60 @@ impl Dispatcher {
         self.dispatched.get().max(self.queued_until)
     }
 
-    fn work(&mut self, now: Instant, is_stopped: bool) -> Result<()> {
+    /// A step for a caller that waits: dispatches what has come. What is due to be written out or stamped is left to the next step, unless
+    /// the entries of a queue become too many.
+    ///
+    /// # Errors
+    /// As [`Stepped::step`].
+    pub fn help(&mut self, now: Instant) -> Result<Next> {
+        self.step_for(now, true)
+    }
+
+    fn step_for(&mut self, now: Instant, helps: bool) -> Result<Next> {
+        // After a failure the files that it was about are not as the next step takes them to be.
+        if matches!(self.dispatched.poisoned(), Some(cause) if !matches!(cause, Error::Closed)) {
+            return Ok(Next::Done);
+        }
+        // Read before the end of the log is: a stopped log gets no longer.
+        let stopped = self.log.readable.poisoned();
+        if stopped.is_some() && helps {
+            return Ok(Next::Done);
+        }
+        if stopped.is_none() && self.retry_at.is_some_and(|at| now < at) {
+            return Ok(Next::Idle { until: self.retry_at });
+        }
+        self.retry_at = None;
+        self.barrier.set_short(false);
+        match self.work(now, stopped.is_some(), helps) {
+            Err(error) if error.is_shortage() && stopped.is_none() => {
+                self.retry_at = Some(now + RETRY_AFTER);
+                self.barrier.set_short(true);
+                return Ok(Next::Idle { until: self.retry_at });
+            }
+            done => done?,
+        }
+        if self.dispatched.get() < self.log.readable.get() {
+            return Ok(Next::Again);
+        }
+        if let Some(cause) = stopped {
+            self.dispatched.poison(cause);
+            return Ok(Next::Done);
+        }
+        let write_out_at = self.waiting_since.map(|since| since + WRITE_OUT_AFTER);
+        let until = write_out_at.into_iter().chain(self.stamp_at).min();
+        Ok(Next::Idle { until })
+    }
+
+    fn work(&mut self, now: Instant, is_stopped: bool, helps: bool) -> Result<()> {
         self.barrier.call_returned(true);
         let dispatched = self.dispatch(self.dispatched.get(), now);
         self.barrier.call_returned(false);
         dispatched?;
-        let is_due = self.waiting_since.is_some_and(|since| now >= since + WRITE_OUT_AFTER);
+        let is_due = !helps && self.waiting_since.is_some_and(|since| now >= since + WRITE_OUT_AFTER);
         if is_due || self.is_full || is_stopped {
             self.write_out()?;
         }
-        let is_wanted = !is_stopped && self.covered() - self.covered_until >= self.checkpoint_interval;
+        let is_wanted = !is_stopped && !helps && self.covered() - self.covered_until >= self.checkpoint_interval;
         if is_wanted && self.stamp_at.is_none_or(|at| now >= at) {
             self.try_stamp(now)?;
         }
@@ -214,35 +258,7 @@ impl Stepped for Dispatcher {
     /// What reading the log or writing queues and index raises; nothing is dispatched after it. A shortage is an error only once the log
     /// is stopped, and a later step may then succeed.
     fn step(&mut self, now: Instant) -> Result<Next> {
-        // After a failure the files that it was about are not as the next step takes them to be.
-        if matches!(self.dispatched.poisoned(), Some(cause) if !matches!(cause, Error::Closed)) {
-            return Ok(Next::Done);
-        }
-        // Read before the end of the log is: a stopped log gets no longer.
-        let stopped = self.log.readable.poisoned();
-        if stopped.is_none() && self.retry_at.is_some_and(|at| now < at) {
-            return Ok(Next::Idle { until: self.retry_at });
-        }
-        self.retry_at = None;
-        self.barrier.set_short(false);
-        match self.work(now, stopped.is_some()) {
-            Err(error) if error.is_shortage() && stopped.is_none() => {
-                self.retry_at = Some(now + RETRY_AFTER);
-                self.barrier.set_short(true);
-                return Ok(Next::Idle { until: self.retry_at });
-            }
-            done => done?,
-        }
-        if self.dispatched.get() < self.log.readable.get() {
-            return Ok(Next::Again);
-        }
-        if let Some(cause) = stopped {
-            self.dispatched.poison(cause);
-            return Ok(Next::Done);
-        }
-        let write_out_at = self.waiting_since.map(|since| since + WRITE_OUT_AFTER);
-        let until = write_out_at.into_iter().chain(self.stamp_at).min();
-        Ok(Next::Idle { until })
+        self.step_for(now, false)
     }
 
     fn awaited(&self) -> (Arc<Watermark>, i64) {

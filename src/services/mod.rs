@@ -20,6 +20,8 @@ mod commit_real_time;
 mod allocate_mapped_file;
 /// Supplies the pages that appends are about to write.
 mod supply_pages;
+/// How the dispatcher waits for messages.
+mod naps;
 /// A thread for each service, or the caller's own steps.
 mod runner;
 

@@ -38,13 +38,14 @@ impl ReadBarrier {
         self.dispatched.get() >= self.readable.get()
     }
 
-    /// Waits until everything that is readable now is dispatched, and says whether it is. It is not if dispatching has ended, waits for a
+    /// Waits until everything that is readable now is dispatched, and says whether it is. Each look calls `help` first, with the offset up to
+    /// which messages are waited for; it may dispatch them. They are not all dispatched if dispatching has ended, waits for a
     /// [shortage](crate::error::Error::is_shortage) to pass, or makes no progress for as long as `patience`. A sync is progress, however long
     /// it takes. Time in which this process was stopped does not count, because the dispatcher was stopped, too.
     ///
     /// # Errors
-    /// Those of [`interrupt::check`].
-    pub fn wait(&self, patience: Duration) -> Result<bool> {
+    /// Those of [`interrupt::check`] and of `help`.
+    pub fn wait(&self, patience: Duration, help: impl Fn(i64) -> Result<()>) -> Result<bool> {
         let target = self.readable.get();
         let mut progress = self.progress();
         let mut left = patience;
@@ -56,6 +57,7 @@ impl ReadBarrier {
             if left.is_zero() {
                 break;
             }
+            help(target)?;
             let step = left.min(INTERVAL);
             match self.dispatched.wait(target, Some(Instant::now() + step)) {
                 Wait::Reached => return Ok(true),

@@ -2,14 +2,19 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::log::CommitLog;
+use crate::services::naps::Naps;
 use crate::services::{AllocateMappedFile, CommitRealTime, Dispatcher, FlushRealTime, Next, Stepped, SupplyPages};
+use crate::sync::try_lock;
+use crate::watermark::Watermark;
 
 /// A service of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,6 +49,8 @@ pub(crate) struct Services {
     /// It is also in `all`. A close uses it directly, to drain the log and to stamp the checkpoint.
     dispatcher: Arc<Mutex<Dispatcher>>,
     all: Vec<(Service, Arc<Mutex<dyn Stepped>>)>,
+    /// Each of them has a thread.
+    has_threads: AtomicBool,
 }
 
 impl Services {
@@ -61,7 +68,11 @@ impl Services {
         } else {
             (Service::Supply, Arc::new(Mutex::new(SupplyPages::new(log.clone()))))
         });
-        Self { dispatcher, all }
+        Self {
+            dispatcher,
+            all,
+            has_threads: AtomicBool::default(),
+        }
     }
 
     /// Runs one step of a service. A service that panics has failed. A service that has failed tells all who wait for it.
@@ -83,12 +94,16 @@ impl Services {
         for (service, stepped) in &self.all {
             let (service, stepped, is_over) = (*service, stepped.clone(), is_over.clone());
             let run = move || {
+                let mut naps = (service == Service::Dispatch).then(Naps::begin);
                 while !is_over() {
                     match step(service, &stepped, Instant::now()) {
                         Ok(Next::Again) => {}
                         Ok(Next::Idle { until }) => {
                             let (mark, target) = lock(&stepped).awaited();
-                            mark.wait(target, until);
+                            match &mut naps {
+                                Some(naps) => naps.wait(&mark, target, until),
+                                None => drop(mark.wait(target, until)),
+                            }
                         }
                         Ok(Next::Done) | Err(_) => return,
                     }
@@ -96,6 +111,28 @@ impl Services {
             };
             let spawned = thread::Builder::new().name(format!("mqstore-{}", service.name())).spawn(run);
             threads.push(spawned.map_err(|error| Error::io("start a thread for", service.name(), error))?);
+        }
+        self.has_threads.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Dispatches for a caller that waits until `dispatched` is at least `target`, as long as no other thread does. Does nothing where no
+    /// thread dispatches: there only [`Services::step`] does.
+    ///
+    /// # Errors
+    /// Those of [`interrupt::check`].
+    pub(crate) fn help(&self, dispatched: &Watermark, target: i64) -> Result<()> {
+        while self.has_threads.load(Ordering::Relaxed) && dispatched.get() < target {
+            let Some(mut dispatcher) = try_lock(&self.dispatcher) else {
+                break;
+            };
+            match guarded(Service::Dispatch, &mut *dispatcher, |dispatcher| {
+                dispatcher.help(Instant::now())
+            }) {
+                Ok(Next::Again) => interrupt::check()?,
+                // The others are told by the dispatcher itself.
+                Ok(Next::Idle { .. } | Next::Done) | Err(_) => break,
+            }
         }
         Ok(())
     }
@@ -117,8 +154,12 @@ impl Services {
 }
 
 fn step(service: Service, stepped: &Mutex<dyn Stepped>, now: Instant) -> Result<Next> {
-    let mut stepped = lock(stepped);
-    let outcome = without_panic(service.name(), || stepped.step(now));
+    guarded(service, &mut *lock(stepped), |stepped| stepped.step(now))
+}
+
+/// A service that fails or panics tells all who wait for it.
+fn guarded<S: Stepped + ?Sized>(service: Service, stepped: &mut S, work: impl FnOnce(&mut S) -> Result<Next>) -> Result<Next> {
+    let outcome = without_panic(service.name(), || work(stepped));
     outcome.inspect_err(|cause| stepped.fail(cause.clone()))
 }
 

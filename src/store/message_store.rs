@@ -223,7 +223,8 @@ impl MessageStore {
     /// Those of [`crate::interrupt::check`].
     pub fn catch_up(&self, patience: Duration) -> Result<bool> {
         let is_readable = self.make_readable(patience)?;
-        Ok(self.barrier.wait(patience)? && is_readable)
+        let help = |target| self.services.help(&self.dispatched, target);
+        Ok(self.barrier.wait(patience, help)? && is_readable)
     }
 
     /// Makes everything appended so far durable; gives the physical offset up to which the log then is.
@@ -296,6 +297,7 @@ impl MessageStore {
         if self.log.readable.get() < next && next <= self.log.appended.get() {
             self.ask_durable(physical_offset);
         }
+        self.services.help(&self.dispatched, next)?;
         let wait = self.dispatched.wait(next, deadline);
         self.outcome(wait, "dispatched", physical_offset)
     }

@@ -1,6 +1,6 @@
 //! Every order of the steps of a few threads, by [loom](https://docs.rs/loom).
 //!
-//! This crate compiles the real sources of the watermark, of the allocator of segments, and of the transient store pool with its commits.
+//! This crate compiles the real sources of the watermark, of the naps of the dispatcher, of the allocator of segments, and of the transient store pool with its commits.
 //! What they import from `crate::sync` is in `sync.rs` here, and made of what loom has. Each test is a model: a closure that starts up to
 //! four threads.
 //! [`explore`] runs it again and again, each time with other switches between the threads, until it has tried all of them. A model fails
@@ -30,6 +30,9 @@ mod sync;
 
 #[path = "../../src/watermark.rs"]
 mod watermark;
+
+#[path = "../../src/services/naps.rs"]
+mod naps;
 
 #[path = "../../src/log/commit_log/allocate.rs"]
 #[expect(dead_code, reason = "the models ask for segments and make none")]
@@ -71,6 +74,7 @@ mod commit;
 
 mod allocating;
 mod committing;
+mod dispatching;
 mod group_commit;
 mod leading;
 mod waiting;

@@ -14,6 +14,7 @@ mod flushing;
 mod full_disk;
 mod group_commit;
 mod handing_over;
+mod helping;
 mod kinds;
 mod limits;
 mod many_queues;

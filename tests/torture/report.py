@@ -58,18 +58,20 @@ how many simulated power cuts or seconds it failed."""
 
 INTERLEAVINGS = """## Interleavings
 
-`tests/interleavings` compiles the sources of the watermark, of the allocator of segments, and of the transient store pool with
-its commits, with the atomics, locks and parking of [loom](https://docs.rs/loom). Each test is a model of two to four threads.
-loom runs it in every order of their steps, also with the old values that weaker atomics may read, and finds each deadlock. To
-end in time, most models limit how often a thread is stopped that could go on, to 1, 2 or 3 times. `make interleavings` adds
-one to that limit, and prints how many orders it tried.
+`tests/interleavings` compiles the sources of the watermark, of the naps of the dispatcher, of the allocator of segments,
+and of the transient store pool with its commits, with the atomics, locks and parking of [loom](https://docs.rs/loom). Each
+test is a model of two to four threads. loom runs it in every order of their steps, also with the old values that weaker
+atomics may read, and finds each deadlock. To end in time, most models limit how often a thread is stopped that could go on,
+to 1, 2 or 3 times. `make interleavings` adds one to that limit, and prints how many orders it tried.
 
 The models show that no wake-up is lost; that a poison reaches every thread that waits, and what was reached before it counts
 as reached; that threads lead one after the other until nobody waits, also if the one that is asked gives up at that moment;
-that a leader that gathers is woken; that group commit acknowledges every append, with at most one sync for each; that every
-request for a segment is answered or ends with the store; that no byte of the pool is written over before it is committed, that
-what is committed is what was appended, and that every append that waits for room gets it or is told why not. Patches in
-`tests/mutants` show that the models can fail, also for the memory order of each atomic that a wake-up rests on.
+that the thread that completes a group leads, and that a group which does not become complete is led all the same; that
+group commit acknowledges every append, with at most one sync for each; that a message is dispatched while the dispatcher
+naps and when it sleeps; that every request for a segment is answered or ends with the store; that no byte of the pool is
+written over before it is committed, that what is committed is what was appended, and that every append that waits for room
+gets it or is told why not. Patches in `tests/mutants` show that the models can fail, also for the memory order of each
+atomic that a wake-up rests on.
 
 Not covered: the rest of the log and the services, for which the models take the same steps; more than four threads; real time,
 for which a deadline comes at any moment or never."""
