@@ -57,8 +57,8 @@ fn dispatch(bench: &Bench) {
     let before = Counts::now();
     dispatch_all(&store);
     let counts = Counts::now().since(before);
-    bench.count(&row("dispatch", "allocations", 5.1), a_message(counts.allocations));
-    instructions(bench, "dispatch", bench.size(6200.0, 9000.0));
+    bench.count(&row("dispatch", "allocations", 0.1), a_message(counts.allocations));
+    instructions(bench, "dispatch", bench.size(4100.0, 9000.0));
 }
 
 /// A run of the tests is compiled with few optimizations, so its bound is another one.

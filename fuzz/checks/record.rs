@@ -1,6 +1,6 @@
 //! Any bytes as a commit log: every record, every getter, and back to bytes.
 
-use mqstore::format::{Check, DelayLevels, MessageView, ProducerBatch, Record, index_keys, read_record};
+use mqstore::format::{Check, DelayLevels, DispatchRequest, MessageView, ProducerBatch, Record, read_record};
 
 pub fn check(bytes: &[u8]) {
     for check in [Check::Structure, Check::Body, Check::Whole] {
@@ -15,8 +15,8 @@ pub fn check(bytes: &[u8]) {
 fn read_all(view: &MessageView<'_>, check: Check) {
     let levels = DelayLevels::default();
     let _ = (
-        view.tags_code(&levels),
-        index_keys(view, true),
+        DispatchRequest::of(view).tags_code(&levels),
+        DispatchRequest::of(view).index_keys(true).count(),
         view.keys(),
         view.unique_key(),
         view.tags(),

@@ -1,6 +1,8 @@
 //! Everything on disk and on the wire is big-endian and signed. A field outside the slice reads as zero and is not written: parsers compare
 //! lengths first, and no getter can fail, whatever the bytes are.
 
+use std::borrow::Cow;
+
 fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
 }
@@ -32,6 +34,12 @@ pub(super) fn ipv6_at(bytes: &[u8], at: usize) -> [u8; 16] {
 /// The `len` bytes at `at`, or none of them.
 pub(super) fn slice_at(bytes: &[u8], at: usize, len: usize) -> &[u8] {
     at.checked_add(len).and_then(|end| bytes.get(at..end)).unwrap_or_default()
+}
+
+/// Malformed UTF-8 becomes U+FFFD, as in Java.
+pub(super) fn text(value: &[u8]) -> Cow<'_, str> {
+    // Several times as fast as the other for what is well-formed.
+    str::from_utf8(value).map_or_else(|_| String::from_utf8_lossy(value), Cow::Borrowed)
 }
 
 pub(super) fn put(out: &mut [u8], at: usize, value: &[u8]) {

@@ -1,8 +1,5 @@
 use super::bytes::{i16_at, i32_at, i64_at, put, put_i16, put_i32, put_i64, slice_at};
-use super::delay_level::DelayLevels;
 use super::malformed::Malformed;
-use super::message_view::MessageView;
-use super::sys_flag::Transaction;
 
 // Consume queue: 0 physical offset i64 | 8 record size i32 | 12 tags code i64
 
@@ -35,17 +32,6 @@ impl CqUnit {
     /// The tags code of an entry whose message was lost, and which leads to the salvage record in its place. No hash of a tag is so large, and no
     /// address of an extension unit is positive. Its low 32 bits, which a broker compares with the hash of a tag, are 0.
     pub const LOST: i64 = 1 << 32;
-
-    /// The entry of a message in its consume queue. `None` for a half or rolled-back message, which has no entry, and for an inner batch,
-    /// whose entry stands in a batch queue.
-    pub fn of(view: &MessageView<'_>, delay_levels: &DelayLevels) -> Option<Self> {
-        let is_visible = matches!(view.transaction(), Transaction::None | Transaction::Commit);
-        (is_visible && !view.is_inner_batch()).then(|| Self {
-            physical_offset: view.physical_offset(),
-            size: view.size() as i32,
-            tags_code: view.tags_code(delay_levels),
-        })
-    }
 
     /// Any 20 bytes; see `is_valid`.
     pub fn decode(bytes: &[u8; CQ_UNIT_SIZE]) -> Self {

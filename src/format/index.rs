@@ -1,11 +1,7 @@
 use std::ops::RangeInclusive;
 
 use super::bytes::{i32_at, i64_at, put_i32, put_i64};
-use super::java_hash::java_hash;
-use super::message_view::MessageView;
-use super::properties::property;
-use super::salvage_record::is_salvage_record;
-use super::sys_flag::Transaction;
+use super::java_hash::java_hash_after;
 
 // File:   header (40) | slots x (i32 number of the newest item) | items x (20); item 0 is never used, 0 means "none"
 // Header: 0 begin time i64 | 8 end time i64 | 16 begin physical offset i64 | 24 end physical offset i64 | 32 slot count i32
@@ -32,11 +28,10 @@ const PREVIOUS_AT: usize = TIME_DIFF_AT + 4;
 pub const ITEM_SIZE: usize = PREVIOUS_AT + 4;
 const _: () = assert!(INDEX_HEADER_SIZE == 40 && ITEM_SIZE == 20);
 
-/// Between topic and key, in what is hashed.
-const KEY_SEPARATOR: &str = "#";
 /// Before the tag, in the key of a tag (5.4.0 and later).
-const TAG_KEY_PREFIX: &str = "T#";
-
+pub(super) const TAG_KEY_PREFIX: &str = "T#";
+/// Between topic and key, in what is hashed.
+const KEY_SEPARATOR: &[u8] = b"#";
 /// How many slots and items an index file has; the file itself does not say (docs/FORMAT.md, section Index).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IndexGeometry {
@@ -257,26 +252,18 @@ impl IndexItem {
 /// The hash under which a key of a topic is indexed: of `topic#key`, without its sign, and 0 for the one that has no positive
 /// form.
 pub fn index_key_hash(topic: &str, key: &str) -> i32 {
-    java_hash(&[topic, KEY_SEPARATOR, key].concat()).checked_abs().unwrap_or(0)
+    hash_of_key(hash_of_topic(topic.as_bytes()), [b"", key.as_bytes()])
 }
 
-/// The keys under which a record is indexed, in the order in which they are put: unique key, each of `KEYS`, and with
-/// `index_tags` (5.4.0 and later) `T#` and the tag. A rolled-back message has none. The salvage record of a lost stretch has the empty key, in
-/// its topic, which is empty, too: so an index file tells that messages, and keys of them, were lost.
-pub fn index_keys(view: &MessageView<'_>, index_tags: bool) -> Vec<String> {
-    if is_salvage_record(view) {
-        return vec![String::new()];
-    }
-    if view.transaction() == Transaction::Rollback {
-        return Vec::new();
-    }
-    let properties = view.properties();
-    let mut keys: Vec<String> = properties.get(property::UNIQ_KEY).map(Into::into).into_iter().collect();
-    keys.extend(properties.keys());
-    if index_tags {
-        keys.extend(properties.get(property::TAGS).map(|tag| index_key_of_tag(&tag)));
-    }
-    keys
+/// What the hashes of all keys of a topic begin with.
+pub(super) fn hash_of_topic(topic: &[u8]) -> i32 {
+    java_hash_after(java_hash_after(0, topic), KEY_SEPARATOR)
+}
+
+/// As [`index_key_hash`], of a key in two parts.
+pub(super) fn hash_of_key(of_topic: i32, key: [&[u8]; 2]) -> i32 {
+    let hash = key.into_iter().fold(of_topic, java_hash_after);
+    hash.checked_abs().unwrap_or(0)
 }
 
 /// The key under which a tag is indexed: the whole `TAGS` of a message.

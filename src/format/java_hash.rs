@@ -1,7 +1,37 @@
+use super::bytes::text;
+
 /// `String.hashCode` of the text: over its UTF-16 code units, in wrapping 32-bit arithmetic.
 pub fn java_hash(text: &str) -> i32 {
-    text.encode_utf16()
-        .fold(0i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
+    java_hash_after(0, text.as_bytes())
+}
+
+/// The hash of a text that begins with another one, whose hash is `before`, and ends with these bytes. Malformed UTF-8 counts as U+FFFD.
+pub(super) fn java_hash_after(before: i32, bytes: &[u8]) -> i32 {
+    // Each step of the fold waits for the one before it. Four characters at once wait once.
+    let (chunks, rest) = bytes.as_chunks();
+    let (mut hash, mut bits) = (before, 0);
+    for chunk in chunks {
+        bits |= u32::from_be_bytes(*chunk);
+        let [a, b, c, d] = chunk.map(i32::from);
+        let four = step(a, b).wrapping_mul(BASE * BASE).wrapping_add(step(c, d));
+        hash = hash.wrapping_mul(BASE * BASE * BASE * BASE).wrapping_add(four);
+    }
+    for byte in rest {
+        bits |= u32::from(*byte);
+        hash = step(hash, (*byte).into());
+    }
+    if bits & HIGH_BITS == 0 {
+        return hash;
+    }
+    text(bytes).encode_utf16().fold(before, |hash, unit| step(hash, unit.into()))
+}
+
+const BASE: i32 = 31;
+/// Those that no ASCII character has.
+const HIGH_BITS: u32 = u32::from_be_bytes([0x80; 4]);
+
+fn step(hash: i32, unit: i32) -> i32 {
+    hash.wrapping_mul(BASE).wrapping_add(unit)
 }
 
 /// The order in which a `java.util.HashMap` made for `capacity` entries iterates over these keys, put in this order.

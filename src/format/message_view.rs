@@ -1,10 +1,8 @@
 use std::borrow::Cow;
 
-use super::bytes::{i32_at, i64_at, slice_at};
+use super::bytes::{i32_at, i64_at, slice_at, text};
 use super::crc::{CRC_PROPERTY_SIZE, before_crc_property, covering, crc_property, split_crc_property};
-use super::delay_level::{DelayLevels, SCHEDULE_TOPIC};
 use super::host::Host;
-use super::java_hash::java_hash;
 use super::message::Message;
 use super::message_id::MessageId;
 use super::properties::{Properties, property};
@@ -125,7 +123,7 @@ impl<'a> MessageView<'a> {
 
     /// Malformed UTF-8 becomes U+FFFD.
     pub fn topic(&self) -> Cow<'a, str> {
-        String::from_utf8_lossy(self.topic_bytes())
+        text(self.topic_bytes())
     }
 
     /// The stored property bytes, a `__CRC32#` included.
@@ -149,7 +147,7 @@ impl<'a> MessageView<'a> {
 
     /// The pieces of `KEYS`.
     pub fn keys(&self) -> Vec<String> {
-        self.properties().keys().collect()
+        self.properties().keys().map(Cow::into_owned).collect()
     }
 
     /// What the sysFlag says.
@@ -163,21 +161,6 @@ impl<'a> MessageView<'a> {
             store_host: self.store_host(),
             physical_offset: self.physical_offset(),
         }
-    }
-
-    /// What the queue entry of this record holds: 0 without tags, else the Java hash of the whole `TAGS`; in the delay topic the
-    /// time at which the message is due, in ms, its level clamped to the highest. A delay level that is no number (a broker
-    /// ends its log there) leaves the hash.
-    pub fn tags_code(&self, levels: &DelayLevels) -> i64 {
-        let properties = self.properties();
-        if self.topic_bytes() == SCHEDULE_TOPIC.as_bytes()
-            && let Some(level) = properties.get(property::DELAY).and_then(|level| level.parse::<i32>().ok())
-            && level > 0
-        {
-            let level = level.min(levels.max_level());
-            return self.store_time().wrapping_add(levels.delay_ms(level));
-        }
-        properties.get(property::TAGS).map_or(0, |tags| java_hash(&tags).into())
     }
 
     /// The body holds several messages (`ProducerBatch` reads them), and the record counts as several in its queue.

@@ -42,6 +42,8 @@ mod salvage_record;
 mod index;
 /// The numbers of slots and items, found from an index file's content.
 mod index_geometry;
+/// What a record means for its queue and for the index.
+mod dispatch_request;
 /// The checkpoint: up to where the files are on disk.
 mod checkpoint;
 /// The lock file: from where the records of the log are ours.
@@ -67,11 +69,12 @@ pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit
 pub use crc::crc32;
 pub use date::{Date, mistaken_unit};
 pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
+pub use dispatch_request::DispatchRequest;
 pub use file_name::{index_name, locate, parse_index_name, parse_segment_name, segment_name};
 pub use flushed_mark::{FLUSHED_MARK_SIZE, FlushedMark};
 pub use host::Host;
 pub use index::{
-    INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, index_key_hash, index_key_of_tag, index_keys,
+    INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, index_key_hash, index_key_of_tag,
 };
 pub use index_geometry::{GeometryGuess, detect_index_geometry, detect_sparse_index_geometry, index_admits};
 pub use java_hash::{java_hash, java_hash_map_order};

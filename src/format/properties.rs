@@ -1,5 +1,8 @@
 use std::borrow::Cow;
 
+use memchr::memchr;
+
+use super::bytes::text;
 use super::malformed::Malformed;
 
 /// The names of the properties that mean something to a store.
@@ -40,6 +43,8 @@ pub mod property {
 pub(super) const NAME_VALUE_SEPARATOR: u8 = 1;
 /// Between two pairs, and after the last one if the writer was at most 4.9.0 or at least 5.2.0.
 pub(super) const PROPERTY_SEPARATOR: u8 = 2;
+/// Between two keys.
+const KEY_SEPARATOR: u8 = b' ';
 /// The length field of a record is a signed short.
 pub const MAX_PROPERTIES_SIZE: usize = i16::MAX as usize;
 
@@ -71,9 +76,9 @@ impl<'a> Properties<'a> {
     /// The accepted pairs in stored order, duplicates included. A pair without a name or without a value is none; a value may
     /// hold 0x01, and ends at 0x02.
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
-        self.0.split(|byte| *byte == PROPERTY_SEPARATOR).filter_map(|segment| {
-            let at = segment.iter().position(|byte| *byte == NAME_VALUE_SEPARATOR)?;
-            let (name, value) = (segment.get(..at)?, segment.get(at + 1..)?);
+        split(self.0, PROPERTY_SEPARATOR).filter_map(|pair| {
+            let (name, value) = split_once(pair, NAME_VALUE_SEPARATOR);
+            let value = value?;
             (!name.is_empty() && !value.is_empty()).then_some((name, value))
         })
     }
@@ -83,7 +88,7 @@ impl<'a> Properties<'a> {
         self.iter()
             .filter(|(found, _)| *found == name.as_bytes())
             .last()
-            .map(|(_, value)| String::from_utf8_lossy(value))
+            .map(|(_, value)| text(value))
     }
 
     /// What a store looks at before it takes a message, in one pass.
@@ -105,7 +110,7 @@ impl<'a> Properties<'a> {
     pub fn to_pairs(self) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
         let mut pairs: Vec<(Cow<'a, str>, Cow<'a, str>)> = Vec::new();
         for (name, value) in self.iter() {
-            let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+            let (name, value) = (text(name), text(value));
             match pairs.iter_mut().find(|(known, _)| *known == name) {
                 Some(pair) => pair.1 = value,
                 None => pairs.push((name, value)),
@@ -115,10 +120,9 @@ impl<'a> Properties<'a> {
     }
 
     /// The pieces of `KEYS` between single spaces, empty ones left out.
-    pub fn keys(self) -> impl Iterator<Item = String> {
-        let keys = self.get(property::KEYS).unwrap_or_default();
-        let pieces: Vec<String> = keys.split(' ').filter(|key| !key.is_empty()).map(str::to_owned).collect();
-        pieces.into_iter()
+    pub fn keys(self) -> impl Iterator<Item = Cow<'a, str>> {
+        let keys = self.iter().filter(|(found, _)| *found == property::KEYS.as_bytes()).last();
+        split_keys(keys.map_or(&[], |(_, keys)| keys)).map(text)
     }
 }
 
@@ -135,6 +139,29 @@ pub struct StoreOrders<'a> {
     pub is_inner_batch: bool,
     /// There is a `__CRC32#`.
     pub has_crc: bool,
+}
+
+/// The pieces of a value of `KEYS`.
+pub(super) fn split_keys(keys: &[u8]) -> impl Iterator<Item = &[u8]> {
+    split(keys, KEY_SEPARATOR).filter(|key| !key.is_empty())
+}
+
+/// The stretches of `bytes` between separators.
+fn split(bytes: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> + Clone {
+    let mut rest = Some(bytes);
+    std::iter::from_fn(move || {
+        let (stretch, after) = split_once(rest?, separator);
+        rest = after;
+        Some(stretch)
+    })
+}
+
+/// What stands before the first separator, and after it.
+fn split_once(bytes: &[u8], separator: u8) -> (&[u8], Option<&[u8]>) {
+    match memchr(separator, bytes).and_then(|at| bytes.split_at_checked(at)) {
+        Some((before, [_, after @ ..])) => (before, Some(after)),
+        _ => (bytes, None),
+    }
 }
 
 /// Adds the last separator, unless it is there or there are no properties.

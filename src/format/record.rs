@@ -44,6 +44,7 @@ pub enum Record<'a> {
 }
 
 /// Reads what starts at the first byte; `bytes` may run past it. The only parser of records (docs/FORMAT.md, section Record).
+#[inline]
 pub fn read_record(bytes: &[u8], check: Check) -> Record<'_> {
     if bytes.len() < BLANK_SIZE {
         return Record::End;
@@ -73,6 +74,7 @@ fn read_blank(total: i32) -> Result<Record<'static>, Malformed> {
     }
 }
 
+#[inline]
 fn read_message(bytes: &[u8], total: i32, version: Version, check: Check) -> Result<MessageView<'_>, Malformed> {
     let record = usize::try_from(total)
         .ok()
@@ -97,48 +99,63 @@ fn read_message(bytes: &[u8], total: i32, version: Version, check: Check) -> Res
     Ok(view)
 }
 
-/// Each length is read where the lengths before it put it, and compared with the bytes that remain before it is used.
+/// Each length is read where the lengths before it put it. One that is too long makes the parts longer than the record.
+#[inline]
 fn measure(record: &[u8], version: Version) -> Result<RecordLayout, Malformed> {
     let mut layout = RecordLayout::of_header(version, i32_at(record, SYS_FLAG_AT));
-    let at = layout.body_length_at();
-    let len = i64::from(i32_at(record, at));
-    layout.body_len = part(record, "body", at, BODY_LENGTH_SIZE, len)? as u32;
-
-    let at = layout.topic_length_at();
-    let len = match version {
-        Version::V1 => i64::from(u8_at(record, at).cast_signed()),
-        Version::V2 => i64::from(i16_at(record, at)),
+    let body = i32_at(record, layout.body_length_at());
+    layout.body_len = body.cast_unsigned();
+    let topic = match version {
+        Version::V1 => u8_at(record, layout.topic_length_at()).cast_signed().into(),
+        Version::V2 => i16_at(record, layout.topic_length_at()),
     };
-    layout.topic_len = part(record, "topic", at, version.topic_length_size(), len)? as u16;
-
-    let at = layout.properties_length_at();
-    let len = i64::from(i16_at(record, at));
-    layout.properties_len = part(record, "properties", at, PROPERTIES_LENGTH_SIZE, len)? as u16;
-
-    if layout.size() != record.len() {
-        let reason = format!(
-            "a record of {} bytes, but its parts add up to {}",
-            record.len(),
-            layout.size()
-        );
-        return Err(Malformed::new(TOTAL_SIZE_AT, reason));
+    layout.topic_len = topic.cast_unsigned();
+    let properties = i16_at(record, layout.properties_length_at());
+    layout.properties_len = properties.cast_unsigned();
+    if body < 0 || topic < 0 || properties < 0 || layout.size() != record.len() {
+        return Err(misfit(record, layout));
     }
     Ok(layout)
 }
 
-/// The length of one variable part, whose length field stands at `at`.
-fn part(record: &[u8], name: &str, at: usize, field: usize, len: i64) -> Result<usize, Malformed> {
-    let Some(left) = record.len().checked_sub(at + field) else {
-        let reason = format!(
-            "a record of {} bytes, but its {name} length stands at byte {at}",
-            record.len()
-        );
-        return Err(Malformed::new(record.len(), reason));
-    };
-    usize::try_from(len).ok().filter(|len| *len <= left).ok_or_else(|| {
-        let reason = format!("{name} of {len} bytes, but {left} of the record are left");
-        Malformed::new(at, reason)
-    })
+/// What is wrong with a record whose parts have these lengths.
+#[cold]
+fn misfit(record: &[u8], layout: RecordLayout) -> Malformed {
+    let topic_field = layout.version.topic_length_size();
+    let parts = [
+        (
+            "body",
+            layout.body_length_at(),
+            BODY_LENGTH_SIZE,
+            layout.body_len.cast_signed(),
+        ),
+        (
+            "topic",
+            layout.topic_length_at(),
+            topic_field,
+            layout.topic_len.cast_signed().into(),
+        ),
+        (
+            "properties",
+            layout.properties_length_at(),
+            PROPERTIES_LENGTH_SIZE,
+            layout.properties_len.cast_signed().into(),
+        ),
+    ];
+    let size = record.len();
+    for (name, at, field, len) in parts {
+        let Some(left) = size.checked_sub(at + field) else {
+            return Malformed::new(
+                size,
+                format!("a record of {size} bytes, but its {name} length stands at byte {at}"),
+            );
+        };
+        if usize::try_from(len).ok().is_none_or(|len| len > left) {
+            return Malformed::new(at, format!("{name} of {len} bytes, but {left} of the record are left"));
+        }
+    }
+    let reason = format!("a record of {size} bytes, but its parts add up to {}", layout.size());
+    Malformed::new(TOTAL_SIZE_AT, reason)
 }
 
 fn check_body(view: &MessageView<'_>) -> Result<(), Malformed> {

@@ -17,8 +17,9 @@ pub(crate) use commit_log::LogEnd;
 pub use commit_log::{
     Appended, CommitLog, LogFiles, LogRecord, LogScan, LogStats, PutStats, QueueOffsets, SegmentStats, StoredMessage,
 };
-pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, QueueTail};
+pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, QueueTable, QueueTail};
 pub use flushed_mark_file::{FlushedMarkFile, is_flushed_mark_locked, load_flushed_mark, lock_flushed_mark};
+pub(crate) use index::IndexPut;
 pub use index::{IndexFile, IndexService, KeptIndex, Source};
 pub use recorded_geometry::{fill_from_record, record as record_geometry};
 pub use store_checkpoint::{load_checkpoint, save_checkpoint};

@@ -8,7 +8,7 @@ use std::ops::{Range, RangeInclusive};
 use crate::config::Errors;
 use crate::error::Result;
 use crate::format::{
-    Check, IndexGeometry, MessageView, Transaction, index_key_hash, index_key_of_tag, index_keys, is_salvage_record,
+    Check, DispatchRequest, IndexGeometry, MessageView, Transaction, index_key_hash, index_key_of_tag, is_salvage_record,
 };
 use crate::interrupt;
 use crate::log::{IndexFile, LogRecord, Source, StoredMessage};
@@ -54,7 +54,7 @@ impl QueryBy {
     /// Whether the message would stand in the index under this key or tag.
     fn is_of(&self, view: &MessageView<'_>) -> bool {
         match self {
-            Self::Key(key) => index_keys(view, false).iter().any(|own| own == key),
+            Self::Key(key) => DispatchRequest::of(view).index_keys(false).any(|own| own == *key),
             Self::Tag(tag) => indexed_tag(view).is_some_and(|own| own == *tag),
         }
     }
@@ -335,10 +335,8 @@ impl MessageReader {
 
 /// Whether an index item with this hash may lead to the message: one of its keys, or its tag, has it.
 pub(super) fn has_hash(view: &MessageView<'_>, key_hash: i32) -> bool {
-    let topic = view.topic();
-    index_keys(view, true)
-        .iter()
-        .any(|key| index_key_hash(&topic, key) == key_hash)
+    let mut hashes = DispatchRequest::of(view).index_key_hashes(true);
+    hashes.any(|hash| hash == key_hash)
 }
 
 /// The tag under which an index of tags holds the message.

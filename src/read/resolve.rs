@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::config::Errors;
 use crate::error::{Error, Result};
-use crate::format::{Check, IndexGeometry, MessageView, index_key_hash, index_keys, is_salvage_record};
+use crate::format::{Check, DispatchRequest, IndexGeometry, MessageView, index_key_hash, is_salvage_record};
 use crate::interrupt;
 use crate::log::{IndexFile, LogRecord, Source};
 use crate::read::message_reader::{MessageReader, Position};
@@ -81,11 +81,8 @@ impl MessageReader {
         let mut add = |view: &MessageView<'_>| {
             let topic = view.topic();
             let Some(keys) = by_name.get(topic.as_ref()) else { return };
-            for row in index_keys(view, false)
-                .iter()
-                .filter_map(|key| keys.get(key.as_str()))
-                .flatten()
-            {
+            let own = DispatchRequest::of(view).index_keys(false);
+            for row in own.filter_map(|key| keys.get(key.as_ref())).flatten() {
                 if let Some(hits) = hits.get_mut(*row) {
                     hits.insert(view.physical_offset(), KeyHit::of(view));
                 }

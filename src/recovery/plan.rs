@@ -107,23 +107,22 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
     loop {
         let mut scan = log.scan(at, until, check);
         let mut torn = None;
-        for message in scan.by_ref() {
-            let message = interrupt::check().and(message)?;
-            let start = message.view().physical_offset();
-            if !opened.clean && opened.is_own(start) && has_lost_bytes(&message.view()) {
-                torn = Some(start);
+        while interrupt::check().and_then(|()| scan.advance())? {
+            let Some(view) = scan.view() else { break };
+            if !opened.clean && opened.is_own(view.physical_offset()) && has_lost_bytes(&view) {
+                torn = Some(view.physical_offset());
                 break;
             }
-            is_sure &= message.view().store_time() <= stamped;
+            is_sure &= view.store_time() <= stamped;
             if is_sure {
-                unsynced_from = message.view().end();
+                unsynced_from = view.end();
             }
-            note(&mut report, &message);
-            if is_salvage_record(&message.view()) {
+            note(&mut report, &view);
+            if is_salvage_record(&view) {
                 // An earlier recovery has put a salvage record where messages were lost.
-                undispatched.pass_over(Some(substitute_for_record(&message.view())), i64::from(message.view().size()));
+                undispatched.pass_over(Some(substitute_for_record(&view)), i64::from(view.size()));
             }
-            undispatched.add(&message.view())?;
+            undispatched.add(&view)?;
         }
         (report.log_end, report.stop_reason) = stop(&scan, opened)?;
         if let Some(torn) = torn {
@@ -149,7 +148,7 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
     if report.last_store_time == 0
         && let Some(message) = last_before(scan_start, opened)?
     {
-        note(&mut report, &message);
+        note(&mut report, &message.view());
     }
     report.refused = undispatched.refused;
     let gap = undispatched.gap;
@@ -227,7 +226,7 @@ fn stop(scan: &LogScan<'_>, opened: &Opened<'_>) -> Result<(i64, String)> {
     let (at, log) = (scan.position(), opened.log);
     let found = match scan.stopped_by() {
         // The scan came to its bound: there is damage, or nothing was written there when the bound was set.
-        None if at < log.files_end() => Some(&log.read(at, Check::Structure)?),
+        None if at < log.files_end() => Some(&log.read(at, Check::Structure)?.kind()),
         stopped_by => stopped_by,
     };
     let reason = match found {
@@ -269,7 +268,6 @@ fn substitute_for_hole(hole: i64) -> CqUnit {
     }
 }
 
-fn note(report: &mut RecoveryReport, message: &StoredMessage) {
-    let view = message.view();
+fn note(report: &mut RecoveryReport, view: &MessageView<'_>) {
     (report.last_offset, report.last_store_time) = (view.physical_offset(), view.store_time());
 }

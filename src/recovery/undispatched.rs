@@ -1,12 +1,12 @@
 //! The entries that the queue files lack: one for each message of the log that has none.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::{CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, MIN_RECORD_SIZE, MessageView, validate_topic};
-use crate::log::{ConsumeQueue, ConsumeQueueStore, LogFiles, LogRecord, QueueTail};
+use crate::format::{CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MIN_RECORD_SIZE, MessageView, validate_topic};
+use crate::log::{ConsumeQueue, ConsumeQueueStore, LogFiles, LogRecord, QueueTable, QueueTail};
 
 /// For each topic and queue id: the entries that the queue lacks.
 pub(super) type QueueTails = BTreeMap<(String, i32), QueueTail>;
@@ -16,12 +16,8 @@ pub(super) struct Undispatched<'a> {
     log: &'a LogFiles,
     queues: &'a ConsumeQueueStore,
     delay_levels: DelayLevels,
-    /// One for each queue that the scan has met.
-    lacking: Vec<Lacking>,
-    /// The place of a queue in `lacking`, by topic and queue id.
-    places: HashMap<String, HashMap<i32, usize>>,
-    /// The place of the last message's queue. The next message is often of the same queue.
-    last: usize,
+    /// One for each queue that the scan has met; `None` for a batch consume queue.
+    lacking: QueueTable<Option<Lacking>>,
     /// The scan has met a message, and its queue lacks the message before it.
     pub(super) gap: bool,
     pub(super) refused: u64,
@@ -47,9 +43,7 @@ impl<'a> Undispatched<'a> {
             log,
             queues,
             delay_levels,
-            lacking: Vec::new(),
-            places: HashMap::new(),
-            last: 0,
+            lacking: QueueTable::default(),
             gap: false,
             refused: 0,
             substitute: None,
@@ -70,7 +64,7 @@ impl<'a> Undispatched<'a> {
         if self.queues.rocksdb().is_some() {
             return Ok(());
         }
-        let Some(unit) = CqUnit::of(view, &self.delay_levels) else {
+        let Some(unit) = DispatchRequest::of(view).unit(&self.delay_levels) else {
             return Ok(());
         };
         let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());
@@ -118,34 +112,18 @@ impl<'a> Undispatched<'a> {
 
     /// The message's queue; `None` for a batch consume queue.
     fn queue(&mut self, view: &MessageView<'_>) -> Option<&mut Lacking> {
-        let is_last = |last: &Lacking| last.topic.as_bytes() == view.topic_bytes() && last.queue_id == view.queue_id();
-        if !self.lacking.get(self.last).is_some_and(is_last) {
-            self.last = self.place(view)?;
-        }
-        self.lacking.get_mut(self.last)
-    }
-
-    fn place(&mut self, view: &MessageView<'_>) -> Option<usize> {
-        let (topic, queue_id) = (view.topic(), view.queue_id());
-        if let Some(place) = self.places.get(topic.as_ref()).and_then(|queues| queues.get(&queue_id)) {
-            return Some(*place);
-        }
-        let place = self.lacking.len();
-        self.lacking.push(Lacking {
-            queue: self.queues.queue(&topic, queue_id).ok()?,
-            // The directory of any other name would hold the entries of another topic.
-            is_valid: matches!(topic, Cow::Borrowed(_)) && validate_topic(&topic, view.version()).is_ok(),
-            topic: topic.clone().into_owned(),
-            queue_id,
-            entries: QueueTail::default(),
-        });
-        self.places.entry(topic.into_owned()).or_default().insert(queue_id, place);
-        Some(place)
+        let (name, queue_id) = (view.topic_bytes(), view.queue_id());
+        let place = match self.lacking.find(name, queue_id) {
+            Some(place) => place,
+            None => self.lacking.add(name, queue_id, Lacking::of(view, self.queues)),
+        };
+        self.lacking.get_mut(place)?.as_mut()
     }
 
     /// For each topic and queue id: the entries to add, by queue offset.
     pub(super) fn into_entries(self) -> QueueTails {
-        let lacking = self.lacking.into_iter().filter(|lacking| !lacking.entries.is_empty());
+        let queues = self.lacking.into_values().into_iter().flatten();
+        let lacking = queues.filter(|lacking| !lacking.entries.is_empty());
         lacking
             .map(|lacking| ((lacking.topic, lacking.queue_id), lacking.entries))
             .collect()
@@ -153,6 +131,19 @@ impl<'a> Undispatched<'a> {
 }
 
 impl Lacking {
+    /// Nothing yet; `None` for a batch consume queue.
+    fn of(view: &MessageView<'_>, queues: &ConsumeQueueStore) -> Option<Self> {
+        let (topic, queue_id) = (view.topic(), view.queue_id());
+        Some(Self {
+            queue: queues.queue(&topic, queue_id).ok()?,
+            // The directory of any other name would hold the entries of another topic.
+            is_valid: matches!(topic, Cow::Borrowed(_)) && validate_topic(&topic, view.version()).is_ok(),
+            topic: topic.into_owned(),
+            queue_id,
+            entries: QueueTail::default(),
+        })
+    }
+
     /// The queue offset of the queue's next message; `None` for a queue without a message.
     fn next(&self) -> Option<i64> {
         let gathered = self.entries.end();

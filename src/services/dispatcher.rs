@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::{Check, CqUnit, DelayLevels, IndexGeometry, MessageView};
-use crate::log::{CommitLog, ConsumeQueue, ConsumeQueueStore, IndexService, LogRecord, LogScan};
+use crate::format::{Check, DelayLevels, DispatchRequest, IndexGeometry, MessageView};
+use crate::log::{CommitLog, ConsumeQueue, ConsumeQueueStore, IndexPut, IndexService, LogRecord, LogScan, QueueTable};
 use crate::services::checkpointer::{Checkpointer, LastDispatched};
 use crate::services::read_barrier::ReadBarrier;
 use crate::services::stepped::{Next, RETRY_AFTER, Stepped};
@@ -14,10 +14,18 @@ use crate::watermark::Watermark;
 
 /// Messages that one step dispatches at most, so that a write-out is never far away.
 const STEP_MESSAGES: usize = 4096;
-/// Entries of a queue that wait in memory until they are written out.
-const WRITE_OUT_ENTRIES: usize = 64;
-/// How long an entry waits in memory at most.
+/// Messages after which the header of the index counts their keys and *dispatched* rises, if nobody waits for it: a write that threads
+/// share takes as long as the queue entry.
+const TOLD_MESSAGES: usize = 32;
+/// Queues that one step writes out at most, so that no message waits for all of them.
+const STEP_QUEUES: usize = 1000;
+/// Entries that wait in memory at most: 12 MiB of them.
+const WRITE_OUT_ENTRIES: usize = 512 * 1024;
+/// How long an entry waits in memory until it is written out.
 const WRITE_OUT_AFTER: Duration = Duration::from_millis(10);
+/// How long it waits for each queue that waits, if that is longer. To write out a queue takes a fifth of that, whether it has one entry or
+/// thousands: of many queues each is to gather some.
+const WRITE_OUT_AFTER_EACH: Duration = Duration::from_micros(20);
 /// The longest wait between two tries of a stamp after a shortage. The wait doubles each time, because each try syncs the whole file
 /// system.
 const STAMP_RETRY_AFTER: Duration = Duration::from_secs(10);
@@ -41,10 +49,16 @@ pub struct Dispatcher {
     /// Up to where the log is covered by the checkpoint.
     covered_until: i64,
     checkpoint_interval: i64,
-    /// Queues with entries in memory, each once; written out together.
+    known: Queues,
+    /// The hashes of the keys of one message.
+    hashes: Vec<i32>,
+    /// Queues with entries in memory that are written out now, some in each step.
+    due: Vec<Arc<ConsumeQueue>>,
+    /// Other queues with entries in memory, each once.
     waiting: Vec<Arc<ConsumeQueue>>,
     waiting_since: Option<Instant>,
-    is_full: bool,
+    /// Entries that were added since the last queues were due.
+    entries: usize,
     /// When to try again after a shortage.
     retry_at: Option<Instant>,
     /// When to stamp again after a shortage, and how long the wait after the next one is.
@@ -82,9 +96,12 @@ impl Dispatcher {
             covered_until,
             checkpoint_interval: i64::try_from(config.checkpoint_interval).unwrap_or(i64::MAX),
             log,
+            known: QueueTable::default(),
+            hashes: Vec::new(),
+            due: Vec::new(),
             waiting: Vec::new(),
             waiting_since: None,
-            is_full: false,
+            entries: 0,
             retry_at: None,
             stamp_at: None,
             stamp_pause: RETRY_AFTER,
@@ -142,15 +159,14 @@ impl Dispatcher {
             }
             done => done?,
         }
-        if self.dispatched.get() < self.log.readable.get() {
+        if self.dispatched.get() < self.log.readable.get() || !helps && !self.due.is_empty() {
             return Ok(Next::Again);
         }
         if let Some(cause) = stopped {
             self.dispatched.poison(cause);
             return Ok(Next::Done);
         }
-        let write_out_at = self.waiting_since.map(|since| since + WRITE_OUT_AFTER);
-        let until = write_out_at.into_iter().chain(self.stamp_at).min();
+        let until = self.write_out_at().into_iter().chain(self.stamp_at).min();
         Ok(Next::Idle { until })
     }
 
@@ -159,9 +175,11 @@ impl Dispatcher {
         let dispatched = self.dispatch(self.dispatched.get(), now);
         self.barrier.call_returned(false);
         dispatched?;
-        let is_due = !helps && self.waiting_since.is_some_and(|since| now >= since + WRITE_OUT_AFTER);
-        if is_due || self.is_full || is_stopped {
+        let is_full = self.entries >= WRITE_OUT_ENTRIES;
+        if is_stopped {
             self.write_out()?;
+        } else if is_full || !helps && (!self.due.is_empty() || self.write_out_at().is_some_and(|at| now >= at)) {
+            self.write_some_out()?;
         }
         let is_wanted = !is_stopped && !helps && self.covered() - self.covered_until >= self.checkpoint_interval;
         if is_wanted && self.stamp_at.is_none_or(|at| now >= at) {
@@ -186,67 +204,131 @@ impl Dispatcher {
         }
     }
 
+    /// When the entries that wait are due.
+    fn write_out_at(&self) -> Option<Instant> {
+        let of_all = WRITE_OUT_AFTER_EACH * self.waiting.len() as u32;
+        self.waiting_since.map(|since| since + of_all.max(WRITE_OUT_AFTER))
+    }
+
+    /// Writes out everything that waits.
     fn write_out(&mut self) -> Result<()> {
+        while !self.due.is_empty() || !self.waiting.is_empty() {
+            self.write_some_out()?;
+        }
+        Ok(())
+    }
+
+    /// Writes out some of the queues that are due. If none is, those that wait are due now.
+    fn write_some_out(&mut self) -> Result<()> {
+        if self.due.is_empty() {
+            self.due = std::mem::take(&mut self.waiting);
+            self.waiting_since = None;
+            self.entries = 0;
+        }
+        let some = self.due.len().saturating_sub(STEP_QUEUES)..;
+        let mut queues: Vec<_> = self.due.drain(some).collect();
         let written = self
             .queues
-            .write_out(&self.waiting, &|may_sync| self.barrier.call_returned(may_sync));
+            .write_out(&queues, &|may_sync| self.barrier.call_returned(may_sync));
         // After a shortage some of them have no entry in memory any more. Their next entry adds them again.
-        self.waiting.retain(|queue| queue.waits());
-        if written.is_ok() {
-            self.waiting_since = None;
-            self.is_full = false;
-        }
+        queues.retain(|queue| queue.waits());
+        self.due.append(&mut queues);
         written
     }
 
     fn dispatch(&mut self, from: i64, now: Instant) -> Result<()> {
-        let log = self.log.clone();
-        let mut scan = log.files().scan(from, log.readable.get(), Check::Structure);
-        for message in scan.by_ref().take(STEP_MESSAGES) {
-            let message = message?;
-            let view = message.view();
-            self.dispatch_one(&view, now)?;
-            // After each message, so that a read that waits for the first of many does not wait for all of them.
-            self.dispatched.advance(view.physical_offset() + i64::from(view.size()));
-        }
+        let (log, index) = (self.log.clone(), self.index.clone());
+        // Nobody changes what is readable.
+        let mut scan = log.files().scan(from, log.readable.get(), Check::Structure).of_settled();
+        let mut keys = index.put_keys(self.geometry);
+        let dispatched = self.dispatch_some(&mut scan, &mut keys, now);
+        // Also those of a message of which only some could be put.
+        let published = keys.publish();
+        dispatched.and(published)?;
         expect_no_stop(&scan)?;
         self.dispatched.advance(scan.position());
         Ok(())
     }
 
-    fn dispatch_one(&mut self, view: &MessageView<'_>, now: Instant) -> Result<()> {
-        if view.physical_offset() >= self.queued_until
-            && let Some(unit) = CqUnit::of(view, &self.delay_levels)
-        {
-            self.add_to_queue(view, unit, now);
-        }
-        if view.physical_offset() > self.indexed_until {
-            self.index.put(view, self.geometry, self.index_tags)?;
-            self.indexed_until = view.physical_offset();
-        }
-        if view.physical_offset() >= self.queued_until {
-            self.last = LastDispatched {
-                physical_offset: view.physical_offset(),
-                store_time: view.store_time(),
-            };
+    fn dispatch_some(&mut self, scan: &mut LogScan<'_>, keys: &mut IndexPut<'_>, now: Instant) -> Result<()> {
+        for number in 0..STEP_MESSAGES {
+            if !scan.advance()? {
+                break;
+            }
+            self.dispatch_one(scan, keys, now)?;
+            // A read that waits for the first of many does not wait for all of them.
+            if number % TOLD_MESSAGES == 0 || self.dispatched.waiting() > 0 {
+                keys.publish()?;
+                self.dispatched.advance(LogScan::position(scan));
+            }
         }
         Ok(())
     }
 
-    fn add_to_queue(&mut self, view: &MessageView<'_>, unit: CqUnit, now: Instant) {
-        let Some(queue) = self.queues.queue_or_new(&view.topic(), view.queue_id()) else {
-            return; // a batch consume queue, which is not built here
-        };
-        // `None` for a message that is dispatched again, because the disk was full when its keys were put.
-        let Some(entries) = queue.append(view.queue_offset(), unit) else {
-            return;
-        };
-        self.is_full |= entries >= WRITE_OUT_ENTRIES;
-        if entries == 1 {
-            self.waiting.push(queue);
-            self.waiting_since.get_or_insert(now);
+    fn dispatch_one(&mut self, scan: &LogScan<'_>, keys: &mut IndexPut<'_>, now: Instant) -> Result<()> {
+        let Some(view) = scan.view() else { return Ok(()) };
+        let (offset, queue_offset, store_time) = (view.physical_offset(), view.queue_offset(), view.store_time());
+        let (is_unqueued, is_unindexed) = (offset >= self.queued_until, offset > self.indexed_until);
+        let request = DispatchRequest::of(&view);
+        self.hashes.clear();
+        if is_unindexed {
+            let hashes = request.index_key_hashes(self.index_tags);
+            hashes.for_each(|hash| self.hashes.push(hash));
         }
+        let unit = request.unit(&self.delay_levels).filter(|_| is_unqueued);
+        let queue = match unit {
+            Some(_) => queue_of(&mut self.known, &self.queues, scan, &view)?,
+            None => None,
+        };
+        // Nothing of a page that could not be read gets into queues and index.
+        scan.check_intact()?;
+        if let Some((queue, unit)) = queue.zip(unit)
+            // `None` for a message that is dispatched again, because the disk was full when its keys were put.
+            && let Some(entries) = queue.append(queue_offset, unit)
+        {
+            self.entries += 1;
+            if entries == 1 {
+                self.waiting.push(queue.clone());
+                self.waiting_since.get_or_insert(now);
+            }
+        }
+        if is_unindexed {
+            keys.put(offset, store_time, &self.hashes)?;
+            self.indexed_until = offset;
+        }
+        if is_unqueued {
+            self.last = LastDispatched {
+                physical_offset: offset,
+                store_time,
+            };
+        }
+        Ok(())
     }
+}
+
+/// The queues of messages that were dispatched; `None` for a batch consume queue, which is not built here.
+type Queues = QueueTable<Option<Arc<ConsumeQueue>>>;
+
+/// The message's queue.
+fn queue_of<'a>(
+    known: &'a mut Queues,
+    queues: &ConsumeQueueStore,
+    scan: &LogScan<'_>,
+    view: &MessageView<'_>,
+) -> Result<Option<&'a Arc<ConsumeQueue>>> {
+    let (topic, queue_id) = (view.topic_bytes(), view.queue_id());
+    let place = if let Some(place) = known.find(topic, queue_id) {
+        place
+    } else {
+        let topic = topic.to_owned();
+        scan.check_intact()?;
+        known.add(
+            &topic,
+            queue_id,
+            queues.queue_or_new(&String::from_utf8_lossy(&topic), queue_id),
+        )
+    };
+    Ok(known.get(place).and_then(Option::as_ref))
 }
 
 impl Stepped for Dispatcher {

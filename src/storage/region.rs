@@ -178,6 +178,14 @@ impl Region {
         self.intact(at..at + size_of::<u32>())
     }
 
+    /// Notes that the bytes are used in no order: a page that is read from disk brings no others with it.
+    pub fn expect_no_order(&self) {
+        if let Memory::Mapping(mapping) = &self.memory {
+            // A refused hint costs only time.
+            let _ = mapping.advise(Advice::Random);
+        }
+    }
+
     /// Starts reading a range from disk, without waiting. A hint: a range outside does nothing.
     pub fn prefetch(&self, range: Range<usize>) {
         let Some(len) = range.end.checked_sub(range.start) else {

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mqstore::format::{
-    BatchCqUnit, BatchUnit, Check, Checkpoint, CqExtUnit, CqUnit, DelayLevels, GeometryGuess, Host, INDEX_HEADER_SIZE, ITEM_SIZE,
-    IndexGeometry, IndexHeader, IndexItem, Message, MessageId, MessageView, ProducerBatch, Properties, Record, SLOT_SIZE,
-    SlaveReport, TransferHeader, Version, compression, decode_body, detect_index_geometry, encode_properties, encode_unit,
-    ext_address, index_keys, java_hash_map_order, parse_index_name, parse_segment_name, read_record, segment_name,
-    validate_topic,
+    BatchCqUnit, BatchUnit, Check, Checkpoint, CqExtUnit, CqUnit, DelayLevels, DispatchRequest, GeometryGuess, Host,
+    INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, Message, MessageId, MessageView, ProducerBatch,
+    Properties, Record, SLOT_SIZE, SlaveReport, TransferHeader, Version, compression, decode_body, detect_index_geometry,
+    encode_properties, encode_unit, ext_address, index_key_hash, java_hash, java_hash_map_order, parse_index_name,
+    parse_segment_name, read_record, segment_name, validate_topic,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -97,10 +97,10 @@ fn read_all(view: &MessageView<'_>) {
     let _ = (
         view.message_id().to_string(),
         view.is_inner_batch(),
-        view.tags_code(&DelayLevels::default()),
+        DispatchRequest::of(view).tags_code(&DelayLevels::default()),
     );
     let _ = (
-        index_keys(view, true),
+        DispatchRequest::of(view).index_keys(true).count(),
         view.properties().to_pairs(),
         view.properties().iter().count(),
     );
@@ -226,6 +226,25 @@ proptest! {
             prop_assert!(!name.contains(&1) && !name.contains(&2) && !value.contains(&2));
         }
         let _ = (properties.to_pairs(), properties.keys().count());
+    }
+
+    #[test]
+    fn pairs_are_what_stands_between_the_separators(bytes in vec(prop_oneof![Just(1), Just(2), Just(3), Just(0x81), Just(0x82)], 0..60)) {
+        let segments = bytes.split(|byte| *byte == 2);
+        let pairs = segments.filter_map(|segment| {
+            let at = segment.iter().position(|byte| *byte == 1)?;
+            let (name, value) = (&segment[..at], &segment[at + 1..]);
+            (!name.is_empty() && !value.is_empty()).then_some((name, value))
+        });
+        prop_assert!(Properties::new(&bytes).iter().eq(pairs));
+    }
+
+    #[test]
+    fn the_hash_of_any_text_is_that_of_its_utf16_units(text in "[a-z0-9]{0,40}|\\PC{0,20}", topic in "[a-z]{0,9}") {
+        let hash = |text: &str| text.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(unit.into()));
+        prop_assert_eq!(java_hash(&text), hash(&text));
+        let key = hash(&format!("{topic}#{text}"));
+        prop_assert_eq!(index_key_hash(&topic, &text), key.checked_abs().unwrap_or(0));
     }
 
     #[test]

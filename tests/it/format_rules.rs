@@ -229,7 +229,10 @@ fn properties_without_a_name_or_value_are_dropped() {
 
 #[test]
 fn keys_are_split_on_single_spaces() {
-    let keys: Vec<String> = Properties::new(b"KEYS\x01 k1  k2\tk3 ").keys().collect();
+    let keys: Vec<String> = Properties::new(b"KEYS\x01 k1  k2\tk3 ")
+        .keys()
+        .map(std::borrow::Cow::into_owned)
+        .collect();
     assert_eq!(keys, ["k1", "k2\tk3"]);
     assert_eq!(Properties::new(b"").keys().count(), 0);
 }

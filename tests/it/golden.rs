@@ -6,9 +6,9 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use mqstore::format::{
-    BATCH_CQ_UNIT_SIZE, BLANK_SIZE, BatchCqUnit, CQ_UNIT_SIZE, Check, Checkpoint, CqUnit, DelayLevels, GeometryGuess,
-    INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, MessageView, Record, SLOT_SIZE, detect_index_geometry,
-    encode_blank, index_key_hash, index_keys, parse_index_name, parse_segment_name, property, read_record,
+    BATCH_CQ_UNIT_SIZE, BLANK_SIZE, BatchCqUnit, CQ_UNIT_SIZE, Check, Checkpoint, CqUnit, DelayLevels, DispatchRequest,
+    GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, MessageView, Record, SLOT_SIZE,
+    detect_index_geometry, encode_blank, index_key_hash, parse_index_name, parse_segment_name, property, read_record,
 };
 
 /// The directory of golden stores.
@@ -163,7 +163,7 @@ fn check_entries(dir: &Path, log: &Log<'_>, tally: &mut Tally) {
                 let ours = CqUnit {
                     physical_offset: view.physical_offset(),
                     size: view.size() as i32,
-                    tags_code: view.tags_code(&levels),
+                    tags_code: DispatchRequest::of(view).tags_code(&levels),
                 };
                 tally.compare(at, &ours.encode(), unit);
                 tally.entries += 1;
@@ -185,7 +185,7 @@ fn check_batch_entries(dir: &Path, log: &Log<'_>, tally: &mut Tally) {
             let ours = BatchCqUnit {
                 physical_offset: view.physical_offset(),
                 size: view.size() as i32,
-                tags_code: view.tags_code(&DelayLevels::default()),
+                tags_code: DispatchRequest::of(view).tags_code(&DelayLevels::default()),
                 store_time: view.store_time(),
                 base_offset: view.queue_offset(),
                 count,
@@ -243,7 +243,7 @@ fn build_index(log: &Log<'_>, geometry: IndexGeometry, index_tags: bool) -> Vec<
         if images.last().is_none_or(|image| image.header.is_full(geometry)) {
             images.push(IndexImage::new(geometry, images.last()));
         }
-        for key in index_keys(view, index_tags) {
+        for key in DispatchRequest::of(view).index_keys(index_tags) {
             if !images.last_mut().unwrap().put(view, &key) {
                 images.push(IndexImage::new(geometry, images.last()));
                 assert!(images.last_mut().unwrap().put(view, &key));

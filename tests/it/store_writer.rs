@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mqstore::format::{
-    Check, CqUnit, DelayLevels, IndexGeometry, IndexHeader, Message, Record, encode_blank, encode_properties, fits,
-    index_key_hash, index_keys, read_record, segment_name,
+    Check, CqUnit, DelayLevels, DispatchRequest, IndexGeometry, IndexHeader, Message, Record, encode_blank, encode_properties,
+    fits, index_key_hash, read_record, segment_name,
 };
 
 pub struct StoreWriter {
@@ -59,13 +59,13 @@ impl StoreWriter {
         let unit = CqUnit {
             physical_offset,
             size: view.size() as i32,
-            tags_code: view.tags_code(&DelayLevels::default()),
+            tags_code: DispatchRequest::of(&view).tags_code(&DelayLevels::default()),
         };
         self.queues
             .get_mut(&(message.topic.clone().into(), message.queue_id))
             .unwrap()
             .push((message.queue_offset, unit));
-        for key in index_keys(&view, false) {
+        for key in DispatchRequest::of(&view).index_keys(false) {
             self.put_key(index_key_hash(&message.topic, &key), physical_offset, message.store_time);
         }
         self.log.extend(&bytes);

@@ -1,10 +1,10 @@
 //! Bytes made by hand from the format, and compared with what RocketMQ writes.
 
 use mqstore::format::{
-    BatchCqUnit, BatchUnit, Checkpoint, CqExtUnit, CqUnit, DelayLevels, Host, IndexGeometry, IndexHeader, IndexItem, Message,
-    MessageId, MessageView, ProducerBatch, Record, SlaveReport, TransferHeader, Version, encode_blank, encode_properties,
-    encode_unit, ext_address, fits, index_key_hash, index_keys, java_hash, java_hash_map_order, locate, parse_segment_name,
-    read_record, segment_name, stored_properties,
+    BatchCqUnit, BatchUnit, Checkpoint, CqExtUnit, CqUnit, DelayLevels, DispatchRequest, Host, IndexGeometry, IndexHeader,
+    IndexItem, Message, MessageId, MessageView, ProducerBatch, Record, SlaveReport, TransferHeader, Version, encode_blank,
+    encode_properties, encode_unit, ext_address, fits, index_key_hash, java_hash, java_hash_map_order, locate,
+    parse_segment_name, read_record, segment_name, stored_properties,
 };
 use mqstore::format::{Check, Transaction, UniqueKey, ms_of_month, property};
 
@@ -268,7 +268,11 @@ fn gv7_the_tags_code_is_the_java_hash_sign_extended() {
         }
         .encode()
         .unwrap();
-        assert_eq!(view(&bytes).tags_code(&DelayLevels::default()), i64::from(hash), "{tag}");
+        assert_eq!(
+            DispatchRequest::of(&view(&bytes)).tags_code(&DelayLevels::default()),
+            i64::from(hash),
+            "{tag}"
+        );
     }
 }
 
@@ -290,7 +294,7 @@ fn gv8_queue_entries_point_at_their_records() {
     let entry = |bytes: &[u8], size: i32| CqUnit {
         physical_offset: view(bytes).physical_offset(),
         size,
-        tags_code: view(bytes).tags_code(&levels),
+        tags_code: DispatchRequest::of(&view(bytes)).tags_code(&levels),
     };
     cq_both_ways(entry(&first, 134), "000000000000000000000086000000000027a807");
     cq_both_ways(entry(&second, 135), "000000000000008600000087ffffffffe897bb69");
@@ -312,7 +316,7 @@ fn delayed(topic: &str, level: &str) -> Vec<u8> {
 fn gv8d_a_delayed_record_carries_its_due_time() {
     let levels = DelayLevels::default();
     let bytes = delayed("SCHEDULE_TOPIC_XXXX", "3");
-    let tags_code = view(&bytes).tags_code(&levels);
+    let tags_code = DispatchRequest::of(&view(&bytes)).tags_code(&levels);
     cq_both_ways(
         CqUnit {
             physical_offset: 879,
@@ -326,7 +330,7 @@ fn gv8d_a_delayed_record_carries_its_due_time() {
 #[test]
 fn delay_levels_are_clamped_and_only_count_in_the_delay_topic() {
     let levels = DelayLevels::default();
-    let due = |topic, level| view(&delayed(topic, level)).tags_code(&levels);
+    let due = |topic, level| DispatchRequest::of(&view(&delayed(topic, level))).tags_code(&levels);
     let hash = i64::from(java_hash("TagA"));
     assert_eq!(due("SCHEDULE_TOPIC_XXXX", "18"), STORE_TIME + 7_200_000);
     assert_eq!(due("SCHEDULE_TOPIC_XXXX", "99"), STORE_TIME + 7_200_000);
@@ -430,7 +434,8 @@ fn header_both_ways(header: IndexHeader, vector: &str) {
 /// The header after the keys of GV1 and one more, with the items.
 fn gv12() -> (IndexHeader, Vec<IndexItem>) {
     let geometry = IndexGeometry::ROCKETMQ;
-    let keys = index_keys(&view(&unhex(GV1)), false);
+    let record = unhex(GV1);
+    let keys = DispatchRequest::of(&view(&record)).index_keys(false).collect::<Vec<_>>();
     assert_eq!(keys, ["U1", "k1", "k2"]);
     let mut header = IndexHeader::rolled_from(None);
     let hash = |key: &str| index_key_hash("TopicA", key);
@@ -493,11 +498,21 @@ fn a_full_index_file_admits_no_key() {
 #[test]
 fn tag_keys_come_last_and_rolled_back_messages_have_no_keys() {
     let bytes = unhex(GV1);
-    assert_eq!(index_keys(&view(&bytes), true), ["U1", "k1", "k2", "T#TagA"]);
+    assert_eq!(
+        DispatchRequest::of(&view(&bytes)).index_keys(true).collect::<Vec<_>>(),
+        ["U1", "k1", "k2", "T#TagA"]
+    );
     let bytes = Message { sys_flag: 0xC, ..gv1() }.encode().unwrap();
-    assert_eq!(index_keys(&view(&bytes), true), [""; 0]);
+    assert_eq!(
+        DispatchRequest::of(&view(&bytes)).index_keys(true).collect::<Vec<_>>(),
+        [""; 0]
+    );
     let bytes = Message { sys_flag: 0x4, ..gv1() }.encode().unwrap();
-    assert_eq!(index_keys(&view(&bytes), false).len(), 3, "prepared ones have");
+    assert_eq!(
+        DispatchRequest::of(&view(&bytes)).index_keys(false).count(),
+        3,
+        "prepared ones have"
+    );
 }
 
 #[test]

@@ -24,6 +24,10 @@ pub struct StoredMessage {
 }
 
 impl StoredMessage {
+    pub(super) fn new(buffer: SelectedBuffer, layout: RecordLayout) -> Self {
+        Self { buffer, layout }
+    }
+
     /// The fields.
     pub fn view(&self) -> MessageView<'_> {
         MessageView::from_layout(self.buffer.bytes(), self.layout)
@@ -43,11 +47,11 @@ impl StoredMessage {
     }
 }
 
-/// What stands at one offset of the log.
+/// What stands at one offset of the log. `M` is what is given of a message.
 #[derive(Debug)]
-pub enum LogRecord {
+pub enum LogRecord<M = StoredMessage> {
     /// A whole record that names this very offset as its own.
-    Message(StoredMessage),
+    Message(M),
     /// The BLANK at a segment's end; the log goes on at `next`.
     Blank {
         /// Start of the next segment.
@@ -61,6 +65,25 @@ pub enum LogRecord {
     NoRecord(Error),
     /// A record that starts here by its own account, and is damaged: where and how.
     Corrupt(Error),
+}
+
+impl<M> LogRecord<M> {
+    /// With something else of a message.
+    pub(super) fn map<N>(self, of: impl FnOnce(M) -> N) -> LogRecord<N> {
+        match self {
+            Self::Message(message) => LogRecord::Message(of(message)),
+            Self::Blank { next } => LogRecord::Blank { next },
+            Self::End => LogRecord::End,
+            Self::Missing => LogRecord::Missing,
+            Self::NoRecord(error) => LogRecord::NoRecord(error),
+            Self::Corrupt(error) => LogRecord::Corrupt(error),
+        }
+    }
+
+    /// What stands there, without the message.
+    pub fn kind(self) -> LogRecord<()> {
+        self.map(|_| ())
+    }
 }
 
 /// The segments of a commit log as the files have them. Where the log ends in them is decided by `recovery::plan`.
@@ -290,64 +313,20 @@ impl LogFiles {
     }
 
     /// Reads what stands at a position of a segment.
-    pub(super) fn read_in(&self, file: &Arc<MappedFile>, position: usize, check: Check) -> LogRecord {
-        let offset = file.start() as i64 + position as i64;
-        let remaining = file.len() as usize - position;
-        let Some(buffer) = self.select(file, position, remaining) else {
-            let lost = file.check_intact(position..position + remaining);
-            return lost.map_or_else(LogRecord::Corrupt, |()| LogRecord::End);
+    fn read_in(&self, file: &Arc<MappedFile>, position: usize, check: Check) -> LogRecord {
+        let is_sealed = self.is_sealed(file);
+        let select = |range| if is_sealed { file.select(range) } else { file.copy(range) };
+        let Some(buffer) = claimed_range(file, position).and_then(select) else {
+            return nothing_at(file, position);
         };
-        let end = position + buffer.bytes().len();
-        let error = |at: usize, reason: String| Error::Corrupt {
-            path: file.path().to_owned(),
-            offset: (position + at) as u64,
-            reason,
-        };
-        let record = match read_record(buffer.bytes(), check) {
-            Record::Message(view) if view.physical_offset() != offset => {
-                let own = view.physical_offset();
-                let reason = format!("the record names {own} as its physical offset, not {offset}: stale bytes, no message");
-                LogRecord::NoRecord(error(0, reason))
-            }
-            Record::Message(view) => {
-                let layout = view.layout();
-                LogRecord::Message(StoredMessage { buffer, layout })
-            }
-            Record::Blank { size } if size as usize == remaining => LogRecord::Blank { next: file.end() as i64 },
-            Record::Blank { size } => {
-                let reason = format!("the record that ends the segment claims {size} bytes, but {remaining} remain");
-                LogRecord::NoRecord(error(0, reason))
-            }
-            Record::End => LogRecord::End,
-            Record::Corrupt(malformed) => {
-                let claimed = claimed_offset(buffer.bytes()) == Some(offset);
-                let error = error(malformed.at, malformed.reason.into_owned());
-                if claimed {
-                    LogRecord::Corrupt(error.of_message(&format!("the message at physical offset {offset} is damaged")))
-                } else {
-                    LogRecord::NoRecord(error.of_message(&format!("no record starts at physical offset {offset}")))
-                }
-            }
-        };
-        // Zeros that the guard put in place of a lost page parse as an end, or as damage somewhere else.
-        let lost = file.check_intact(position..end);
-        lost.map_or_else(LogRecord::Corrupt, |()| record)
+        let record = record_in(file, position, buffer.bytes(), check);
+        record.map(|layout| StoredMessage::new(buffer, layout))
     }
 
-    /// The bytes that the record at `position` claims; `None` if fewer than eight remain or they cannot be read.
-    fn select(&self, file: &Arc<MappedFile>, position: usize, remaining: usize) -> Option<SelectedBuffer> {
-        let mut head = [0; BLANK_SIZE];
-        if remaining < head.len() || !file.read(position, &mut head) {
-            return None;
-        }
-        // The length that the record claims says how many bytes to select. It is unchecked, so the segment bounds it.
-        let range = position..position + claimed_size(head).min(remaining);
-        // A sealed segment never changes and is used in place; the last one may be written or cut by its owner, so it is copied.
-        if file.end() as i64 == self.files_end() {
-            file.copy(range)
-        } else {
-            file.select(range)
-        }
+    /// Whether the segment never changes, so that its bytes are used in place. The last one may be written or cut by its owner, so its bytes
+    /// are copied.
+    pub(super) fn is_sealed(&self, file: &MappedFile) -> bool {
+        file.end() as i64 != self.files_end()
     }
 
     pub(super) fn locate(&self, offset: i64) -> Result<Option<(Arc<MappedFile>, usize)>> {
@@ -357,5 +336,75 @@ impl LogFiles {
             let position = (offset - file.start()) as usize;
             (file, position)
         }))
+    }
+}
+
+/// The positions of the bytes that the record at `position` claims; `None` if fewer than eight remain or they cannot be read.
+pub(super) fn claimed_range(file: &MappedFile, position: usize) -> Option<Range<usize>> {
+    let remaining = (file.len() as usize).checked_sub(position)?;
+    let mut head = [0; BLANK_SIZE];
+    if remaining < head.len() || !file.read(position, &mut head) {
+        return None;
+    }
+    // The length that the record claims is unchecked, so the segment bounds it.
+    Some(position..position + claimed_size(head).min(remaining))
+}
+
+/// What stands at a position of which no byte could be read.
+pub(super) fn nothing_at<M>(file: &MappedFile, position: usize) -> LogRecord<M> {
+    let lost = file.check_intact(position..file.len() as usize);
+    lost.map_or_else(LogRecord::Corrupt, |()| LogRecord::End)
+}
+
+/// What stands at a position of a segment, whose `bytes` from there on are those that the record there claims, or more.
+#[inline]
+pub(super) fn record_in(file: &MappedFile, position: usize, bytes: &[u8], check: Check) -> LogRecord<RecordLayout> {
+    let offset = file.start() as i64 + position as i64;
+    match read_record(bytes, check) {
+        Record::Message(view)
+            if view.physical_offset() == offset && file.check_intact(position..position + view.size() as usize).is_ok() =>
+        {
+            LogRecord::Message(view.layout())
+        }
+        other => no_message_in(file, position, bytes, other),
+    }
+}
+
+/// As [`record_in`], where no record of this place stands, or one that was lost under the mapping.
+#[cold]
+fn no_message_in<M>(file: &MappedFile, position: usize, bytes: &[u8], found: Record<'_>) -> LogRecord<M> {
+    let offset = file.start() as i64 + position as i64;
+    let remaining = file.len() as usize - position;
+    let size = claimed_size(*bytes.first_chunk().unwrap_or(&[0; BLANK_SIZE])).min(bytes.len());
+    // Zeros that the guard put in place of a lost page parse as an end, or as damage somewhere else.
+    if let Err(lost) = file.check_intact(position..position + size) {
+        return LogRecord::Corrupt(lost);
+    }
+    let error = |at: usize, reason: String| Error::Corrupt {
+        path: file.path().to_owned(),
+        offset: (position + at) as u64,
+        reason,
+    };
+    match found {
+        Record::Message(view) => {
+            let own = view.physical_offset();
+            let reason = format!("the record names {own} as its physical offset, not {offset}: stale bytes, no message");
+            LogRecord::NoRecord(error(0, reason))
+        }
+        Record::Blank { size } if size as usize == remaining => LogRecord::Blank { next: file.end() as i64 },
+        Record::Blank { size } => {
+            let reason = format!("the record that ends the segment claims {size} bytes, but {remaining} remain");
+            LogRecord::NoRecord(error(0, reason))
+        }
+        Record::End => LogRecord::End,
+        Record::Corrupt(malformed) => {
+            let claimed = claimed_offset(bytes) == Some(offset);
+            let error = error(malformed.at, malformed.reason.into_owned());
+            if claimed {
+                LogRecord::Corrupt(error.of_message(&format!("the message at physical offset {offset} is damaged")))
+            } else {
+                LogRecord::NoRecord(error.of_message(&format!("no record starts at physical offset {offset}")))
+            }
+        }
     }
 }

@@ -4,6 +4,8 @@
 mod tail;
 /// Entries in files.
 mod entries;
+/// What belongs to the queue of a message.
+mod queue_table;
 /// One queue.
 mod consume_queue;
 /// What a sync of the queues has to cover.
@@ -17,4 +19,5 @@ mod consume_queue_store;
 
 pub use consume_queue::ConsumeQueue;
 pub use consume_queue_store::ConsumeQueueStore;
+pub use queue_table::QueueTable;
 pub use tail::QueueTail;

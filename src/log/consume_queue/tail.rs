@@ -1,7 +1,6 @@
 //! The entries of a queue that are in memory, as stretches without a gap; most queues have one. A map of single entries takes twice the
 //! memory and several times as long, and a store whose queue files are lost has all its entries here.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeFrom;
 
 use crate::format::CqUnit;
@@ -9,9 +8,23 @@ use crate::format::CqUnit;
 /// Entries by queue offset.
 #[derive(Debug, Clone, Default)]
 pub struct QueueTail {
-    /// By the offset of the first one; no two overlap.
-    stretches: BTreeMap<i64, VecDeque<CqUnit>>,
+    /// Ascending, and no two overlap. None is empty.
+    stretches: Vec<Stretch>,
     len: usize,
+}
+
+/// Entries without a gap.
+#[derive(Debug, Clone)]
+struct Stretch {
+    /// The queue offset of the first.
+    start: i64,
+    units: Vec<CqUnit>,
+}
+
+impl Stretch {
+    fn end(&self) -> i64 {
+        self.start.saturating_add(self.units.len() as i64)
+    }
 }
 
 impl QueueTail {
@@ -27,46 +40,48 @@ impl QueueTail {
 
     /// The smallest offset that has an entry.
     pub fn first(&self) -> Option<i64> {
-        self.stretches.first_key_value().map(|(start, _)| *start)
+        self.stretches.first().map(|stretch| stretch.start)
     }
 
     /// The offset after the largest one that has an entry.
     pub fn end(&self) -> Option<i64> {
-        self.stretches.last_key_value().map(|(start, units)| end_of(*start, units))
+        self.stretches.last().map(Stretch::end)
     }
 
     /// The entry at an offset.
     pub fn get(&self, offset: i64) -> Option<CqUnit> {
-        let (start, units) = self.stretches.range(..=offset).next_back()?;
-        units.get(usize::try_from(offset - start).ok()?).copied()
+        let stretch = self.stretches.get(self.after(offset).checked_sub(1)?)?;
+        stretch.units.get(usize::try_from(offset - stretch.start).ok()?).copied()
     }
 
     /// The first offset in a range that has an entry.
     pub fn next(&self, from: RangeFrom<i64>) -> Option<i64> {
-        let next = || self.stretches.range(from.clone()).next().map(|(start, _)| *start);
+        let next = || self.stretches.get(self.after(from.start)).map(|stretch| stretch.start);
         self.get(from.start).map(|_| from.start).or_else(next)
     }
 
     /// The offset after the last entry before `offset`, which has none.
     pub fn end_before(&self, offset: i64) -> Option<i64> {
-        let before = self.stretches.range(..offset).next_back();
-        before.map(|(start, units)| end_of(*start, units))
+        let before = self.stretches.get(self.after(offset).checked_sub(1)?);
+        before.map(Stretch::end)
     }
 
     /// Adds an entry; gives the one that it replaces.
     pub fn insert(&mut self, offset: i64, unit: CqUnit) -> Option<CqUnit> {
-        if let Some((start, units)) = self.stretches.range_mut(..=offset).next_back() {
-            let at = usize::try_from(offset - start).unwrap_or(usize::MAX);
-            if let Some(known) = units.get_mut(at) {
+        let after = self.after(offset);
+        if let Some(stretch) = after.checked_sub(1).and_then(|before| self.stretches.get_mut(before)) {
+            let at = usize::try_from(offset - stretch.start).unwrap_or(usize::MAX);
+            if let Some(known) = stretch.units.get_mut(at) {
                 return Some(std::mem::replace(known, unit));
             }
-            if at == units.len() {
-                units.push_back(unit);
+            if at == stretch.units.len() {
+                stretch.units.push(unit);
                 self.len += 1;
                 return None;
             }
         }
-        self.stretches.insert(offset, VecDeque::from([unit]));
+        let units = vec![unit];
+        self.stretches.insert(after, Stretch { start: offset, units });
         self.len += 1;
         None
     }
@@ -84,22 +99,29 @@ impl QueueTail {
 
     /// Removes every entry before `end`.
     pub fn forget_before(&mut self, end: i64) {
-        while let Some(mut stretch) = self.stretches.first_entry().filter(|stretch| *stretch.key() < end) {
-            let start = *stretch.key();
-            let gone = usize::try_from(end - start).unwrap_or(usize::MAX).min(stretch.get().len());
+        for stretch in self.stretches.iter_mut().take_while(|stretch| stretch.start < end) {
+            let gone = usize::try_from(end - stretch.start)
+                .unwrap_or(usize::MAX)
+                .min(stretch.units.len());
+            stretch.units.drain(..gone);
+            stretch.start += gone as i64;
             self.len -= gone;
-            let rest = stretch.get_mut().split_off(gone);
-            stretch.remove();
-            if !rest.is_empty() {
-                self.stretches.insert(end, rest);
-            }
         }
+        self.stretches.retain(|stretch| !stretch.units.is_empty());
     }
 
     /// The entries, by ascending offset.
     pub fn iter(&self) -> impl Iterator<Item = (i64, CqUnit)> {
         let stretches = self.stretches.iter();
-        stretches.flat_map(|(start, units)| (*start..).zip(units.iter().copied()))
+        stretches.flat_map(|stretch| (stretch.start..).zip(stretch.units.iter().copied()))
+    }
+
+    /// The place of the first stretch that starts after `offset`. Entries are added at the end almost always.
+    fn after(&self, offset: i64) -> usize {
+        if self.stretches.last().is_none_or(|last| last.start <= offset) {
+            return self.stretches.len();
+        }
+        self.stretches.partition_point(|stretch| stretch.start <= offset)
     }
 }
 
@@ -111,8 +133,4 @@ impl FromIterator<(i64, CqUnit)> for QueueTail {
         }
         tail
     }
-}
-
-fn end_of(start: i64, units: &VecDeque<CqUnit>) -> i64 {
-    start.saturating_add(units.len() as i64)
 }

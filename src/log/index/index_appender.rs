@@ -8,6 +8,10 @@ use crate::format::{IndexGeometry, IndexHeader, SLOT_SIZE};
 use crate::log::index::index_file::IndexFile;
 use crate::storage::{Access, Env, File, Region, Step};
 
+/// Bytes whose pages are made ready at once, when the first of them is written. The system takes several times as long to make them ready
+/// one by one.
+const BLOCK: usize = 128 * 1024;
+
 /// An index file mapped for writing.
 #[derive(Debug)]
 pub(super) struct IndexAppender {
@@ -16,6 +20,8 @@ pub(super) struct IndexAppender {
     header: IndexHeader,
     handle: Arc<dyn File>,
     region: Region,
+    /// Which blocks have their pages.
+    supplied: Vec<bool>,
 }
 
 impl IndexAppender {
@@ -48,11 +54,13 @@ impl IndexAppender {
             let handle = file.open_for_writing()?;
             handle.allocate(len)?;
             let region = handle.map(len as usize, Access::ReadWrite)?;
+            region.expect_no_order();
             Ok((handle, region))
         };
         let (handle, region) = opened().map_err(|error| Error::full_or_io("open", file.path(), error))?;
         let header = file.header();
         Ok(Self {
+            supplied: vec![false; region.len().div_ceil(BLOCK)],
             file,
             geometry,
             header,
@@ -65,10 +73,11 @@ impl IndexAppender {
         &self.file
     }
 
-    /// Puts one key; `false` if the file is full. The item goes in before the slot that leads to it, and the count last, so that a
-    /// reader finds whole chains.
+    /// Puts one key; `false` if the file is full. The item goes in before the slot that leads to it, and the count with
+    /// [`publish`](Self::publish), so that a reader finds whole chains.
     pub(super) fn put(&mut self, key_hash: i32, physical_offset: i64, store_time: i64) -> Result<bool> {
         let slot_at = self.geometry.slot_position(self.geometry.slot_of(key_hash)) as usize;
+        self.supply(slot_at);
         let mut previous = [0; SLOT_SIZE];
         if !self.region.read(slot_at, &mut previous) {
             return Err(self.page_failed());
@@ -82,14 +91,36 @@ impl IndexAppender {
             return Ok(false);
         };
         let item_at = self.geometry.item_position(number.cast_unsigned()) as usize;
-        let written = self.region.write(item_at, &item.encode())
-            && self.region.store_be_u32(slot_at, number.cast_unsigned())
-            && self.region.write(0, &self.header.encode());
+        self.supply(item_at);
+        let written = self.region.write(item_at, &item.encode()) && self.region.store_be_u32(slot_at, number.cast_unsigned());
         if !written {
             return Err(self.page_failed());
         }
-        self.file.set_header(self.header);
         Ok(true)
+    }
+
+    /// Writes the header, which counts the items that were put since the last call. Until then a reader takes them for those of a writer
+    /// that has not finished, and after a crash their keys are put again.
+    pub(super) fn publish(&mut self) -> Result<()> {
+        if self.file.header() == self.header {
+            return Ok(());
+        }
+        if !self.region.write(0, &self.header.encode()) {
+            return Err(self.page_failed());
+        }
+        self.file.set_header(self.header);
+        Ok(())
+    }
+
+    /// Makes the pages ready of the block that holds this position.
+    fn supply(&mut self, at: usize) {
+        let block = at / BLOCK;
+        if let Some(is_supplied) = self.supplied.get_mut(block).filter(|is_supplied| !**is_supplied) {
+            *is_supplied = true;
+            let start = block * BLOCK;
+            // A page that is not ready costs only time.
+            let _ = self.region.supply(start..self.region.len().min(start + BLOCK));
+        }
     }
 
     pub(super) fn sync(&self) -> Result<()> {

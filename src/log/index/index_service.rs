@@ -3,12 +3,10 @@
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
-use crate::format::{
-    GeometryGuess, IndexGeometry, IndexHeader, MessageView, index_key_hash, index_keys, index_name, parse_index_name,
-};
+use crate::format::{GeometryGuess, IndexGeometry, IndexHeader, index_name, parse_index_name};
 use crate::log::index::index_appender::IndexAppender;
 use crate::log::index::index_file::IndexFile;
 use crate::storage::{DirEntry, EntryKind, Env, Step};
@@ -60,6 +58,47 @@ struct Appending {
     /// The message whose keys were put last, and how many of them are in.
     offset: i64,
     keys: usize,
+}
+
+/// Puts the keys of messages that the log has gained.
+#[derive(Debug)]
+pub(crate) struct IndexPut<'a> {
+    index: &'a IndexService,
+    geometry: IndexGeometry,
+    appending: MutexGuard<'a, Appending>,
+}
+
+impl IndexPut<'_> {
+    /// Puts the keys of the message at `offset`, by their hashes. [`publish`](Self::publish) shows them. After an error it may be called
+    /// for the same message again: keys that are in are not put twice.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`] or [`Error::Io`] when the next file cannot be made, [`Error::Corrupt`] for a lost page.
+    pub(crate) fn put(&mut self, offset: i64, store_time: i64, hashes: &[i32]) -> Result<()> {
+        if self.appending.offset != offset {
+            self.appending.offset = offset;
+            self.appending.keys = 0;
+        }
+        while let Some(hash) = hashes.get(self.appending.keys) {
+            if let Some(file) = &mut self.appending.file
+                && file.put(*hash, offset, store_time)?
+            {
+                self.appending.keys += 1;
+            } else {
+                let next = self.index.roll(&mut self.appending, self.geometry)?;
+                self.appending.file = Some(next);
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows readers the keys that were put.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a lost page.
+    pub(crate) fn publish(&mut self) -> Result<()> {
+        self.appending.file.as_mut().map_or(Ok(()), IndexAppender::publish)
+    }
 }
 
 impl IndexService {
@@ -147,31 +186,13 @@ impl IndexService {
         Ok(sources)
     }
 
-    /// Puts the keys of a message that the log has gained. After an error it may be called for the same message again: keys that are
-    /// in are not put twice.
-    ///
-    /// # Errors
-    /// [`Error::DiskFull`] or [`Error::Io`] when the next file cannot be made, [`Error::Corrupt`] for a lost page.
-    pub(crate) fn put(&self, view: &MessageView<'_>, geometry: IndexGeometry, index_tags: bool) -> Result<()> {
-        let mut appending = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
-        let (topic, offset) = (view.topic(), view.physical_offset());
-        let keys = index_keys(view, index_tags);
-        if appending.offset != offset {
-            appending.offset = offset;
-            appending.keys = 0;
+    /// Begins to put keys. Nobody else puts any meanwhile.
+    pub(crate) fn put_keys(&self, geometry: IndexGeometry) -> IndexPut<'_> {
+        IndexPut {
+            index: self,
+            geometry,
+            appending: self.appending.lock().unwrap_or_else(PoisonError::into_inner),
         }
-        while let Some(key) = keys.get(appending.keys) {
-            let hash = index_key_hash(&topic, key);
-            if let Some(file) = &mut appending.file
-                && file.put(hash, offset, view.store_time())?
-            {
-                appending.keys += 1;
-            } else {
-                let next = self.roll(&mut appending, geometry)?;
-                appending.file = Some(next);
-            }
-        }
-        Ok(())
     }
 
     /// Refuses files that are not of this geometry: keys put into files of two geometries are not found again. A file that is cut
@@ -320,7 +341,8 @@ impl IndexService {
             }
             return IndexAppender::open(last.clone(), geometry);
         }
-        if let Some(full) = full {
+        if let Some(mut full) = full {
+            full.publish()?;
             full.sync()?;
         }
         if last.is_some() && !appending.is_named {

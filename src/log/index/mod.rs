@@ -12,5 +12,6 @@ mod index_service;
 mod truncate;
 
 pub use index_file::IndexFile;
+pub(crate) use index_service::IndexPut;
 pub use index_service::{IndexService, Source};
 pub use truncate::KeptIndex;

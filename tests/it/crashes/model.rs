@@ -1,11 +1,12 @@
 //! What a store must hold: every appended message, and how many of them are acknowledged.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use mqstore::error::Error;
-use mqstore::format::{CqUnit, DelayLevels, Message, MessageView, Transaction, index_keys};
+use mqstore::format::{CqUnit, DelayLevels, DispatchRequest, Message, MessageView, Transaction};
 use mqstore::read::MessageReader;
 use mqstore::store::AppendResult;
 
@@ -77,9 +78,9 @@ impl Entry {
             unit: CqUnit {
                 physical_offset: view.physical_offset(),
                 size: view.size() as i32,
-                tags_code: view.tags_code(&DelayLevels::default()),
+                tags_code: DispatchRequest::of(view).tags_code(&DelayLevels::default()),
             },
-            keys: index_keys(view, false),
+            keys: DispatchRequest::of(view).index_keys(false).map(Cow::into_owned).collect(),
         }
     }
 

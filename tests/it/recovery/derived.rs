@@ -1,6 +1,7 @@
 //! Missing derived files come back from the log.
 
 use std::fs;
+use std::time::Duration;
 
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
@@ -87,6 +88,10 @@ fn any_queue_file_that_is_taken_from_a_stamped_store_comes_back() {
             let appended = opened.append(message).unwrap().appended;
             opened.wait_dispatched(appended.physical_offset, None).unwrap();
         }
+    }
+    // Whoever waits dispatches, and leaves it to the dispatcher's thread to write out the queues: six, each of three files.
+    while contents(&store.at("consumequeue")).len() < 18 {
+        std::thread::sleep(Duration::from_millis(1));
     }
     let crashed = TempDir::new_in("/dev/shm").unwrap();
     copy(store.path(), crashed.path());

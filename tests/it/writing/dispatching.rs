@@ -4,23 +4,27 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use mqstore::config::StoreConfig;
 use mqstore::format::{
-    CqUnit, DelayLevels, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, SLOT_SIZE, index_key_hash, index_keys,
+    CqUnit, DelayLevels, DispatchRequest, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, SLOT_SIZE, index_key_hash,
 };
 use mqstore::read::MessageReader;
+use mqstore::services::Service;
 use mqstore::store::OpenMode;
 
-use super::{Place, SEGMENT, message, open_in, put, small, soon, walk, with};
+use super::services::stepped;
+use super::{Place, SEGMENT, killed, message, open_in, put, small, soon, walk, with};
 use crate::counting_env::CountingEnv;
+use crate::queries::by_key;
 
 /// The index files that the log gives, each built through `IndexHeader::admit`.
 fn index_model(reader: &MessageReader, geometry: IndexGeometry) -> Vec<Vec<u8>> {
     let mut files: Vec<(IndexHeader, Vec<u8>)> = Vec::new();
     for stored in walk(reader, SEGMENT) {
         let view = stored.view();
-        for key in index_keys(&view, false) {
+        for key in DispatchRequest::of(&view).index_keys(false) {
             if files.last().is_none_or(|(header, _)| header.is_full(geometry)) {
                 let header = IndexHeader::rolled_from(files.last().map(|(header, _)| header));
                 files.push((header, vec![0; geometry.file_len() as usize]));
@@ -110,6 +114,40 @@ fn index_files_of_one_moment_or_an_earlier_one_get_names_in_order() {
     }
 }
 
+#[test]
+fn keys_that_the_header_does_not_count_when_a_writer_dies_are_put_again() {
+    let place = Place::new();
+    let (_, store) = stepped(&place);
+    let append = |numbers: std::ops::Range<i32>| {
+        for n in numbers {
+            let keys = format!("k{n} Aa BB shared");
+            store.append(with(message("t", 0, b"x"), &[("KEYS", &keys)])).unwrap();
+        }
+        store.step(Service::Dispatch, Instant::now()).unwrap();
+    };
+    append(0..5);
+    let [name] = &place.names("index")[..] else { panic!() };
+    let index = place.at("index").join(name);
+    let header = fs::read(&index).unwrap()[..INDEX_HEADER_SIZE].to_vec();
+    append(5..60);
+    let died = killed(&place);
+    let mut bytes = fs::read(&index).unwrap();
+    bytes[..INDEX_HEADER_SIZE].copy_from_slice(&header);
+    fs::write(died.path().join("index").join(name), bytes).unwrap();
+    let found = |reader: &MessageReader| {
+        let hits = |key: &str| reader.query(&by_key("t", key)).unwrap().messages.len();
+        (hits("Aa"), hits("k3"), hits("k59"))
+    };
+    assert_eq!(found(&super::reader(died.path())), (60, 1, 1));
+    let writer = super::open(died.path(), StoreConfig::default(), OpenMode::Existing).unwrap();
+    writer.close().unwrap();
+    let reader = super::reader(died.path());
+    assert_eq!(found(&reader), (60, 1, 1));
+    let geometry = IndexGeometry { slots: 100, items: 400 };
+    let model = index_model(&reader, geometry);
+    assert!(fs::read(died.path().join("index").join(name)).unwrap() == model[0]);
+}
+
 /// What the queue files must hold, by topic and queue.
 fn queue_model(reader: &MessageReader) -> BTreeMap<(String, i32), Vec<u8>> {
     let mut queues: BTreeMap<(String, i32), Vec<u8>> = BTreeMap::new();
@@ -118,7 +156,7 @@ fn queue_model(reader: &MessageReader) -> BTreeMap<(String, i32), Vec<u8>> {
         let unit = CqUnit {
             physical_offset: view.physical_offset(),
             size: view.size() as i32,
-            tags_code: view.tags_code(&DelayLevels::default()),
+            tags_code: DispatchRequest::of(&view).tags_code(&DelayLevels::default()),
         };
         let queue = queues.entry((view.topic().into_owned(), view.queue_id())).or_default();
         assert_eq!(queue.len() as i64, view.queue_offset() * 20);

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use mqstore::config::StoreConfig;
 use mqstore::format::{
-    BatchUnit, Check, CqUnit, DelayLevels, Host, Message, MessageView, Record, SCHEDULE_TOPIC, Transaction, encode_unit,
-    index_key_hash, property, read_record,
+    BatchUnit, Check, CqUnit, DelayLevels, DispatchRequest, Host, Message, MessageView, Record, SCHEDULE_TOPIC, Transaction,
+    encode_unit, index_key_hash, property, read_record,
 };
 use mqstore::read::MessageReader;
 use mqstore::store::OpenMode;
@@ -106,7 +106,7 @@ fn a_delayed_message_waits_in_the_queue_of_its_level_with_its_due_time() {
             .unwrap();
         assert_eq!(position.physical_offset, done.physical_offset);
         let due = done.store_time + levels.delay_ms(level);
-        assert_eq!(view.tags_code(&levels), due);
+        assert_eq!(DispatchRequest::of(&view).tags_code(&levels), due);
     }
     // Neither prepared messages nor those that wait already are delayed.
     for (topic, sys_flag) in [("orders", PREPARED), ("orders", ROLLBACK), (SCHEDULE_TOPIC, 0)] {

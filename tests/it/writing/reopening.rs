@@ -328,7 +328,7 @@ fn go_on(store: &Path, segment: u64, config: &StoreConfig) {
         else {
             panic!("{what}: no message");
         };
-        for key in mqstore::format::index_keys(&view, false) {
+        for key in mqstore::format::DispatchRequest::of(&view).index_keys(false) {
             assert!(hits(&reader, &view.topic(), &key) > 0, "{what}: {key}");
         }
     }

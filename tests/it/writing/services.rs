@@ -84,6 +84,38 @@ fn a_stepped_store_is_drained_by_whoever_closes_it() {
 }
 
 #[test]
+fn many_queues_wait_longer_and_are_written_a_thousand_in_a_step() {
+    const QUEUES: i32 = 1100;
+    let place = Place::new();
+    let (_, store) = stepped(&place);
+    for queue_id in 0..QUEUES {
+        store.append(message("t", queue_id, b"x")).unwrap();
+    }
+    let start = Instant::now();
+    let due = start + Duration::from_micros(20) * QUEUES as u32;
+    let idle = Next::Idle { until: Some(due) };
+    assert_eq!(store.step(Service::Dispatch, start).unwrap(), idle);
+    assert_eq!(
+        store.step(Service::Dispatch, start + Duration::from_millis(10)).unwrap(),
+        idle
+    );
+    assert!(!place.at("consumequeue/t").exists());
+    assert_eq!(store.step(Service::Dispatch, due).unwrap(), Next::Again);
+    assert_eq!(place.names("consumequeue/t").len(), 1000);
+    // What comes meanwhile is dispatched, and does not make the others wait.
+    let offset = put(&store, "u", b"y");
+    let later = Next::Idle {
+        until: Some(due + Duration::from_millis(10)),
+    };
+    assert_eq!(store.step(Service::Dispatch, due).unwrap(), later);
+    assert!(store.dispatched_offset() > offset);
+    assert_eq!(place.names("consumequeue/t").len(), QUEUES as usize);
+    store.close().unwrap();
+    let reader = place.reader();
+    assert!((0..QUEUES).all(|queue_id| reader.queue_bounds("t", queue_id).unwrap().end >= 1));
+}
+
+#[test]
 fn a_wanted_sync_is_made_in_the_next_step() {
     let place = Place::new();
     let (_, store) = stepped(&place);

@@ -1,0 +1,104 @@
+use std::borrow::Cow;
+
+use super::bytes::text;
+use super::consume_queue::CqUnit;
+use super::delay_level::{DelayLevels, SCHEDULE_TOPIC};
+use super::index::{TAG_KEY_PREFIX, hash_of_key, hash_of_topic, index_key_of_tag};
+use super::java_hash::java_hash_after;
+use super::message_view::MessageView;
+use super::properties::{property, split_keys};
+use super::salvage_record::is_salvage_record;
+use super::sys_flag::Transaction;
+
+const TAGS: &[u8] = property::TAGS.as_bytes();
+const DELAY: &[u8] = property::DELAY.as_bytes();
+const UNIQ_KEY: &[u8] = property::UNIQ_KEY.as_bytes();
+const KEYS: &[u8] = property::KEYS.as_bytes();
+
+/// What a record means for its consume queue and for the index, found in one pass over its properties.
+#[derive(Clone, Copy, Debug)]
+pub struct DispatchRequest<'a> {
+    view: MessageView<'a>,
+    tags: Option<&'a [u8]>,
+    delay: Option<&'a [u8]>,
+    unique_key: Option<&'a [u8]>,
+    keys: Option<&'a [u8]>,
+}
+
+impl<'a> DispatchRequest<'a> {
+    /// Of several properties of one name the last counts.
+    #[inline]
+    pub fn of(view: &MessageView<'a>) -> Self {
+        let (mut tags, mut delay, mut unique_key, mut keys) = (None, None, None, None);
+        for (name, value) in view.properties().iter() {
+            match name {
+                TAGS => tags = Some(value),
+                DELAY => delay = Some(value),
+                UNIQ_KEY => unique_key = Some(value),
+                KEYS => keys = Some(value),
+                _ => {}
+            }
+        }
+        Self {
+            view: *view,
+            tags,
+            delay,
+            unique_key,
+            keys,
+        }
+    }
+
+    /// The entry of the message in its consume queue. `None` for a half or rolled-back message, which has no entry, and for an inner batch,
+    /// whose entry stands in a batch queue.
+    #[inline]
+    pub fn unit(&self, delay_levels: &DelayLevels) -> Option<CqUnit> {
+        let is_visible = matches!(self.view.transaction(), Transaction::None | Transaction::Commit);
+        (is_visible && !self.view.is_inner_batch()).then(|| CqUnit {
+            physical_offset: self.view.physical_offset(),
+            size: self.view.size() as i32,
+            tags_code: self.tags_code(delay_levels),
+        })
+    }
+
+    /// What the queue entry of this record holds: 0 without tags, else the Java hash of the whole `TAGS`; in the delay topic the
+    /// time at which the message is due, in ms, its level clamped to the highest. A delay level that is no number (a broker
+    /// ends its log there) leaves the hash.
+    pub fn tags_code(&self, levels: &DelayLevels) -> i64 {
+        if self.view.topic_bytes() == SCHEDULE_TOPIC.as_bytes()
+            && let Some(level) = self.delay.and_then(|level| text(level).parse::<i32>().ok())
+            && level > 0
+        {
+            let level = level.min(levels.max_level());
+            return self.view.store_time().wrapping_add(levels.delay_ms(level));
+        }
+        self.tags.map_or(0, |tags| java_hash_after(0, tags).into())
+    }
+
+    /// The keys under which the record is indexed, in the order in which they are put: unique key, each of `KEYS`, and with
+    /// `index_tags` (5.4.0 and later) `T#` and the tag. A rolled-back message has none. The salvage record of a lost stretch has the empty
+    /// key, in its topic, which is empty, too: so an index file tells that messages, and keys of them, were lost.
+    pub fn index_keys(&self, index_tags: bool) -> impl Iterator<Item = Cow<'a, str>> + use<'a> {
+        self.keys_in_parts(index_tags).map(|[prefix, key]| match prefix {
+            [] => text(key),
+            _ => index_key_of_tag(&text(key)).into(),
+        })
+    }
+
+    /// As [`index_key_hash`](super::index_key_hash) gives them for the keys.
+    pub fn index_key_hashes(&self, index_tags: bool) -> impl Iterator<Item = i32> + use<'a> {
+        let of_topic = hash_of_topic(self.view.topic_bytes());
+        self.keys_in_parts(index_tags).map(move |key| hash_of_key(of_topic, key))
+    }
+
+    /// The keys, each with what stands before it.
+    fn keys_in_parts(&self, index_tags: bool) -> impl Iterator<Item = [&'a [u8]; 2]> + use<'a> {
+        let is_indexed = self.view.transaction() != Transaction::Rollback;
+        let of_lost: Option<&[u8]> = is_salvage_record(&self.view).then_some(&[]);
+        let unique_key = self.unique_key.filter(|_| is_indexed);
+        let keys = self.keys.filter(|_| is_indexed).unwrap_or_default();
+        let tag = self.tags.filter(|_| is_indexed && index_tags);
+        let whole = of_lost.into_iter().chain(unique_key).chain(split_keys(keys));
+        let whole = whole.map(|key| [&[][..], key]);
+        whole.chain(tag.map(|tag| [TAG_KEY_PREFIX.as_bytes(), tag]))
+    }
+}

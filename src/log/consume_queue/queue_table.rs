@@ -1,0 +1,85 @@
+//! Finds what belongs to the queue of a message, for message after message of the log.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+/// A value for each queue that was met, by topic and queue id. The next message is often of the same topic as the last one, which is found
+/// without a search.
+#[derive(Debug)]
+pub struct QueueTable<T> {
+    values: Vec<T>,
+    topics: Vec<Topic>,
+    /// Places in `topics`.
+    places: HashMap<Box<[u8]>, usize, RandomState>,
+    /// The place of the topic that was asked for last.
+    last: usize,
+}
+
+/// Of a queue in the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Place(usize);
+
+#[derive(Debug)]
+struct Topic {
+    name: Box<[u8]>,
+    /// By queue id, ascending.
+    queues: Vec<(i32, Place)>,
+}
+
+impl<T> Default for QueueTable<T> {
+    fn default() -> Self {
+        Self {
+            values: Vec::new(),
+            topics: Vec::new(),
+            places: HashMap::default(),
+            last: 0,
+        }
+    }
+}
+
+impl<T> QueueTable<T> {
+    /// The place of a queue, which stays; `None` if it has no value yet.
+    pub fn find(&mut self, topic: &[u8], queue_id: i32) -> Option<Place> {
+        if self.topics.get(self.last).is_none_or(|last| *last.name != *topic) {
+            self.last = *self.places.get(topic)?;
+        }
+        let numbers = &self.topics.get(self.last)?.queues;
+        let at = numbers.binary_search_by_key(&queue_id, |(id, _)| *id).ok()?;
+        numbers.get(at).map(|(_, place)| *place)
+    }
+
+    /// The value of a queue.
+    pub fn get(&self, place: Place) -> Option<&T> {
+        self.values.get(place.0)
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, place: Place) -> Option<&mut T> {
+        self.values.get_mut(place.0)
+    }
+
+    /// Adds a queue, which has no value yet.
+    pub fn add(&mut self, topic: &[u8], queue_id: i32, value: T) -> Place {
+        let place = Place(self.values.len());
+        self.values.push(value);
+        let next = self.topics.len();
+        let number = *self.places.entry(topic.into()).or_insert(next);
+        if number == next {
+            self.topics.push(Topic {
+                name: topic.into(),
+                queues: Vec::new(),
+            });
+        }
+        if let Some(topic) = self.topics.get_mut(number) {
+            let at = topic.queues.partition_point(|(id, _)| *id < queue_id);
+            topic.queues.insert(at, (queue_id, place));
+        }
+        place
+    }
+
+    /// All values.
+    pub fn into_values(self) -> Vec<T> {
+        self.values
+    }
+}
