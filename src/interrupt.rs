@@ -2,7 +2,7 @@
 //!
 //! The question is kept for the thread that makes the call, so no function between the caller and the loop has to pass it on.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -23,9 +23,8 @@ struct Asked {
     next: Instant,
     /// When the clock was last looked at.
     looked_at: Instant,
-    /// Checks to make without a look after each look, and how many of them are left.
+    /// Checks to make without a look after each look.
     skipped: u32,
-    left: u32,
 }
 
 impl Asked {
@@ -36,29 +35,26 @@ impl Asked {
             next: now + INTERVAL,
             looked_at: now,
             skipped: 0,
-            left: 0,
         }
     }
 
-    /// Whether it is time for the question.
-    fn is_due(&mut self) -> bool {
-        if let Some(left) = self.left.checked_sub(1) {
-            self.left = left;
-            return false;
-        }
+    /// Looks at the clock. Whether it is time for the question, and how many checks to make before the next look.
+    fn look(&mut self) -> (bool, u32) {
         let now = Instant::now();
         let is_fast = now - self.looked_at < SHORT;
         self.skipped = if is_fast { (self.skipped * 2 + 1).min(MAX_SKIPPED) } else { 0 };
-        (self.looked_at, self.left) = (now, self.skipped);
+        self.looked_at = now;
         let is_due = now >= self.next;
         if is_due {
             self.next = now + INTERVAL;
         }
-        is_due
+        (is_due, self.skipped)
     }
 }
 
 thread_local! {
+    /// Checks to make before the next look. Apart from the rest, so that a check costs a load and a store.
+    static LEFT: Cell<u32> = const { Cell::new(0) };
     /// `None` outside of an interruptible call.
     static ASKED: RefCell<Option<Asked>> = const { RefCell::new(None) };
 }
@@ -69,12 +65,14 @@ struct Outer(Option<Asked>);
 impl Drop for Outer {
     fn drop(&mut self) {
         ASKED.set(self.0.take());
+        LEFT.set(0);
     }
 }
 
 /// Runs `work`. While it runs, the loops inside ask `ask` whether to go on, and end with the error that it gives.
 pub fn interruptible<T>(ask: impl Fn() -> Result<()> + 'static, work: impl FnOnce() -> T) -> T {
     let _outer = Outer(ASKED.replace(Some(Asked::new(Rc::new(ask)))));
+    LEFT.set(0);
     work()
 }
 
@@ -82,10 +80,26 @@ pub fn interruptible<T>(ask: impl Fn() -> Result<()> + 'static, work: impl FnOnc
 ///
 /// # Errors
 /// What the caller answers: see [`interruptible`].
+#[inline]
 pub fn check() -> Result<()> {
+    match LEFT.get().checked_sub(1) {
+        Some(left) => {
+            LEFT.set(left);
+            Ok(())
+        }
+        None => look(),
+    }
+}
+
+fn look() -> Result<()> {
     let due = ASKED.with_borrow_mut(|asked| {
-        let asked = asked.as_mut()?;
-        asked.is_due().then(|| asked.ask.clone())
+        let Some(asked) = asked else {
+            LEFT.set(u32::MAX);
+            return None;
+        };
+        let (is_due, skipped) = asked.look();
+        LEFT.set(skipped);
+        is_due.then(|| asked.ask.clone())
     });
     // Not while it is borrowed: the question may run code that makes a call of its own.
     due.map_or(Ok(()), |ask| ask())
