@@ -1,7 +1,10 @@
 //! What a message on its way in is made of. Knows no Python.
 
+use std::iter;
+
+use crate::arrow::at::At;
 use crate::arrow::columns::expect_field;
-use crate::arrow::table::{At, Chunk, Table, room_for};
+use crate::arrow::table::{Chunk, Table, room_for};
 use crate::error::{Error, Result};
 use crate::format::{Host, Malformed, Message, PropertyList, property};
 use crate::interrupt;
@@ -16,23 +19,25 @@ pub(crate) struct Defaults<'a> {
     pub(crate) born_time: i64,
 }
 
-impl Defaults<'_> {
+impl<'a> Defaults<'a> {
     /// # Errors
     /// [`Error::IllegalMessage`] where nothing names a topic.
-    pub(crate) fn topic(&self, stated: Option<&str>) -> Result<String> {
+    pub(crate) fn topic<'t>(&self, stated: Option<&'t str>) -> Result<&'t str>
+    where
+        'a: 't,
+    {
         let topic = stated.or(self.topic);
-        topic
-            .map(str::to_owned)
-            .ok_or_else(|| Error::illegal("no topic: name it in the row or as `topic`".to_owned()))
+        topic.ok_or_else(|| Error::illegal("no topic: name it in the row or as `topic`".to_owned()))
     }
-}
 
-impl Defaults<'_> {
     /// The topic and the queue of a row whose columns state them; the arguments speak for rows that state none.
     ///
     /// # Errors
     /// [`Error::Invalid`] where a column and an argument contradict each other; [`Error::IllegalMessage`] where nothing names a topic.
-    pub(crate) fn place(&self, topic: Option<&str>, queue_id: Option<i32>) -> Result<(String, i32)> {
+    pub(crate) fn place<'t>(&self, topic: Option<&'t str>, queue_id: Option<i32>) -> Result<(&'t str, i32)>
+    where
+        'a: 't,
+    {
         if let (Some(argument), Some(column)) = (self.topic, topic)
             && argument != column
         {
@@ -82,11 +87,61 @@ fn is_index_of_pandas(name: &str) -> bool {
     name.strip_prefix("__index_level_").is_some_and(|rest| rest.ends_with("__"))
 }
 
-/// The messages of a table with the columns of a message; their bodies stay in the table.
-///
-/// # Errors
-/// [`Error::Invalid`] for the columns, [`Error::IllegalMessage`] naming the row.
-pub(crate) fn messages<'a>(table: &'a Table, defaults: &Defaults<'_>) -> Result<Vec<Incoming<'a>>> {
+/// The rows of a table with the columns of a message.
+pub(crate) struct Rows<'t> {
+    table: &'t Table,
+    /// What the column of topics says, in order, each with the number of rows in a row that it stands for. These are copies: the table may
+    /// lie where somebody else writes, and a topic is checked before it is stored.
+    topics: Vec<(usize, Option<String>)>,
+}
+
+impl<'t> Rows<'t> {
+    /// # Errors
+    /// [`Error::Invalid`] for the columns.
+    pub(crate) fn of(table: &'t Table) -> Result<Self> {
+        expect_columns(table)?;
+        let mut topics: Vec<(usize, Option<String>)> = Vec::new();
+        for chunk in table.chunks() {
+            let topic = chunk.text("topic")?;
+            if topic.is_nothing() {
+                topics.push((chunk.len(), None));
+                continue;
+            }
+            for row in 0..chunk.len() {
+                interrupt::check()?;
+                let topic = topic.at(row)?;
+                match topics.last_mut() {
+                    Some((rows, last)) if last.as_deref() == topic => *rows += 1,
+                    _ => topics.push((1, topic.map(str::to_owned))),
+                }
+            }
+        }
+        Ok(Self { table, topics })
+    }
+
+    /// The messages; their bodies stay in the table.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for the columns, [`Error::IllegalMessage`] naming the row.
+    pub(crate) fn messages<'a>(&'a self, defaults: &Defaults<'a>) -> Result<Vec<Incoming<'a>>> {
+        let mut messages = room_for(self.table.rows())?;
+        let topics = self.topics.iter();
+        let mut topics = topics.flat_map(|(rows, topic)| iter::repeat_n(topic.as_deref(), *rows));
+        for chunk in self.table.chunks() {
+            let columns = Columns::of(&chunk)?;
+            for (row, topic) in (0..chunk.len()).zip(&mut topics) {
+                interrupt::check()?;
+                match columns.message(row, topic, defaults) {
+                    Ok(message) => messages.push(message),
+                    Err(error) => return Err(error.at_row(messages.len())),
+                }
+            }
+        }
+        Ok(messages)
+    }
+}
+
+fn expect_columns(table: &Table) -> Result<()> {
     let names: Vec<&str> = table.names().collect();
     let mut told = names.iter().filter(|name| !is_index_of_pandas(name));
     told.try_for_each(|name| expect_field(name))?;
@@ -102,69 +157,88 @@ pub(crate) fn messages<'a>(table: &'a Table, defaults: &Defaults<'_>) -> Result<
             names.join(", ")
         ));
     }
-    let mut messages = room_for(table.rows())?;
-    for chunk in table.chunks() {
-        let message = message_of_row(&chunk, defaults)?;
-        for row in 0..chunk.len() {
-            interrupt::check()?;
-            let made = message(row).and_then(|message| message.ok_or_else(|| Error::illegal("the row is null".to_owned())));
-            messages.push(made.map_err(|error| error.at_row(messages.len()))?);
-        }
-    }
-    Ok(messages)
+    Ok(())
 }
 
-fn message_of_row<'d, 'a: 'd>(chunk: &Chunk<'a>, defaults: &'d Defaults<'_>) -> Result<At<'d, Incoming<'a>>> {
-    let rows = *chunk;
-    let (topic, queue_id, born_time) = (chunk.text("topic")?, chunk.integer("queue_id")?, chunk.time("born_time")?);
-    let (body, properties) = (chunk.bytes("body")?, properties_of_row(chunk)?);
-    let delay_level = chunk.integer("delay_level")?;
-    let (flag, sys_flag) = (chunk.integer("flag")?, chunk.integer("sys_flag")?);
-    let reconsume_times = chunk.integer("reconsume_times")?;
-    let prepared_transaction_offset = chunk.integer("prepared_transaction_offset")?;
-    let (born_host, store_host) = (chunk.text("born_host")?, chunk.text("store_host")?);
-    Ok(Box::new(move |row| {
-        if rows.is_null(row) {
-            return Ok(None);
+/// The columns of some rows, but for the topic.
+struct Columns<'a> {
+    rows: Chunk<'a>,
+    body: At<'a, &'a [u8]>,
+    queue_id: At<'a, i64>,
+    born_time: At<'a, i64>,
+    properties: At<'a, Vec<(&'a str, &'a str)>>,
+    unique_key: At<'a, &'a str>,
+    tags: At<'a, &'a str>,
+    keys: At<'a, Vec<&'a str>>,
+    delay_level: At<'a, i64>,
+    flag: At<'a, i64>,
+    sys_flag: At<'a, i64>,
+    reconsume_times: At<'a, i64>,
+    prepared_transaction_offset: At<'a, i64>,
+    born_host: At<'a, &'a str>,
+    store_host: At<'a, &'a str>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(rows: &Chunk<'a>) -> Result<Self> {
+        Ok(Self {
+            rows: *rows,
+            queue_id: rows.integer("queue_id")?,
+            born_time: rows.time("born_time")?,
+            body: rows.bytes("body")?,
+            properties: rows.pairs("properties")?,
+            unique_key: rows.text("unique_key")?,
+            tags: rows.text("tags")?,
+            keys: rows.texts("keys")?,
+            delay_level: rows.integer("delay_level")?,
+            flag: rows.integer("flag")?,
+            sys_flag: rows.integer("sys_flag")?,
+            reconsume_times: rows.integer("reconsume_times")?,
+            prepared_transaction_offset: rows.integer("prepared_transaction_offset")?,
+            born_host: rows.text("born_host")?,
+            store_host: rows.text("store_host")?,
+        })
+    }
+
+    fn message(&self, row: usize, topic: Option<&'a str>, defaults: &Defaults<'a>) -> Result<Incoming<'a>> {
+        if self.rows.is_null(row) {
+            return Err(Error::illegal("the row is null".to_owned()));
         }
-        let delay_level = int32("delay_level", delay_level(row)?)?.unwrap_or_default();
-        let (topic, queue_id) = defaults.place(topic(row)?, int32("queue_id", queue_id(row)?)?)?;
+        let delay_level = int32("delay_level", self.delay_level.at(row)?)?.unwrap_or_default();
+        let (topic, queue_id) = defaults.place(topic, int32("queue_id", self.queue_id.at(row)?)?)?;
         let message = Message {
             topic: topic.into(),
             queue_id,
-            born_time: born_time(row)?.unwrap_or(defaults.born_time),
-            body: body(row)?.ok_or_else(no_body)?.into(),
-            properties: properties(row, delay_level)?.into(),
-            flag: int32("flag", flag(row)?)?.unwrap_or_default(),
-            sys_flag: int32("sys_flag", sys_flag(row)?)?.unwrap_or_default(),
-            reconsume_times: int32("reconsume_times", reconsume_times(row)?)?.unwrap_or_default(),
-            prepared_transaction_offset: prepared_transaction_offset(row)?.unwrap_or_default(),
-            born_host: host(born_host(row)?)?,
-            store_host: host(store_host(row)?)?,
+            born_time: self.born_time.at(row)?.unwrap_or(defaults.born_time),
+            body: self.body.at(row)?.ok_or_else(no_body)?.into(),
+            properties: self.properties(row, delay_level)?.into(),
+            flag: int32("flag", self.flag.at(row)?)?.unwrap_or_default(),
+            sys_flag: int32("sys_flag", self.sys_flag.at(row)?)?.unwrap_or_default(),
+            reconsume_times: int32("reconsume_times", self.reconsume_times.at(row)?)?.unwrap_or_default(),
+            prepared_transaction_offset: self.prepared_transaction_offset.at(row)?.unwrap_or_default(),
+            born_host: host(self.born_host.at(row)?)?,
+            store_host: host(self.store_host.at(row)?)?,
             ..Message::default()
         };
-        Ok(Some(incoming(message, delay_level)))
-    }))
-}
+        Ok(incoming(message, delay_level))
+    }
 
-fn properties_of_row<'a>(chunk: &Chunk<'a>) -> Result<impl Fn(usize, i32) -> Result<Vec<u8>> + use<'a>> {
-    let (properties, unique_key) = (chunk.pairs("properties")?, chunk.text("unique_key")?);
-    let (tags, keys) = (chunk.text("tags")?, chunk.texts("keys")?);
-    Ok(move |row, delay_level| {
+    fn properties(&self, row: usize, delay_level: i32) -> Result<Vec<u8>> {
+        let keys = self.keys.at(row)?.unwrap_or_default();
         let mut list = PropertyList::default();
-        for (name, value) in properties(row)?.unwrap_or_default() {
+        for (name, value) in self.properties.at(row)?.unwrap_or_default() {
             list.put(name, value);
         }
-        if let Some(unique_key) = unique_key(row)? {
+        if let Some(unique_key) = self.unique_key.at(row)? {
             list.put(property::UNIQ_KEY, unique_key);
         }
-        if let Some(tags) = tags(row)? {
+        if let Some(tags) = self.tags.at(row)? {
             list.put_tags(tags).map_err(Error::of_properties)?;
         }
-        list.put_keys(&keys(row)?.unwrap_or_default()).map_err(Error::of_properties)?;
+        list.put_keys(&keys).map_err(Error::of_properties)?;
         list.put_delay_level(delay_level).map_err(Error::of_properties)?;
         list.encode().map_err(Error::of_properties)
-    })
+    }
 }
 
 fn int32(name: &str, value: Option<i64>) -> Result<Option<i32>> {

@@ -4,6 +4,8 @@
 mod columns;
 /// Batches of messages.
 mod record_batch;
+/// What a column has in a row.
+mod at;
 /// A table that came in, and what its columns hold.
 mod table;
 /// Columns to be resolved, and what goes back.
@@ -12,7 +14,7 @@ mod resolve;
 mod incoming;
 
 pub(crate) use columns::{MessageColumns, column_names, expect_field};
-pub(crate) use incoming::{Defaults, host, incoming, messages, no_body};
+pub(crate) use incoming::{Defaults, Rows, host, incoming, no_body};
 pub(crate) use record_batch::{BatchBuilder, MAX_BATCH_BYTES};
 pub(crate) use resolve::{from_arrow, resolve_keys, resolve_offsets};
 pub(crate) use table::Table;

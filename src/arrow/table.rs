@@ -11,6 +11,7 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, StructArray};
 use arrow_schema::{DataType, Fields, TimeUnit};
 
+use crate::arrow::at::{At, valid, values};
 use crate::error::{Error, Result};
 use crate::format::mistaken_unit;
 use crate::interrupt;
@@ -23,9 +24,6 @@ pub(crate) struct Table {
 
 /// Below it every whole number is a float64 of its own.
 const EXACT_FLOAT: f64 = 9_007_199_254_740_992.0;
-
-/// What a column has in a row; `None` for a null.
-pub(crate) type At<'a, T> = Box<dyn Fn(usize) -> Result<Option<T>> + 'a>;
 
 impl Table {
     pub(crate) fn rows(&self) -> usize {
@@ -73,7 +71,7 @@ impl Table {
             let value = of(&chunk, name)?;
             for row in 0..chunk.len() {
                 interrupt::check()?;
-                values.push(if chunk.is_null(row) { None } else { value(row)? });
+                values.push(if chunk.is_null(row) { None } else { value.at(row)? });
             }
         }
         Ok(values)
@@ -103,7 +101,7 @@ impl<'a> Chunk<'a> {
     /// [`Error::Invalid`] for another type; from a row, for a number that exceeds 64 bits, and for a float that is not exact.
     pub(crate) fn integer(&self, name: &str) -> Result<At<'a, i64>> {
         let Some(column) = self.column(name) else {
-            return Ok(nothing());
+            return Ok(At::nothing());
         };
         Ok(match column.data_type() {
             DataType::Int8 => integer::<Int8Type>(column, name),
@@ -125,7 +123,7 @@ impl<'a> Chunk<'a> {
     /// As [`Chunk::integer`]; from a row, for a number that counts something else than ms.
     pub(crate) fn time(&self, name: &str) -> Result<At<'a, i64>> {
         let Some(column) = self.column(name) else {
-            return Ok(nothing());
+            return Ok(At::nothing());
         };
         let (unit, per_ms) = match column.data_type() {
             DataType::Timestamp(_, None) => {
@@ -135,7 +133,7 @@ impl<'a> Chunk<'a> {
             }
             DataType::Timestamp(TimeUnit::Second, _) => {
                 let seconds = integer::<TimestampSecondType>(column, name);
-                return Ok(Box::new(move |row| Ok(seconds(row)?.map(|time| time.saturating_mul(1000)))));
+                return Ok(At::new(move |row| Ok(seconds.at(row)?.map(|time| time.saturating_mul(1000)))));
             }
             DataType::Timestamp(TimeUnit::Millisecond, _) => (integer::<TimestampMillisecondType>(column, name), 1),
             DataType::Timestamp(TimeUnit::Microsecond, _) => (integer::<TimestampMicrosecondType>(column, name), 1000),
@@ -148,10 +146,10 @@ impl<'a> Chunk<'a> {
                         "column {name:?} holds {time}: it looks like {unit}, or cast it to a timestamp"
                     )),
                 };
-                return Ok(Box::new(move |row| number(row)?.map(&in_ms).transpose()));
+                return Ok(At::new(move |row| number.at(row)?.map(&in_ms).transpose()));
             }
         };
-        Ok(Box::new(move |row| Ok(unit(row)?.map(|time| time.div_euclid(per_ms)))))
+        Ok(At::new(move |row| Ok(unit.at(row)?.map(|time| time.div_euclid(per_ms)))))
     }
 
     /// Text: utf8, `large_utf8`, `utf8_view`, or a dictionary of one of them.
@@ -159,7 +157,8 @@ impl<'a> Chunk<'a> {
     /// # Errors
     /// [`Error::Invalid`] for another type.
     pub(crate) fn text(&self, name: &str) -> Result<At<'a, &'a str>> {
-        self.column(name).map_or_else(|| Ok(nothing()), |column| text(column, name))
+        self.column(name)
+            .map_or_else(|| Ok(At::nothing()), |column| text(column, name))
     }
 
     /// Bytes: binary or `fixed_size_binary` of any kind, or text.
@@ -168,16 +167,16 @@ impl<'a> Chunk<'a> {
     /// [`Error::Invalid`] for another type.
     pub(crate) fn bytes(&self, name: &str) -> Result<At<'a, &'a [u8]>> {
         let Some(column) = self.column(name) else {
-            return Ok(nothing());
+            return Ok(At::nothing());
         };
         Ok(match column.data_type() {
-            DataType::Binary => valid(column, |row| column.as_binary::<i32>().value(row)),
-            DataType::LargeBinary => valid(column, |row| column.as_binary::<i64>().value(row)),
-            DataType::BinaryView => valid(column, |row| column.as_binary_view().value(row)),
-            DataType::FixedSizeBinary(_) => valid(column, |row| column.as_fixed_size_binary().value(row)),
+            DataType::Binary => values(column.as_binary::<i32>()),
+            DataType::LargeBinary => values(column.as_binary::<i64>()),
+            DataType::BinaryView => values(column.as_binary_view()),
+            DataType::FixedSizeBinary(_) => values(column.as_fixed_size_binary()),
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(_, _) => {
                 let text = text(column, name)?;
-                Box::new(move |row| Ok(text(row)?.map(str::as_bytes)))
+                At::new(move |row| Ok(text.at(row)?.map(str::as_bytes)))
             }
             other => return invalid(format!("column {name:?} is {other}: cast it to binary first")),
         })
@@ -189,19 +188,19 @@ impl<'a> Chunk<'a> {
     /// [`Error::Invalid`] for another type; from a row, for a null in its list.
     pub(crate) fn texts(&self, name: &str) -> Result<At<'a, Vec<&'a str>>> {
         let Some(column) = self.column(name) else {
-            return Ok(nothing());
+            return Ok(At::nothing());
         };
         let Some((items, range)) = list(column) else {
             let text = text(column, name)?;
-            return Ok(Box::new(move |row| Ok(text(row)?.map(|text| vec![text]))));
+            return Ok(At::new(move |row| Ok(text.at(row)?.map(|text| vec![text]))));
         };
         let (item, name) = (text(items, name)?, name.to_owned());
-        Ok(Box::new(move |row| {
-            let Some(range) = range(row)? else { return Ok(None) };
+        Ok(At::new(move |row| {
+            let Some(range) = range.at(row)? else { return Ok(None) };
             let null = || Error::Invalid {
                 what: format!("column {name:?} holds a null in a list"),
             };
-            let items: Result<Vec<_>> = range.map(|at| item(at)?.ok_or_else(null)).collect();
+            let items: Result<Vec<_>> = range.map(|at| item.at(at)?.ok_or_else(null)).collect();
             items.map(Some)
         }))
     }
@@ -212,15 +211,17 @@ impl<'a> Chunk<'a> {
     /// [`Error::Invalid`] for another type.
     pub(crate) fn pairs(&self, name: &str) -> Result<At<'a, Vec<(&'a str, &'a str)>>> {
         let Some(column) = self.column(name) else {
-            return Ok(nothing());
+            return Ok(At::nothing());
         };
         if let DataType::Struct(fields) = column.data_type() {
             let fields = fields.iter().zip(column.as_struct().columns());
             let fields: Vec<_> = fields
                 .map(|(field, values)| Ok((field.name().as_str(), text(values, name)?)))
                 .collect::<Result<_>>()?;
-            return Ok(Box::new(move |row| {
-                let pairs = fields.iter().map(|(name, value)| Ok(value(row)?.map(|value| (*name, value))));
+            return Ok(At::new(move |row| {
+                let pairs = fields
+                    .iter()
+                    .map(|(name, value)| Ok(value.at(row)?.map(|value| (*name, value))));
                 let pairs: Vec<_> = pairs.filter_map(Result::transpose).collect::<Result<_>>()?;
                 Ok(column.is_valid(row).then_some(pairs))
             }));
@@ -231,9 +232,9 @@ impl<'a> Chunk<'a> {
                 column.data_type()
             ));
         };
-        Ok(Box::new(move |row| {
-            let Some(range) = range(row)? else { return Ok(None) };
-            let pairs = range.map(&pair);
+        Ok(At::new(move |row| {
+            let Some(range) = range.at(row)? else { return Ok(None) };
+            let pairs = range.map(|at| pair.at(at));
             pairs.filter_map(Result::transpose).collect::<Result<_>>().map(Some)
         }))
     }
@@ -259,20 +260,12 @@ pub(crate) fn room_for<T>(rows: usize) -> Result<Vec<T>> {
     }
 }
 
-fn nothing<'a, T>() -> At<'a, T> {
-    Box::new(|_| Ok(None))
-}
-
-fn valid<'a, T>(column: &'a ArrayRef, value: impl Fn(usize) -> T + 'a) -> At<'a, T> {
-    Box::new(move |row| Ok(column.is_valid(row).then(|| value(row))))
-}
-
 fn integer<'a, T: ArrowPrimitiveType>(column: &'a ArrayRef, name: &str) -> At<'a, i64>
 where
     T::Native: TryInto<i64> + Display + Copy,
 {
     let (values, name) = (column.as_primitive::<T>(), name.to_owned());
-    Box::new(move |row| {
+    At::new(move |row| {
         if values.is_null(row) {
             return Ok(None);
         }
@@ -287,7 +280,7 @@ where
 /// Whole numbers among floats; NaN is a null. From 2^53 on a float may have been rounded.
 fn whole_float<'a>(column: &'a ArrayRef, name: &str) -> At<'a, i64> {
     let (values, name) = (column.as_primitive::<Float64Type>(), name.to_owned());
-    Box::new(move |row| {
+    At::new(move |row| {
         let value = values.value(row);
         if values.is_null(row) || value.is_nan() {
             return Ok(None);
@@ -303,10 +296,10 @@ fn whole_float<'a>(column: &'a ArrayRef, name: &str) -> At<'a, i64> {
 
 fn text<'a>(column: &'a ArrayRef, name: &str) -> Result<At<'a, &'a str>> {
     Ok(match column.data_type() {
-        DataType::Utf8 => valid(column, |row| column.as_string::<i32>().value(row)),
-        DataType::LargeUtf8 => valid(column, |row| column.as_string::<i64>().value(row)),
-        DataType::Utf8View => valid(column, |row| column.as_string_view().value(row)),
-        DataType::Null => nothing(),
+        DataType::Utf8 => values(column.as_string::<i32>()),
+        DataType::LargeUtf8 => values(column.as_string::<i64>()),
+        DataType::Utf8View => values(column.as_string_view()),
+        DataType::Null => At::nothing(),
         DataType::Dictionary(_, _) => {
             let dictionary = column.as_any_dictionary();
             let word = text(dictionary.values(), name)?;
@@ -316,8 +309,8 @@ fn text<'a>(column: &'a ArrayRef, name: &str) -> Result<At<'a, &'a str>> {
             } else {
                 dictionary.normalized_keys()
             };
-            Box::new(move |row| match keys.get(row) {
-                Some(key) if column.is_valid(row) => word(*key),
+            At::new(move |row| match keys.get(row) {
+                Some(key) if column.is_valid(row) => word.at(*key),
                 _ => Ok(None),
             })
         }
@@ -375,25 +368,25 @@ fn pair_by_pair<'a>(column: &'a ArrayRef, name: &str) -> Result<Option<PairByPai
         }
     };
     let (names, values) = (text(names, name)?, text(values, name)?);
-    Ok(Some((Box::new(move |at| Ok(names(at)?.zip(values(at)?))), range)))
+    Ok(Some((At::new(move |at| Ok(names.at(at)?.zip(values.at(at)?))), range)))
 }
 
 /// Lists of a name and a value, as pandas writes a map. Where all are empty they have no type.
 fn pair_of_list<'a>(items: &'a ArrayRef, name: &str) -> Result<Option<At<'a, (&'a str, &'a str)>>> {
     if *items.data_type() == DataType::Null {
-        return Ok(Some(nothing()));
+        return Ok(Some(At::nothing()));
     }
     let Some((words, range)) = list(items) else { return Ok(None) };
     let (word, name) = (text(words, name)?, name.to_owned());
-    Ok(Some(Box::new(move |at| {
-        let Some(range) = range(at)? else { return Ok(None) };
+    Ok(Some(At::new(move |at| {
+        let Some(range) = range.at(at)? else { return Ok(None) };
         if range.len() != 2 {
             return invalid(format!(
                 "column {name:?} holds a list of {}: expected a name and a value",
                 range.len()
             ));
         }
-        Ok(word(range.start)?.zip(word(range.start + 1)?))
+        Ok(word.at(range.start)?.zip(word.at(range.start + 1)?))
     })))
 }
 

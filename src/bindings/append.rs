@@ -194,7 +194,9 @@ fn append_rows(
 ) -> PyResult<()> {
     let outcome = if speaks_arrow(rows)? {
         let (table, store) = (import_table(rows)?, handle.writer()?);
-        handle.detach(py, || append_all(&store, arrow::messages(&table, defaults)?, how, done))
+        handle.detach(py, || {
+            append_all(&store, arrow::Rows::of(&table)?.messages(defaults)?, how, done)
+        })
     } else {
         let each = each(rows)?;
         let rows = handle.interruptible(|| {

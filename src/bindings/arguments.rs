@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+use pyo3::Borrowed;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyString};
@@ -80,22 +81,27 @@ fn names(value: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<Vec<String>>> 
     }
 }
 
-/// Text that can be stored.
+/// Text that can be stored, where Python keeps it.
 ///
 /// # Errors
 /// `TypeError`; `IllegalMessageError` for half of a surrogate pair, which no UTF-8 has.
-pub(super) fn text(value: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
-    let Ok(text) = value.cast::<PyString>() else {
-        return Err(PyTypeError::new_err(format!("{what} is a str, not {}", type_of(value)?)));
-    };
-    match text.to_str() {
-        Ok(text) => Ok(text.to_owned()),
-        Err(_) => Err(Error::illegal(format!(
-            "{what} {} holds a lone surrogate: it is no text that can be stored",
-            text.repr()?
-        ))
-        .into()),
+pub(super) fn text<'a>(value: Borrowed<'a, '_, PyAny>, what: &str) -> PyResult<&'a str> {
+    if let Ok(text) = value.extract::<&'a str>() {
+        return Ok(text);
     }
+    if !value.is_instance_of::<PyString>() {
+        return Err(PyTypeError::new_err(format!("{what} is a str, not {}", type_of(&value)?)));
+    }
+    let text = value.repr()?;
+    Err(Error::illegal(format!(
+        "{what} {text} holds a lone surrogate: it is no text that can be stored"
+    ))
+    .into())
+}
+
+/// Text that is an argument of its own.
+fn argument<'a>(value: &'a Bound<'_, PyAny>, what: &str) -> PyResult<&'a str> {
+    text(value.as_borrowed(), what)
 }
 
 /// The type of a value, for a refusal.
@@ -104,11 +110,11 @@ pub(super) fn type_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
 }
 
 /// Text that may be None.
-fn optional_text(value: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<String>> {
+fn optional<'a>(value: &'a Bound<'_, PyAny>, what: &str) -> PyResult<Option<&'a str>> {
     if value.is_none() {
         Ok(None)
     } else {
-        text(value, what).map(Some)
+        argument(value, what).map(Some)
     }
 }
 
@@ -167,13 +173,13 @@ pub(super) fn one_of<T>(value: &Bound<'_, PyAny>, choices: [(&str, T); 2]) -> Py
 ///
 /// # Errors
 /// `TypeError` for a key and a tag, and for neither.
-pub(super) fn query_by(key: Option<String>, tag: Option<String>) -> PyResult<QueryBy> {
+pub(super) fn query_by(key: Option<&str>, tag: Option<&str>) -> PyResult<QueryBy> {
     match (key, tag) {
-        (Some(key), None) => Ok(QueryBy::Key(key)),
+        (Some(key), None) => Ok(QueryBy::Key(key.to_owned())),
         (None, Some(tag)) if tag.contains("||") => Err(PyValueError::new_err(format!(
             "tag is {tag:?}: query() takes one tag; ask for each of them, or use get(tags=...), which takes an expression"
         ))),
-        (None, Some(tag)) => Ok(QueryBy::Tag(tag)),
+        (None, Some(tag)) => Ok(QueryBy::Tag(tag.to_owned())),
         (Some(_), Some(_)) => Err(PyTypeError::new_err(
             "query() finds by a key or by a tag: leave one of them out",
         )),
@@ -182,8 +188,8 @@ pub(super) fn query_by(key: Option<String>, tag: Option<String>) -> PyResult<Que
 }
 
 /// The topic of those rows that name none.
-pub(super) fn default_topic(value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    optional_text(value, "topic")
+pub(super) fn default_topic<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<Option<&'a str>> {
+    optional(value, "topic")
 }
 
 /// The queue of those rows that name none.
@@ -198,13 +204,13 @@ pub(super) fn offset_or_none(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> 
 }
 
 /// The name of a topic to be looked up.
-pub(super) fn name(value: &Bound<'_, PyAny>) -> PyResult<String> {
-    text(value, "the name of a topic")
+pub(super) fn name<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
+    argument(value, "the name of a topic")
 }
 
 macro_rules! arguments {
-    ($($name:ident: $type:ty, $convert:ident;)*) => {
-        $(pub(super) fn $name(value: &Bound<'_, PyAny>) -> PyResult<$type> {
+    ($($name:ident $(<$kept:lifetime>)?: $type:ty, $convert:ident;)*) => {
+        $(pub(super) fn $name$(<$kept>)?(value: &$($kept)? Bound<'_, PyAny>) -> PyResult<$type> {
             hang_at_exit();
             $convert(value, stringify!($name))
         })*
@@ -212,15 +218,15 @@ macro_rules! arguments {
 }
 
 arguments! {
-    mode: String, text;
-    topic: String, text;
-    tags: Option<String>, optional_text;
-    unique_key: Option<String>, optional_text;
-    born_host: Option<String>, optional_text;
-    store_host: Option<String>, optional_text;
-    key: Option<String>, optional_text;
-    tag: Option<String>, optional_text;
-    id: String, text;
+    mode<'a>: &'a str, argument;
+    topic<'a>: &'a str, argument;
+    tags<'a>: Option<&'a str>, optional;
+    unique_key<'a>: Option<&'a str>, optional;
+    born_host<'a>: Option<&'a str>, optional;
+    store_host<'a>: Option<&'a str>, optional;
+    key<'a>: Option<&'a str>, optional;
+    tag<'a>: Option<&'a str>, optional;
+    id<'a>: &'a str, argument;
     queue: i32, whole;
     queue_id: i32, whole;
     queue_offset: i64, whole;
@@ -230,7 +236,7 @@ arguments! {
     limit: Option<usize>, optional_whole;
     max_bytes: usize, whole;
     columns: Option<Vec<String>>, names;
-    side: String, text;
+    side<'a>: &'a str, argument;
     bounded: bool, truth;
     walk: bool, truth;
     delay_level: i32, whole;

@@ -17,8 +17,8 @@ use crate::format::{Message, PropertyList, property};
 /// What every property of a message can be given by.
 #[derive(Default)]
 pub(super) struct PropertyArguments<'a, 'py> {
-    pub(super) unique_key: Option<String>,
-    pub(super) tags: Option<String>,
+    pub(super) unique_key: Option<&'a str>,
+    pub(super) tags: Option<&'a str>,
     /// A str, or an iterable of them.
     pub(super) keys: Option<&'a Bound<'py, PyAny>>,
     /// A mapping of str to str, or an iterable of pairs of them.
@@ -31,21 +31,23 @@ impl PropertyArguments<'_, '_> {
     /// # Errors
     /// `IllegalMessageError`, `TypeError`.
     pub(super) fn encode(self) -> PyResult<Vec<u8>> {
+        let keys;
         let mut list = PropertyList::default();
         if let Some(properties) = self.properties {
             for pair in pairs(properties)? {
                 let [name, value] = name_and_value(&pair?)?;
-                list.put(text(&name, "properties: a name")?, text(&value, "properties: a value")?);
+                list.put(owned(&name, "properties: a name")?, owned(&value, "properties: a value")?);
             }
         }
         if let Some(unique_key) = self.unique_key {
             list.put(property::UNIQ_KEY, unique_key);
         }
-        if let Some(tags) = &self.tags {
+        if let Some(tags) = self.tags {
             list.put_tags(tags).map_err(Error::of_properties)?;
         }
-        if let Some(keys) = self.keys {
-            list.put_keys(&texts(keys)?).map_err(Error::of_properties)?;
+        if let Some(given) = self.keys {
+            keys = texts(given)?;
+            list.put_keys(&keys).map_err(Error::of_properties)?;
         }
         list.put_delay_level(self.delay_level).map_err(Error::of_properties)?;
         Ok(list.encode().map_err(Error::of_properties)?)
@@ -54,14 +56,14 @@ impl PropertyArguments<'_, '_> {
 
 /// A message as the arguments of a call.
 pub(super) struct MessageArguments<'a, 'py> {
-    pub(super) topic: String,
+    pub(super) topic: &'a str,
     pub(super) body: &'a Bound<'py, PyAny>,
     pub(super) properties: PropertyArguments<'a, 'py>,
     pub(super) queue: i32,
     /// Now by default.
     pub(super) born_time: Option<i64>,
-    pub(super) born_host: Option<String>,
-    pub(super) store_host: Option<String>,
+    pub(super) born_host: Option<&'a str>,
+    pub(super) store_host: Option<&'a str>,
     pub(super) flag: i32,
     pub(super) sys_flag: i32,
     pub(super) reconsume_times: i32,
@@ -78,8 +80,8 @@ impl<'a> MessageArguments<'a, '_> {
             properties: self.properties.encode()?.into(),
             queue_id: self.queue,
             born_time: self.born_time.unwrap_or_else(now_ms),
-            born_host: host(self.born_host.as_deref())?,
-            store_host: host(self.store_host.as_deref())?,
+            born_host: host(self.born_host)?,
+            store_host: host(self.store_host)?,
             flag: self.flag,
             sys_flag: self.sys_flag,
             reconsume_times: self.reconsume_times,
@@ -146,13 +148,18 @@ fn name_and_value<'py>(pair: &Bound<'py, PyAny>) -> PyResult<[Bound<'py, PyAny>;
     Err(PyTypeError::new_err(what))
 }
 
-fn texts(keys: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+/// Text of an object that nobody keeps.
+fn owned(value: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
+    text(value.as_borrowed(), what).map(str::to_owned)
+}
+
+fn texts<'a>(keys: &'a Bound<'_, PyAny>) -> PyResult<Vec<Cow<'a, str>>> {
     if keys.is_instance_of::<PyString>() {
-        return Ok(vec![text(keys, "keys: a key")?]);
+        return Ok(vec![text(keys.as_borrowed(), "keys: a key")?.into()]);
     }
     let Ok(each) = keys.try_iter() else {
         let what = format!("keys is a str or an iterable of them, not {}", type_of(keys)?);
         return Err(PyTypeError::new_err(what));
     };
-    each.map(|key| text(&key?, "keys: a key")).collect()
+    each.map(|key| owned(&key?, "keys: a key").map(Cow::Owned)).collect()
 }

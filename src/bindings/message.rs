@@ -67,30 +67,26 @@ impl Message {
     #[pyo3(signature = (topic, body=None, *, queue_id=0, queue_offset=0, physical_offset=0, store_time=None, born_time=None, tags=None,
         keys=None, properties=None, unique_key=None, delay_level=0, sys_flag=0, flag=0, reconsume_times=0,
         prepared_transaction_offset=0, born_host=None, store_host=None))]
-    #[expect(
-        clippy::too_many_arguments,
-        clippy::needless_pass_by_value,
-        reason = "every field of a record can be set, and is extracted"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "every field of a record can be set")]
     fn new_from_fields(
-        #[pyo3(from_py_with = arguments::topic)] topic: String,
+        #[pyo3(from_py_with = arguments::topic)] topic: &str,
         body: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::queue_id)] queue_id: i32,
         #[pyo3(from_py_with = arguments::queue_offset)] queue_offset: i64,
         #[pyo3(from_py_with = arguments::physical_offset)] physical_offset: i64,
         store_time: Option<&Bound<'_, PyAny>>,
         born_time: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = arguments::tags)] tags: Option<String>,
+        #[pyo3(from_py_with = arguments::tags)] tags: Option<&str>,
         keys: Option<&Bound<'_, PyAny>>,
         properties: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = arguments::unique_key)] unique_key: Option<String>,
+        #[pyo3(from_py_with = arguments::unique_key)] unique_key: Option<&str>,
         #[pyo3(from_py_with = arguments::delay_level)] delay_level: i32,
         #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
         #[pyo3(from_py_with = arguments::flag)] flag: i32,
         #[pyo3(from_py_with = arguments::reconsume_times)] reconsume_times: i32,
         #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
-        #[pyo3(from_py_with = arguments::born_host)] born_host: Option<String>,
-        #[pyo3(from_py_with = arguments::store_host)] store_host: Option<String>,
+        #[pyo3(from_py_with = arguments::born_host)] born_host: Option<&str>,
+        #[pyo3(from_py_with = arguments::store_host)] store_host: Option<&str>,
     ) -> PyResult<Self> {
         let ms = |time: Option<&Bound<'_, PyAny>>, name| time.map_or(Ok(0), |time| to_ms(time, name, Round::Down));
         let properties = PropertyArguments {
@@ -100,8 +96,8 @@ impl Message {
             properties,
             delay_level,
         };
-        let version = Version::of_topic(&topic);
-        validate_topic(&topic, version).map_err(|malformed| Error::illegal(malformed.reason.into_owned()))?;
+        let version = Version::of_topic(topic);
+        validate_topic(topic, version).map_err(|malformed| Error::illegal(malformed.reason.into_owned()))?;
         let message = format::Message {
             version,
             body: body.map_or(Ok(Cow::Borrowed(&[][..])), |body| fields::body(body.as_borrowed()))?,
@@ -116,8 +112,8 @@ impl Message {
             flag,
             reconsume_times,
             prepared_transaction_offset,
-            born_host: host(born_host.as_deref())?,
-            store_host: host(store_host.as_deref())?,
+            born_host: host(born_host)?,
+            store_host: host(store_host)?,
             crc_property: false,
         };
         let record = message

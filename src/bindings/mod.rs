@@ -69,11 +69,7 @@ mod append;
 )]
 mod store;
 /// `Store`: what it writes.
-#[expect(
-    clippy::too_many_arguments,
-    clippy::needless_pass_by_value,
-    reason = "the arguments of a Python call, extracted"
-)]
+#[expect(clippy::too_many_arguments, reason = "the arguments of a Python call")]
 mod store_writing;
 /// What pickle calls to make again what came from a store.
 mod pickle;

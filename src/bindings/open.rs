@@ -70,7 +70,7 @@ use crate::error::Error;
 /// refuses; and where the mode writes, `LockedError` (a `BlockingIOError`) while another writer has the store.
 #[pyfunction]
 #[pyo3(
-    signature = (path, mode="r".to_owned(), **options),
+    signature = (path, mode="r", **options),
     text_signature = "(path, mode='r', *, geometry=None, mapped_file_size_commit_log=None, \
 mapped_file_size_consume_queue=None, max_hash_slot_num=None, max_index_num=None, access_message_in_memory_max_ratio=40, \
 max_transfer_bytes_on_message_in_memory=262144, max_transfer_count_on_message_in_memory=32, \
@@ -84,14 +84,13 @@ transient_store_pool_buffer_size=4194304, commit_interval_commit_log=200, commit
 commit_commit_log_thorough_interval=200, wait_time_out=5000, os_page_cache_busy_time_out_mills=1000, checkpoint_interval=67108864, \
 recovery='heal', errors='raise', index_tags=False, sigbus_guard=True)"
 )]
-#[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
 pub(super) fn open(
     py: Python<'_>,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,
-    #[pyo3(from_py_with = arguments::mode)] mode: String,
+    #[pyo3(from_py_with = arguments::mode)] mode: &str,
     options: Option<Bound<'_, PyDict>>,
 ) -> PyResult<Store> {
-    let mode = Mode::parse(&mode)?;
+    let mode = Mode::parse(mode)?;
     let options = options.unwrap_or_else(|| PyDict::new(py));
     let mut config = StoreConfig::default();
     for (name, value) in &options {
@@ -139,7 +138,7 @@ fn warn_of_unlocked_pool(py: Python<'_>, handle: &Handle) -> PyResult<()> {
 /// A store from its path and options: what pickle calls for a `Recipe`.
 #[pyfunction(name = "_reopen")]
 pub(super) fn reopen(py: Python<'_>, path: PathBuf, options: Bound<'_, PyDict>) -> PyResult<Store> {
-    open(py, path, "r".to_owned(), Some(options))
+    open(py, path, "r", Some(options))
 }
 
 fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {

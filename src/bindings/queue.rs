@@ -172,15 +172,14 @@ impl Queue {
     ///
     /// `time` is a datetime with a timezone, or an int of ms since 1970. Raises `ValueError` for a datetime without one and for
     /// another side.
-    #[pyo3(signature = (time, side="left".to_owned()), text_signature = "(self, time, side='left')")]
-    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+    #[pyo3(signature = (time, side="left"), text_signature = "(self, time, side='left')")]
     fn offset_at(
         &self,
         py: Python<'_>,
         time: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = arguments::side)] side: String,
+        #[pyo3(from_py_with = arguments::side)] side: &str,
     ) -> PyResult<i64> {
-        let (side, round) = match side.as_str() {
+        let (side, round) = match side {
             "left" => (Side::Left, Round::Up),
             "right" => (Side::Right, Round::Down),
             other => {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFloat, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyFloat, PyTuple};
 
 use super::arguments::{text, type_of, whole};
 use super::fields::{PropertyArguments, body, is_buffer};
@@ -19,7 +19,7 @@ use crate::store::Incoming;
 ///
 /// # Errors
 /// `IllegalMessageError` and `TypeError`, naming the row.
-pub(super) fn messages<'a>(rows: &'a [Bound<'_, PyAny>], defaults: &Defaults<'_>) -> PyResult<Vec<Incoming<'a>>> {
+pub(super) fn messages<'a>(rows: &'a [Bound<'_, PyAny>], defaults: &Defaults<'a>) -> PyResult<Vec<Incoming<'a>>> {
     let messages = rows.iter().enumerate().map(|(at, row)| {
         interrupt::check()?;
         message(row, defaults).map_err(|error| {
@@ -34,17 +34,21 @@ pub(super) fn messages<'a>(rows: &'a [Bound<'_, PyAny>], defaults: &Defaults<'_>
     messages.collect()
 }
 
-fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<Incoming<'a>> {
-    if let Ok(message) = row.cast::<Message>() {
-        let message = message.get().to_stored()?;
-        defaults.place(Some(&message.topic), Some(message.queue_id))?;
-        return Ok(Incoming::Copied(message));
+fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'a>) -> PyResult<Incoming<'a>> {
+    // Most rows are bodies: first what tells one.
+    if row.is_instance_of::<PyBytes>() {
+        return from_body(row, defaults);
     }
     if let Ok(row) = row.cast::<PyTuple>() {
         return from_tuple(row, defaults).map(Incoming::Sent);
     }
     if let Ok(row) = row.cast::<PyDict>() {
         return from_dict(row, defaults);
+    }
+    if let Ok(message) = row.cast::<Message>() {
+        let message = message.get().to_stored()?;
+        defaults.place(Some(&message.topic), Some(message.queue_id))?;
+        return Ok(Incoming::Copied(message));
     }
     if !is_buffer(row) {
         return Err(PyTypeError::new_err(format!(
@@ -53,6 +57,10 @@ fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<I
             type_of(row)?
         )));
     }
+    from_body(row, defaults)
+}
+
+fn from_body<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'a>) -> PyResult<Incoming<'a>> {
     Ok(Incoming::Sent(format::Message {
         topic: defaults.topic(None)?.into(),
         queue_id: defaults.queue_id.unwrap_or_default(),
@@ -62,26 +70,26 @@ fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<I
     }))
 }
 
-fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'_>) -> PyResult<format::Message<'a>> {
+fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'a>) -> PyResult<format::Message<'a>> {
     if !(2..=6).contains(&row.len()) {
         return Err(PyTypeError::new_err(format!(
             "a row is (topic, body, tags, keys, properties, queue), the last four optional, not {} values",
             row.len()
         )));
     }
-    let given = |at: usize| row.get_item(at).ok().filter(|value| !value.is_none());
+    let given = |at: usize| row.get_borrowed_item(at).ok().filter(|value| !value.is_none());
     let (topic, tags, keys, properties, queue) = (given(0), given(2), given(3), given(4), given(5));
-    let tags = tags.map(|tags| text(&tags, "tags")).transpose()?;
-    let topic = topic.map(|topic| text(&topic, "a topic")).transpose()?;
+    let tags = tags.map(|tags| text(tags, "tags")).transpose()?;
+    let topic = topic.map(|topic| text(topic, "a topic")).transpose()?;
     let properties = PropertyArguments {
         unique_key: None,
         tags,
-        keys: keys.as_ref(),
-        properties: properties.as_ref(),
+        keys: keys.as_deref(),
+        properties: properties.as_deref(),
         delay_level: 0,
     };
     Ok(format::Message {
-        topic: defaults.topic(topic.as_deref())?.into(),
+        topic: defaults.topic(topic)?.into(),
         queue_id: queue.map_or(Ok(defaults.queue_id.unwrap_or_default()), |queue| whole(&queue, "queue"))?,
         born_time: defaults.born_time,
         body: body(row.get_borrowed_item(1)?)?,
@@ -95,28 +103,33 @@ fn is_null(value: &Bound<'_, PyAny>) -> bool {
     value.is_none() || value.cast::<PyFloat>().is_ok_and(|number| number.value().is_nan())
 }
 
+/// Text of a field, if it is given.
+fn stated<'a>(value: Option<&'a Bound<'_, PyAny>>, name: &str) -> PyResult<Option<&'a str>> {
+    value.map(|value| text(value.as_borrowed(), name)).transpose()
+}
+
 /// The fields of a message by their names, as `Message.to_dict` gives them; those that a store gives anew do not count.
-fn from_dict<'a>(row: &'a Bound<'_, PyDict>, defaults: &Defaults<'_>) -> PyResult<Incoming<'a>> {
+fn from_dict<'a>(row: &Bound<'_, PyDict>, defaults: &Defaults<'a>) -> PyResult<Incoming<'a>> {
     for name in row.keys() {
-        expect_field(&text(&name, "the name of a field")?)?;
+        expect_field(text(name.as_borrowed(), "the name of a field")?)?;
     }
     let given = |name: &str| Ok::<_, PyErr>(row.get_item(name)?.filter(|value| !is_null(value)));
-    let given_text = |name: &str| given(name)?.map(|value| text(&value, name)).transpose();
     let given_int = |name: &str| given(name)?.map_or(Ok(0), |value| whole(&value, name));
-    let (tags, unique_key) = (given_text("tags")?, given_text("unique_key")?);
+    let (topic, born_host, store_host) = (given("topic")?, given("born_host")?, given("store_host")?);
+    let (tags, unique_key) = (given("tags")?, given("unique_key")?);
     let (keys, properties) = (given("keys")?, given("properties")?);
     let delay_level = given_int("delay_level")?;
     let properties = PropertyArguments {
-        unique_key,
-        tags,
+        unique_key: stated(unique_key.as_ref(), "unique_key")?,
+        tags: stated(tags.as_ref(), "tags")?,
         keys: keys.as_ref(),
         properties: properties.as_ref(),
         delay_level,
     };
     let queue_id = given("queue_id")?.map(|value| whole(&value, "queue_id")).transpose()?;
-    let (topic, queue_id) = defaults.place(given_text("topic")?.as_deref(), queue_id)?;
+    let (topic, queue_id) = defaults.place(stated(topic.as_ref(), "topic")?, queue_id)?;
     let message = format::Message {
-        topic: topic.into(),
+        topic: topic.to_owned().into(),
         queue_id,
         born_time: given("born_time")?.map_or(Ok(defaults.born_time), |time| to_ms(&time, "born_time", Round::Down))?,
         body: Cow::Owned(body(given("body")?.ok_or_else(no_body)?.as_borrowed())?.into_owned()),
@@ -126,8 +139,8 @@ fn from_dict<'a>(row: &'a Bound<'_, PyDict>, defaults: &Defaults<'_>) -> PyResul
         reconsume_times: given_int("reconsume_times")?,
         prepared_transaction_offset: given("prepared_transaction_offset")?
             .map_or(Ok(0), |value| whole(&value, "prepared_transaction_offset"))?,
-        born_host: host(given_text("born_host")?.as_deref())?,
-        store_host: host(given_text("store_host")?.as_deref())?,
+        born_host: host(stated(born_host.as_ref(), "born_host")?)?,
+        store_host: host(stated(store_host.as_ref(), "store_host")?)?,
         ..format::Message::default()
     };
     Ok(incoming(message, delay_level))

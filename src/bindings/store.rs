@@ -122,21 +122,21 @@ impl Store {
     fn get(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = arguments::topic)] topic: String,
+        #[pyo3(from_py_with = arguments::topic)] topic: &str,
         #[pyo3(from_py_with = arguments::queue)] queue: i32,
         #[pyo3(from_py_with = arguments::offset)] offset: i64,
         #[pyo3(from_py_with = arguments::max_messages)] max_messages: usize,
-        #[pyo3(from_py_with = arguments::tags)] tags: Option<String>,
+        #[pyo3(from_py_with = arguments::tags)] tags: Option<&str>,
         r#where: Option<Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::bounded)] bounded: bool,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Py<GetResult>> {
         let request = GetRequest {
-            topic,
+            topic: topic.to_owned(),
             queue_id: queue,
             offset,
             max_messages,
-            tags: TagFilter::parse(tags.as_deref().unwrap_or("*")),
+            tags: TagFilter::parse(tags.unwrap_or("*")),
             bounded,
             errors: errors.unwrap_or(self.handle.errors()),
         };
@@ -157,17 +157,17 @@ impl Store {
     fn query(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = arguments::topic)] topic: String,
-        #[pyo3(from_py_with = arguments::key)] key: Option<String>,
+        #[pyo3(from_py_with = arguments::topic)] topic: &str,
+        #[pyo3(from_py_with = arguments::key)] key: Option<&str>,
         begin: Option<Bound<'_, PyAny>>,
         end: Option<Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::limit)] limit: Option<usize>,
-        #[pyo3(from_py_with = arguments::tag)] tag: Option<String>,
+        #[pyo3(from_py_with = arguments::tag)] tag: Option<&str>,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Py<QueryResult>> {
         let (begin, end) = to_bounds(begin.as_ref(), end.as_ref())?;
         let request = QueryRequest {
-            topic,
+            topic: topic.to_owned(),
             by: arguments::query_by(key, tag)?,
             begin,
             end,
@@ -185,11 +185,11 @@ impl Store {
     fn message(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = arguments::id)] id: String,
+        #[pyo3(from_py_with = arguments::id)] id: &str,
         #[pyo3(from_py_with = arguments::walk)] walk: bool,
     ) -> PyResult<Message> {
         let reader = self.handle.walking_reader(py)?;
-        Ok(Message::new(self.handle.detach(py, || reader.message(&id, walk))?))
+        Ok(Message::new(self.handle.detach(py, || reader.message(id, walk))?))
     }
 
     /// The message whose record starts at this physical offset.

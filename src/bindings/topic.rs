@@ -62,13 +62,12 @@ impl Topics {
         PyList::new(py, self.names(py)?)?.try_iter()
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn __getitem__<'py>(
         &self,
         py: Python<'py>,
-        #[pyo3(from_py_with = arguments::name)] name: String,
+        #[pyo3(from_py_with = arguments::name)] name: &str,
     ) -> PyResult<Bound<'py, Topic>> {
-        self.topic(py, &name)
+        self.topic(py, name)
     }
 
     fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -80,14 +79,13 @@ impl Topics {
 
     /// The topic of that name, or `default`.
     #[pyo3(signature = (key, default=None, /))]
-    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn get<'py>(
         &self,
         py: Python<'py>,
-        #[pyo3(from_py_with = arguments::name)] key: String,
+        #[pyo3(from_py_with = arguments::name)] key: &str,
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        match self.find(py, &key)? {
+        match self.find(py, key)? {
             Some(topic) => Ok(Some(tabular(py, topic)?.into_any())),
             None => Ok(default),
         }

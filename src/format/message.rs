@@ -112,17 +112,24 @@ impl Message<'_> {
     /// All of the record that is known before it has its place. Refuses what `encode` refuses.
     #[inline]
     pub fn prepare(&self) -> Result<EncodedMessage<'_>, Malformed> {
+        self.prepare_with_body(&self.body)
+    }
+
+    /// As [`Message::prepare`], of a copy of the body: of its length, for a body that others may change meanwhile.
+    #[inline]
+    pub fn prepare_with_body<'m>(&'m self, body: &'m [u8]) -> Result<EncodedMessage<'m>, Malformed> {
         let properties = self.properties_before_crc();
         let (len, properties_len) = (self.encoded_len(), properties.len() + self.crc_len());
         if self.topic.len() > self.version.max_topic_size() || properties_len > MAX_PROPERTIES_SIZE || len > i32::MAX as usize {
             return Err(self.too_long(len, properties_len));
         }
         let (topic_length, properties_length) = ((self.topic.len() as u16).to_be_bytes(), (properties_len as u16).to_be_bytes());
-        let after_head = || after_head(self, &topic_length, &properties_length, &properties);
+        let after_head = || after_head(self, body, &topic_length, &properties_length, &properties);
         Ok(EncodedMessage {
             checked: self.crc_property.then(|| covering(after_head())),
             message: self,
-            body_crc: crc31(&self.body),
+            body,
+            body_crc: crc31(body),
             len,
             topic_length,
             properties_length,
@@ -172,6 +179,7 @@ impl Message<'_> {
 #[derive(Clone, Debug)]
 pub struct EncodedMessage<'a> {
     message: &'a Message<'a>,
+    body: &'a [u8],
     /// Bytes of the record.
     len: usize,
     body_crc: u32,
@@ -230,7 +238,7 @@ impl EncodedMessage<'_> {
         message.store_host.put_at(head, layout.store_host_at());
         put_i32(head, layout.reconsume_times_at(), message.reconsume_times);
         put_i64(head, layout.prepared_offset_at(), message.prepared_transaction_offset);
-        put_i32(head, layout.body_length_at(), message.body.len() as i32);
+        put_i32(head, layout.body_length_at(), self.body.len() as i32);
         layout.body_at()
     }
 
@@ -240,8 +248,13 @@ impl EncodedMessage<'_> {
         let mut head = [0; MAX_HEAD_SIZE];
         let head_len = self.put_head(&mut head, queue_offset, physical_offset, store_time);
         let (head, _) = head.split_at(head_len.min(MAX_HEAD_SIZE));
-        let [body, topic_length, topic, properties_length, properties] =
-            after_head(self.message, &self.topic_length, &self.properties_length, &self.properties);
+        let [body, topic_length, topic, properties_length, properties] = after_head(
+            self.message,
+            self.body,
+            &self.topic_length,
+            &self.properties_length,
+            &self.properties,
+        );
         match &self.checked {
             None => write(&[head, body, topic_length, topic, properties_length, properties]),
             Some(checked) => {
@@ -258,6 +271,7 @@ impl EncodedMessage<'_> {
 #[inline]
 fn after_head<'a>(
     message: &'a Message<'_>,
+    body: &'a [u8],
     topic_length: &'a [u8; 2],
     properties_length: &'a [u8; 2],
     properties: &'a [u8],
@@ -266,11 +280,5 @@ fn after_head<'a>(
         Version::V1 => &topic_length[1..],
         Version::V2 => &topic_length[..],
     };
-    [
-        &message.body,
-        topic_length,
-        message.topic.as_bytes(),
-        properties_length,
-        properties,
-    ]
+    [body, topic_length, message.topic.as_bytes(), properties_length, properties]
 }

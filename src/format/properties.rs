@@ -175,10 +175,12 @@ pub fn end_properties(properties: &mut Cow<'_, [u8]>) {
 /// Pairs as property bytes, in the given order. Refuses what would not read back: an empty name or value, 0x01 in a name, 0x02
 /// anywhere, more than 32,767 bytes.
 pub fn encode_properties<'p>(
-    pairs: impl IntoIterator<Item = (&'p str, &'p str)>,
+    pairs: impl IntoIterator<Item = (&'p str, &'p str), IntoIter: Clone>,
     trailing_separator: bool,
 ) -> Result<Vec<u8>, Malformed> {
-    let mut out = Vec::new();
+    let pairs = pairs.into_iter();
+    let size: usize = pairs.clone().map(|(name, value)| name.len() + value.len() + 2).sum();
+    let mut out = Vec::with_capacity(size.min(MAX_PROPERTIES_SIZE));
     for (name, value) in pairs {
         let reason = match (name.as_bytes(), value.as_bytes()) {
             ([], _) => Some("a property has an empty name; give it one"),

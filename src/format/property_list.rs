@@ -34,9 +34,8 @@ impl<'a> PropertyList<'a> {
     ///
     /// # Errors
     /// [`Malformed`] for a key that would not read back as it is.
-    pub fn put_keys<T: AsRef<str>>(&mut self, keys: &[T]) -> Result<(), Malformed> {
-        let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
-        for key in &keys {
+    pub fn put_keys<T: AsRef<str>>(&mut self, keys: &'a [T]) -> Result<(), Malformed> {
+        for key in keys.iter().map(AsRef::as_ref) {
             if key.is_empty() || key.contains(|c: char| c == ' ' || c.is_control()) {
                 let reason = format!(
                     "key {key:?}: a key has at least one character, no space and no control character; give several as a list"
@@ -44,10 +43,18 @@ impl<'a> PropertyList<'a> {
                 return Err(Malformed::new(0, reason));
             }
         }
-        let says_so = |known: &str| known.split(' ').filter(|key| !key.is_empty()).eq(keys.iter().copied());
+        let says_so = |known: &str| {
+            known
+                .split(' ')
+                .filter(|key| !key.is_empty())
+                .eq(keys.iter().map(AsRef::as_ref))
+        };
         let known = self.0.iter().find(|(name, _)| name == property::KEYS);
         if !keys.is_empty() && known.is_none_or(|(_, known)| !says_so(known)) {
-            self.put(property::KEYS, keys.join(" "));
+            match keys {
+                [key] => self.put(property::KEYS, key.as_ref()),
+                keys => self.put(property::KEYS, keys.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(" ")),
+            }
         }
         Ok(())
     }

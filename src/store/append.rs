@@ -54,37 +54,6 @@ pub enum Attempt<'a> {
     WouldBlock(Message<'a>),
 }
 
-/// A message that is checked.
-struct Checked<'a> {
-    message: Message<'a>,
-    /// See [`Incoming::Copied`].
-    is_copied: bool,
-}
-
-impl<'a> Checked<'a> {
-    /// Before it is checked: what others may change while it is checked is copied.
-    fn of(incoming: Incoming<'a>) -> Self {
-        let (mut message, is_copied) = match incoming {
-            Incoming::Sent(message) => (message, false),
-            Incoming::Copied(message) => (message, true),
-        };
-        if is_copied {
-            message.topic = message.topic.into_owned().into();
-            message.properties = message.properties.into_owned().into();
-        }
-        Self { message, is_copied }
-    }
-
-    /// The message. A body that others may change is copied.
-    fn with_stable_body(self) -> Message<'a> {
-        let Self { mut message, is_copied } = self;
-        if is_copied {
-            message.body = message.body.into_owned().into();
-        }
-        message
-    }
-}
-
 /// Appends to a store, and says what is waited for.
 #[derive(Debug, Clone, Copy)]
 pub struct Appender<'s> {
@@ -121,15 +90,12 @@ impl MessageStore {
         self.log.expect_not_busy(self.config().os_page_cache_busy_time_out_mills)
     }
 
-    fn check_all<'a, M: Into<Incoming<'a>>>(&self, messages: Vec<M>) -> Result<Vec<Checked<'a>>> {
-        let check = |(row, message): (usize, M)| {
+    fn check_all(&self, messages: &mut [Incoming<'_>]) -> Result<()> {
+        for (row, message) in messages.iter_mut().enumerate() {
             interrupt::check()?;
-            let mut checked = Checked::of(message.into());
-            let Checked { message, is_copied } = &mut checked;
-            self.checker.check(message, !*is_copied).map_err(|error| error.at_row(row))?;
-            Ok(checked)
-        };
-        messages.into_iter().enumerate().map(check).collect()
+            self.checker.check_incoming(message).map_err(|error| error.at_row(row))?;
+        }
+        Ok(())
     }
 }
 
@@ -179,24 +145,21 @@ impl Appender<'_> {
     /// # Errors
     /// As [`Appender::append`]; an illegal message names its position, and then nothing was stored.
     pub fn append_all<'a, M: Into<Incoming<'a>>>(self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
-        let checked = self.store.check_all(messages)?;
+        let mut messages = incoming(messages);
+        self.store.check_all(&mut messages)?;
         self.store.expect_not_busy()?;
-        let (first, waits) = (done.len(), self.waits_for(checked.iter().map(|checked| &checked.message)));
-        let mut waiting = checked.into_iter().peekable();
-        while waiting.peek().is_some() {
+        let (first, waits) = (done.len(), self.waits_for(messages.iter().map(Incoming::message)));
+        let (mut waiting, mut bodies) = (messages.as_slice(), Vec::new());
+        while let Some((stretch, rest)) = waiting
+            .split_at_checked(stretch_len(waiting))
+            .filter(|(stretch, _)| !stretch.is_empty())
+        {
             interrupt::check()?;
-            let mut bytes = 0;
-            let mut stretch = Vec::new();
-            while let Some(next) = waiting.next_if(|next| {
-                bytes += next.message.encoded_len();
-                bytes <= MAX_STRETCH_BYTES || stretch.is_empty()
-            }) {
-                stretch.push(next.with_stable_body());
-            }
             let mut appended = Vec::with_capacity(stretch.len());
-            let outcome = self.store.log.append_all(&encode_all(&stretch)?, &mut appended);
-            done.extend(results(&stretch, appended));
+            let outcome = self.store.log.append_all(&encode_all(stretch, &mut bodies)?, &mut appended);
+            done.extend(results(stretch, appended));
             outcome?;
+            waiting = rest;
         }
         self.acknowledge_all(done.get_mut(first..).unwrap_or_default(), waits)
     }
@@ -208,12 +171,12 @@ impl Appender<'_> {
     /// # Errors
     /// As [`Appender::append_all`]; [`Error::IllegalMessage`] where they do not fit into one segment.
     pub fn append_together<'a, M: Into<Incoming<'a>>>(self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
-        let checked = self.store.check_all(messages)?;
-        if checked.is_empty() {
+        let mut messages = incoming(messages);
+        self.store.check_all(&mut messages)?;
+        if messages.is_empty() {
             return Ok(());
         }
-        let checked: Vec<_> = checked.into_iter().map(Checked::with_stable_body).collect();
-        self.append_checked(&checked, done)
+        self.append_checked(&messages, done)
     }
 
     /// Appends a batch as a producer sends it: `body` holds the messages, `common` what they share. They stand one after the other
@@ -227,15 +190,16 @@ impl Appender<'_> {
         batch_properties: Option<&[u8]>,
         done: &mut Vec<AppendResult>,
     ) -> Result<()> {
-        self.append_checked(&self.store.checker.check_batch(common, batch_properties)?, done)
+        self.append_checked(&incoming(self.store.checker.check_batch(common, batch_properties)?), done)
     }
 
-    fn append_checked(self, messages: &[Message<'_>], done: &mut Vec<AppendResult>) -> Result<()> {
-        let total = messages.iter().map(|message| message.encoded_len() as u64).sum();
+    fn append_checked(self, messages: &[Incoming<'_>], done: &mut Vec<AppendResult>) -> Result<()> {
+        let total = messages.iter().map(|incoming| incoming.message().encoded_len() as u64).sum();
         self.store.checker.check_size("batch", total)?;
         self.store.expect_not_busy()?;
-        let (first, waits) = (done.len(), self.waits_for(messages));
-        let appended = self.store.log.append_together(&encode_all(messages)?)?;
+        let (first, waits) = (done.len(), self.waits_for(messages.iter().map(Incoming::message)));
+        let mut bodies = Vec::new();
+        let appended = self.store.log.append_together(&encode_all(messages, &mut bodies)?)?;
         done.extend(results(messages, appended));
         self.acknowledge_all(done.get_mut(first..).unwrap_or_default(), waits)
     }
@@ -294,8 +258,40 @@ fn expect<'e, 'm>(encoded: &'e std::result::Result<EncodedMessage<'m>, Malformed
     encoded.as_ref().map_err(|malformed| illegal(malformed.clone()))
 }
 
-fn encode_all<'a>(messages: &'a [Message<'_>]) -> Result<Vec<EncodedMessage<'a>>> {
-    let encoded: std::result::Result<Vec<_>, _> = messages.iter().map(Message::prepare).collect();
+fn incoming<'a, M: Into<Incoming<'a>>>(messages: Vec<M>) -> Vec<Incoming<'a>> {
+    messages.into_iter().map(Into::into).collect()
+}
+
+/// How many of the first messages one hold of the append lock takes.
+fn stretch_len(messages: &[Incoming<'_>]) -> usize {
+    let mut bytes = 0;
+    let fitting = messages.iter().take_while(|incoming| {
+        bytes += incoming.message().encoded_len();
+        bytes <= MAX_STRETCH_BYTES
+    });
+    fitting.count().max(1).min(messages.len())
+}
+
+/// The records of messages. Bodies that others may change are copied to `bodies` before anything of them is looked at.
+fn encode_all<'a>(messages: &'a [Incoming<'_>], bodies: &'a mut Vec<u8>) -> Result<Vec<EncodedMessage<'a>>> {
+    bodies.clear();
+    for body in messages.iter().filter_map(Incoming::changing_body) {
+        bodies.extend_from_slice(body);
+    }
+    let mut copies = bodies.as_slice();
+    let encoded: std::result::Result<Vec<_>, _> = messages
+        .iter()
+        .map(|incoming| {
+            let (message, changing) = (incoming.message(), incoming.changing_body());
+            match changing.and_then(|body| copies.split_at_checked(body.len())) {
+                None => message.prepare(),
+                Some((body, rest)) => {
+                    copies = rest;
+                    message.prepare_with_body(body)
+                }
+            }
+        })
+        .collect();
     encoded.map_err(illegal)
 }
 
@@ -317,11 +313,11 @@ fn result(message: &Message<'_>, appended: Appended, status: PutStatus) -> Appen
 }
 
 /// The results of the first messages: of as many as were appended.
-fn results(messages: &[Message<'_>], appended: Vec<Appended>) -> impl Iterator<Item = AppendResult> {
+fn results(messages: &[Incoming<'_>], appended: Vec<Appended>) -> impl Iterator<Item = AppendResult> {
     messages
         .iter()
         .zip(appended)
-        .map(|(message, appended)| result(message, appended, PutStatus::PutOk))
+        .map(|(incoming, appended)| result(incoming.message(), appended, PutStatus::PutOk))
 }
 
 /// Whether a message asks that its append waits until it is durable: `RocketMQ`'s `isWaitStoreMsgOK`.

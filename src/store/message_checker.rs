@@ -20,10 +20,28 @@ const MAX_QUEUE_ID: i32 = 65_535;
 pub enum Incoming<'a> {
     /// As its producer sends it: a delay level among its properties sends it to that level's queue.
     Sent(Message<'a>),
-    /// As a record holds it: it stays where it was. One that was delivered after its delay still has the level. It may lie where somebody
-    /// else writes: topic and properties are copied before they are checked, and the body before its checksum is taken, for a record that
-    /// does not match its checksum ends the log.
+    /// As a record holds it: it stays where it was. One that was delivered after its delay still has the level. Its body may lie where
+    /// somebody else writes: it is copied before its checksum is taken, for a record that does not match its checksum ends the log. Its
+    /// topic and properties lie where nobody writes.
     Copied(Message<'a>),
+}
+
+impl<'a> Incoming<'a> {
+    #[inline]
+    pub(super) fn message(&self) -> &Message<'a> {
+        match self {
+            Self::Sent(message) | Self::Copied(message) => message,
+        }
+    }
+
+    /// The body, if others may change it.
+    #[inline]
+    pub(super) fn changing_body(&self) -> Option<&[u8]> {
+        match self {
+            Self::Sent(_) => None,
+            Self::Copied(message) => Some(&message.body),
+        }
+    }
 }
 
 impl<'a> From<Message<'a>> for Incoming<'a> {
@@ -53,6 +71,15 @@ impl MessageChecker {
             append_prop_crc: config.enabled_append_prop_crc,
             batch_topics,
         })
+    }
+
+    /// [`check`](Self::check), of a message on its way into the log.
+    #[inline]
+    pub(super) fn check_incoming(&self, incoming: &mut Incoming<'_>) -> Result<()> {
+        match incoming {
+            Incoming::Sent(message) => self.check(message, true),
+            Incoming::Copied(message) => self.check(message, false),
+        }
     }
 
     /// Checks a message against every limit, picks its record form, and sends a delayed one to its level's queue.
