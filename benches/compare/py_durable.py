@@ -1,5 +1,7 @@
-"""Messages that are durable, beside Rust with the same bytes: one thread that appends W messages and then waits once until all are; P
-threads whose appends wait, each for its own; as many tasks of asyncio as may wait at the same time."""
+"""Messages that are durable, beside Rust with the same bytes.
+
+One thread appends W messages and then waits once until all are. P threads append, and tasks of asyncio, each waiting for its own.
+"""
 
 from __future__ import annotations
 

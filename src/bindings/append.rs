@@ -23,12 +23,21 @@ use crate::arrow::{self, Defaults};
 use crate::error::{Error, Result};
 use crate::format::Message;
 use crate::interrupt;
-use crate::store::{self, Attempt, Incoming, MessageStore, PutStatus};
+use crate::store::{self, Appender, Incoming, MessageStore, PutStatus};
 
 /// How long a wait goes on before it looks whether the user interrupts it.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
 
-/// Appends one message. It keeps the interpreter, because letting go of it takes longer than the append, unless the call has to wait.
+/// Appends with the interpreter, because letting go of it takes longer than an append, unless that has to wait.
+#[inline]
+fn append(py: Python<'_>, handle: &Arc<Handle>, appender: Appender<'_>, mut message: Message<'_>) -> Result<store::AppendResult> {
+    match appender.try_append(&mut message)? {
+        Some(result) => Ok(result),
+        None => handle.detach(py, || appender.append(message)),
+    }
+}
+
+/// Appends one message.
 ///
 /// The writer is asked for here, after the message was made: code of the caller's made it, which may have forked or closed the store.
 pub(super) fn one(
@@ -38,11 +47,7 @@ pub(super) fn one(
     durable: Option<bool>,
 ) -> PyResult<append_result::AppendResult> {
     let store = handle.writer()?;
-    let appender = store.appender(durable);
-    let appended = appender.try_append(message).and_then(|attempt| match attempt {
-        Attempt::Stored(result) => Ok(result),
-        Attempt::WouldBlock(message) => handle.detach(py, || appender.append(message)),
-    });
+    let appended = append(py, handle, store.appender(durable), message);
     told(py, handle, &store, appended).map(append_result::AppendResult)
 }
 
@@ -81,11 +86,7 @@ pub(super) fn nowait<'py>(
         None
     };
     let store = handle.writer()?;
-    let appender = store.appender(durable).without_waiting();
-    let appended = appender.try_append(message).and_then(|attempt| match attempt {
-        Attempt::Stored(result) => Ok(result),
-        Attempt::WouldBlock(message) => handle.detach(py, || appender.append(message)),
-    });
+    let appended = append(py, handle, store.appender(durable).without_waiting(), message);
     let result = told(py, handle, &store, appended)?;
     let offset = result.appended.physical_offset;
     let result = append_result::AppendResult(result);

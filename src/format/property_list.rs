@@ -78,7 +78,11 @@ impl<'a> PropertyList<'a> {
     ///
     /// # Errors
     /// [`Malformed`] for what would not read back, and for too many bytes.
+    #[inline]
     pub fn encode(&self) -> Result<Vec<u8>, Malformed> {
+        if self.0.is_empty() {
+            return Ok(Vec::new());
+        }
         let size: usize = self.0.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
         if size > MAX_PROPERTIES_SIZE {
             let reason = format!("the properties take {size} bytes, at most {MAX_PROPERTIES_SIZE} fit");

@@ -44,16 +44,6 @@ pub struct AppendResult {
     pub message_id: MessageId,
 }
 
-/// The result of an attempt to append a message.
-#[derive(Debug)]
-pub enum Attempt<'a> {
-    /// It is stored.
-    Stored(AppendResult),
-    /// Nothing is stored, because the call would wait: for a segment, or until the message is durable. This is the message, for
-    /// [`Appender::append`], which waits.
-    WouldBlock(Message<'a>),
-}
-
 /// Appends to a store, and says what is waited for.
 #[derive(Debug, Clone, Copy)]
 pub struct Appender<'s> {
@@ -121,22 +111,23 @@ impl Appender<'_> {
         Ok(result(&message, appended, status))
     }
 
-    /// Appends one message, or gives it back if that would take a wait.
+    /// Appends one message, unless the call would wait: for a segment, or until the message is durable. `None` then, and nothing is stored:
+    /// the message is for [`Appender::append`], which waits.
     ///
     /// # Errors
     /// As [`Appender::append`].
-    pub fn try_append(self, mut message: Message<'_>) -> Result<Attempt<'_>> {
-        self.store.checker.check(&mut message, true)?;
-        let waits = self.waits_for([&message]);
+    pub fn try_append(self, message: &mut Message<'_>) -> Result<Option<AppendResult>> {
+        self.store.checker.check(message, true)?;
+        let waits = self.waits_for([&*message]);
         if waits && !self.only_asks {
-            return Ok(Attempt::WouldBlock(message));
+            return Ok(None);
         }
         self.store.expect_not_busy()?;
         let Some(appended) = self.store.log.try_append(expect(&message.prepare())?)? else {
-            return Ok(Attempt::WouldBlock(message));
+            return Ok(None);
         };
         let status = self.acknowledge(appended, waits)?;
-        Ok(Attempt::Stored(result(&message, appended, status)))
+        Ok(Some(result(message, appended, status)))
     }
 
     /// Appends messages in order, after every one of them was checked. They are encoded a stretch at a time, so that no batch needs

@@ -17,7 +17,7 @@ mod flushed;
 /// Unique keys of messages.
 mod unique_key;
 
-pub use append::{AppendResult, Attempt, PutStatus};
+pub use append::{AppendResult, Appender, PutStatus};
 pub use flushed::Flushed;
 pub use message_checker::Incoming;
 pub use message_store::MessageStore;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -294,6 +295,31 @@ def test_bodies_may_change_while_they_are_appended(store: mqstore.Store) -> None
         over.set()
         thread.join()
     assert [len(message.body) for message in read(store, offsets)] == [size] * count
+
+
+def test_topics_may_change_while_they_are_appended(store: mqstore.Store) -> None:
+    size, count = 100, 2000
+    memory, over = bytearray(b"a" * size * count), threading.Event()
+    ends = pa.array(np.arange(count + 1, dtype=np.int32) * size).buffers()[1]
+    topics = pa.Array.from_buffers(pa.utf8(), count, [None, ends, pa.py_buffer(memory)])
+    table = pa.table({"topic": topics, "body": [b"body"] * count})
+
+    def change() -> None:
+        while not over.is_set():
+            memory[-1:] = b"/"
+            memory[-1:] = b"b"
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    stored: set[str] = set()
+    try:
+        for _ in range(50):
+            with suppress(mqstore.IllegalMessageError):
+                stored |= {message.topic for message in read(store, store.append_batch(table)[-1:])}
+    finally:
+        over.set()
+        thread.join()
+    assert not {topic for topic in stored if "/" in topic}
 
 
 def test_a_delay_level_in_a_column_delays_as_the_argument_does(store: mqstore.Store) -> None:

@@ -45,7 +45,7 @@ fn appends() -> [(&'static str, Append); 4] {
     [
         ("one", |store| store.append(message("t", 0, b"new")).map(drop)),
         ("at once", |store| {
-            store.appender(None).try_append(message("t", 0, b"new")).map(drop)
+            store.appender(None).try_append(&mut message("t", 0, b"new")).map(drop)
         }),
         ("all", |store| {
             store

@@ -10,7 +10,7 @@ use std::time::Instant;
 use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::error::Error;
 use mqstore::services::Service;
-use mqstore::store::{Attempt, PutStatus};
+use mqstore::store::PutStatus;
 
 use super::services::stepped_with;
 use super::{Place, bodies, io_error, message, put, small, soon, with};
@@ -100,8 +100,8 @@ fn whether_an_append_waits_is_said_by_the_option_the_message_and_the_call() {
         assert_eq!(store.flushed_offset(), flushed, "{row}");
         assert_eq!(store.is_committed(), is_waited_for || !store.config().uses_pool(), "{row}");
         // Without the interpreter an attempt does not wait.
-        let attempt = store.appender(durable).try_append(message()).unwrap();
-        assert_eq!(matches!(attempt, Attempt::WouldBlock(_)), is_waited_for, "{row}");
+        let attempt = store.appender(durable).try_append(&mut message()).unwrap();
+        assert_eq!(attempt.is_none(), is_waited_for, "{row}");
         // With SYNC_FLUSH what nobody waits for is asked for at once.
         store.step(Service::Flush, Instant::now()).unwrap();
         let is_flushed = store.flushed_offset() == store.appended_offset();

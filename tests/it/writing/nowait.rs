@@ -8,7 +8,7 @@ use std::time::Instant;
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::services::Service;
-use mqstore::store::{Attempt, PutStatus};
+use mqstore::store::PutStatus;
 
 use super::services::stepped_with;
 use super::{Place, io_error, message, small, soon};
@@ -22,7 +22,7 @@ fn an_append_without_waiting_asks_for_the_sync_that_its_caller_waits_for() {
     store.flush().unwrap();
     for durable in [Some(true), None] {
         let appender = store.appender(durable).without_waiting();
-        let Attempt::Stored(one) = appender.try_append(message("t", 0, b"x")).unwrap() else {
+        let Some(one) = appender.try_append(&mut message("t", 0, b"x")).unwrap() else {
             panic!("it waits");
         };
         let two = appender.append(message("t", 0, b"x")).unwrap();
