@@ -1,9 +1,10 @@
-//! One producer that appends W messages and then waits once until all are durable.
+//! One producer that appends W messages and then waits once until all are durable. They wait in the transient store pool until then: with
+//! `SYNC_FLUSH` each append would ask for a sync.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use mqstore::config::{FlushDiskType, StoreConfig};
+use mqstore::config::StoreConfig;
 use serde_json::json;
 
 use crate::harness::row::{LIMIT, OURS};
@@ -34,7 +35,7 @@ pub fn run(bench: &Bench) {
 fn ours(bench: &Bench, window: usize) -> f64 {
     let dir = bench.dir();
     let config = StoreConfig {
-        flush_disk_type: FlushDiskType::Sync,
+        transient_store_pool_enable: true,
         ..StoreConfig::default()
     };
     let store = open(&dir.path().join("store"), config);
@@ -43,7 +44,7 @@ fn ours(bench: &Bench, window: usize) -> f64 {
     let rate = rate(bench, window, || {
         let mut last = 0;
         for _ in 0..window {
-            let appended = store.appender(Some(false)).append(workload.message(0)).unwrap();
+            let appended = store.append(workload.message(0)).unwrap();
             last = appended.appended.physical_offset;
         }
         store.wait_durable(last, None).unwrap();
