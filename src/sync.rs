@@ -2,12 +2,11 @@
 //! `tests/interleavings` compiles the watermark, the naps of the dispatcher, the allocator of segments and the commits of the transient store
 //! pool with a `sync` of its own, which runs their threads in every order.
 
-use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use rustix::thread::{futex, set_current_timer_slack};
+use rustix::thread::futex;
 
 pub(crate) use std::sync::atomic::{AtomicI64, AtomicUsize};
 pub(crate) use std::sync::{Mutex, MutexGuard};
@@ -62,11 +61,6 @@ impl Gate {
     fn wake(&self, most: u32) {
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, most);
     }
-}
-
-/// From now on a sleep of this thread lasts as long as it says. Otherwise the system adds up to 50 us, to wake several threads at once.
-pub(crate) fn let_timers_be_exact() {
-    let _ = set_current_timer_slack(NonZeroU64::new(1));
 }
 
 /// Locks even after a panic of a thread that held the lock. What the lock protects is as it should be at every moment: under the append

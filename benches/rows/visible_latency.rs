@@ -18,7 +18,7 @@ const MESSAGES: usize = 1000;
 const GAP: Duration = Duration::from_micros(300);
 
 pub fn run(bench: &Bench) {
-    // "caller": who appended waits, and may help. "thread": it only looks, and the dispatcher's thread does all.
+    // "caller": who appended waits, and may help. "thread": it only looks, and the dispatcher's thread does all, after its nap.
     for (by, most) in [("caller", 3.0), ("thread", 20.0)] {
         let workload = Workload::of_bodies(100);
         let count = bench.size(MESSAGES, 20);

@@ -1,19 +1,16 @@
 //! How the dispatcher waits for messages. To wake a thread that sleeps for a watermark costs the one that raises it 6 us, which is more than
 //! an append takes. So for a moment after it had work the dispatcher sleeps by the clock and then looks. Nobody has to wake it, and an idle
-//! store sleeps.
+//! store sleeps. A caller that waits for a message dispatches it and does not wait for the end of a nap.
 
 use std::time::{Duration, Instant};
 
-use crate::sync::{let_timers_be_exact, now, sleep};
+use crate::sync::{now, sleep};
 use crate::watermark::Watermark;
 
 /// So long after its last work a thread naps.
 const ACTIVE: Duration = Duration::from_millis(2);
-/// After so long a time work is no longer expected at once.
-const EAGER: Duration = Duration::from_micros(400);
-/// A nap is this part of the time since the last work, before that time and after it. A nap takes some 25 us
-/// at least, and some us of a processor.
-const PARTS_OF_IDLE: [u32; 2] = [32, 4];
+/// A nap. Each takes some 10 us of a processor.
+const NAP: Duration = Duration::from_micros(200);
 
 /// When a thread has had work.
 #[derive(Debug)]
@@ -24,9 +21,8 @@ pub(super) struct Naps {
 }
 
 impl Naps {
-    /// Of the thread that calls, which has not had any.
+    /// Of a thread that has not had any.
     pub(super) fn begin() -> Self {
-        let_timers_be_exact();
         Self { target: 0, since: now() }
     }
 
@@ -37,18 +33,14 @@ impl Naps {
         }
         while mark.get() < target && mark.poisoned().is_none() {
             let time = now();
-            let idle = time.saturating_duration_since(self.since);
-            if idle >= ACTIVE {
+            if time.saturating_duration_since(self.since) >= ACTIVE {
                 mark.wait(target, until);
                 return;
             }
-            let [eager, late] = PARTS_OF_IDLE;
-            let nap = idle / if idle < EAGER { eager } else { late };
-            let left = until.map_or(nap, |until| until.saturating_duration_since(time));
-            if left.is_zero() && until.is_some() {
-                return;
+            match until.map(|until| until.saturating_duration_since(time)) {
+                Some(Duration::ZERO) => return,
+                left => sleep(left.map_or(NAP, |left| left.min(NAP))),
             }
-            sleep(nap.min(left));
         }
     }
 }

@@ -75,8 +75,6 @@ pub(crate) fn sleep(_time: Duration) {
     loom::thread::yield_now();
 }
 
-pub(crate) fn let_timers_be_exact() {}
-
 pub(crate) fn now() -> Instant {
     static START: OnceLock<Instant> = OnceLock::new();
     let passed = *current().0.passed.lock().unwrap();
