@@ -164,13 +164,14 @@ def open(
     `commit_commit_log_least_pages` (4: pages of 4 KiB that must wait), `commit_commit_log_thorough_interval` (200 ms, after
     which it writes fewer), `wait_time_out` (5,000 ms: how long an append waits for the next segment of the log or for a
     buffer at most), `os_page_cache_busy_time_out_mills` (1,000 ms: while an append has been writing for longer, others
-    raise `BusyError`), `checkpoint_interval` (64 MiB: how much recovery reads, about), `index_tags` (False: whether tags
-    are indexed, as 5.4 does; for a reader, whether the index holds the tag of every message, so that `query(topic,
-    tag=...)` need not walk the log). Reading: `access_message_in_memory_max_ratio` (40 percent),
-    `max_transfer_bytes_on_message_in_memory` (262,144), `max_transfer_count_on_message_in_memory` (32),
-    `max_transfer_bytes_on_message_in_disk` (65,536), `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size`
-    (16,000 bytes). Both: `check_crc_on_recover` (True), `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see
-    below), and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of killing the process.
+    raise `BusyError`), `checkpoint_interval` (64 MiB: how much recovery reads, about; more where stamps of the checkpoint
+    take 100 ms or longer), `index_tags` (False: whether tags are indexed, as 5.4 does; for a reader, whether the index
+    holds the tag of every message, so that `query(topic, tag=...)` need not walk the log). Reading:
+    `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
+    `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536),
+    `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes). Both: `check_crc_on_recover`
+    (True), `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise": see below), and `sigbus_guard` (True): whether a
+    failing device raises `CorruptError` instead of killing the process.
 
     A reader warns (`RuntimeWarning`) of a store whose files tell of messages that are not in its log, such as an incomplete
     copy. `Store.recovery` says what is missing.

@@ -26,6 +26,10 @@ const WRITE_OUT_AFTER: Duration = Duration::from_millis(10);
 /// How long it waits for each queue that waits, if that is longer. To write out a queue takes a fifth of that, whether it has one entry or
 /// thousands: of many queues each is to gather some.
 const WRITE_OUT_AFTER_EACH: Duration = Duration::from_micros(20);
+/// A stamp that takes so long is not made again before ten times as long has passed, however much is appended: no message is dispatched
+/// meanwhile, and a stamp of 50,000 queues takes seconds.
+const SLOW_STAMP: Duration = Duration::from_millis(100);
+const PART_OF_STAMPS: u32 = 10;
 /// The longest wait between two tries of a stamp after a shortage. The wait doubles each time, because each try syncs the whole file
 /// system.
 const STAMP_RETRY_AFTER: Duration = Duration::from_secs(10);
@@ -61,7 +65,7 @@ pub struct Dispatcher {
     entries: usize,
     /// When to try again after a shortage.
     retry_at: Option<Instant>,
-    /// When to stamp again after a shortage, and how long the wait after the next one is.
+    /// No stamp is made before; and how long the wait after the next shortage is.
     stamp_at: Option<Instant>,
     stamp_pause: Duration,
 }
@@ -181,8 +185,9 @@ impl Dispatcher {
         } else if is_full || !helps && (!self.due.is_empty() || self.write_out_at().is_some_and(|at| now >= at)) {
             self.write_some_out()?;
         }
+        self.stamp_at = self.stamp_at.filter(|at| now < *at);
         let is_wanted = !is_stopped && !helps && self.covered() - self.covered_until >= self.checkpoint_interval;
-        if is_wanted && self.stamp_at.is_none_or(|at| now >= at) {
+        if is_wanted && self.stamp_at.is_none() {
             self.try_stamp(now)?;
         }
         Ok(())
@@ -190,6 +195,7 @@ impl Dispatcher {
 
     /// Stamps the checkpoint, or a while later after a shortage: the old stamp does no harm, and messages are dispatched meanwhile.
     fn try_stamp(&mut self, now: Instant) -> Result<()> {
+        let begun = Instant::now();
         match self.stamp() {
             Err(error) if error.is_shortage() => {
                 self.stamp_at = Some(now + self.stamp_pause);
@@ -197,7 +203,8 @@ impl Dispatcher {
                 Ok(())
             }
             stamped => {
-                self.stamp_at = None;
+                let took = begun.elapsed();
+                self.stamp_at = (took >= SLOW_STAMP).then(|| now + took * PART_OF_STAMPS);
                 self.stamp_pause = RETRY_AFTER;
                 stamped
             }

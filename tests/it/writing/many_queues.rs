@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mqstore::config::StoreConfig;
@@ -14,7 +15,7 @@ use mqstore::storage::Env;
 use mqstore::store::{MessageStore, OpenMode};
 
 use super::services::stepped_with;
-use super::{Place, message, open, open_in, small};
+use super::{Place, message, open, open_in, put, small};
 use crate::child;
 use crate::counting_env::CountingEnv;
 
@@ -124,6 +125,40 @@ fn a_writer_opens_its_file_system_once_and_before_anything_of_its_queues() {
     store.close().unwrap();
     assert_eq!((found.load(Ordering::SeqCst), opened(&env)), (1, 1));
     env.heal();
+}
+
+#[test]
+fn a_stamp_that_takes_long_is_made_again_when_ten_times_as_long_has_passed() {
+    let place = Place::new();
+    let env = CountingEnv::new();
+    let config = StoreConfig {
+        checkpoint_interval: 4096,
+        ..small()
+    };
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let store = MessageStore::open_stepped(&seam, &place.store, config, OpenMode::New).unwrap();
+    let took = Duration::from_millis(120);
+    env.before_changes(move |change| {
+        if change.starts_with("create ") && change.contains("checkpoint") {
+            thread::sleep(took);
+        }
+        Ok(())
+    });
+    let stamps = || {
+        let changes = env.changes();
+        changes.iter().filter(|change| change.ends_with("/store/checkpoint")).count()
+    };
+    let start = Instant::now();
+    let before = stamps();
+    let stamped_after = |passed: Duration| {
+        put(&store, "t", &[0; 5000]);
+        store.step(Service::Dispatch, start + passed).unwrap();
+        stamps() - before
+    };
+    let found = [0, 100, 1100, 60_000].map(|ms| stamped_after(Duration::from_millis(ms)));
+    assert_eq!(found, [1, 1, 1, 2]);
+    env.heal();
+    store.close().unwrap();
 }
 
 /// Appends messages to so many queues, dispatches them and stamps the checkpoint for them: what was changed meanwhile.
