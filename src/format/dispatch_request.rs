@@ -63,6 +63,7 @@ impl<'a> DispatchRequest<'a> {
     /// What the queue entry of this record holds: 0 without tags, else the Java hash of the whole `TAGS`; in the delay topic the
     /// time at which the message is due, in ms, its level clamped to the highest. A delay level that is no number (a broker
     /// ends its log there) leaves the hash.
+    #[inline]
     pub fn tags_code(&self, levels: &DelayLevels) -> i64 {
         if self.view.topic_bytes() == SCHEDULE_TOPIC.as_bytes()
             && let Some(level) = self.delay.and_then(|level| text(level).parse::<i32>().ok())
@@ -85,6 +86,7 @@ impl<'a> DispatchRequest<'a> {
     }
 
     /// As [`index_key_hash`](super::index_key_hash) gives them for the keys.
+    #[inline]
     pub fn index_key_hashes(&self, index_tags: bool) -> impl Iterator<Item = i32> + use<'a> {
         let of_topic = hash_of_topic(self.view.topic_bytes());
         self.keys_in_parts(index_tags).map(move |key| hash_of_key(of_topic, key))

@@ -261,6 +261,7 @@ pub(super) fn hash_of_topic(topic: &[u8]) -> i32 {
 }
 
 /// As [`index_key_hash`], of a key in two parts.
+#[inline]
 pub(super) fn hash_of_key(of_topic: i32, key: [&[u8]; 2]) -> i32 {
     let hash = key.into_iter().fold(of_topic, java_hash_after);
     hash.checked_abs().unwrap_or(0)

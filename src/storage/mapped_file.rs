@@ -96,17 +96,23 @@ impl MappedFile {
     ///
     /// # Errors
     /// [`Error::Corrupt`] with the first byte that was lost.
+    #[inline]
     pub fn check_intact(&self, range: Range<usize>) -> Result<()> {
         if self.region.intact(range) {
             return Ok(());
         }
-        Err(Error::Corrupt {
+        Err(self.lost())
+    }
+
+    #[cold]
+    fn lost(&self) -> Error {
+        Error::Corrupt {
             path: self.path.clone(),
             offset: self.region.intact_len() as u64,
             reason: "the file could not be read from here on: it was cut short while the store was open, or the device failed; \
                      check both, then reopen the store"
                 .to_owned(),
-        })
+        }
     }
 
     /// A range in place that keeps the mapping alive, `None` outside the file. Under the same condition as

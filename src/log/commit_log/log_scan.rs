@@ -75,11 +75,11 @@ impl LogScan<'_> {
     pub fn advance(&mut self) -> Result<bool> {
         self.last = None;
         while self.at < self.until && self.stopped_by.is_none() {
-            let found = self.read_next().inspect_err(|_| self.stopped_by = Some(LogRecord::Missing))?;
+            let (position, found) = self.read_next().inspect_err(|_| self.stopped_by = Some(LogRecord::Missing))?;
             match found {
-                LogRecord::Message((range, layout)) => {
+                LogRecord::Message(layout) => {
                     self.at += layout.size() as i64;
-                    self.last = Some((range, layout));
+                    self.last = Some((position..position + layout.size(), layout));
                     return Ok(true);
                 }
                 // A BLANK without a segment after it is not part of the log: the next append overwrites it.
@@ -115,10 +115,12 @@ impl LogScan<'_> {
         }
     }
 
-    fn read_next(&mut self) -> Result<LogRecord<(Range<usize>, RecordLayout)>> {
+    /// What stands at the next position, and that position in its segment.
+    #[inline]
+    fn read_next(&mut self) -> Result<(usize, LogRecord<RecordLayout>)> {
         self.locate()?;
         let Some(segment) = &self.segment else {
-            return Ok(LogRecord::Missing);
+            return Ok((0, LogRecord::Missing));
         };
         let position = (self.at - segment.file.start() as i64) as usize;
         let bytes = if segment.is_in_place {
@@ -129,13 +131,14 @@ impl LogScan<'_> {
                 segment.file.read(position, &mut self.copy).then_some(self.copy.as_slice())
             })
         };
-        Ok(match bytes {
+        let found = match bytes {
             Some(bytes) => record_in(&segment.file, position, bytes, self.check),
             None => nothing_at(&segment.file, position),
-        }
-        .map(|layout| (position..position + layout.size(), layout)))
+        };
+        Ok((position, found))
     }
 
+    #[inline]
     fn locate(&mut self) -> Result<()> {
         let is_in = |segment: &Segment| (segment.file.start() as i64..segment.file.end() as i64).contains(&self.at);
         if !self.segment.as_ref().is_some_and(is_in) {

@@ -344,6 +344,7 @@ impl ConsumeQueue {
 
     /// Adds the entry of a new message of the log. Gives the number of entries that now wait to be written out; `None` if the entry was there
     /// before, and nothing changed.
+    #[inline]
     pub(crate) fn append(&self, offset: i64, unit: CqUnit) -> Option<usize> {
         let mut state = self.state_mut();
         if state.max_offset() == 0 {

@@ -40,6 +40,7 @@ impl<T> Default for QueueTable<T> {
 
 impl<T> QueueTable<T> {
     /// The place of a queue, which stays; `None` if it has no value yet.
+    #[inline]
     pub fn find(&mut self, topic: &[u8], queue_id: i32) -> Option<Place> {
         if self.topics.get(self.last).is_none_or(|last| *last.name != *topic) {
             self.last = *self.places.get(topic)?;

@@ -67,6 +67,7 @@ impl QueueTail {
     }
 
     /// Adds an entry; gives the one that it replaces.
+    #[inline]
     pub fn insert(&mut self, offset: i64, unit: CqUnit) -> Option<CqUnit> {
         let after = self.after(offset);
         if let Some(stretch) = after.checked_sub(1).and_then(|before| self.stretches.get_mut(before)) {

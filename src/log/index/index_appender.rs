@@ -75,6 +75,7 @@ impl IndexAppender {
 
     /// Puts one key; `false` if the file is full. The item goes in before the slot that leads to it, and the count with
     /// [`publish`](Self::publish), so that a reader finds whole chains.
+    #[inline]
     pub(super) fn put(&mut self, key_hash: i32, physical_offset: i64, store_time: i64) -> Result<bool> {
         let slot_at = self.geometry.slot_position(self.geometry.slot_of(key_hash)) as usize;
         self.supply(slot_at);
@@ -129,6 +130,7 @@ impl IndexAppender {
             .map_err(|error| Error::io("sync", self.file.path(), error))
     }
 
+    #[cold]
     fn page_failed(&self) -> Error {
         Error::Corrupt {
             path: self.file.path().to_owned(),

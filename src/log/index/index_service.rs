@@ -74,6 +74,7 @@ impl IndexPut<'_> {
     ///
     /// # Errors
     /// [`Error::DiskFull`] or [`Error::Io`] when the next file cannot be made, [`Error::Corrupt`] for a lost page.
+    #[inline]
     pub(crate) fn put(&mut self, offset: i64, store_time: i64, hashes: &[i32]) -> Result<()> {
         if self.appending.offset != offset {
             self.appending.offset = offset;
