@@ -1,5 +1,6 @@
 import os
 import sys
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Reversible, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
@@ -411,6 +412,7 @@ class Store:
         longer become durable.
         """
     def _durable(self, offset: int | None = None) -> tuple[int, Future[bool]]: ...
+    def _in_loops(self, running_loop: Callable[[], AbstractEventLoop]) -> Any: ...
     def wait_dispatched(self, offset: int | None = None, timeout: float | timedelta | None = None) -> None:
         """Wait until the message at this physical offset is in its queue and in the index, by default until everything
         appended so far is. Reads of this store do so by themselves. `timeout` and what is raised are as in `wait_durable`.

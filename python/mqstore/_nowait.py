@@ -1,24 +1,30 @@
-"""Completes the futures of `Store.append_nowait`, in a thread of each store."""
+"""Completes the futures of `Store.append_nowait` and of `mqstore.aio`, in a thread of each store."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from logging import getLogger
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    import asyncio
+
     from mqstore._native import AppendResult, _Flushed
 
-_T = TypeVar("_T")
-
-#: A message's physical offset, when it is late, its future, the result, and what makes the result of a message that is late.
-_InFlight = tuple[int, float, "Future[Any]", object, Callable[[], object]]
+    #: None stands for the threads.
+    _Loop: TypeAlias = asyncio.AbstractEventLoop | None
+    _AnyFuture: TypeAlias = Future[Any] | asyncio.Future[Any]
+    #: A message's physical offset, when it is late, its loop and future, its result, and what makes the result if it is late.
+    _InFlight: TypeAlias = tuple[int, float, _Loop, _AnyFuture, object, Callable[[], object]]
+    #: Futures with the results or exceptions that they are to have.
+    _Outcomes: TypeAlias = list[tuple[_AnyFuture, object]]
 
 
 def done(result: AppendResult) -> Future[AppendResult]:
@@ -32,7 +38,9 @@ class Completer:
     """Completes futures in the order in which they were made, which is the order in which they are late.
 
     Only the first one in the queue is waited for. A sync is for everything that was appended before it, so the thread then finds
-    the next ones durable. The queue may be put to in a collection of garbage, in any thread: it takes no lock for that.
+    the next ones durable. An event loop is given all of them in one call, because to wake it takes longer than an append.
+
+    The queue may be put to in a collection of garbage, in any thread: it takes no lock for that.
     """
 
     def __init__(self, flushed: _Flushed, timeout: float) -> None:
@@ -49,22 +57,26 @@ class Completer:
             self.end()
             raise
 
-    def append(self, physical_offset: int, result: AppendResult) -> Future[AppendResult]:
+    def append(self, physical_offset: int, result: AppendResult, loop: _Loop) -> _AnyFuture:
         """A future of this result."""
-        return self._promise(physical_offset, result, result._late)
+        return self._promise(physical_offset, loop, result, result._late)
 
-    def durable(self, physical_offset: int) -> Future[bool]:
-        """Whether the message at this physical offset is durable before it is late."""
-        return self._promise(physical_offset, True, lambda: False)
+    def durable(self, physical_offset: int, loop: _Loop) -> _AnyFuture:
+        """A future that tells whether the message at this physical offset is durable before it is late."""
+        return self._promise(physical_offset, loop, True, lambda: False)
 
-    def _promise(self, physical_offset: int, on_time: _T, late: Callable[[], _T]) -> Future[_T]:
-        future: Future[_T] = Future()
-        # From now on `cancel` is False.
-        future.set_running_or_notify_cancel()
-        self._in_flight.put((physical_offset, time.monotonic() + self._timeout, future, on_time, late))
+    def _promise(self, physical_offset: int, loop: _Loop, on_time: object, late: Callable[[], object]) -> _AnyFuture:
+        future: _AnyFuture
+        if loop is None:
+            future = Future()
+            # From now on `cancel` is False.
+            future.set_running_or_notify_cancel()
+        else:
+            future = loop.create_future()
+        self._in_flight.put((physical_offset, time.monotonic() + self._timeout, loop, future, on_time, late))
         # After the put. The thread looks once more after it has set this, so one of the two finds the future.
         if self._has_ended:
-            self._complete_rest()
+            self._complete(self._taken())
         return future
 
     def end(self) -> None:
@@ -77,34 +89,61 @@ class Completer:
             self._thread.join()
 
     def _run(self) -> None:
-        while (in_flight := self._in_flight.get()) is not None:
-            self._complete(*in_flight)
+        while (first := self._in_flight.get()) is not None and self._complete([first, *self._taken()]):
             # The next one may be long in coming.
-            del in_flight
+            del first
         self._has_ended = True
-        self._complete_rest()
+        self._complete(self._taken())
 
-    def _complete_rest(self) -> None:
+    def _taken(self) -> list[_InFlight | None]:
+        """Takes everything out of the queue."""
+        taken = []
         with suppress(Empty):
             while True:
-                if (in_flight := self._in_flight.get_nowait()) is not None:
-                    self._complete(*in_flight)
+                taken.append(self._in_flight.get_nowait())
+        return taken
 
-    def _complete(
-        self, physical_offset: int, deadline: float, future: Future[Any], on_time: object, late: Callable[[], object]
-    ) -> None:
-        try:
-            flushed = self._flushed.wait(physical_offset, max(0.0, deadline - time.monotonic()))
-        except Exception as error:
-            # Without its traceback, which leads to this frame and so back to the future.
-            _settle(future.set_exception, error.with_traceback(None))
+    def _complete(self, taken: list[_InFlight | None]) -> bool:
+        """Completes these futures; False if the thread is to end then."""
+        flushed = 0
+        outcomes: defaultdict[_Loop, _Outcomes] = defaultdict(list)
+        for physical_offset, deadline, loop, future, on_time, late in filter(None, taken):
+            outcome: object
+            try:
+                if flushed <= physical_offset:
+                    _hand_over(outcomes)
+                    flushed = self._flushed.wait(physical_offset, max(0.0, deadline - time.monotonic()))
+                outcome = on_time if flushed > physical_offset else late()
+            except Exception as error:
+                # Without its traceback, which leads to this frame and so back to the future.
+                outcome = error.with_traceback(None)
+            outcomes[loop].append((future, outcome))
+        _hand_over(outcomes)
+        return None not in taken
+
+
+def _hand_over(outcomes: dict[_Loop, _Outcomes]) -> None:
+    """Completes the futures of threads, and lets each loop complete its own."""
+    while outcomes:
+        loop, each = outcomes.popitem()
+        if loop is None:
+            _settle(each)
         else:
-            _settle(future.set_result, on_time if flushed > physical_offset else late())
+            # Nobody waits in a loop that is closed.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(_settle, each)
 
 
-def _settle(settle: Callable[[Any], None], outcome: object) -> None:
-    """A callback may raise SystemExit, which a future lets through. The other futures are completed all the same."""
-    try:
-        settle(outcome)
-    except BaseException:
-        getLogger("concurrent.futures").exception("completing a future of mqstore")
+def _settle(outcomes: _Outcomes) -> None:
+    for future, outcome in outcomes:
+        # One of a loop may be cancelled.
+        if future.done():
+            continue
+        # A callback may raise SystemExit, which a future lets through. The other futures are completed all the same.
+        try:
+            if isinstance(outcome, Exception):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+        except BaseException:
+            getLogger("concurrent.futures").exception("completing a future of mqstore")

@@ -77,6 +77,7 @@ class Store:
 
     def __init__(self, store: mqstore.Store) -> None:
         self.store = store
+        self._in_loops = store._in_loops(asyncio.get_running_loop)
 
     async def append(self, topic: str, body: Buffer, **fields: Unpack[_Fields]) -> mqstore.AppendResult:
         """Append a message; gives where it went. Takes and raises what `mqstore.Store.append` does, and returns when that would.
@@ -87,8 +88,8 @@ class Store:
         At the end of a segment the call blocks the event loop until the disk has made the next one, and where the transient
         store pool is full until it has room: at most `wait_time_out`.
         """
-        future = self.store.append_nowait(topic, body, **fields)
-        return future.result() if future.done() else await asyncio.wrap_future(future)
+        appended = self._in_loops.append_nowait(topic, body, **fields)
+        return appended if isinstance(appended, mqstore.AppendResult) else await appended
 
     async def append_batch(
         self,
@@ -114,11 +115,11 @@ class Store:
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         if seconds is not None and not seconds >= 0:
             raise ValueError(f"timeout is {timeout}: expected 0 or more seconds")
-        offset, future = self.store._durable(offset)
+        offset, future = self._in_loops._durable(offset)
         try:
             async with asyncio.timeout(seconds):
-                while not await asyncio.wrap_future(future):
-                    offset, future = self.store._durable(offset)
+                while not await future:
+                    offset, future = self._in_loops._durable(offset)
         except (TimeoutError, mqstore.StoreError):
             # As the plain store has it: the time is up, or why the message cannot become durable.
             self.store.wait_durable(offset, 0)

@@ -71,14 +71,17 @@ fn told(
     }
 }
 
-/// Appends one message as [`one`] does, and gives a future of the result: the caller waits for it, or nobody.
+/// Appends one message as [`one`] does, and gives a future of the result: the caller waits for it, or nobody. In event loops that is the
+/// result itself where nothing is waited for.
 pub(super) fn nowait<'py>(
     py: Python<'py>,
     handle: &Arc<Handle>,
     message: Message<'_>,
     durable: Option<bool>,
+    running_loop: Option<&Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // Before the append, so that nothing is stored where no thread can be started, or where the interpreter ends.
+    // Before the append, so that nothing is stored where no thread can be started, no loop runs, or the interpreter ends.
+    let running = running_loop.map(|running_loop| running_loop.call0(py)).transpose()?;
     let completer = if handle.writer()?.appender(durable).waits_for([&message]) {
         Some(handle.completer(py)?)
     } else {
@@ -90,20 +93,27 @@ pub(super) fn nowait<'py>(
     let result = told(py, handle, &store, appended)?;
     let offset = result.appended.physical_offset;
     let result = append_result::AppendResult(result);
-    match completer {
-        Some(completer) => completer.call_method1("append", (offset, result)),
-        None => nowait::done(py, result),
+    match (completer, running) {
+        (Some(completer), running) => completer.call_method1("append", (offset, result, running)),
+        (None, None) => nowait::done(py, result),
+        (None, Some(_)) => Ok(Bound::new(py, result)?.into_any()),
     }
 }
 
 /// The physical offset that a wait without a deadline is for, and a future that says whether it is durable: true as soon as it is, false
 /// when `sync_flush_timeout` is over.
-pub(super) fn durable<'py>(py: Python<'py>, handle: &Handle, offset: Option<i64>) -> PyResult<(i64, Bound<'py, PyAny>)> {
+pub(super) fn durable<'py>(
+    py: Python<'py>,
+    handle: &Handle,
+    offset: Option<i64>,
+    running_loop: Option<&Py<PyAny>>,
+) -> PyResult<(i64, Bound<'py, PyAny>)> {
     expect_changing(handle)?;
+    let running = running_loop.map(|running_loop| running_loop.call0(py)).transpose()?;
     let completer = handle.completer(py)?;
     let (store, offset) = awaited(handle, offset)?;
     store.ask_durable(offset);
-    Ok((offset, completer.call_method1("durable", (offset,))?))
+    Ok((offset, completer.call_method1("durable", (offset, running))?))
 }
 
 /// How the rows of a batch are stored.

@@ -107,6 +107,7 @@ pub(super) fn open(
     }
     Ok(Store {
         handle: Arc::new(handle),
+        running_loop: None,
     })
 }
 

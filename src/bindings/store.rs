@@ -42,6 +42,8 @@ use crate::read::{GetRequest, QueryRequest, TagFilter};
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Store {
     pub(super) handle: Arc<Handle>,
+    /// Gives the event loop that the futures of this object are for. `None` where they are for threads.
+    pub(super) running_loop: Option<Py<PyAny>>,
 }
 
 #[pymethods]

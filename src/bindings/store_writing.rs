@@ -139,7 +139,16 @@ impl Store {
             reconsume_times,
             prepared_transaction_offset,
         };
-        append::nowait(py, &self.handle, message.message()?, durable)
+        append::nowait(py, &self.handle, message.message()?, durable, self.running_loop.as_ref())
+    }
+
+    /// This store for the tasks of event loops. Its `append_nowait` gives the result itself where nothing is waited for. Where it and `_durable`
+    /// give a future, that is one of the loop that `running_loop` gives.
+    fn _in_loops(&self, running_loop: Py<PyAny>) -> Self {
+        Self {
+            handle: self.handle.clone(),
+            running_loop: Some(running_loop),
+        }
     }
 
     /// Append messages in order, faster than one by one; gives their physical offsets, a row each, as `Offsets`, which `fetch` takes as a column
@@ -290,7 +299,7 @@ impl Store {
         py: Python<'py>,
         #[pyo3(from_py_with = arguments::offset_or_none)] offset: Option<i64>,
     ) -> PyResult<(i64, Bound<'py, PyAny>)> {
-        append::durable(py, &self.handle, offset)
+        append::durable(py, &self.handle, offset, self.running_loop.as_ref())
     }
 
     /// Wait until the message at this physical offset is in its queue and in the index, by default until everything appended so far is. Reads of

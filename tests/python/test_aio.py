@@ -66,8 +66,12 @@ async def main():
     assert not any(task.done() for task in tasks), "the first sync takes half a minute"
     assert threading.active_count() <= threads + 1
     os.unlink(sync)
+    loop, woken = asyncio.get_running_loop(), []
+    wake = loop.call_soon_threadsafe
+    loop.call_soon_threadsafe = lambda *call: woken.append(wake(*call))
     results = await asyncio.gather(*tasks)
     assert syncs() - before <= 2, "one is for the first messages, and one for all others"
+    assert len(woken) <= 4, "the loop is woken for a sync, not for a task"
     assert [store.store.message_at(result.physical_offset).body for result in results] == [b"%d" % n for n in range(5000)]
     assert {result.status for result in results} == {"PUT_OK"}
     store.store.close()
@@ -323,3 +327,38 @@ def test_loops_of_several_threads_may_use_one_store(path: Path) -> None:
         for thread in threads:
             thread.join()
         assert sorted(done) == list(range(2000))
+
+
+def test_a_loop_that_is_closed_while_its_tasks_wait_leaves_those_of_other_loops(slow_sync: Path, path: Path) -> None:
+    code = """
+store = prepared()
+say(30)
+async def abandoned():
+    waits = asyncio.ensure_future(mqstore.aio.Store(store).append("orders", b"abandoned", durable=True))
+    await asyncio.sleep(0.1)
+    assert not waits.done()
+    return waits
+closed = asyncio.new_event_loop()
+waits = closed.run_until_complete(abandoned())
+closed.close()
+async def main():
+    appended = asyncio.create_task(mqstore.aio.Store(store).append("orders", b"x", durable=True))
+    await asyncio.sleep(0.1)
+    os.unlink(sync)
+    assert (await asyncio.wait_for(appended, 20)).status == "PUT_OK"
+asyncio.run(main())
+assert not waits.done()
+assert bodies(store) == [b"first", b"abandoned", b"x"]
+store.close()
+import logging
+logging.disable()  # asyncio tells of the task that was never finished
+"""
+    sync_test(slow_sync, path, AIO + code)
+
+
+def test_where_no_loop_runs_nothing_is_stored(path: Path) -> None:
+    with mqstore.open(path, "x", **NEVER) as plain:
+        waits = mqstore.aio.Store(plain).append("orders", b"x", durable=True)
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            waits.send(None)
+        assert plain.max_physical_offset == 0

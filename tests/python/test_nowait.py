@@ -282,7 +282,7 @@ def test_a_future_that_is_made_after_the_thread_has_ended_is_completed() -> None
     completer = Completer(flushed, 5.0)
     completer.end()
     completer.join()
-    assert completer.durable(0).result(20)
+    assert completer.durable(0, None).result(20)
 
 
 def test_a_callback_may_close_the_store(path: Path) -> None:
