@@ -1,4 +1,4 @@
-//! Bytes to the disk: a write and a sync, into blocks that were written before.
+//! Bytes to the disk: a write and a sync, into blocks that were written before, or were not.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::file_map::FileMap;
 
-/// A file whose every block was written and synced.
+/// A file of which every block is allocated.
 pub struct Durable {
     file: File,
     len: usize,
@@ -15,15 +15,22 @@ pub struct Durable {
 }
 
 impl Durable {
-    /// Makes the file.
+    /// Makes the file, and writes and syncs every block.
     pub fn new(path: &Path, len: usize) -> Self {
-        drop(FileMap::new(path, len));
-        let file = File::options().write(true).open(path).unwrap();
+        let made = Self::unwritten(path, len);
         let zeros = vec![0; 1 << 20];
         for at in (0..len).step_by(zeros.len()) {
-            file.write_all_at(&zeros, at as u64).unwrap();
+            made.file.write_all_at(&zeros, at as u64).unwrap();
         }
-        file.sync_all().unwrap();
+        made.file.sync_all().unwrap();
+        made
+    }
+
+    /// Makes the file, and writes no block, as in the segment of a log that grows. The sync of a block that is written for the first time
+    /// waits for the journal of the file system.
+    pub fn unwritten(path: &Path, len: usize) -> Self {
+        drop(FileMap::new(path, len));
+        let file = File::options().write(true).open(path).unwrap();
         Self { file, len, at: 0 }
     }
 

@@ -1,5 +1,7 @@
 //! One producer that appends W messages and then waits once until all are durable. They wait in the transient store pool until then: with
 //! `SYNC_FLUSH` each append would ask for a sync.
+//!
+//! The limit writes blocks that were written before. A log that grows has none: beside it is the same loop in blocks that were not.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -14,6 +16,7 @@ use crate::limits::{Durable, FileMap, RecordKernel};
 
 const ROUND: Duration = Duration::from_millis(500);
 const BODY: usize = 1024;
+const NEW_BLOCKS: &str = "limit, new blocks";
 
 pub fn run(bench: &Bench) {
     let whole = Target::of_limit(0.95);
@@ -26,8 +29,13 @@ pub fn run(bench: &Bench) {
             waits_for_disk: true,
         };
         let ours = Contender::new(OURS, || ours(bench, window));
-        let limit = Contender::new(LIMIT, || limit(bench, BODY, window));
-        bench.measure(&row, vec![ours, limit]);
+        let written = Contender::new(LIMIT, || limit(bench, BODY, window));
+        let unwritten = Contender::new(NEW_BLOCKS, || {
+            let dir = bench.dir();
+            let file = Durable::unwritten(&dir.path().join("segment"), bench.size(1 << 30, 4 << 20));
+            write_windows(bench, BODY, window, file)
+        });
+        bench.measure(&row, vec![ours, written, unwritten]);
     }
 }
 
@@ -53,13 +61,19 @@ fn ours(bench: &Bench, window: usize) -> f64 {
     rate
 }
 
-/// The record kernel makes W records, and they are written and synced at once.
+/// As [`write_windows`], into blocks that were written before.
 pub fn limit(bench: &Bench, body: usize, window: usize) -> f64 {
     let dir = bench.dir();
+    let file = Durable::new(&dir.path().join("segment"), bench.size(64 << 20, 4 << 20));
+    write_windows(bench, body, window, file)
+}
+
+/// The record kernel makes W records, and they are written and synced at once.
+fn write_windows(bench: &Bench, body: usize, window: usize, mut file: Durable) -> f64 {
+    let dir = bench.memory_dir();
     let workload = Workload::of_bodies(body);
     let map = FileMap::populated(&dir.path().join("memory"), (window + 1) * workload.record_size());
     let kernel = RecordKernel::new(&map, TOPIC);
-    let mut file = Durable::new(&dir.path().join("segment"), bench.size(64 << 20, 4 << 20));
     let records = vec![b'x'; window * workload.record_size()];
     rate(bench, window, || {
         for _ in 0..window {
