@@ -1,30 +1,36 @@
 //! The columns of a message: what each is called, what it holds, where it comes from, and whose it is.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
 use crate::error::{Error, Result};
-use crate::format::{MessageView, property};
+use crate::format::{Host, MessageView, property};
 
-/// A message on its way into a batch, its properties parsed once for all columns.
+/// A message on its way into a batch. Its properties are parsed once for all columns.
 pub(super) struct Row<'a> {
     pub(super) message: &'a MessageView<'a>,
-    pub(super) properties: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// As it goes into the batch.
+    pub(super) body: &'a [u8],
+    pub(super) properties: &'a [(&'a str, &'a str)],
 }
 
-impl Row<'_> {
-    fn property(&self, name: &str) -> Option<Cow<'_, str>> {
-        let (_, value) = self.properties.iter().find(|(own, _)| own == name)?;
-        Some(Cow::Borrowed(value))
+impl<'a> Row<'a> {
+    pub(super) fn property(&self, name: &str) -> Option<&'a str> {
+        let (_, value) = self.properties.iter().find(|(own, _)| *own == name)?;
+        Some(value)
+    }
+
+    /// The pieces of `KEYS`.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'a str> {
+        let keys = self.property(property::KEYS).unwrap_or_default();
+        keys.split(' ').filter(|key| !key.is_empty())
     }
 }
 
 pub(super) type Int32Of = fn(&MessageView<'_>) -> i32;
 pub(super) type Int64Of = fn(&MessageView<'_>) -> i64;
-pub(super) type LabelOf = fn(&MessageView<'_>) -> String;
-pub(super) type TextOf = for<'a> fn(&'a Row<'_>) -> Option<Cow<'a, str>>;
+pub(super) type HostOf = fn(&MessageView<'_>) -> Host;
 
 /// What a column holds and where it comes from.
 #[derive(Clone, Copy)]
@@ -33,16 +39,20 @@ pub(super) enum Kind {
     Int64(Int64Of),
     /// ms, written as microseconds.
     Time(Int64Of),
-    /// An id or address, written out when it is asked for.
-    Label(LabelOf),
-    Text(TextOf),
+    Topic,
+    MessageId,
+    Host(HostOf),
+    /// The property of this name.
+    Property(&'static str),
     Keys,
     Body,
     Properties,
 }
 
-/// Longest label: the message id of an IPv6 host. An IPv6 address with its port has at most 53.
-const MAX_LABEL: usize = 56;
+/// The message id of an IPv6 host.
+const MAX_MESSAGE_ID: usize = 56;
+/// An IPv6 address with its port.
+const MAX_HOST: usize = 53;
 
 /// A column of a message.
 #[derive(Clone, Copy)]
@@ -72,16 +82,16 @@ const fn column(name: &'static str, kind: Kind, given_by: GivenBy) -> Column {
     reason = "a method's path stands for one lifetime, a closure for any"
 )]
 const COLUMNS: [Column; 19] = [
-    column("topic", Kind::Text(|row| Some(row.message.topic())), Caller),
+    column("topic", Kind::Topic, Caller),
     column("queue_id", Kind::Int32(|message| message.queue_id()), Caller),
     column("queue_offset", Kind::Int64(|message| message.queue_offset()), Store),
     column("physical_offset", Kind::Int64(|message| message.physical_offset()), Store),
     column("store_size", Kind::Int32(|message| message.size() as i32), Store),
     column("store_time", Kind::Time(|message| message.store_time()), Store),
     column("born_time", Kind::Time(|message| message.born_time()), Caller),
-    column("message_id", Kind::Label(|message| message.message_id().to_string()), Store),
-    column("unique_key", Kind::Text(|row| row.property(property::UNIQ_KEY)), Caller),
-    column("tags", Kind::Text(|row| row.property(property::TAGS)), Caller),
+    column("message_id", Kind::MessageId, Store),
+    column("unique_key", Kind::Property(property::UNIQ_KEY), Caller),
+    column("tags", Kind::Property(property::TAGS), Caller),
     column("keys", Kind::Keys, Caller),
     column("body", Kind::Body, Caller),
     column("properties", Kind::Properties, Caller),
@@ -93,8 +103,8 @@ const COLUMNS: [Column; 19] = [
         Kind::Int64(|message| message.prepared_transaction_offset()),
         Caller,
     ),
-    column("born_host", Kind::Label(|message| message.born_host().to_string()), Caller),
-    column("store_host", Kind::Label(|message| message.store_host().to_string()), Caller),
+    column("born_host", Kind::Host(|message| message.born_host()), Caller),
+    column("store_host", Kind::Host(|message| message.store_host()), Caller),
 ];
 
 impl Kind {
@@ -103,7 +113,7 @@ impl Kind {
             Self::Int32(_) => DataType::Int32,
             Self::Int64(_) => DataType::Int64,
             Self::Time(_) => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-            Self::Label(_) | Self::Text(_) => DataType::Utf8,
+            Self::Topic | Self::MessageId | Self::Host(_) | Self::Property(_) => DataType::Utf8,
             Self::Keys => DataType::new_list(DataType::Utf8, true),
             Self::Body => DataType::Binary,
             Self::Properties => {
@@ -116,7 +126,7 @@ impl Kind {
     }
 
     pub(super) fn needs_properties(self) -> bool {
-        matches!(self, Self::Text(_) | Self::Keys | Self::Properties)
+        matches!(self, Self::Property(_) | Self::Keys | Self::Properties)
     }
 
     /// Most bytes that the row takes in the buffers of the column: values, offsets of 4 bytes, and validity (a bit, counted as a
@@ -125,14 +135,12 @@ impl Kind {
         1 + match self {
             Self::Int32(_) => 4,
             Self::Int64(_) | Self::Time(_) => 8,
-            Self::Label(_) => 4 + MAX_LABEL,
-            Self::Text(value) => 4 + value(row).map_or(0, |text| text.len()),
-            Self::Keys => {
-                4 + row
-                    .property(property::KEYS)
-                    .map_or(0, |keys| keys.len() + 4 * keys.split(' ').count())
-            }
-            Self::Body => 4 + row.message.body().len(),
+            Self::Topic => 4 + row.message.topic().len(),
+            Self::MessageId => 4 + MAX_MESSAGE_ID,
+            Self::Host(_) => 4 + MAX_HOST,
+            Self::Property(name) => 4 + row.property(name).map_or(0, str::len),
+            Self::Keys => 4 + row.keys().map(|key| 4 + key.len()).sum::<usize>(),
+            Self::Body => 4 + row.body.len(),
             Self::Properties => {
                 let pairs = row.properties.iter();
                 4 + pairs.map(|(name, value)| 8 + name.len() + value.len()).sum::<usize>()

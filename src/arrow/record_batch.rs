@@ -1,5 +1,7 @@
 //! Batches of messages.
 
+use std::borrow::Cow;
+use std::fmt::Write;
 use std::sync::Arc;
 
 use arrow_array::builder::{
@@ -8,8 +10,8 @@ use arrow_array::builder::{
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::ArrowError;
 
-use crate::arrow::columns::{Int32Of, Int64Of, Kind, LabelOf, MessageColumns, Row, TextOf};
-use crate::format::MessageView;
+use crate::arrow::columns::{HostOf, Int32Of, Int64Of, Kind, MessageColumns, Row};
+use crate::format::{Host, MessageView, pairs_of};
 
 /// Most bytes that a batch may be asked to hold: Arrow counts the bytes of a column in 31 bits.
 pub(crate) const MAX_BATCH_BYTES: usize = 1 << 30;
@@ -19,8 +21,10 @@ enum Column {
     Int32(Int32Of, Int32Builder),
     Int64(Int64Of, Int64Builder),
     Time(Int64Of, TimestampMicrosecondBuilder),
-    Label(LabelOf, StringBuilder),
-    Text(TextOf, StringBuilder),
+    Topic(StringBuilder),
+    MessageId(StringBuilder),
+    Host(HostOf, LastHost, StringBuilder),
+    Property(&'static str, StringBuilder),
     Keys(ListBuilder<StringBuilder>),
     Body(BinaryBuilder),
     Properties(MapBuilder<StringBuilder, StringBuilder>),
@@ -32,8 +36,10 @@ impl Column {
             Kind::Int32(value) => Self::Int32(value, Int32Builder::new()),
             Kind::Int64(value) => Self::Int64(value, Int64Builder::new()),
             Kind::Time(value) => Self::Time(value, TimestampMicrosecondBuilder::new().with_timezone("UTC")),
-            Kind::Label(value) => Self::Label(value, StringBuilder::new()),
-            Kind::Text(value) => Self::Text(value, StringBuilder::new()),
+            Kind::Topic => Self::Topic(StringBuilder::new()),
+            Kind::MessageId => Self::MessageId(StringBuilder::new()),
+            Kind::Host(value) => Self::Host(value, LastHost::default(), StringBuilder::new()),
+            Kind::Property(name) => Self::Property(name, StringBuilder::new()),
             Kind::Keys => Self::Keys(ListBuilder::new(StringBuilder::new())),
             Kind::Body => Self::Body(BinaryBuilder::new()),
             Kind::Properties => {
@@ -53,17 +59,19 @@ impl Column {
             Self::Int64(value, builder) => builder.append_value(value(row.message)),
             // A time that microseconds cannot hold (292,000 years away) is nobody's time.
             Self::Time(value, builder) => builder.append_option(value(row.message).checked_mul(1000)),
-            Self::Label(value, builder) => builder.append_value(value(row.message)),
-            Self::Text(value, builder) => builder.append_option(value(row)),
-            Self::Body(builder) => builder.append_value(row.message.body()),
+            Self::Topic(builder) => builder.append_value(row.message.topic()),
+            Self::MessageId(builder) => append_written(builder, row.message.message_id())?,
+            Self::Host(value, last, builder) => builder.append_value(last.text(value(row.message))),
+            Self::Property(name, builder) => builder.append_option(row.property(name)),
+            Self::Body(builder) => builder.append_value(row.body),
             Self::Keys(builder) => {
-                for key in row.message.keys() {
+                for key in row.keys() {
                     builder.values().append_value(key);
                 }
                 builder.append(true);
             }
             Self::Properties(builder) => {
-                for (name, value) in &row.properties {
+                for (name, value) in row.properties {
                     builder.keys().append_value(name);
                     builder.values().append_value(value);
                 }
@@ -78,12 +86,34 @@ impl Column {
             Self::Int32(_, builder) => Arc::new(builder.finish()),
             Self::Int64(_, builder) => Arc::new(builder.finish()),
             Self::Time(_, builder) => Arc::new(builder.finish()),
-            Self::Label(_, builder) | Self::Text(_, builder) => Arc::new(builder.finish()),
+            Self::Topic(builder) | Self::MessageId(builder) | Self::Host(_, _, builder) | Self::Property(_, builder) => {
+                Arc::new(builder.finish())
+            }
             Self::Body(builder) => Arc::new(builder.finish()),
             Self::Keys(builder) => Arc::new(builder.finish()),
             Self::Properties(builder) => Arc::new(builder.finish()),
         }
     }
+}
+
+/// The host of the last row, written out: the next row often has the same.
+#[derive(Default)]
+struct LastHost(Option<(Host, String)>);
+
+impl LastHost {
+    fn text(&mut self, host: Host) -> &str {
+        if self.0.as_ref().is_none_or(|(last, _)| *last != host) {
+            self.0 = Some((host, host.to_string()));
+        }
+        self.0.as_ref().map_or("", |(_, text)| text)
+    }
+}
+
+fn append_written(builder: &mut StringBuilder, value: impl std::fmt::Display) -> Result<(), ArrowError> {
+    write!(builder, "{value}").map_err(|error| ArrowError::ExternalError(error.into()))?;
+    // It ends what was written as one value.
+    builder.append_value("");
+    Ok(())
 }
 
 /// Gathers messages into batches.
@@ -110,14 +140,15 @@ impl BatchBuilder {
         self.rows == 0
     }
 
-    /// Appends a message, or returns `false` if the batch would exceed `max_bytes` with it. An empty batch takes any message.
-    pub(crate) fn append(&mut self, message: &MessageView<'_>, max_bytes: usize) -> Result<bool, ArrowError> {
-        let properties = if self.needs_properties {
-            message.properties().to_pairs()
-        } else {
-            Vec::new()
+    /// Appends a message with this body, or returns `false` if the batch would exceed `max_bytes` with it. An empty batch takes any message.
+    pub(crate) fn append(&mut self, message: &MessageView<'_>, body: &[u8], max_bytes: usize) -> Result<bool, ArrowError> {
+        let text = if self.needs_properties { message.properties().text() } else { Cow::default() };
+        let properties = &pairs_of(&text);
+        let row = Row {
+            message,
+            body,
+            properties,
         };
-        let row = Row { message, properties };
         let size: usize = self.wanted.kinds().iter().map(|kind| kind.size(&row)).sum();
         if self.rows > 0 && self.bytes.saturating_add(size) > max_bytes {
             return Ok(false);

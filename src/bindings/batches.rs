@@ -10,14 +10,13 @@ use pyo3::sync::MutexExt;
 use pyo3::types::PyCapsule;
 
 use super::capsule::{export_batch, export_schema, export_stream};
-use super::held::Held;
 use super::interpreter_exit::hang_at_exit;
 use super::source::{Messages, Source};
 use crate::arrow::from_arrow;
 use crate::arrow::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns};
 use crate::config::Errors;
-use crate::error::Result;
-use crate::read::OnDamage;
+use crate::error::{Error, Result};
+use crate::read::{Filled, OnDamage};
 use crate::storage::Generation;
 
 /// One Arrow record batch. Hand it to pyarrow, polars, duckdb or pandas as it is, or call one of the `to_` methods.
@@ -141,7 +140,7 @@ impl Batches {
             source: self.source.clone(),
             begun_in: Generation::current(),
             messages: Some(messages),
-            held_back: None,
+            failed: None,
             builder: BatchBuilder::new(&self.columns),
             max_bytes: self.max_bytes,
         })
@@ -233,8 +232,8 @@ struct Pass {
     begun_in: Generation,
     /// `None` after the end or an error.
     messages: Option<Messages>,
-    /// What ended the batch before: the message that did not fit into it, or what failed after it.
-    held_back: Option<Result<Held>>,
+    /// What failed after the last batch.
+    failed: Option<Error>,
     builder: BatchBuilder,
     max_bytes: usize,
 }
@@ -255,19 +254,16 @@ impl Iterator for Pass {
 impl Pass {
     fn fill(&mut self, messages: &mut Messages) -> Result<Option<arrow::RecordBatch>> {
         self.source.expect_own_stream(self.begun_in)?;
-        while let Some(message) = self.held_back.take().or_else(|| messages.next()) {
-            let fits = match &message {
-                Ok(message) => self.builder.append(&message.view(), self.max_bytes).map_err(from_arrow)?,
-                Err(_) => self.builder.is_empty(),
-            };
-            if !fits {
-                self.held_back = Some(message);
-                break;
-            }
-            message?.intact()?;
+        if let Some(error) = self.failed.take() {
+            return Err(error);
         }
-        if self.builder.is_empty() {
-            return Ok(None);
+        let (builder, max_bytes) = (&mut self.builder, self.max_bytes);
+        let filled = messages.fill(|picked| builder.append(picked.view, picked.body, max_bytes).map_err(from_arrow))?;
+        match filled {
+            Filled::Stopped(error) if builder.is_empty() => return Err(error),
+            Filled::Stopped(error) => self.failed = Some(error),
+            Filled::End if builder.is_empty() => return Ok(None),
+            Filled::End | Filled::Full => {}
         }
         self.builder.finish().map(Some).map_err(from_arrow)
     }

@@ -17,12 +17,9 @@ use super::time::{Round, to_datetime, to_ms, to_text};
 use crate::arrow::{column_names, host};
 use crate::error::{Error, Result};
 use crate::format::{
-    self, Check, Compression, Record, Transaction, Version, compression, decode_body, property, read_record, validate_topic,
+    self, Check, Compression, MAX_DECODED_BODY, Record, Transaction, Version, compression, decode_body, property, read_record, validate_topic,
 };
 use crate::read::StoredMessage;
-
-/// Most bytes that a body may decode to.
-const DECODED_LIMIT: usize = 1 << 30;
 
 /// One message as it is stored: a frozen view of its record, which stays readable after the store is closed.
 ///
@@ -215,7 +212,7 @@ impl Message {
     #[getter]
     fn decoded_body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let view = self.0.view();
-        let decoded = py.detach(|| decode_body(view.sys_flag(), view.body(), DECODED_LIMIT));
+        let decoded = py.detach(|| decode_body(view.sys_flag(), view.body(), MAX_DECODED_BODY));
         self.0.intact()?;
         let decoded = decoded.map_err(|malformed| Error::Corrupt {
             path: "commitlog".into(),

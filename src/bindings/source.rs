@@ -12,7 +12,7 @@ use super::held::Held;
 use crate::arrow::Table;
 use crate::config::Errors;
 use crate::error::{Error, Result};
-use crate::read::{MessageReader, OnDamage, QueueScan, RecordScan, StoredMessage};
+use crate::read::{Filled, MessageReader, OnDamage, Picked, Scan, ScanRequest};
 use crate::storage::Generation;
 
 /// Where messages are read from.
@@ -29,10 +29,37 @@ pub(super) enum Part {
     Queues(String, Vec<(i32, Range<i64>)>),
     /// Those whose records start at these physical offsets, in this order.
     Records(Arc<[i64]>),
+    /// Those that are asked for.
+    Scan(ScanRequest),
 }
 
-/// Messages one by one, or why one cannot be read.
-pub(super) type Messages = Box<dyn Iterator<Item = Result<Held>> + Send>;
+/// A pass over the messages of a source.
+pub(super) enum Messages {
+    /// In a store.
+    Stored(Scan),
+    /// In memory, and how many of them were given.
+    Held(Arc<[Held]>, usize),
+}
+
+impl Messages {
+    /// As [`Scan::fill`].
+    pub(super) fn fill(&mut self, mut take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Filled> {
+        let (messages, given) = match self {
+            Self::Stored(scan) => return scan.fill(take),
+            Self::Held(messages, given) => (messages, given),
+        };
+        while let Some(message) = messages.get(*given) {
+            let view = message.view();
+            let body = view.body();
+            if !take(Picked { view: &view, body })? {
+                return Ok(Filled::Full);
+            }
+            message.intact()?;
+            *given += 1;
+        }
+        Ok(Filled::End)
+    }
+}
 
 impl Source {
     /// Those whose records start at the offsets in column `physical_offset` that are not null.
@@ -48,19 +75,14 @@ impl Source {
     /// A pass over them.
     ///
     /// # Errors
-    /// `ClosedError`, and those of [`QueueScan::new`].
+    /// `ClosedError`, and those of [`Scan`].
     pub(super) fn messages(&self, py: Python<'_>, on_damage: &OnDamage) -> PyResult<Messages> {
         match self {
             Self::Store(handle, part) => {
                 let reader = handle.reader(py)?;
                 Ok(handle.detach(py, || part.messages(&reader, on_damage))?)
             }
-            Self::Memory(messages) => {
-                let messages = messages.clone();
-                Ok(Box::new(
-                    (0..messages.len()).filter_map(move |at| messages.get(at).cloned().map(Ok)),
-                ))
-            }
+            Self::Memory(messages) => Ok(Messages::Held(messages.clone(), 0)),
         }
     }
 
@@ -117,6 +139,7 @@ impl fmt::Display for Source {
                 ranges => write!(f, "{topic}, {} queues", ranges.len()),
             },
             Self::Store(_, Part::Records(offsets)) => write!(f, "{} records", offsets.len()),
+            Self::Store(handle, Part::Scan(_)) => write!(f, "a scan of {}", handle.path().display()),
             Self::Memory(messages) => write!(f, "{} messages", messages.len()),
         }
     }
@@ -124,23 +147,12 @@ impl fmt::Display for Source {
 
 impl Part {
     fn messages(&self, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Messages> {
-        match self {
-            Self::Queues(topic, ranges) => {
-                let scan = |(id, offsets): &(i32, Range<i64>)| {
-                    let scan = QueueScan::new(reader.clone(), topic.clone(), *id, offsets.clone())?;
-                    Ok(scan.on_damage(on_damage.clone()))
-                };
-                let scans: Vec<_> = ranges.iter().map(scan).collect::<Result<_>>()?;
-                Ok(Box::new(scans.into_iter().flatten().map(held)))
-            }
-            Self::Records(offsets) => {
-                let scan = RecordScan::new(reader.clone(), offsets.clone(), on_damage.clone());
-                Ok(Box::new(scan.map(held)))
-            }
-        }
+        let (reader, on_damage) = (reader.clone(), on_damage.clone());
+        let scan = match self {
+            Self::Queues(topic, stretches) => Scan::of_queues(reader, topic, stretches, on_damage)?,
+            Self::Records(offsets) => Scan::of_records(reader, offsets, on_damage),
+            Self::Scan(request) => Scan::new(reader, request.clone(), on_damage)?,
+        };
+        Ok(Messages::Stored(scan))
     }
-}
-
-fn held(message: Result<StoredMessage>) -> Result<Held> {
-    message.map(Held::Stored)
 }

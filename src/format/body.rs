@@ -7,6 +7,9 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use super::malformed::Malformed;
 use super::sys_flag::{Compression, compression};
 
+/// Most bytes that a body is decompressed to: what a column of Arrow holds.
+pub const MAX_DECODED_BODY: usize = 1 << 30;
+
 /// The body as its producer had it: decompressed if the sysFlag says so. `limit` bounds what it may grow to, and with that the
 /// memory taken.
 pub fn decode_body(sys_flag: i32, body: &[u8], limit: usize) -> Result<Cow<'_, [u8]>, Malformed> {

@@ -27,8 +27,17 @@ impl fmt::Display for MessageId {
         let mut bytes = [0; V6_SIZE];
         self.store_host.put_at(&mut bytes, 0);
         put_i64(&mut bytes, size - 8, self.physical_offset);
-        bytes.iter().take(size).try_for_each(|byte| write!(f, "{byte:02X}"))
+        let mut digits = [0; 2 * V6_SIZE];
+        for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(bytes) {
+            *pair = [hex_digit(byte >> 4), hex_digit(byte & 0xF)];
+        }
+        let digits = digits.get(..2 * size).and_then(|digits| str::from_utf8(digits).ok());
+        f.write_str(digits.unwrap_or_default())
     }
+}
+
+fn hex_digit(value: u8) -> u8 {
+    if value < 10 { b'0' + value } else { b'A' - 10 + value }
 }
 
 /// Also takes small letters.

@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 
 use super::bytes::{i32_at, i64_at, slice_at, text};
-use super::crc::{CRC_PROPERTY_SIZE, before_crc_property, covering, crc_property, split_crc_property};
+use super::crc::{CRC_PROPERTY_SIZE, before_crc_property, covering, crc_property, crc31, split_crc_property};
 use super::host::Host;
 use super::message::Message;
 use super::message_id::MessageId;
@@ -114,6 +114,12 @@ impl<'a> MessageView<'a> {
     /// As stored; `decode_body` decompresses it.
     pub fn body(&self) -> &'a [u8] {
         slice_at(self.bytes, self.layout.body_at(), self.layout.body_len as usize)
+    }
+
+    /// Whether the body has the stored checksum. One that is empty has none.
+    #[inline]
+    pub fn has_whole_body(&self) -> bool {
+        self.body().is_empty() || self.body_crc() == crc31(self.body())
     }
 
     /// As stored.

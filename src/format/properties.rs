@@ -107,17 +107,21 @@ impl<'a> Properties<'a> {
         orders
     }
 
+    /// All of it as text: malformed UTF-8 becomes U+FFFD, which hides no separator.
+    pub fn text(self) -> Cow<'a, str> {
+        text(self.0)
+    }
+
     /// Every name once, at its first place, with its last value.
     pub fn to_pairs(self) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
-        let mut pairs: Vec<(Cow<'a, str>, Cow<'a, str>)> = Vec::new();
-        for (name, value) in self.iter() {
-            let (name, value) = (text(name), text(value));
-            match pairs.iter_mut().find(|(known, _)| *known == name) {
-                Some(pair) => pair.1 = value,
-                None => pairs.push((name, value)),
+        let owned = |(name, value): (&str, &str)| (Cow::Owned(name.to_owned()), Cow::Owned(value.to_owned()));
+        match self.text() {
+            Cow::Borrowed(text) => {
+                let pairs = pairs_of(text).into_iter();
+                pairs.map(|(name, value)| (name.into(), value.into())).collect()
             }
+            Cow::Owned(text) => pairs_of(&text).into_iter().map(owned).collect(),
         }
-        pairs
     }
 
     /// The pieces of `KEYS` between single spaces, empty ones left out.
@@ -140,6 +144,20 @@ pub struct StoreOrders<'a> {
     pub is_inner_batch: bool,
     /// There is a `__CRC32#`.
     pub has_crc: bool,
+}
+
+/// The pairs of properties as text: every name once, at its first place, with its last value.
+pub fn pairs_of(text: &str) -> Vec<(&str, &str)> {
+    let mut pairs: Vec<(&str, &str)> = Vec::new();
+    for (name, value) in Properties(text.as_bytes()).iter() {
+        // What stands between separators is text, too.
+        let (Ok(name), Ok(value)) = (str::from_utf8(name), str::from_utf8(value)) else { continue };
+        match pairs.iter_mut().find(|(known, _)| *known == name) {
+            Some(pair) => pair.1 = value,
+            None => pairs.push((name, value)),
+        }
+    }
+    pairs
 }
 
 /// The pieces of a value of `KEYS`.

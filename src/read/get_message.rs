@@ -49,8 +49,12 @@ impl TagFilter {
         }
     }
 
+    pub(super) fn is_any(&self) -> bool {
+        self.wanted.is_empty()
+    }
+
     /// By the queue entry alone: `false` only if the message cannot match.
-    fn may_match(&self, topic: &str, unit: &CqUnit) -> bool {
+    pub(super) fn may_match(&self, topic: &str, unit: &CqUnit) -> bool {
         // A delayed message's entry holds its delivery time, an entry with an extension an address, and that of a lost message nothing
         // of it: none is a hash.
         self.wanted.is_empty()
@@ -61,7 +65,7 @@ impl TagFilter {
     }
 
     /// By the name itself: two tags can share a hash.
-    fn matches(&self, tags: Option<&Cow<'_, str>>) -> bool {
+    pub(super) fn matches(&self, tags: Option<&Cow<'_, str>>) -> bool {
         self.wanted.is_empty() || tags.is_some_and(|tags| self.wanted.iter().any(|(name, _)| name == tags.as_ref()))
     }
 }

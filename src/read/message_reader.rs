@@ -371,6 +371,10 @@ impl MessageReader {
         &self.log
     }
 
+    pub(super) fn queue_store(&self) -> &ConsumeQueueStore {
+        &self.queues
+    }
+
     pub(super) fn index(&self) -> &IndexService {
         &self.index
     }

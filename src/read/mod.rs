@@ -7,12 +7,14 @@ mod unreadable;
 mod message_reader;
 
 mod walk;
-mod scan;
+mod messages;
 mod get_message;
 mod lookup_by_time;
 mod query;
 mod resolve;
 mod landmarks;
+/// Reading many messages at once.
+mod scan;
 
 pub use crate::log::StoredMessage;
 pub use get_message::{GetMessageStatus, GetRequest, GetResult, TagFilter};
@@ -21,4 +23,5 @@ pub use message_reader::{MessageReader, Position};
 pub use on_damage::OnDamage;
 pub use query::{QueryBy, QueryRequest, QueryResult};
 pub use resolve::KeyHit;
-pub use scan::{QueueScan, RecordScan};
+pub use messages::{QueueScan, RecordScan};
+pub use scan::{BodyFilter, Filled, Order, Picked, Scan, ScanRequest, TimeOf, Transactions};

@@ -2,6 +2,8 @@
 
 /// Reading the segments.
 mod log_files;
+/// Reading records wherever they lie.
+mod record_cursor;
 /// Reading them record by record.
 mod log_scan;
 /// Where the log ends while it is appended to.
@@ -42,4 +44,5 @@ pub use append_state::QueueOffsets;
 pub use commit_log::{Appended, CommitLog};
 pub use log_files::{LogFiles, LogRecord, StoredMessage};
 pub use log_scan::LogScan;
+pub use record_cursor::RecordCursor;
 pub use log_stats::{LogStats, PutStats, SegmentStats};

@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::error::{DAMAGE_ADVICE, Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
 use crate::log::consume_queue::entries::{
-    EntryReader, QueueEnds, entries_per_file, find_end, first_at, next_file_start, on_file, search,
+    EntryReader, QueueEnds, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file, search,
 };
 use crate::log::consume_queue::tail::QueueTail;
 use crate::storage::{Env, MappedFileQueue, MappingPool};
@@ -149,6 +149,30 @@ impl ConsumeQueue {
             None if self.is_removed(offset) => Ok(None),
             found => Err(self.damaged(offset, found)),
         }
+    }
+
+    /// Adds the entries of the first of these offsets that lie together: in one file, or in memory. They end before the first one that
+    /// [`unit`](Self::unit) does not give, and there may be none.
+    ///
+    /// # Errors
+    /// As [`MappedFileQueue::find`].
+    pub(crate) fn add_units(&self, mut offsets: Range<i64>, units: &mut Vec<CqUnit>) -> Result<()> {
+        {
+            let state = self.state();
+            let in_memory = state.tail.from(offsets.start);
+            let wanted = usize::try_from(offsets.end - offsets.start).unwrap_or(0);
+            if let Some(in_memory) = in_memory.get(..wanted.min(in_memory.len())).filter(|units| !units.is_empty()) {
+                units.extend_from_slice(in_memory);
+                return Ok(());
+            }
+            // An entry in memory replaces that of the file.
+            let next_in_memory = state.tail.next(offsets.start..).unwrap_or(i64::MAX);
+            offsets.end = offsets.end.min(state.in_files.end).min(next_in_memory);
+            if !state.in_files.contains(&offsets.start) {
+                return Ok(());
+            }
+        }
+        add_from_file(&self.files, offsets, units)
     }
 
     /// Whether the file that held this entry was removed by another process.

@@ -41,6 +41,38 @@ pub(super) fn on_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqU
     Ok(None)
 }
 
+/// Entries that are copied at once.
+const COPIED_AT_ONCE: usize = 128;
+
+/// Adds the entries of the first of these offsets that lie in one file, up to the first that is none of a message. Maps the file.
+pub(super) fn add_from_file(files: &MappedFileQueue, offsets: Range<i64>, units: &mut Vec<CqUnit>) -> Result<()> {
+    let Some(at) = position_in_queue(offsets.start) else {
+        return Ok(());
+    };
+    let Some(file) = files.find(at)? else { return Ok(()) };
+    let mut position = (at - file.start()) as usize;
+    let in_file = (file.len() as usize - position) / CQ_UNIT_SIZE;
+    let mut wanted = usize::try_from(offsets.end - offsets.start).unwrap_or(0).min(in_file);
+    let mut copy = [0; COPIED_AT_ONCE * CQ_UNIT_SIZE];
+    while wanted > 0 {
+        let count = wanted.min(COPIED_AT_ONCE);
+        let Some(bytes) = copy.get_mut(..count * CQ_UNIT_SIZE) else { break };
+        if !file.read(position, bytes) {
+            break;
+        }
+        for bytes in bytes.as_chunks::<CQ_UNIT_SIZE>().0 {
+            let unit = CqUnit::decode(bytes);
+            if !unit.is_valid() || unit.is_pre_blank() {
+                return Ok(());
+            }
+            units.push(unit);
+        }
+        position += count * CQ_UNIT_SIZE;
+        wanted -= count;
+    }
+    Ok(())
+}
+
 fn position_in_queue(offset: i64) -> Option<u64> {
     offset.checked_mul(UNIT).and_then(|at| u64::try_from(at).ok())
 }

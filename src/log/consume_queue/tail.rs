@@ -54,6 +54,13 @@ impl QueueTail {
         stretch.units.get(usize::try_from(offset - stretch.start).ok()?).copied()
     }
 
+    /// The entries from an offset on, up to the next gap.
+    pub fn from(&self, offset: i64) -> &[CqUnit] {
+        let stretch = self.after(offset).checked_sub(1).and_then(|before| self.stretches.get(before));
+        let units = stretch.and_then(|stretch| stretch.units.get(usize::try_from(offset - stretch.start).ok()?..));
+        units.unwrap_or_default()
+    }
+
     /// The first offset in a range that has an entry.
     pub fn next(&self, from: RangeFrom<i64>) -> Option<i64> {
         let next = || self.stretches.get(self.after(from.start)).map(|stretch| stretch.start);

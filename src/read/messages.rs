@@ -177,7 +177,7 @@ impl MessageReader {
     }
 
     /// The first queue offset of what is missing at `offset`: that itself, or the start of the missing files.
-    fn start_of_gap(&self, topic: &str, queue_id: i32, offset: i64) -> Result<i64> {
+    pub(super) fn start_of_gap(&self, topic: &str, queue_id: i32, offset: i64) -> Result<i64> {
         match self.queue(topic, queue_id)? {
             Some(queue) if !queue.is_readable(offset)? => Ok(queue.start_of_gap(offset).min(offset)),
             _ => Ok(offset),

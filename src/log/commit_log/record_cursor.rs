@@ -1,0 +1,110 @@
+//! Reading records one after the other, wherever they lie.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::format::{Check, MessageView, RecordLayout};
+use crate::log::commit_log::log_files::{LogFiles, LogRecord, StoredMessage, claimed_range, nothing_at, record_in};
+use crate::storage::{MappedFile, SelectedBuffer};
+
+/// Reads one record at a time, and keeps the segment of the last one: looking for it anew costs as much as reading a record. Reading
+/// allocates nothing and gives views.
+#[derive(Debug, Default)]
+pub struct RecordCursor {
+    /// The segment that was read last.
+    segment: Option<Segment>,
+    is_settled: bool,
+    /// The bytes of the last record, if they can change in the file.
+    copy: Vec<u8>,
+    /// The last record: its positions in the segment, and where its parts lie.
+    last: Option<(Range<usize>, RecordLayout)>,
+}
+
+#[derive(Debug)]
+struct Segment {
+    file: Arc<MappedFile>,
+    /// Its bytes do not change as far as they are read, and are used where they are.
+    is_in_place: bool,
+}
+
+impl RecordCursor {
+    /// A cursor over bytes that nobody changes, in the last segment, too.
+    pub(super) fn of_settled() -> Self {
+        Self {
+            is_settled: true,
+            ..Self::default()
+        }
+    }
+
+    /// Reads what stands at `at`. [`view`](Self::view) then shows it, if it is a message.
+    ///
+    /// # Errors
+    /// As [`LogFiles::read`].
+    #[inline]
+    pub fn read(&mut self, log: &LogFiles, at: i64, check: Check) -> Result<LogRecord<()>> {
+        self.last = None;
+        self.locate(log, at)?;
+        let Some(segment) = &self.segment else {
+            return Ok(LogRecord::Missing);
+        };
+        let position = (at - segment.file.start() as i64) as usize;
+        let bytes = if segment.is_in_place {
+            segment.file.bytes(position..segment.file.len() as usize)
+        } else {
+            claimed_range(&segment.file, position).and_then(|range| {
+                self.copy.resize(range.len(), 0);
+                segment.file.read(position, &mut self.copy).then_some(self.copy.as_slice())
+            })
+        };
+        let record = match bytes {
+            Some(bytes) => record_in(&segment.file, position, bytes, check),
+            None => nothing_at(&segment.file, position),
+        };
+        Ok(record.map(|layout| self.last = Some((position..position + layout.size(), layout))))
+    }
+
+    /// The record that was read last. Ask [`check_intact`](Self::check_intact) after using it.
+    #[inline]
+    pub fn view(&self) -> Option<MessageView<'_>> {
+        let (range, layout) = self.last.as_ref()?;
+        let bytes = match &self.segment {
+            Some(segment) if segment.is_in_place => segment.file.bytes(range.clone()).unwrap_or_default(),
+            _ => &self.copy,
+        };
+        Some(MessageView::from_layout(bytes, *layout))
+    }
+
+    /// Whether what was read of the last record so far were the file's bytes.
+    ///
+    /// # Errors
+    /// As [`StoredMessage::intact`].
+    pub fn check_intact(&self) -> Result<()> {
+        match (&self.segment, &self.last) {
+            (Some(segment), Some((range, _))) if segment.is_in_place => segment.file.check_intact(range.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The record that was read last, as a message that outlives the cursor.
+    pub fn message(&self) -> Option<StoredMessage> {
+        let (range, layout) = self.last.as_ref()?;
+        let buffer = match &self.segment {
+            Some(segment) if segment.is_in_place => segment.file.select(range.clone())?,
+            _ => SelectedBuffer::Owned(self.copy.as_slice().into()),
+        };
+        Some(StoredMessage::new(buffer, *layout))
+    }
+
+    #[inline]
+    fn locate(&mut self, log: &LogFiles, at: i64) -> Result<()> {
+        let is_in = |segment: &Segment| (segment.file.start() as i64..segment.file.end() as i64).contains(&at);
+        if !self.segment.as_ref().is_some_and(is_in) {
+            self.segment = log.locate(at)?.map(|(file, _)| Segment {
+                is_in_place: self.is_settled || log.is_sealed(&file),
+                file,
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! The records of a stretch of the log, in order. After damage it goes on at the next whole record.
+
+use std::ops::Range;
+
+use crate::error::Result;
+use crate::format::{Check, is_salvage_record};
+use crate::interrupt;
+use crate::log::{LogRecord, RecordCursor};
+use crate::read::message_reader::MessageReader;
+use crate::read::on_damage::OnDamage;
+use crate::read::scan::place::{LedBy, Place};
+use crate::read::unreadable::WAS_LOST;
+
+/// A walk over the log.
+#[derive(Debug)]
+pub(super) struct LogPlaces {
+    cursor: RecordCursor,
+    /// Where the next record is expected.
+    at: i64,
+    /// Where the places begin that are given.
+    start: i64,
+    end: i64,
+}
+
+impl LogPlaces {
+    /// The records that start in a stretch of the log. Only the start of a segment is known to be the start of a record, so the walk begins
+    /// there: a body may hold bytes that look like a record of just that place.
+    pub(super) fn new(reader: &MessageReader, stretch: Range<i64>) -> Self {
+        let log = reader.log();
+        let segment = log.end_of_segment(stretch.start).saturating_sub(log.segment_size() as i64);
+        Self {
+            cursor: RecordCursor::default(),
+            at: segment.max(log.first_offset()),
+            start: stretch.start,
+            end: stretch.end,
+        }
+    }
+
+    /// The next record.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Corrupt`] for damage, unless that is skipped, after which the walk can go on;
+    /// [`crate::error::Error::Io`].
+    pub(super) fn next(&mut self, reader: &MessageReader, on_damage: &OnDamage) -> Result<Option<Place>> {
+        let log = reader.log();
+        while self.at < self.end {
+            interrupt::check()?;
+            let at = self.at;
+            match self.cursor.read(log, at, Check::Structure)? {
+                LogRecord::Message(()) => {
+                    let Some(view) = self.cursor.view() else { break };
+                    let is_lost = is_salvage_record(&view);
+                    self.at += i64::from(view.size());
+                    if at < self.start {
+                        continue;
+                    }
+                    if is_lost {
+                        on_damage.pass_over(log.corrupt(at, format!("{WAS_LOST}; errors=\"skip\" passes over it")), 1)?;
+                        continue;
+                    }
+                    return Ok(Some(Place {
+                        physical_offset: at,
+                        by: LedBy::Log,
+                    }));
+                }
+                LogRecord::Blank { next } if next < log.files_end() => self.at = next,
+                damage => self.pass_over(reader, damage, on_damage)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes on after a place where no record starts.
+    fn pass_over(&mut self, reader: &MessageReader, found: LogRecord<()>, on_damage: &OnDamage) -> Result<()> {
+        let (log, at) = (reader.log(), self.at);
+        let next_segment = || log.next_start(at).unwrap_or(self.end);
+        let (damage, next) = match found {
+            LogRecord::Missing if log.is_removed(at) => {
+                self.at = next_segment();
+                return Ok(());
+            }
+            LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => {
+                (error, log.find_next_record(at, at + 1, i64::MIN)?.unwrap_or(self.end))
+            }
+            LogRecord::Missing => (log.corrupt(at, "the segment is missing: copy it again".to_owned()), next_segment()),
+            _ => {
+                let why = "no record starts here, and the log does not end here: the segment is cut short or damaged".to_owned();
+                (log.corrupt(at, why), log.find_next_record(at, at + 1, i64::MIN)?.unwrap_or(self.end))
+            }
+        };
+        self.at = next;
+        // What is not asked for is not missed.
+        if next <= self.start {
+            return Ok(());
+        }
+        on_damage.pass_over(reader.advise(damage), 1)
+    }
+}
+
+/// The same records, from the last one on: segment by segment, the places of one of which are kept.
+#[derive(Debug)]
+pub(super) struct LogPlacesBackward {
+    /// What was not looked at yet.
+    left: Range<i64>,
+    /// The records of a segment, the next one at the end.
+    found: Vec<i64>,
+}
+
+impl LogPlacesBackward {
+    pub(super) fn new(stretch: Range<i64>) -> Self {
+        Self {
+            left: stretch,
+            found: Vec::new(),
+        }
+    }
+
+    /// The next record.
+    ///
+    /// # Errors
+    /// As [`LogPlaces::next`].
+    pub(super) fn next(&mut self, reader: &MessageReader, on_damage: &OnDamage) -> Result<Option<Place>> {
+        while self.found.is_empty() && !self.left.is_empty() {
+            let log = reader.log();
+            let segment = log.end_of_segment(self.left.end - 1).saturating_sub(log.segment_size() as i64);
+            let start = segment.clamp(self.left.start, self.left.end);
+            let mut places = LogPlaces::new(reader, start..self.left.end);
+            self.left.end = start;
+            while let Some(place) = places.next(reader, on_damage)? {
+                self.found.push(place.physical_offset);
+            }
+        }
+        Ok(self.found.pop().map(|physical_offset| Place {
+            physical_offset,
+            by: LedBy::Log,
+        }))
+    }
+}

@@ -1,0 +1,23 @@
+//! Reading many messages at once. A route finds the places of messages, in the order in which they are wanted; a picker reads them.
+
+mod request;
+/// Where a message is expected.
+mod place;
+/// Whether it is wanted.
+mod predicate;
+/// Places, by the log.
+mod log_places;
+/// Places, by a queue.
+mod queue_places;
+/// Which places, in which order.
+mod route;
+/// Whether a queue leads to a message of the log.
+mod queue_leads;
+/// The message at a place.
+mod pick;
+/// All of it together.
+mod scan;
+
+pub use pick::Picked;
+pub use request::{BodyFilter, Order, ScanRequest, TimeOf, Transactions};
+pub use scan::{Filled, Scan};

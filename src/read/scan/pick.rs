@@ -1,0 +1,136 @@
+//! Reading the message at a place, and whether it is wanted.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::{Check, MAX_DECODED_BODY, MessageView, decode_body};
+use crate::log::{LogRecord, RecordCursor};
+use crate::read::message_reader::MessageReader;
+use crate::read::on_damage::OnDamage;
+use crate::read::scan::place::{LedBy, Place};
+use crate::read::scan::predicate::Predicate;
+use crate::read::scan::queue_leads::QueueLeads;
+use crate::read::scan::request::{ScanRequest, Transactions};
+
+/// A message that is handed over.
+#[derive(Debug, Clone, Copy)]
+pub struct Picked<'a> {
+    /// The message.
+    pub view: &'a MessageView<'a>,
+    /// Its body, decompressed if the request says so.
+    pub body: &'a [u8],
+}
+
+/// What became of a place.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The message was taken.
+    Taken,
+    /// It is wanted, and there is no room for it.
+    NoRoom,
+    /// There is no message, or none that is wanted.
+    PassedOver,
+    /// It was taken, and bytes of it were lost meanwhile.
+    Torn(Error),
+}
+
+/// Reads messages. One is often near the one before.
+#[derive(Debug)]
+pub(super) struct Picker {
+    reader: Arc<MessageReader>,
+    request: Arc<ScanRequest>,
+    predicate: Predicate,
+    on_damage: OnDamage,
+    cursor: RecordCursor,
+    leads: QueueLeads,
+}
+
+impl Picker {
+    pub(super) fn new(reader: Arc<MessageReader>, request: Arc<ScanRequest>, on_damage: OnDamage) -> Self {
+        Self {
+            reader,
+            predicate: Predicate::new(&request),
+            request,
+            on_damage,
+            cursor: RecordCursor::default(),
+            leads: QueueLeads::default(),
+        }
+    }
+
+    /// Hands the message at a place to `take`, if it is wanted. `take` gives `false` if it has no room for it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for damage that is not skipped, [`Error::NotFound`] where the caller has named a place without a message,
+    /// [`Error::Io`], and what `take` gives.
+    pub(super) fn pick(&mut self, place: &Place, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Outcome> {
+        let reader = &self.reader;
+        let found = self.cursor.read(reader.log(), place.physical_offset, Check::Structure)?;
+        let view = self.cursor.view().filter(|view| place.is_of(view));
+        let (LogRecord::Message(()), Some(view)) = (found, view) else {
+            return self.pick_slowly(place, take);
+        };
+        if !self.predicate.admits(place, &view) {
+            return Ok(Outcome::PassedOver);
+        }
+        if !view.has_whole_body() {
+            return self.pick_slowly(place, take);
+        }
+        if matches!(place.by, LedBy::Log) && self.request.transactions == Transactions::Committed {
+            match self.leads.to(&view, reader) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Outcome::PassedOver),
+                Err(damage) => return self.on_damage.pass_over(damage, 1).map(|()| Outcome::PassedOver),
+            }
+        }
+        let outcome = self.hand_over(&view, take)?;
+        Ok(self.cursor.check_intact().map_or_else(Outcome::Torn, |()| outcome))
+    }
+
+    /// The same where no whole record stands that is expected there: it tells why.
+    #[cold]
+    fn pick_slowly(&self, place: &Place, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Outcome> {
+        let message = match &place.by {
+            LedBy::Queue(queue, offset) => {
+                self.reader
+                    .message_of_queue(Some(&queue.queue), &queue.topic, queue.id, *offset)
+            }
+            LedBy::Log | LedBy::Caller => self.reader.message_at(place.physical_offset),
+        };
+        let message = match (message, &place.by) {
+            (Ok(message), _) => message,
+            // It has expired since it was found.
+            (Err(Error::NotFound { .. }), LedBy::Queue(..) | LedBy::Log) => return Ok(Outcome::PassedOver),
+            (Err(damage), _) => return self.on_damage.pass_over(damage, 1).map(|()| Outcome::PassedOver),
+        };
+        let view = message.view();
+        if !self.predicate.admits(place, &view) {
+            return Ok(Outcome::PassedOver);
+        }
+        let outcome = self.hand_over(&view, take)?;
+        Ok(message.intact().map_or_else(Outcome::Torn, |()| outcome))
+    }
+
+    fn hand_over(&self, view: &MessageView<'_>, mut take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Outcome> {
+        let ScanRequest { body, decode_body, .. } = &*self.request;
+        let mut decoded = Cow::Borrowed(view.body());
+        if *decode_body || !body.is_any() {
+            decoded = match decode_body_of(view) {
+                Ok(decoded) => decoded,
+                Err(reason) => {
+                    let damage = self.reader.log().corrupt(view.physical_offset(), reason);
+                    return self.on_damage.pass_over(damage, 1).map(|()| Outcome::PassedOver);
+                }
+            };
+        }
+        if !body.admits(&decoded) {
+            return Ok(Outcome::PassedOver);
+        }
+        let body = if *decode_body { &*decoded } else { view.body() };
+        Ok(if take(Picked { view, body })? { Outcome::Taken } else { Outcome::NoRoom })
+    }
+}
+
+fn decode_body_of<'a>(view: &MessageView<'a>) -> std::result::Result<Cow<'a, [u8]>, String> {
+    decode_body(view.sys_flag(), view.body(), MAX_DECODED_BODY).map_err(|malformed| malformed.reason.into_owned())
+}

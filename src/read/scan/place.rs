@@ -1,0 +1,45 @@
+//! Where the next message of a scan is expected.
+
+use std::sync::Arc;
+
+use crate::format::{MessageView, is_salvage_record};
+use crate::log::ConsumeQueue;
+
+/// A record that is to be read.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// Where it starts.
+    pub(super) physical_offset: i64,
+    /// What led to it.
+    pub(super) by: LedBy,
+}
+
+/// What leads to a record.
+#[derive(Debug, Clone)]
+pub(super) enum LedBy {
+    /// The record before it in the log.
+    Log,
+    /// The caller.
+    Caller,
+    /// The entry of this queue at this queue offset.
+    Queue(Arc<ScannedQueue>, i64),
+}
+
+impl Place {
+    /// Whether the message is the one that is expected here.
+    pub(super) fn is_of(&self, view: &MessageView<'_>) -> bool {
+        let is_led_to = match &self.by {
+            LedBy::Queue(queue, offset) => view.stands_in_queue(&queue.topic, queue.id, *offset),
+            LedBy::Log | LedBy::Caller => true,
+        };
+        is_led_to && !is_salvage_record(view)
+    }
+}
+
+/// A queue that is read.
+#[derive(Debug)]
+pub(super) struct ScannedQueue {
+    pub(super) topic: String,
+    pub(super) id: i32,
+    pub(super) queue: Arc<ConsumeQueue>,
+}

@@ -1,0 +1,82 @@
+//! Whether a message is wanted, by all of it but its body.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use foldhash::fast::RandomState;
+
+use crate::format::{MessageView, Transaction, property};
+use crate::read::get_message::TagFilter;
+use crate::read::scan::place::{LedBy, Place};
+use crate::read::scan::request::{ScanRequest, TimeOf, Transactions};
+
+/// The conditions of a request, the cheap ones first.
+#[derive(Debug)]
+pub(super) struct Predicate {
+    topics: Option<HashSet<Vec<u8>, RandomState>>,
+    /// Ascending.
+    queues: Option<Vec<i32>>,
+    times: Option<(TimeOf, Range<i64>)>,
+    transactions: Transactions,
+    tags: TagFilter,
+    keys: HashSet<String, RandomState>,
+    properties: Vec<(String, String)>,
+}
+
+impl Predicate {
+    pub(super) fn new(request: &ScanRequest) -> Self {
+        let topics = request.topics.as_ref();
+        let mut queues = request.queues.clone();
+        if let Some(queues) = &mut queues {
+            queues.sort_unstable();
+        }
+        Self {
+            topics: topics.map(|topics| topics.iter().map(|topic| topic.clone().into_bytes()).collect()),
+            queues,
+            times: (request.times != (i64::MIN..i64::MAX)).then(|| (request.by, request.times.clone())),
+            transactions: request.transactions,
+            tags: request.tags.clone(),
+            keys: request.keys.iter().cloned().collect(),
+            properties: request.properties.clone(),
+        }
+    }
+
+    /// A queue that leads to a message is one that is looked at; a light queue leads to messages of other topics.
+    pub(super) fn admits(&self, place: &Place, view: &MessageView<'_>) -> bool {
+        (!matches!(place.by, LedBy::Log) || self.is_in_place(view)) && self.is_in_time(view) && self.has_properties(view)
+    }
+
+    /// Whether the message belongs to the topics and queues that are looked at, and counts as one.
+    fn is_in_place(&self, view: &MessageView<'_>) -> bool {
+        let counts = self.transactions == Transactions::All
+            || matches!(view.transaction(), Transaction::None | Transaction::Commit);
+        let queues = self.queues.as_ref();
+        counts
+            && queues.is_none_or(|queues| queues.binary_search(&view.queue_id()).is_ok())
+            && self.topics.as_ref().is_none_or(|topics| topics.contains(view.topic_bytes()))
+    }
+
+    fn is_in_time(&self, view: &MessageView<'_>) -> bool {
+        match &self.times {
+            None => true,
+            Some((TimeOf::Store, times)) => times.contains(&view.store_time()),
+            Some((TimeOf::Born, times)) => times.contains(&view.born_time()),
+        }
+    }
+
+    fn has_properties(&self, view: &MessageView<'_>) -> bool {
+        (self.tags.is_any() || self.tags.matches(view.tags().as_ref()))
+            && (self.keys.is_empty() || self.has_key(view))
+            && self.properties.iter().all(|(name, value)| {
+                let found = view.properties().get(name);
+                found.is_some_and(|found| found == *value)
+            })
+    }
+
+    fn has_key(&self, view: &MessageView<'_>) -> bool {
+        let properties = view.properties();
+        let unique_key = properties.get(property::UNIQ_KEY);
+        unique_key.is_some_and(|key| self.keys.contains(key.as_ref()))
+            || properties.keys().any(|key| self.keys.contains(key.as_ref()))
+    }
+}

@@ -1,0 +1,127 @@
+//! What a scan asks for.
+
+use std::ops::Range;
+
+use memchr::memmem;
+use regex::bytes::Regex;
+
+use crate::config::Errors;
+use crate::error::{Error, Result};
+use crate::read::get_message::TagFilter;
+
+/// Which messages a scan gives, and in which order. The default gives all committed messages of the log, in its order.
+#[derive(Debug, Clone)]
+pub struct ScanRequest {
+    /// Topics; `None` for all.
+    pub topics: Option<Vec<String>>,
+    /// Queue ids; `None` for all.
+    pub queues: Option<Vec<i32>>,
+    /// Physical offsets at which a record may start.
+    pub physical: Range<i64>,
+    /// Times in ms.
+    pub times: Range<i64>,
+    /// Which time of a message these are.
+    pub by: TimeOf,
+    /// Tags that are wanted.
+    pub tags: TagFilter,
+    /// Keys of which a message has one: a unique key, or one of its keys. Empty for any.
+    pub keys: Vec<String>,
+    /// Properties, all of which a message has, with these values.
+    pub properties: Vec<(String, String)>,
+    /// What the body holds, decompressed.
+    pub body: BodyFilter,
+    /// Which records count.
+    pub transactions: Transactions,
+    /// Whether bodies are given decompressed.
+    pub decode_body: bool,
+    /// The order.
+    pub order: Order,
+    /// From the last one to the first.
+    pub reverse: bool,
+    /// Most messages to give; `None` for all.
+    pub limit: Option<u64>,
+    /// What to do at a message that was lost or is damaged.
+    pub errors: Errors,
+}
+
+impl Default for ScanRequest {
+    fn default() -> Self {
+        Self {
+            topics: None,
+            queues: None,
+            physical: 0..i64::MAX,
+            times: i64::MIN..i64::MAX,
+            by: TimeOf::Store,
+            tags: TagFilter::default(),
+            keys: Vec::new(),
+            properties: Vec::new(),
+            body: BodyFilter::default(),
+            transactions: Transactions::Committed,
+            decode_body: false,
+            order: Order::Log,
+            reverse: false,
+            limit: None,
+            errors: Errors::Raise,
+        }
+    }
+}
+
+/// One of the times of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeOf {
+    /// When the broker appended it.
+    Store,
+    /// When the producer made it.
+    Born,
+}
+
+/// Which records of the log a scan gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transactions {
+    /// What consumers see: the messages to which the queues of their topics lead. Of a topic without queues in files (its queues were deleted, or
+    /// are a database), every message that is no half and no rolled-back one.
+    Committed,
+    /// Every whole record: half and rolled-back messages, and those of an earlier topic of the same name, too.
+    All,
+}
+
+/// The order of the messages that a scan gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// By physical offset.
+    Log,
+    /// By topic, queue id and queue offset.
+    Queue,
+}
+
+/// What a body has to hold.
+#[derive(Debug, Clone, Default)]
+pub struct BodyFilter {
+    contains: Option<memmem::Finder<'static>>,
+    matches: Option<Regex>,
+}
+
+impl BodyFilter {
+    /// Bytes that the body holds, and a pattern that it matches somewhere. Each may be left out.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a pattern that is none: <https://docs.rs/regex/latest/regex/#syntax>.
+    pub fn new(contains: Option<&[u8]>, pattern: Option<&str>) -> Result<Self> {
+        let matches = pattern.map(Regex::new).transpose().map_err(|error| Error::Invalid {
+            what: format!("body_regex is no regular expression of Rust's regex crate: {error}"),
+        })?;
+        Ok(Self {
+            contains: contains.map(|bytes| memmem::Finder::new(bytes).into_owned()),
+            matches,
+        })
+    }
+
+    pub(super) fn is_any(&self) -> bool {
+        self.contains.is_none() && self.matches.is_none()
+    }
+
+    pub(super) fn admits(&self, body: &[u8]) -> bool {
+        self.contains.as_ref().is_none_or(|finder| finder.find(body).is_some())
+            && self.matches.as_ref().is_none_or(|pattern| pattern.is_match(body))
+    }
+}

@@ -1,0 +1,250 @@
+//! The way to the messages of a scan: by the queues of named topics where it pays, in one pass over the log otherwise.
+
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::format::Check;
+use crate::interrupt;
+use crate::log::RecordCursor;
+use crate::read::message_reader::MessageReader;
+use crate::read::on_damage::OnDamage;
+use crate::read::scan::log_places::{LogPlaces, LogPlacesBackward};
+use crate::read::scan::place::{LedBy, Place, ScannedQueue};
+use crate::read::scan::predicate::Predicate;
+use crate::read::scan::queue_places::QueuePlaces;
+use crate::read::scan::request::{Order, ScanRequest, Transactions};
+
+/// Where the places of a scan come from, in its order.
+#[derive(Debug)]
+pub(super) enum Route {
+    /// One part after the other, the next one at the end.
+    Parts(Vec<Part>),
+    /// Queues, in the order of the log.
+    Merged(Merged),
+}
+
+/// Places that come one after the other.
+#[derive(Debug)]
+pub(super) enum Part {
+    /// A stretch of the log.
+    Log(LogPlaces),
+    /// The same, from its end.
+    LogBackward(LogPlacesBackward),
+    /// A stretch of a queue.
+    Queue(QueuePlaces),
+    /// The records at these physical offsets, the next one at the end.
+    Records(LedBy, Vec<i64>),
+}
+
+/// Queues whose next messages are compared.
+#[derive(Debug)]
+pub(super) struct Merged {
+    queues: Vec<QueuePlaces>,
+    /// The physical offset of the next message of each queue, turned so that the one that comes first is the greatest; and the queue.
+    next: BinaryHeap<(i64, usize)>,
+    /// Queues whose next message is not known.
+    unknown: Vec<usize>,
+    reverse: bool,
+}
+
+/// Messages that stand in no queue, by topic, queue id, queue offset and physical offset.
+type Queueless = BTreeMap<Vec<u8>, Vec<(i32, i64, i64)>>;
+
+impl Route {
+    /// The way to what is asked for.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where the log has to be read to find the way, unless damage is skipped; [`Error::Io`].
+    pub(super) fn new(reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Self> {
+        match (request.order, request.transactions, &request.topics) {
+            (Order::Log, Transactions::Committed, Some(topics)) => {
+                if let Some(queues) = queues_that_pay(reader, request, topics)? {
+                    return Ok(Self::Merged(Merged::new(queues, request.reverse)));
+                }
+            }
+            (Order::Log, _, _) => {}
+            (Order::Queue, _, _) => return Self::by_queue(reader, request, on_damage).map(Self::Parts),
+        }
+        let part = if request.reverse {
+            Part::LogBackward(LogPlacesBackward::new(request.physical.clone()))
+        } else {
+            Part::Log(LogPlaces::new(reader, request.physical.clone()))
+        };
+        Ok(Self::Parts(vec![part]))
+    }
+
+    /// The next place.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for damage, unless that is skipped, after which it can go on; [`Error::Io`].
+    pub(super) fn next(&mut self, reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Option<Place>> {
+        let parts = match self {
+            Self::Merged(merged) => return merged.next(reader, request, on_damage),
+            Self::Parts(parts) => parts,
+        };
+        while let Some(part) = parts.last_mut() {
+            // Before a place is taken: who goes on after an interruption misses no message.
+            interrupt::check()?;
+            let next = match part {
+                Part::Log(places) => places.next(reader, on_damage)?,
+                Part::LogBackward(places) => places.next(reader, on_damage)?,
+                Part::Queue(places) => places.next(reader, request, on_damage)?,
+                Part::Records(by, offsets) => offsets.pop().map(|physical_offset| Place {
+                    physical_offset,
+                    by: by.clone(),
+                }),
+            };
+            if next.is_some() {
+                return Ok(next);
+            }
+            parts.pop();
+        }
+        Ok(None)
+    }
+
+    /// Topic by topic, and queue by queue. Messages that stand in no queue are looked for in the log first, and their places are kept.
+    fn by_queue(reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Vec<Part>> {
+        let (mut queueless, mut with_queues) = (Queueless::new(), BTreeSet::new());
+        if request.transactions == Transactions::Committed {
+            with_queues = topics_with_queues(reader, request)?;
+        }
+        let named = request.topics.as_ref();
+        if named.is_none_or(|topics| topics.iter().any(|topic| !with_queues.contains(topic))) {
+            queueless = find_queueless(reader, request, &with_queues, on_damage)?;
+        }
+        let mut by_topic: BTreeMap<Vec<u8>, Vec<Part>> = BTreeMap::new();
+        for topic in with_queues {
+            let queues = queues_of(reader, request, &topic)?;
+            by_topic.insert(topic.into_bytes(), queues.into_iter().map(Part::Queue).collect());
+        }
+        for (topic, mut places) in queueless {
+            places.sort_unstable();
+            if !request.reverse {
+                places.reverse();
+            }
+            let offsets = places.into_iter().map(|(_, _, physical)| physical).collect();
+            by_topic.insert(topic, vec![Part::Records(LedBy::Log, offsets)]);
+        }
+        let mut parts: Vec<_> = by_topic.into_values().flatten().collect();
+        if !request.reverse {
+            parts.reverse();
+        }
+        Ok(parts)
+    }
+}
+
+impl Merged {
+    fn new(queues: Vec<QueuePlaces>, reverse: bool) -> Self {
+        Self {
+            unknown: (0..queues.len()).collect(),
+            next: BinaryHeap::with_capacity(queues.len()),
+            queues,
+            reverse,
+        }
+    }
+
+    fn next(&mut self, reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Option<Place>> {
+        while let Some(at) = self.unknown.last().copied() {
+            let Some(queue) = self.queues.get_mut(at) else { break };
+            if let Some((_, unit)) = queue.peek(reader, request, on_damage)? {
+                let physical = unit.physical_offset;
+                self.next.push((if self.reverse { physical } else { -physical }, at));
+            }
+            self.unknown.pop();
+        }
+        let Some((_, first)) = self.next.pop() else { return Ok(None) };
+        self.unknown.push(first);
+        match self.queues.get_mut(first) {
+            Some(queue) => queue.next(reader, request, on_damage),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Topics that are looked at and have queues in files.
+fn topics_with_queues(reader: &MessageReader, request: &ScanRequest) -> Result<BTreeSet<String>> {
+    let all = reader.queue_store().topics();
+    let is_named = |topic: &String| request.topics.as_ref().is_none_or(|named| named.contains(topic));
+    let mut found = BTreeSet::new();
+    for topic in all.into_iter().filter(is_named) {
+        // A light queue leads to messages of other topics: they are not given twice.
+        let counts = request.topics.is_some() || !topic.starts_with(LIGHT_QUEUE_PREFIX);
+        match reader.queue_ids(&topic) {
+            Ok(_) if counts => {
+                found.insert(topic);
+            }
+            Ok(_) | Err(Error::Unsupported { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// Before the name of a light queue, which is the topic of its files.
+const LIGHT_QUEUE_PREFIX: &str = "%LMQ%";
+
+/// The queues of a topic that are looked at, the last one first if the scan is reversed.
+fn queues_of(reader: &MessageReader, request: &ScanRequest, topic: &str) -> Result<Vec<QueuePlaces>> {
+    let mut queues = Vec::new();
+    for id in reader.queue_ids(topic)? {
+        if request.queues.as_ref().is_some_and(|wanted| !wanted.contains(&id)) {
+            continue;
+        }
+        if let Some(queue) = reader.queue(topic, id)? {
+            let offsets = queue.min_offset()..queue.max_offset();
+            let topic = topic.to_owned();
+            queues.push(QueuePlaces::new(ScannedQueue { topic, id, queue }, offsets, request.reverse));
+        }
+    }
+    Ok(queues)
+}
+
+/// The queues of all these topics, if each has some, and if reading their messages takes less time than reading the log: messages that lie
+/// apart are read more slowly.
+fn queues_that_pay(reader: &MessageReader, request: &ScanRequest, topics: &[String]) -> Result<Option<Vec<QueuePlaces>>> {
+    let with_queues = topics_with_queues(reader, request)?;
+    if topics.iter().any(|topic| !with_queues.contains(topic)) {
+        return Ok(None);
+    }
+    let (mut queues, mut bytes) = (Vec::new(), 0_i64);
+    for topic in &with_queues {
+        for places in queues_of(reader, request, topic)? {
+            bytes = bytes.saturating_add(places.estimate_bytes()?);
+            queues.push(places);
+        }
+    }
+    let Range { start, end } = reader.physical_bounds();
+    let is_light = with_queues.iter().any(|topic| topic.starts_with(LIGHT_QUEUE_PREFIX));
+    Ok((is_light || bytes < (end - start) / 2).then_some(queues))
+}
+
+/// The messages of the log that count and whose topics are not among those that have queues.
+fn find_queueless(
+    reader: &MessageReader,
+    request: &ScanRequest,
+    with_queues: &BTreeSet<String>,
+    on_damage: &OnDamage,
+) -> Result<Queueless> {
+    let predicate = Predicate::new(request);
+    let mut found = Queueless::new();
+    let mut cursor = RecordCursor::default();
+    let mut places = LogPlaces::new(reader, request.physical.clone());
+    while let Some(place) = places.next(reader, on_damage)? {
+        cursor.read(reader.log(), place.physical_offset, Check::Structure)?;
+        let Some(view) = cursor.view().filter(|view| predicate.admits(&place, view)) else {
+            continue;
+        };
+        if std::str::from_utf8(view.topic_bytes()).is_ok_and(|topic| with_queues.contains(topic)) {
+            continue;
+        }
+        let place = (view.queue_id(), view.queue_offset(), view.physical_offset());
+        match found.get_mut(view.topic_bytes()) {
+            Some(places) => places.push(place),
+            None => {
+                found.insert(view.topic_bytes().to_vec(), vec![place]);
+            }
+        }
+    }
+    Ok(found)
+}

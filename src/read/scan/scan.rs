@@ -1,0 +1,161 @@
+//! A pass over the messages that a request asks for.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::read::message_reader::MessageReader;
+use crate::read::on_damage::OnDamage;
+use crate::read::scan::pick::{Outcome, Picked, Picker};
+use crate::read::scan::place::{LedBy, Place, ScannedQueue};
+use crate::read::scan::queue_places::QueuePlaces;
+use crate::read::scan::request::{ScanRequest, TimeOf};
+use crate::read::scan::route::{Part, Route};
+
+/// A pass over messages, which gives each of them once.
+#[derive(Debug)]
+pub struct Scan {
+    reader: Arc<MessageReader>,
+    request: Arc<ScanRequest>,
+    on_damage: OnDamage,
+    route: Route,
+    picker: Picker,
+    /// For which there was no room.
+    held_back: Option<Place>,
+    /// How many messages may still be given.
+    left: u64,
+}
+
+/// Why no more messages were handed over.
+#[derive(Debug)]
+pub enum Filled {
+    /// There is no room for the next one.
+    Full,
+    /// There are no more.
+    End,
+    /// The next one cannot be read. What was handed over before is whole, and the pass can go on.
+    Stopped(Error),
+}
+
+impl Scan {
+    /// # Errors
+    /// [`Error::Corrupt`] and [`Error::Io`], where the log has to be read to find the way.
+    pub fn new(reader: Arc<MessageReader>, mut request: ScanRequest, on_damage: OnDamage) -> Result<Self> {
+        request.physical = bounds(&reader, &request)?;
+        let route = Route::new(&reader, &request, &on_damage)?;
+        Ok(Self::over(reader, request, on_damage, route))
+    }
+
+    /// The messages at these physical offsets, in this order. An offset at which no message starts counts as damage.
+    pub fn of_records(reader: Arc<MessageReader>, offsets: &[i64], on_damage: OnDamage) -> Self {
+        let offsets = offsets.iter().rev().copied().collect();
+        let route = Route::Parts(vec![Part::Records(LedBy::Caller, offsets)]);
+        Self::over(reader, ScanRequest::default(), on_damage, route)
+    }
+
+    /// The messages of a stretch of each of these queues of a topic, one queue after the other.
+    ///
+    /// # Errors
+    /// As [`MessageReader::queue_ids`].
+    pub fn of_queues(
+        reader: Arc<MessageReader>,
+        topic: &str,
+        stretches: &[(i32, Range<i64>)],
+        on_damage: OnDamage,
+    ) -> Result<Self> {
+        let mut parts = Vec::new();
+        for (id, offsets) in stretches.iter().rev() {
+            if let Some(queue) = reader.queue(topic, *id)? {
+                let offsets = offsets.start.max(queue.min_offset())..offsets.end.min(queue.max_offset());
+                let queue = ScannedQueue {
+                    topic: topic.to_owned(),
+                    id: *id,
+                    queue,
+                };
+                parts.push(Part::Queue(QueuePlaces::new(queue, offsets, false)));
+            }
+        }
+        Ok(Self::over(reader, ScanRequest::default(), on_damage, Route::Parts(parts)))
+    }
+
+    fn over(reader: Arc<MessageReader>, request: ScanRequest, on_damage: OnDamage, route: Route) -> Self {
+        let request = Arc::new(request);
+        Self {
+            picker: Picker::new(Arc::clone(&reader), Arc::clone(&request), on_damage.clone()),
+            left: request.limit.unwrap_or(u64::MAX),
+            reader,
+            request,
+            on_damage,
+            route,
+            held_back: None,
+        }
+    }
+
+    /// Hands the next messages to `take`, until it gives `false`, because it has no room for one: that is the first of the next call.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if bytes of the last message were lost while it was handed over: what was taken is then void.
+    pub fn fill(&mut self, mut take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Filled> {
+        while self.left > 0 {
+            let next = match self.held_back.take() {
+                Some(place) => Ok(Some(place)),
+                None => self.route.next(&self.reader, &self.request, &self.on_damage),
+            };
+            let place = match next {
+                Ok(Some(place)) => place,
+                Ok(None) => return Ok(Filled::End),
+                Err(error) => return Ok(Filled::Stopped(error)),
+            };
+            match self.picker.pick(&place, &mut take) {
+                Ok(Outcome::Taken) => self.left -= 1,
+                Ok(Outcome::PassedOver) => {}
+                Ok(Outcome::NoRoom) => {
+                    self.held_back = Some(place);
+                    return Ok(Filled::Full);
+                }
+                Ok(Outcome::Torn(error)) => return Err(error),
+                Err(error) => return Ok(Filled::Stopped(error)),
+            }
+        }
+        Ok(Filled::End)
+    }
+}
+
+/// A clock that was set back by less than this hides no message from a scan of a time, in ms.
+const CLOCK_SLACK: i64 = 30 * 60 * 1000;
+
+/// The physical offsets that have to be looked at. What was stored in a time lies in the segments whose first messages were stored about
+/// then.
+fn bounds(reader: &MessageReader, request: &ScanRequest) -> Result<Range<i64>> {
+    let Range { start, end } = reader.physical_bounds();
+    let mut physical = request.physical.start.max(start)..request.physical.end.min(end);
+    if request.by == TimeOf::Born {
+        return Ok(physical);
+    }
+    let log = reader.log();
+    let starts: Vec<i64> = log.starts().collect();
+    // How many segments begin with a message of this time or an earlier one; one whose time is not known counts as earlier.
+    let begun_at = |time: i64| -> Result<usize> {
+        let (mut low, mut high) = (0, starts.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            let start = starts.get(middle).copied().unwrap_or_default();
+            if log.claimed_store_time(start)?.is_none_or(|stored| stored <= time) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    };
+    if request.times.start > i64::MIN
+        && let Some(last_before) = begun_at(request.times.start.saturating_sub(CLOCK_SLACK))?.checked_sub(1)
+    {
+        physical.start = physical.start.max(starts.get(last_before).copied().unwrap_or(start));
+    }
+    if request.times.end < i64::MAX {
+        let first_after = begun_at(request.times.end.saturating_add(CLOCK_SLACK))?;
+        physical.end = physical.end.min(starts.get(first_after).copied().unwrap_or(end));
+    }
+    Ok(physical.start..physical.end.max(physical.start))
+}
