@@ -517,6 +517,31 @@ class Store:
         another type, `CorruptError` at a damaged message that may have one of the keys; with `errors="skip"` it leaves such
         a message out of the hits.
         """
+    def scan(
+        self,
+        *,
+        topics: str | Iterable[str] | None = None,
+        queues: int | Iterable[int] | None = None,
+        time: tuple[_Time | None, _Time | None] | None = None,
+        by: Literal["store", "born"] = "store",
+        physical: tuple[int | None, int | None] | None = None,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        body_contains: bytes | str | None = None,
+        body_regex: str | None = None,
+        transactions: Literal["committed", "all"] = "committed",
+        columns: Sequence[str] | None = None,
+        order: Literal["log", "queue"] = "log",
+        limit: int | None = None,
+        reverse: bool = False,
+        decode_body: bool = False,
+        batch_bytes: int = 4194304,
+        errors: _Errors | None = None,
+        progress: Callable[[int, int], object] | None = None,
+        max_mb_per_s: float | None = None,
+    ) -> Batches:
+        """x"""
     def fetch(
         self,
         batch: _Table,

@@ -142,7 +142,11 @@ impl BatchBuilder {
 
     /// Appends a message with this body, or returns `false` if the batch would exceed `max_bytes` with it. An empty batch takes any message.
     pub(crate) fn append(&mut self, message: &MessageView<'_>, body: &[u8], max_bytes: usize) -> Result<bool, ArrowError> {
-        let text = if self.needs_properties { message.properties().text() } else { Cow::default() };
+        let text = if self.needs_properties {
+            message.properties().text()
+        } else {
+            Cow::default()
+        };
         let properties = &pairs_of(&text);
         let row = Row {
             message,

@@ -235,6 +235,13 @@ arguments! {
     max_messages: usize, whole;
     limit: Option<usize>, optional_whole;
     max_bytes: usize, whole;
+    batch_bytes: usize, whole;
+    by<'a>: &'a str, argument;
+    transactions<'a>: &'a str, argument;
+    order<'a>: &'a str, argument;
+    body_regex<'a>: Option<&'a str>, optional;
+    reverse: bool, truth;
+    decode_body: bool, truth;
     columns: Option<Vec<String>>, names;
     side<'a>: &'a str, argument;
     bounded: bool, truth;

@@ -108,26 +108,29 @@ pub(super) struct Batches {
     columns: MessageColumns,
     max_bytes: usize,
     errors: Errors,
+    progress: Option<Py<PyAny>>,
     /// Of the latest pass.
     latest: Mutex<OnDamage>,
 }
 
 impl Batches {
+    /// The same, with `progress` to be called as the messages are read.
+    pub(super) fn telling(self, progress: Option<Py<PyAny>>) -> Self {
+        Self { progress, ..self }
+    }
+
     /// # Errors
     /// `ValueError` for `columns` or `max_bytes`, and `ClosedError`.
     pub(super) fn new(source: Source, columns: Option<&[String]>, max_bytes: usize, errors: Option<Errors>) -> PyResult<Self> {
         source.expect_open()?;
-        if !(1..=MAX_BATCH_BYTES).contains(&max_bytes) {
-            return Err(PyValueError::new_err(format!(
-                "max_bytes is {max_bytes}: expected 1 to {MAX_BATCH_BYTES} bytes"
-            )));
-        }
+        expect_batch_size("max_bytes", max_bytes)?;
         let errors = errors.unwrap_or(source.errors());
         Ok(Self {
             source: Arc::new(source),
             columns: MessageColumns::select(columns)?,
             max_bytes,
             errors,
+            progress: None,
             latest: Mutex::new(OnDamage::new(errors)),
         })
     }
@@ -143,6 +146,7 @@ impl Batches {
             failed: None,
             builder: BatchBuilder::new(&self.columns),
             max_bytes: self.max_bytes,
+            progress: self.progress.as_ref().map(|progress| progress.clone_ref(py)),
         })
     }
 
@@ -226,6 +230,17 @@ impl Batches {
     }
 }
 
+/// # Errors
+/// `ValueError` for a size, the argument `name`, that no batch can have.
+pub(super) fn expect_batch_size(name: &str, bytes: usize) -> PyResult<()> {
+    if (1..=MAX_BATCH_BYTES).contains(&bytes) {
+        return Ok(());
+    }
+    Err(PyValueError::new_err(format!(
+        "{name} is {bytes}: expected 1 to {MAX_BATCH_BYTES} bytes"
+    )))
+}
+
 /// One pass over a source: knows no Python, so that it runs on any thread.
 struct Pass {
     source: Arc<Source>,
@@ -236,6 +251,7 @@ struct Pass {
     failed: Option<Error>,
     builder: BatchBuilder,
     max_bytes: usize,
+    progress: Option<Py<PyAny>>,
 }
 
 impl Iterator for Pass {
@@ -257,15 +273,30 @@ impl Pass {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let (builder, max_bytes) = (&mut self.builder, self.max_bytes);
-        let filled = messages.fill(|picked| builder.append(picked.view, picked.body, max_bytes).map_err(from_arrow))?;
-        match filled {
-            Filled::Stopped(error) if builder.is_empty() => return Err(error),
-            Filled::Stopped(error) => self.failed = Some(error),
-            Filled::End if builder.is_empty() => return Ok(None),
-            Filled::End | Filled::Full => {}
+        loop {
+            let (builder, max_bytes) = (&mut self.builder, self.max_bytes);
+            let filled = messages.fill(|picked| builder.append(picked.view, picked.body, max_bytes).map_err(from_arrow))?;
+            let told = self.tell(messages);
+            match (filled, told) {
+                (Filled::Stopped(error), _) | (_, Err(error)) => self.failed = Some(error),
+                (Filled::Paused, Ok(())) => continue,
+                (Filled::End | Filled::Full, Ok(())) => {}
+            }
+            if !self.builder.is_empty() {
+                return self.builder.finish().map(Some).map_err(from_arrow);
+            }
+            return self.failed.take().map_or(Ok(None), Err);
         }
-        self.builder.finish().map(Some).map_err(from_arrow)
+    }
+
+    /// Tells the caller how far the pass has come.
+    fn tell(&self, messages: &Messages) -> Result<()> {
+        let Some(progress) = &self.progress else { return Ok(()) };
+        let told = Python::try_attach(|py| progress.call1(py, messages.progress()));
+        match told {
+            Some(Err(raised)) => Err(Error::Interrupted { cause: Arc::new(raised) }),
+            Some(Ok(_)) | None => Ok(()),
+        }
     }
 }
 

@@ -17,7 +17,8 @@ use super::time::{Round, to_datetime, to_ms, to_text};
 use crate::arrow::{column_names, host};
 use crate::error::{Error, Result};
 use crate::format::{
-    self, Check, Compression, MAX_DECODED_BODY, Record, Transaction, Version, compression, decode_body, property, read_record, validate_topic,
+    self, Check, Compression, MAX_DECODED_BODY, Record, Transaction, Version, compression, decode_body, property, read_record,
+    validate_topic,
 };
 use crate::read::StoredMessage;
 

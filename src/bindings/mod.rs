@@ -57,6 +57,8 @@ mod recovery;
 mod stats;
 /// Warnings of slow appends.
 mod slow_puts;
+/// `Store.scan`.
+mod scan;
 /// The rows of `append_batch`.
 mod rows;
 /// Appending and waiting, with the interpreter or without.

@@ -30,18 +30,26 @@ pub(super) enum Part {
     /// Those whose records start at these physical offsets, in this order.
     Records(Arc<[i64]>),
     /// Those that are asked for.
-    Scan(ScanRequest),
+    Scan(Box<ScanRequest>),
 }
 
 /// A pass over the messages of a source.
 pub(super) enum Messages {
     /// In a store.
-    Stored(Scan),
+    Stored(Box<Scan>),
     /// In memory, and how many of them were given.
     Held(Arc<[Held]>, usize),
 }
 
 impl Messages {
+    /// As [`Scan::progress`].
+    pub(super) fn progress(&self) -> (u64, u64) {
+        match self {
+            Self::Stored(scan) => scan.progress(),
+            Self::Held(messages, given) => (*given as u64, messages.len() as u64),
+        }
+    }
+
     /// As [`Scan::fill`].
     pub(super) fn fill(&mut self, mut take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Filled> {
         let (messages, given) = match self {
@@ -151,8 +159,8 @@ impl Part {
         let scan = match self {
             Self::Queues(topic, stretches) => Scan::of_queues(reader, topic, stretches, on_damage)?,
             Self::Records(offsets) => Scan::of_records(reader, offsets, on_damage),
-            Self::Scan(request) => Scan::new(reader, request.clone(), on_damage)?,
+            Self::Scan(request) => Scan::new(reader, ScanRequest::clone(request), on_damage)?,
         };
-        Ok(Messages::Stored(scan))
+        Ok(Messages::Stored(Box::new(scan)))
     }
 }

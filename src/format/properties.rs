@@ -151,7 +151,9 @@ pub fn pairs_of(text: &str) -> Vec<(&str, &str)> {
     let mut pairs: Vec<(&str, &str)> = Vec::new();
     for (name, value) in Properties(text.as_bytes()).iter() {
         // What stands between separators is text, too.
-        let (Ok(name), Ok(value)) = (str::from_utf8(name), str::from_utf8(value)) else { continue };
+        let (Ok(name), Ok(value)) = (str::from_utf8(name), str::from_utf8(value)) else {
+            continue;
+        };
         match pairs.iter_mut().find(|(known, _)| *known == name) {
             Some(pair) => pair.1 = value,
             None => pairs.push((name, value)),

@@ -15,7 +15,8 @@ mod recorded_geometry;
 
 pub(crate) use commit_log::LogEnd;
 pub use commit_log::{
-    Appended, CommitLog, LogFiles, LogRecord, LogScan, LogStats, PutStats, QueueOffsets, RecordCursor, SegmentStats, StoredMessage,
+    Appended, CommitLog, LogFiles, LogRecord, LogScan, LogStats, PutStats, QueueOffsets, RecordCursor, SegmentStats,
+    StoredMessage,
 };
 pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, QueueTable, QueueTail};
 pub use flushed_mark_file::{FlushedMarkFile, is_flushed_mark_locked, load_flushed_mark, lock_flushed_mark};

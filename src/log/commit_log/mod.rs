@@ -44,5 +44,5 @@ pub use append_state::QueueOffsets;
 pub use commit_log::{Appended, CommitLog};
 pub use log_files::{LogFiles, LogRecord, StoredMessage};
 pub use log_scan::LogScan;
-pub use record_cursor::RecordCursor;
 pub use log_stats::{LogStats, PutStats, SegmentStats};
+pub use record_cursor::RecordCursor;

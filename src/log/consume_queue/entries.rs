@@ -56,7 +56,9 @@ pub(super) fn add_from_file(files: &MappedFileQueue, offsets: Range<i64>, units:
     let mut copy = [0; COPIED_AT_ONCE * CQ_UNIT_SIZE];
     while wanted > 0 {
         let count = wanted.min(COPIED_AT_ONCE);
-        let Some(bytes) = copy.get_mut(..count * CQ_UNIT_SIZE) else { break };
+        let Some(bytes) = copy.get_mut(..count * CQ_UNIT_SIZE) else {
+            break;
+        };
         if !file.read(position, bytes) {
             break;
         }

@@ -56,7 +56,10 @@ impl QueueTail {
 
     /// The entries from an offset on, up to the next gap.
     pub fn from(&self, offset: i64) -> &[CqUnit] {
-        let stretch = self.after(offset).checked_sub(1).and_then(|before| self.stretches.get(before));
+        let stretch = self
+            .after(offset)
+            .checked_sub(1)
+            .and_then(|before| self.stretches.get(before));
         let units = stretch.and_then(|stretch| stretch.units.get(usize::try_from(offset - stretch.start).ok()?..));
         units.unwrap_or_default()
     }

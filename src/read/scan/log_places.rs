@@ -36,6 +36,11 @@ impl LogPlaces {
         }
     }
 
+    /// The bytes that were not looked at yet.
+    pub(super) fn left(&self) -> i64 {
+        self.end - self.at.max(self.start)
+    }
+
     /// The next record.
     ///
     /// # Errors
@@ -49,8 +54,8 @@ impl LogPlaces {
             match self.cursor.read(log, at, Check::Structure)? {
                 LogRecord::Message(()) => {
                     let Some(view) = self.cursor.view() else { break };
-                    let is_lost = is_salvage_record(&view);
-                    self.at += i64::from(view.size());
+                    let (is_lost, size) = (is_salvage_record(&view), view.size());
+                    self.at += i64::from(size);
                     if at < self.start {
                         continue;
                     }
@@ -60,6 +65,7 @@ impl LogPlaces {
                     }
                     return Ok(Some(Place {
                         physical_offset: at,
+                        size,
                         by: LedBy::Log,
                     }));
                 }
@@ -82,10 +88,16 @@ impl LogPlaces {
             LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => {
                 (error, log.find_next_record(at, at + 1, i64::MIN)?.unwrap_or(self.end))
             }
-            LogRecord::Missing => (log.corrupt(at, "the segment is missing: copy it again".to_owned()), next_segment()),
+            LogRecord::Missing => (
+                log.corrupt(at, "the segment is missing: copy it again".to_owned()),
+                next_segment(),
+            ),
             _ => {
                 let why = "no record starts here, and the log does not end here: the segment is cut short or damaged".to_owned();
-                (log.corrupt(at, why), log.find_next_record(at, at + 1, i64::MIN)?.unwrap_or(self.end))
+                (
+                    log.corrupt(at, why),
+                    log.find_next_record(at, at + 1, i64::MIN)?.unwrap_or(self.end),
+                )
             }
         };
         self.at = next;
@@ -103,7 +115,7 @@ pub(super) struct LogPlacesBackward {
     /// What was not looked at yet.
     left: Range<i64>,
     /// The records of a segment, the next one at the end.
-    found: Vec<i64>,
+    found: Vec<Place>,
 }
 
 impl LogPlacesBackward {
@@ -114,6 +126,11 @@ impl LogPlacesBackward {
         }
     }
 
+    /// The bytes that were not looked at yet.
+    pub(super) fn left(&self) -> i64 {
+        self.found.last().map_or(self.left.end, |next| next.physical_offset) - self.left.start
+    }
+
     /// The next record.
     ///
     /// # Errors
@@ -121,17 +138,16 @@ impl LogPlacesBackward {
     pub(super) fn next(&mut self, reader: &MessageReader, on_damage: &OnDamage) -> Result<Option<Place>> {
         while self.found.is_empty() && !self.left.is_empty() {
             let log = reader.log();
-            let segment = log.end_of_segment(self.left.end - 1).saturating_sub(log.segment_size() as i64);
+            let segment = log
+                .end_of_segment(self.left.end - 1)
+                .saturating_sub(log.segment_size() as i64);
             let start = segment.clamp(self.left.start, self.left.end);
             let mut places = LogPlaces::new(reader, start..self.left.end);
             self.left.end = start;
             while let Some(place) = places.next(reader, on_damage)? {
-                self.found.push(place.physical_offset);
+                self.found.push(place);
             }
         }
-        Ok(self.found.pop().map(|physical_offset| Place {
-            physical_offset,
-            by: LedBy::Log,
-        }))
+        Ok(self.found.pop())
     }
 }

@@ -15,6 +15,8 @@ mod route;
 mod queue_leads;
 /// The message at a place.
 mod pick;
+/// How fast they are read.
+mod throttle;
 /// All of it together.
 mod scan;
 

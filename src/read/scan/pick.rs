@@ -91,10 +91,9 @@ impl Picker {
     #[cold]
     fn pick_slowly(&self, place: &Place, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Outcome> {
         let message = match &place.by {
-            LedBy::Queue(queue, offset) => {
-                self.reader
-                    .message_of_queue(Some(&queue.queue), &queue.topic, queue.id, *offset)
-            }
+            LedBy::Queue(queue, offset) => self
+                .reader
+                .message_of_queue(Some(&queue.queue), &queue.topic, queue.id, *offset),
             LedBy::Log | LedBy::Caller => self.reader.message_at(place.physical_offset),
         };
         let message = match (message, &place.by) {
@@ -127,7 +126,11 @@ impl Picker {
             return Ok(Outcome::PassedOver);
         }
         let body = if *decode_body { &*decoded } else { view.body() };
-        Ok(if take(Picked { view, body })? { Outcome::Taken } else { Outcome::NoRoom })
+        Ok(if take(Picked { view, body })? {
+            Outcome::Taken
+        } else {
+            Outcome::NoRoom
+        })
     }
 }
 

@@ -10,6 +10,8 @@ use crate::log::ConsumeQueue;
 pub(super) struct Place {
     /// Where it starts.
     pub(super) physical_offset: i64,
+    /// Its bytes, as far as they are known.
+    pub(super) size: u32,
     /// What led to it.
     pub(super) by: LedBy,
 }
@@ -35,6 +37,9 @@ impl Place {
         is_led_to && !is_salvage_record(view)
     }
 }
+
+/// What reading a message apart from others costs, as bytes that could be read meanwhile.
+pub(super) const READ_ALONE: i64 = 512;
 
 /// A queue that is read.
 #[derive(Debug)]

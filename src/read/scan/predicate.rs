@@ -48,8 +48,8 @@ impl Predicate {
 
     /// Whether the message belongs to the topics and queues that are looked at, and counts as one.
     fn is_in_place(&self, view: &MessageView<'_>) -> bool {
-        let counts = self.transactions == Transactions::All
-            || matches!(view.transaction(), Transaction::None | Transaction::Commit);
+        let counts =
+            self.transactions == Transactions::All || matches!(view.transaction(), Transaction::None | Transaction::Commit);
         let queues = self.queues.as_ref();
         counts
             && queues.is_none_or(|queues| queues.binary_search(&view.queue_id()).is_ok())

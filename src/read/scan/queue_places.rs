@@ -8,14 +8,11 @@ use crate::format::CqUnit;
 use crate::interrupt;
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
-use crate::read::scan::place::{LedBy, Place, ScannedQueue};
+use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue};
 use crate::read::scan::request::ScanRequest;
 
 /// Entries that are read at once. A scan in the order of the log has a block of each queue in memory.
 const BLOCK: i64 = 64;
-
-/// What reading a message apart from others costs, as bytes that could be read meanwhile.
-const READ_ALONE: i64 = 512;
 
 /// A stretch of a queue.
 #[derive(Debug)]
@@ -52,6 +49,7 @@ impl QueuePlaces {
         self.taken += 1;
         Ok(next.map(|(offset, unit)| Place {
             physical_offset: unit.physical_offset,
+            size: unit.size.cast_unsigned(),
             by: LedBy::Queue(Arc::clone(&self.queue), offset),
         }))
     }
@@ -68,7 +66,11 @@ impl QueuePlaces {
     ) -> Result<Option<(i64, CqUnit)>> {
         loop {
             while self.taken < self.block.len() {
-                let at = if self.reverse { self.block.len() - 1 - self.taken } else { self.taken };
+                let at = if self.reverse {
+                    self.block.len() - 1 - self.taken
+                } else {
+                    self.taken
+                };
                 let Some(unit) = self.block.get(at) else { break };
                 if request.physical.contains(&unit.physical_offset) && request.tags.may_match(&self.queue.topic, unit) {
                     return Ok(Some((self.block_start + at as i64, *unit)));
@@ -88,6 +90,11 @@ impl QueuePlaces {
                 self.read_forward(reader, on_damage)?;
             }
         }
+    }
+
+    /// What is left, as bytes that could be read meanwhile if its messages were empty.
+    pub(super) fn left(&self) -> i64 {
+        (self.offsets.end - self.offsets.start + (self.block.len() - self.taken.min(self.block.len())) as i64) * READ_ALONE
     }
 
     /// About the bytes of the messages: the first and the last one tell their size.

@@ -5,7 +5,6 @@ use std::ops::Range;
 use memchr::memmem;
 use regex::bytes::Regex;
 
-use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::read::get_message::TagFilter;
 
@@ -40,8 +39,8 @@ pub struct ScanRequest {
     pub reverse: bool,
     /// Most messages to give; `None` for all.
     pub limit: Option<u64>,
-    /// What to do at a message that was lost or is damaged.
-    pub errors: Errors,
+    /// Most bytes to read in a second; `None` for no bound.
+    pub max_bytes_per_s: Option<u64>,
 }
 
 impl Default for ScanRequest {
@@ -61,7 +60,7 @@ impl Default for ScanRequest {
             order: Order::Log,
             reverse: false,
             limit: None,
-            errors: Errors::Raise,
+            max_bytes_per_s: None,
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::log::RecordCursor;
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::log_places::{LogPlaces, LogPlacesBackward};
-use crate::read::scan::place::{LedBy, Place, ScannedQueue};
+use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue};
 use crate::read::scan::predicate::Predicate;
 use crate::read::scan::queue_places::QueuePlaces;
 use crate::read::scan::request::{Order, ScanRequest, Transactions};
@@ -92,6 +92,7 @@ impl Route {
                 Part::Queue(places) => places.next(reader, request, on_damage)?,
                 Part::Records(by, offsets) => offsets.pop().map(|physical_offset| Place {
                     physical_offset,
+                    size: 0,
                     by: by.clone(),
                 }),
             };
@@ -101,6 +102,14 @@ impl Route {
             parts.pop();
         }
         Ok(None)
+    }
+
+    /// How much is left, in bytes that are read meanwhile or could be.
+    pub(super) fn left(&self) -> i64 {
+        match self {
+            Self::Merged(merged) => merged.queues.iter().map(QueuePlaces::left).sum(),
+            Self::Parts(parts) => parts.iter().map(Part::left).sum(),
+        }
     }
 
     /// Topic by topic, and queue by queue. Messages that stand in no queue are looked for in the log first, and their places are kept.
@@ -131,6 +140,17 @@ impl Route {
             parts.reverse();
         }
         Ok(parts)
+    }
+}
+
+impl Part {
+    fn left(&self) -> i64 {
+        match self {
+            Self::Log(places) => places.left(),
+            Self::LogBackward(places) => places.left(),
+            Self::Queue(places) => places.left(),
+            Self::Records(_, offsets) => offsets.len() as i64 * READ_ALONE,
+        }
     }
 }
 

@@ -7,10 +7,11 @@ use crate::error::{Error, Result};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::pick::{Outcome, Picked, Picker};
-use crate::read::scan::place::{LedBy, Place, ScannedQueue};
+use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue};
 use crate::read::scan::queue_places::QueuePlaces;
 use crate::read::scan::request::{ScanRequest, TimeOf};
 use crate::read::scan::route::{Part, Route};
+use crate::read::scan::throttle::Throttle;
 
 /// A pass over messages, which gives each of them once.
 #[derive(Debug)]
@@ -24,13 +25,23 @@ pub struct Scan {
     held_back: Option<Place>,
     /// How many messages may still be given.
     left: u64,
+    throttle: Option<Throttle>,
+    /// Bytes that were read since the last pause.
+    since_pause: u64,
+    /// What was left of the route at its start.
+    whole: i64,
 }
+
+/// Bytes after which a scan pauses.
+const PAUSE: u64 = 1 << 20;
 
 /// Why no more messages were handed over.
 #[derive(Debug)]
 pub enum Filled {
     /// There is no room for the next one.
     Full,
+    /// A while has passed. The caller may tell somebody, and goes on.
+    Paused,
     /// There are no more.
     End,
     /// The next one cannot be read. What was handed over before is whole, and the pass can go on.
@@ -83,6 +94,9 @@ impl Scan {
         Self {
             picker: Picker::new(Arc::clone(&reader), Arc::clone(&request), on_damage.clone()),
             left: request.limit.unwrap_or(u64::MAX),
+            throttle: request.max_bytes_per_s.map(Throttle::new),
+            since_pause: 0,
+            whole: route.left().max(0),
             reader,
             request,
             on_damage,
@@ -97,6 +111,9 @@ impl Scan {
     /// [`Error::Corrupt`] if bytes of the last message were lost while it was handed over: what was taken is then void.
     pub fn fill(&mut self, mut take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Filled> {
         while self.left > 0 {
+            if self.since_pause >= PAUSE {
+                return Ok(self.pause().map_or_else(Filled::Stopped, |()| Filled::Paused));
+            }
             let next = match self.held_back.take() {
                 Some(place) => Ok(Some(place)),
                 None => self.route.next(&self.reader, &self.request, &self.on_damage),
@@ -106,6 +123,7 @@ impl Scan {
                 Ok(None) => return Ok(Filled::End),
                 Err(error) => return Ok(Filled::Stopped(error)),
             };
+            self.since_pause += u64::from(place.size) + READ_ALONE.unsigned_abs();
             match self.picker.pick(&place, &mut take) {
                 Ok(Outcome::Taken) => self.left -= 1,
                 Ok(Outcome::PassedOver) => {}
@@ -118,6 +136,25 @@ impl Scan {
             }
         }
         Ok(Filled::End)
+    }
+
+    fn pause(&mut self) -> Result<()> {
+        if let Some(throttle) = &mut self.throttle {
+            throttle.wait(self.since_pause)?;
+        }
+        self.since_pause = 0;
+        Ok(())
+    }
+
+    /// How much of the way is done, and all of it: about as many bytes as were read meanwhile, or could have been.
+    pub fn progress(&self) -> (u64, u64) {
+        let whole = self.whole.cast_unsigned();
+        let left = if self.left == 0 {
+            0
+        } else {
+            self.route.left().max(0).cast_unsigned()
+        };
+        (whole.saturating_sub(left), whole)
     }
 }
 

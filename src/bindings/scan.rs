@@ -1,0 +1,204 @@
+//! `Store.scan`.
+
+use std::ops::Range;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyMapping, PyString};
+
+use super::arguments::{self, text, type_of};
+use super::batches::{Batches, expect_batch_size};
+use super::interpreter_exit::hang_at_exit;
+use super::source::{Part, Source};
+use super::store::Store;
+use super::time::{Round, to_ms};
+use crate::config::Errors;
+use crate::read::{BodyFilter, Order, ScanRequest, TagFilter, TimeOf, Transactions};
+
+#[pymethods]
+impl Store {
+    /// All messages that meet some conditions, as Arrow record batches. Nothing is read before the first batch is asked for.
+    ///
+    /// `topics` is a topic or several, `queues` a queue id or several. `time` is a pair of times (a datetime with a timezone, an int of ms
+    /// since 1970, or None for open), the first inclusive and the second exclusive, of the store time, or of the born time with `by="born"`;
+    /// `physical` is such a pair of physical offsets at which records start. `tags` wants one of some tags ("paid || refund"), `keys` one of
+    /// some keys (a unique key, or one of the keys of a message), `properties` all of some properties with their values. `body_contains`
+    /// (bytes or str) and `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed; with `decode_body=True` the column
+    /// `body` has it so.
+    ///
+    /// By default this is what consumers see, and, of topics whose queues are gone or are a database, what they would see.
+    /// `transactions="all"` gives every whole record of the log: half and rolled-back messages, and those of an earlier topic of the same
+    /// name, too.
+    ///
+    /// `order` is "log" (by physical offset) or "queue" (by topic, queue id and queue offset); `reverse=True` turns it, and `limit` counts in
+    /// it. For "queue", the places of messages that stand in no queue are looked for first and kept, 24 bytes for each. With `time`, segments are
+    /// left out that were written at another time; a clock that was set back by more than half an hour can hide messages from that.
+    ///
+    /// `columns`, `errors` as in `Topic.batches`; `batch_bytes` is about the most that a batch holds. `progress` is called with two
+    /// ints as the messages are read: about how many bytes are done, and of how many. `max_mb_per_s` bounds the reading, in 10**6 bytes a
+    /// second.
+    ///
+    /// Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at damage, or skips it, and what `progress` raises.
+    #[pyo3(signature = (*, topics=None, queues=None, time=None, by="store", physical=None, tags=None, keys=None, properties=None,
+                        body_contains=None, body_regex=None, transactions="committed", columns=None, order="log", limit=None, reverse=false,
+                        decode_body=false, batch_bytes=4_194_304, errors=None, progress=None, max_mb_per_s=None))]
+    fn scan(
+        &self,
+        topics: Option<Bound<'_, PyAny>>,
+        queues: Option<Bound<'_, PyAny>>,
+        time: Option<Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::by)] by: &str,
+        physical: Option<Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::tags)] tags: Option<&str>,
+        keys: Option<Bound<'_, PyAny>>,
+        properties: Option<Bound<'_, PyAny>>,
+        body_contains: Option<Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::body_regex)] body_regex: Option<&str>,
+        #[pyo3(from_py_with = arguments::transactions)] transactions: &str,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::order)] order: &str,
+        #[pyo3(from_py_with = arguments::limit)] limit: Option<usize>,
+        #[pyo3(from_py_with = arguments::reverse)] reverse: bool,
+        #[pyo3(from_py_with = arguments::decode_body)] decode_body: bool,
+        #[pyo3(from_py_with = arguments::batch_bytes)] batch_bytes: usize,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+        progress: Option<Bound<'_, PyAny>>,
+        max_mb_per_s: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Batches> {
+        self.handle.expect_open()?;
+        expect_batch_size("batch_bytes", batch_bytes)?;
+        let contained = body_contains.map(|wanted| bytes_of(&wanted)).transpose()?;
+        let request = ScanRequest {
+            topics: topics.map(|topics| texts(&topics, "topics")).transpose()?,
+            queues: queues.map(|queues| queue_ids(&queues)).transpose()?,
+            physical: pair(physical.as_ref(), "physical", 0, |offset| {
+                arguments::whole(offset, "physical")
+            })?,
+            times: pair(time.as_ref(), "time", i64::MIN, |time| to_ms(time, "time", Round::Up))?,
+            by: choice("by", by, [("store", TimeOf::Store), ("born", TimeOf::Born)])?,
+            tags: TagFilter::parse(tags.unwrap_or("*")),
+            keys: keys.map_or(Ok(Vec::new()), |keys| texts(&keys, "keys"))?,
+            properties: properties.map_or(Ok(Vec::new()), |properties| pairs(&properties))?,
+            body: BodyFilter::new(contained.as_deref(), body_regex)?,
+            transactions: choice(
+                "transactions",
+                transactions,
+                [("committed", Transactions::Committed), ("all", Transactions::All)],
+            )?,
+            decode_body,
+            order: choice("order", order, [("log", Order::Log), ("queue", Order::Queue)])?,
+            reverse,
+            limit: limit.map(|limit| limit as u64),
+            max_bytes_per_s: max_mb_per_s.map(|rate| bytes_per_s(&rate)).transpose()?,
+        };
+        let progress = progress.map(|progress| callable(&progress)).transpose()?;
+        let source = Source::Store(self.handle.clone(), Part::Scan(Box::new(request)));
+        Ok(Batches::new(source, columns.as_deref(), batch_bytes, errors)?.telling(progress))
+    }
+}
+
+/// One of two words.
+fn choice<T>(name: &str, given: &str, choices: [(&str, T); 2]) -> PyResult<T> {
+    let [(first, _), (second, _)] = &choices;
+    let expected = format!("{name} is {given:?}: expected \"{first}\" or \"{second}\"");
+    let found = choices.into_iter().find(|(word, _)| *word == given);
+    found.map(|(_, choice)| choice).ok_or_else(|| PyValueError::new_err(expected))
+}
+
+/// A text or several.
+fn texts(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<String>> {
+    if value.is_instance_of::<PyString>() {
+        return Ok(vec![text(value.as_borrowed(), name)?.to_owned()]);
+    }
+    let items = value
+        .try_iter()
+        .map_err(|_| PyTypeError::new_err(format!("{name} is a str or several, not {}", value.get_type())))?;
+    items
+        .map(|item| Ok(text(item?.as_borrowed(), &format!("one of {name}"))?.to_owned()))
+        .collect()
+}
+
+/// A queue id or several.
+fn queue_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<i32>> {
+    match value.try_iter() {
+        Ok(items) => items.map(|item| arguments::whole(&item?, "one of queues")).collect(),
+        Err(_) => Ok(vec![arguments::whole(value, "queues")?]),
+    }
+}
+
+/// Two ends, of which each may be None.
+fn pair(
+    value: Option<&Bound<'_, PyAny>>,
+    name: &str,
+    least: i64,
+    end: impl Fn(&Bound<'_, PyAny>) -> PyResult<i64>,
+) -> PyResult<Range<i64>> {
+    let Some(value) = value else { return Ok(least..i64::MAX) };
+    let Ok((first, second)) = value.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
+        return Err(PyTypeError::new_err(format!(
+            "{name} is a pair of where it begins and where it ends, such as (a, None), not {}",
+            value.repr()?
+        )));
+    };
+    let start = if first.is_none() { least } else { end(&first)? };
+    let stop = if second.is_none() { i64::MAX } else { end(&second)? };
+    if start > stop {
+        return Err(PyValueError::new_err(format!(
+            "{name} begins at {first} and ends before that, at {second}"
+        )));
+    }
+    Ok(start..stop)
+}
+
+/// The pairs of a mapping of str to str.
+fn pairs(value: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
+    let Ok(mapping) = value.cast::<PyMapping>() else {
+        return Err(PyTypeError::new_err(format!(
+            "properties is a mapping of str to str, not {}",
+            type_of(value)?
+        )));
+    };
+    let items = mapping.items()?;
+    let pair = |item: Bound<'_, PyAny>| {
+        let (name, wanted): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
+        let name = text(name.as_borrowed(), "the name of a property")?.to_owned();
+        let wanted = text(wanted.as_borrowed(), &format!("the value of property {name:?}"))?.to_owned();
+        Ok((name, wanted))
+    };
+    items.iter().map(pair).collect()
+}
+
+fn bytes_of(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Ok(bytes.as_bytes().to_vec());
+    }
+    if value.is_instance_of::<PyString>() {
+        return Ok(text(value.as_borrowed(), "body_contains")?.as_bytes().to_vec());
+    }
+    Err(PyTypeError::new_err(format!(
+        "body_contains is bytes or str, not {}",
+        type_of(value)?
+    )))
+}
+
+/// Megabytes a second as bytes.
+fn bytes_per_s(value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    hang_at_exit();
+    let rate: f64 = value
+        .extract()
+        .map_err(|_| PyTypeError::new_err(format!("max_mb_per_s is a number, not {}", value.get_type())))?;
+    if rate.is_nan() || rate <= 0.0 {
+        return Err(PyValueError::new_err(format!("max_mb_per_s is {rate}: expected more than 0")));
+    }
+    Ok((rate * 1e6) as u64)
+}
+
+fn callable(value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    if value.is_callable() {
+        return Ok(value.clone().unbind());
+    }
+    Err(PyTypeError::new_err(format!(
+        "progress is a callable of two ints, not {}",
+        type_of(value)?
+    )))
+}

@@ -1,0 +1,318 @@
+"""A scan gives what a reader of every record would find, whatever way it takes through the store."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import mqstore
+import pytest
+from mqstore import CorruptError, Message, Store
+
+GOLDEN = ["491_multifile", "498_mixed", "533_mixed", "551_mixed", "533_crcprop", "491_crash_image", "491_delay_delivered"]
+HALF_OR_ROLLED_BACK = (4, 12)
+
+
+def records(store: Store, segment: int) -> Iterator[Message]:
+    """Every record of the log, one by one."""
+    offset = store.min_physical_offset
+    while offset < store.max_physical_offset:
+        try:
+            message = store.message_at(offset)
+        except mqstore.NotFoundError:  # the BLANK that ends a segment
+            offset += segment - offset % segment
+            continue
+        yield message
+        offset += message.store_size
+
+
+def committed(store: Store, segment: int) -> list[Message]:
+    """What consumers see, in the order of the log."""
+    queued = {m.physical_offset for topic in store.topics.values() for queue in topic.queues for m in queue}
+    return [
+        m
+        for m in records(store, segment)
+        if m.physical_offset in queued or (m.topic not in store.topics and m.sys_flag & 12 not in HALF_OR_ROLLED_BACK)
+    ]
+
+
+def offsets(batches: mqstore.Batches) -> list[int]:
+    return batches.to_arrow().column("physical_offset").to_pylist()
+
+
+def by_queue(message: Message) -> tuple[str, int, int]:
+    return message.topic, message.queue_id, message.queue_offset
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_scan_gives_every_message_that_consumers_see_in_the_order_of_the_log(golden: Path, name: str) -> None:
+    with mqstore.open(golden / name) as store:
+        expected = [m.physical_offset for m in committed(store, 16384)]
+        assert expected
+        assert offsets(store.scan()) == expected
+        assert offsets(store.scan(reverse=True)) == expected[::-1]
+        assert offsets(store.scan(limit=7)) == expected[:7]
+        assert offsets(store.scan(limit=7, reverse=True)) == expected[:-8:-1]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_scan_of_all_gives_half_and_rolled_back_messages_too(golden: Path, name: str) -> None:
+    with mqstore.open(golden / name) as store:
+        expected = list(records(store, 16384))
+        assert offsets(store.scan(transactions="all")) == [m.physical_offset for m in expected]
+        in_order = [m.physical_offset for m in sorted(expected, key=lambda m: (*by_queue(m), m.physical_offset))]
+        assert offsets(store.scan(transactions="all", order="queue")) == in_order
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_order_of_queues_is_by_topic_queue_and_offset(golden: Path, name: str) -> None:
+    with mqstore.open(golden / name) as store:
+        expected = [m.physical_offset for m in sorted(committed(store, 16384), key=by_queue)]
+        assert offsets(store.scan(order="queue")) == expected
+        assert offsets(store.scan(order="queue", reverse=True)) == expected[::-1]
+        assert offsets(store.scan(order="queue", limit=5)) == expected[:5]
+
+
+@pytest.mark.parametrize("name", ["498_mixed", "533_mixed", "551_mixed"])
+def test_the_answer_does_not_depend_on_the_way(golden: Path, copied: Callable[[str], Path], name: str) -> None:
+    """By queues, by the log beside them, and by the log alone."""
+    without_queues = copied(name)
+    with mqstore.open(golden / name) as store:
+        messages = committed(store, 16384)
+        whole = {topic: [m for m in messages if m.topic == topic] for topic in store.topics}
+    for path in (golden / name, without_queues):
+        if path == without_queues:
+            shutil.rmtree(path / "consumequeue")
+        with mqstore.open(path) as store:
+            for topic, wanted in whole.items():
+                for order in ("log", "queue"):
+                    key: Callable[[Message], Any] = by_queue if order == "queue" else lambda m: m.physical_offset
+                    expected = [m.physical_offset for m in sorted(wanted, key=key)]
+                    assert offsets(store.scan(topics=topic, order=order)) == expected, (path, topic, order)
+            both = sorted(whole)[:2]
+            expected = [m.physical_offset for m in messages if m.topic in both]
+            assert offsets(store.scan(topics=both)) == expected
+
+
+def conditions(rng: random.Random, messages: list[Message]) -> tuple[dict[str, Any], Callable[[Message], bool]]:
+    """Some conditions of a scan, and the same in Python."""
+    some = rng.choice(messages)
+    all_of: list[tuple[dict[str, Any], Callable[[Message], bool]]] = [
+        ({"topics": [some.topic]}, lambda m: m.topic == some.topic),
+        ({"queues": some.queue_id}, lambda m: m.queue_id == some.queue_id),
+        ({"time": (some.store_time, None)}, lambda m: m.store_time >= some.store_time),
+        ({"time": (None, some.store_time)}, lambda m: m.store_time < some.store_time),
+        ({"time": (None, some.born_time), "by": "born"}, lambda m: m.born_time < some.born_time),
+        ({"physical": (some.physical_offset, None)}, lambda m: m.physical_offset >= some.physical_offset),
+        ({"physical": (17, some.physical_offset - 3)}, lambda m: 17 <= m.physical_offset < some.physical_offset - 3),
+        ({"tags": some.tags or "none"}, lambda m: m.tags == (some.tags or "none")),
+        (
+            {"keys": some.keys or ["none"]},
+            lambda m: bool(set(some.keys or ["none"]) & {*m.keys, m.unique_key}),
+        ),
+        (
+            {"properties": dict(list(some.properties.items())[:2])},
+            lambda m: all(m.properties.get(k) == v for k, v in list(some.properties.items())[:2]),
+        ),
+        ({"body_contains": some.decoded_body[2:6]}, lambda m: some.decoded_body[2:6] in m.decoded_body),
+        ({"body_regex": r"[a-f]\d+x?"}, lambda m: re.search(rb"[a-f]\d+x?", m.decoded_body) is not None),
+    ]
+    chosen = rng.sample(all_of, rng.choice([1, 1, 2, 3]))
+    arguments = {name: value for arguments, _ in chosen for name, value in arguments.items()}
+    admitted = [admits for arguments, admits in chosen]
+    if sum(len(arguments) for arguments, _ in chosen) > len(arguments):
+        return conditions(rng, messages)  # two of them set the same argument
+    return arguments, lambda m: all(admits(m) for admits in admitted)
+
+
+@pytest.mark.parametrize("name", ["533_mixed", "551_mixed", "events"])
+def test_conditions_select_what_python_would(golden: Path, events: Path, name: str) -> None:
+    rng = random.Random(name)
+    path, segment = (events, 1 << 20) if name == "events" else (golden / name, 16384)
+    with mqstore.open(path) as store:
+        messages = committed(store, segment)
+        found = 0
+        for _ in range(60):
+            arguments, admits = conditions(rng, messages)
+            order = rng.choice(["log", "queue"])
+            key: Callable[[Message], Any] = by_queue if order == "queue" else lambda m: m.physical_offset
+            expected = [m.physical_offset for m in sorted(filter(admits, messages), key=key)]
+            assert offsets(store.scan(**arguments, order=order)) == expected, (arguments, order)
+            found += len(expected)
+        assert found > 500
+
+
+def test_the_columns_are_those_of_the_messages(events: Path) -> None:
+    with mqstore.open(events) as store:
+        topic = next(iter(store.topics))
+        scanned = store.scan(topics=topic, order="queue").to_arrow()
+        assert scanned.equals(store.topics[topic].to_arrow())
+        some = store.scan(topics=topic, order="queue", columns=["tags", "body"], batch_bytes=1000)
+        assert some.to_arrow().equals(scanned.select(["tags", "body"]))
+        assert len(list(some)) > 5
+
+
+def test_messages_of_a_deleted_topic_are_found_in_the_log(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        store.append_batch([f"{n}".encode() for n in range(100)], topic="kept")
+        store.append_batch([f"{n}".encode() for n in range(50)], topic="deleted")
+        store.append_batch([f"{n}".encode() for n in range(100)], topic="kept")
+    with mqstore.open(tmp_path / "s", mode="a") as store:
+        shutil.rmtree(tmp_path / "s" / "consumequeue" / "deleted")
+    with mqstore.open(tmp_path / "s") as store:
+        assert store.scan(topics="deleted").to_arrow().column("body").to_pylist() == [f"{n}".encode() for n in range(50)]
+        assert store.scan(topics=["deleted", "kept"], order="queue").to_arrow().num_rows == 250
+
+
+def test_a_topic_that_was_made_again_shows_its_earlier_messages_only_among_all(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        old = [r.physical_offset for r in [store.append("t", b"old") for _ in range(10)]]
+        new = [r.physical_offset for r in [store.append("t", b"new") for _ in range(10)]]
+    # As after a deletion the broker numbers the new messages from 0 on.
+    segment = next((tmp_path / "s" / "commitlog").iterdir())
+    with segment.open("r+b") as log:
+        for number, offset in enumerate(new):
+            log.seek(offset + 20)
+            log.write(number.to_bytes(8, "big"))
+    entries = next((tmp_path / "s" / "consumequeue" / "t" / "0").iterdir())
+    data = entries.read_bytes()
+    entries.write_bytes(data[200:400] + bytes(200) + data[400:])
+    with mqstore.open(tmp_path / "s") as store:
+        everything = offsets(store.scan(transactions="all"))
+        assert everything[:10] == old
+        assert everything[10:] == new
+        assert offsets(store.scan()) == new
+        assert offsets(store.scan(topics="t", order="queue")) == new
+
+
+def test_a_scan_of_a_writing_store_sees_what_was_appended(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        assert offsets(store.scan()) == []
+        scan = store.scan(topics="t")
+        results = [store.append("t", b"x", queue=n % 3) for n in range(200)]
+        assert offsets(scan) == [r.physical_offset for r in results]
+        assert offsets(store.scan()) == [r.physical_offset for r in results]
+
+
+def test_damage_ends_a_scan_or_is_skipped_and_counted(copied: Callable[[str], Path]) -> None:
+    path = copied("533_mixed")
+    with mqstore.open(path) as store:
+        messages = committed(store, 16384)
+        victim = next(m for m in messages[20:] if len(m.body) > 20)
+        topic = victim.topic
+    segment = path / "commitlog" / f"{victim.physical_offset // 16384 * 16384:020}"
+    data = bytearray(segment.read_bytes())
+    at = bytes(data).index(victim.body, victim.physical_offset % 16384)
+    data[at + 5] ^= 1
+    segment.write_bytes(data)
+    with mqstore.open(path) as store:
+        for arguments in ({}, {"topics": topic}, {"topics": topic, "order": "queue"}):
+            with pytest.raises(CorruptError, match=segment.name):
+                store.scan(**arguments).to_arrow()
+            skipping = store.scan(**arguments, errors="skip")
+            found = offsets(skipping)
+            assert victim.physical_offset not in found
+            assert skipping.skipped == 1
+            wanted = [m.physical_offset for m in messages if not arguments or m.topic == topic]
+            assert sorted(found) == [offset for offset in wanted if offset != victim.physical_offset]
+        # What is not wanted is not missed.
+        assert offsets(store.scan(tags="no such tag")) == []
+
+
+def test_after_a_damaged_length_the_scan_goes_on_at_the_next_whole_record(copied: Callable[[str], Path]) -> None:
+    path = copied("533_mixed")
+    with mqstore.open(path) as store:
+        messages = committed(store, 16384)
+    victim = messages[40]
+    segment = path / "commitlog" / f"{victim.physical_offset // 16384 * 16384:020}"
+    data = bytearray(segment.read_bytes())
+    data[victim.physical_offset % 16384] = 0x7F
+    segment.write_bytes(data)
+    with mqstore.open(path) as store:
+        with pytest.raises(CorruptError):
+            store.scan().to_arrow()
+        scan = store.scan(errors="skip")
+        assert offsets(scan) == [m.physical_offset for m in messages if m is not victim]
+        assert scan.skipped == 1
+
+
+def test_bodies_are_searched_and_given_decompressed(tmp_path: Path) -> None:
+    text = b"a needle in the hay" * 50
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        store.append("t", zlib.compress(text), sys_flag=1)
+        store.append("t", text)
+        store.append("t", b"only hay")
+        store.append("t", b"no zlib stream", sys_flag=1)
+        assert store.scan(body_contains="needle", limit=2).to_arrow().column("body").to_pylist() == [zlib.compress(text), text]
+        assert store.scan(body_contains=b"needle", decode_body=True, errors="skip").to_arrow().column("body").to_pylist() == [text] * 2
+        with pytest.raises(CorruptError, match="decompress"):
+            store.scan(decode_body=True).to_arrow()
+
+
+def test_a_scan_reads_nothing_before_it_is_asked(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        scan = store.scan()
+        store.append("t", b"later")
+        assert scan.to_arrow().num_rows == 1
+        store.append("t", b"later still")
+        assert scan.to_arrow().num_rows == 2
+
+
+def test_progress_is_told_and_can_stop_the_scan(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        store.append_batch([bytes(1000)] * 5000, topic="t")
+        told: list[tuple[int, int]] = []
+        store.scan(columns=["body"], tags="none", progress=lambda done, of: told.append((done, of))).to_arrow()
+        assert len(told) >= 4
+        assert told == sorted(told)
+        assert told[-1][0] == told[-1][1] > 5_000_000
+
+        def stop(done: int, of: int) -> None:
+            raise InterruptedError(f"at {done} of {of}")
+
+        with pytest.raises(InterruptedError, match="at "):
+            store.scan(progress=stop).to_arrow()
+
+
+def test_a_scan_reads_no_faster_than_it_may(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        store.append_batch([bytes(10_000)] * 400, topic="t")
+        begun = time.monotonic()
+        store.scan(max_mb_per_s=10).to_arrow()
+        assert time.monotonic() - begun >= 0.3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"topics": 3}, TypeError, "topics"),
+        ({"topics": [3]}, TypeError, "one of topics"),
+        ({"queues": ["a"]}, TypeError, "one of queues"),
+        ({"time": (1, 2, 3)}, TypeError, "time is a pair"),
+        ({"time": (datetime(2026, 1, 1), None)}, ValueError, "time"),  # noqa: DTZ001
+        ({"time": (datetime.now(UTC), datetime.now(UTC) - timedelta(days=1))}, ValueError, "ends before"),
+        ({"physical": 5}, TypeError, "physical is a pair"),
+        ({"by": "stored"}, ValueError, "by is"),
+        ({"order": "time"}, ValueError, "order is"),
+        ({"transactions": "none"}, ValueError, "transactions is"),
+        ({"properties": [1]}, TypeError, "properties"),
+        ({"properties": {"a": 1}}, TypeError, "value of property"),
+        ({"body_regex": "("}, ValueError, "body_regex"),
+        ({"body_contains": 5}, TypeError, "body_contains"),
+        ({"columns": ["nothing"]}, ValueError, "nothing"),
+        ({"batch_bytes": 0}, ValueError, "batch_bytes"),
+        ({"limit": -1}, ValueError, "limit"),
+        ({"progress": 5}, TypeError, "progress"),
+        ({"max_mb_per_s": 0}, ValueError, "max_mb_per_s"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(golden: Path, arguments: dict[str, Any], error: type[Exception], match: str) -> None:
+    with mqstore.open(golden / "533_mixed") as store, pytest.raises(error, match=match):
+        store.scan(**arguments)
