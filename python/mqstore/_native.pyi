@@ -1143,6 +1143,12 @@ class Batches:
     same text).
     """
     @property
+    def complete(self) -> bool:
+        """x"""
+    @property
+    def covers(self) -> tuple[int, int] | None:
+        """x"""
+    @property
     def skipped(self) -> int:
         """How many messages the latest pass has skipped so far, because they were lost or are damaged: always 0 with
         `errors="raise"`. Messages that the log no longer holds, and that a queue still counts, are not among them.

@@ -1,6 +1,6 @@
 //! `RecordBatch`, and `Batches`: a source of them that can be read again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array as arrow;
 use arrow_schema::{ArrowError, SchemaRef};
@@ -11,7 +11,7 @@ use pyo3::types::PyCapsule;
 
 use super::capsule::{export_batch, export_schema, export_stream};
 use super::interpreter_exit::hang_at_exit;
-use super::source::{Messages, Source};
+use super::source::{Coverage, Messages, Source};
 use crate::arrow::from_arrow;
 use crate::arrow::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns};
 use crate::config::Errors;
@@ -109,8 +109,28 @@ pub(super) struct Batches {
     max_bytes: usize,
     errors: Errors,
     progress: Option<Py<PyAny>>,
-    /// Of the latest pass.
-    latest: Mutex<OnDamage>,
+    latest: Mutex<Latest>,
+}
+
+/// What the latest pass tells.
+#[derive(Clone)]
+struct Latest {
+    on_damage: OnDamage,
+    /// As far as the pass has come.
+    coverage: Arc<Mutex<Coverage>>,
+}
+
+impl Latest {
+    fn new(errors: Errors) -> Self {
+        Self {
+            on_damage: OnDamage::new(errors),
+            coverage: Arc::default(),
+        }
+    }
+
+    fn coverage(&self) -> MutexGuard<'_, Coverage> {
+        self.coverage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Batches {
@@ -131,14 +151,22 @@ impl Batches {
             max_bytes,
             errors,
             progress: None,
-            latest: Mutex::new(OnDamage::new(errors)),
+            latest: Mutex::new(Latest::new(errors)),
         })
     }
 
+    fn latest(&self, py: Python<'_>) -> Latest {
+        self.latest
+            .lock_py_attached(py)
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
     fn pass(&self, py: Python<'_>) -> PyResult<Pass> {
-        let on_damage = OnDamage::new(self.errors);
-        let messages = self.source.messages(py, &on_damage)?;
-        *self.latest.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) = on_damage;
+        let latest = Latest::new(self.errors);
+        let messages = self.source.messages(py, &latest.on_damage)?;
+        *latest.coverage() = messages.coverage();
+        *self.latest.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) = latest.clone();
         Ok(Pass {
             source: self.source.clone(),
             begun_in: Generation::current(),
@@ -147,6 +175,7 @@ impl Batches {
             builder: BatchBuilder::new(&self.columns),
             max_bytes: self.max_bytes,
             progress: self.progress.as_ref().map(|progress| progress.clone_ref(py)),
+            latest,
         })
     }
 
@@ -171,8 +200,23 @@ impl Batches {
     /// Messages that the log no longer holds, and that a queue still counts, are not among them.
     #[getter]
     fn skipped(&self, py: Python<'_>) -> u64 {
-        let latest = self.latest.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        latest.skipped()
+        self.latest(py).on_damage.skipped()
+    }
+
+    /// Whether the latest pass has given all there is: it came to its end, no limit left a message out, none was skipped, none expired
+    /// meanwhile, and the open found no sign of messages that are missing. False before the first pass.
+    #[getter]
+    fn complete(&self, py: Python<'_>) -> bool {
+        self.latest(py).coverage().is_complete
+    }
+
+    /// The physical offsets that the latest pass looks at, from the first up to the second; None before the first pass, and for messages that
+    /// are held in memory.
+    #[getter]
+    fn covers(&self, py: Python<'_>) -> Option<(i64, i64)> {
+        let latest = self.latest(py);
+        let covers = latest.coverage().covers.clone();
+        covers.map(|covers| (covers.start, covers.end))
     }
 
     /// A pyarrow.Table of everything.
@@ -252,6 +296,7 @@ struct Pass {
     builder: BatchBuilder,
     max_bytes: usize,
     progress: Option<Py<PyAny>>,
+    latest: Latest,
 }
 
 impl Iterator for Pass {
@@ -276,6 +321,7 @@ impl Pass {
         loop {
             let (builder, max_bytes) = (&mut self.builder, self.max_bytes);
             let filled = messages.fill(|picked| builder.append(picked.view, picked.body, max_bytes).map_err(from_arrow))?;
+            *self.latest.coverage() = messages.coverage();
             let told = self.tell(messages);
             match (filled, told) {
                 (Filled::Stopped(error), _) | (_, Err(error)) => self.failed = Some(error),

@@ -57,8 +57,6 @@ mod recovery;
 mod stats;
 /// Warnings of slow appends.
 mod slow_puts;
-/// `Store.scan`.
-mod scan;
 /// The rows of `append_batch`.
 mod rows;
 /// Appending and waiting, with the interpreter or without.
@@ -70,6 +68,13 @@ mod append;
     reason = "the arguments of a Python call, extracted"
 )]
 mod store;
+/// `Store.scan`.
+#[expect(
+    clippy::too_many_arguments,
+    clippy::needless_pass_by_value,
+    reason = "the arguments of a Python call, extracted"
+)]
+mod scan;
 /// `Store`: what it writes.
 #[expect(clippy::too_many_arguments, reason = "the arguments of a Python call")]
 mod store_writing;

@@ -44,15 +44,15 @@ impl Store {
                         decode_body=false, batch_bytes=4_194_304, errors=None, progress=None, max_mb_per_s=None))]
     fn scan(
         &self,
-        topics: Option<Bound<'_, PyAny>>,
-        queues: Option<Bound<'_, PyAny>>,
-        time: Option<Bound<'_, PyAny>>,
+        topics: Option<&Bound<'_, PyAny>>,
+        queues: Option<&Bound<'_, PyAny>>,
+        time: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::by)] by: &str,
-        physical: Option<Bound<'_, PyAny>>,
+        physical: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::tags)] tags: Option<&str>,
-        keys: Option<Bound<'_, PyAny>>,
-        properties: Option<Bound<'_, PyAny>>,
-        body_contains: Option<Bound<'_, PyAny>>,
+        keys: Option<&Bound<'_, PyAny>>,
+        properties: Option<&Bound<'_, PyAny>>,
+        body_contains: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::body_regex)] body_regex: Option<&str>,
         #[pyo3(from_py_with = arguments::transactions)] transactions: &str,
         #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
@@ -62,23 +62,21 @@ impl Store {
         #[pyo3(from_py_with = arguments::decode_body)] decode_body: bool,
         #[pyo3(from_py_with = arguments::batch_bytes)] batch_bytes: usize,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
-        progress: Option<Bound<'_, PyAny>>,
-        max_mb_per_s: Option<Bound<'_, PyAny>>,
+        progress: Option<&Bound<'_, PyAny>>,
+        max_mb_per_s: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Batches> {
         self.handle.expect_open()?;
         expect_batch_size("batch_bytes", batch_bytes)?;
-        let contained = body_contains.map(|wanted| bytes_of(&wanted)).transpose()?;
+        let contained = body_contains.map(bytes_of).transpose()?;
         let request = ScanRequest {
-            topics: topics.map(|topics| texts(&topics, "topics")).transpose()?,
-            queues: queues.map(|queues| queue_ids(&queues)).transpose()?,
-            physical: pair(physical.as_ref(), "physical", 0, |offset| {
-                arguments::whole(offset, "physical")
-            })?,
-            times: pair(time.as_ref(), "time", i64::MIN, |time| to_ms(time, "time", Round::Up))?,
+            topics: topics.map(|topics| texts(topics, "topics")).transpose()?,
+            queues: queues.map(queue_ids).transpose()?,
+            physical: pair(physical, "physical", 0, |offset| arguments::whole(offset, "physical"))?,
+            times: pair(time, "time", i64::MIN, |time| to_ms(time, "time", Round::Up))?,
             by: choice("by", by, [("store", TimeOf::Store), ("born", TimeOf::Born)])?,
             tags: TagFilter::parse(tags.unwrap_or("*")),
-            keys: keys.map_or(Ok(Vec::new()), |keys| texts(&keys, "keys"))?,
-            properties: properties.map_or(Ok(Vec::new()), |properties| pairs(&properties))?,
+            keys: keys.map_or(Ok(Vec::new()), |keys| texts(keys, "keys"))?,
+            properties: properties.map_or(Ok(Vec::new()), pairs)?,
             body: BodyFilter::new(contained.as_deref(), body_regex)?,
             transactions: choice(
                 "transactions",
@@ -89,9 +87,9 @@ impl Store {
             order: choice("order", order, [("log", Order::Log), ("queue", Order::Queue)])?,
             reverse,
             limit: limit.map(|limit| limit as u64),
-            max_bytes_per_s: max_mb_per_s.map(|rate| bytes_per_s(&rate)).transpose()?,
+            max_bytes_per_s: max_mb_per_s.map(bytes_per_s).transpose()?,
         };
-        let progress = progress.map(|progress| callable(&progress)).transpose()?;
+        let progress = progress.map(callable).transpose()?;
         let source = Source::Store(self.handle.clone(), Part::Scan(Box::new(request)));
         Ok(Batches::new(source, columns.as_deref(), batch_bytes, errors)?.telling(progress))
     }

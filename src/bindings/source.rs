@@ -33,6 +33,15 @@ pub(super) enum Part {
     Scan(Box<ScanRequest>),
 }
 
+/// What a pass has looked at.
+#[derive(Clone, Default)]
+pub(super) struct Coverage {
+    /// Physical offsets; `None` where messages are held in memory.
+    pub(super) covers: Option<Range<i64>>,
+    /// As [`Scan::is_complete`].
+    pub(super) is_complete: bool,
+}
+
 /// A pass over the messages of a source.
 pub(super) enum Messages {
     /// In a store.
@@ -42,6 +51,20 @@ pub(super) enum Messages {
 }
 
 impl Messages {
+    /// What the pass tells of itself.
+    pub(super) fn coverage(&self) -> Coverage {
+        match self {
+            Self::Stored(scan) => Coverage {
+                covers: Some(scan.covers()),
+                is_complete: scan.is_complete(),
+            },
+            Self::Held(messages, given) => Coverage {
+                covers: None,
+                is_complete: *given == messages.len(),
+            },
+        }
+    }
+
     /// As [`Scan::progress`].
     pub(super) fn progress(&self) -> (u64, u64) {
         match self {

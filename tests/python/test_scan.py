@@ -220,6 +220,7 @@ def test_damage_ends_a_scan_or_is_skipped_and_counted(copied: Callable[[str], Pa
             found = offsets(skipping)
             assert victim.physical_offset not in found
             assert skipping.skipped == 1
+            assert not skipping.complete
             wanted = [m.physical_offset for m in messages if not arguments or m.topic == topic]
             assert sorted(found) == [offset for offset in wanted if offset != victim.physical_offset]
         # What is not wanted is not missed.
@@ -254,6 +255,28 @@ def test_bodies_are_searched_and_given_decompressed(tmp_path: Path) -> None:
         assert store.scan(body_contains=b"needle", decode_body=True, errors="skip").to_arrow().column("body").to_pylist() == [text] * 2
         with pytest.raises(CorruptError, match="decompress"):
             store.scan(decode_body=True).to_arrow()
+
+
+def test_a_scan_says_what_it_covers_and_whether_that_is_all(copied: Callable[[str], Path]) -> None:
+    path = copied("491_multifile")
+    with mqstore.open(path) as store:
+        scan = store.scan(physical=(None, 30_000))
+        assert (scan.complete, scan.covers) == (False, None)
+        scan.to_arrow()
+        assert (scan.complete, scan.covers) == (True, (store.min_physical_offset, 30_000))
+        limited = store.scan(limit=3)
+        limited.to_arrow()
+        assert (limited.complete, limited.covers) == (False, (store.min_physical_offset, store.max_physical_offset))
+        one = iter(store.scan(batch_bytes=1))
+        next(one)
+        (path / "commitlog" / f"{0:020}").unlink()
+    (path / "commitlog" / f"{16384:020}").unlink(missing_ok=True)
+    (path / "commitlog" / f"{0:020}").write_bytes(bytes(16384))
+    with pytest.warns(RuntimeWarning, match="INCOMPLETE"), mqstore.open(path) as store:
+        scan = store.scan(errors="skip")
+        scan.to_arrow()
+        assert not scan.complete
+        assert scan.skipped > 0
 
 
 def test_a_scan_reads_nothing_before_it_is_asked(tmp_path: Path) -> None:

@@ -30,6 +30,9 @@ pub struct Scan {
     since_pause: u64,
     /// What was left of the route at its start.
     whole: i64,
+    /// How often segments were found to be removed before the start.
+    removals: u64,
+    is_ended: bool,
 }
 
 /// Bytes after which a scan pauses.
@@ -89,7 +92,9 @@ impl Scan {
         Ok(Self::over(reader, ScanRequest::default(), on_damage, Route::Parts(parts)))
     }
 
-    fn over(reader: Arc<MessageReader>, request: ScanRequest, on_damage: OnDamage, route: Route) -> Self {
+    fn over(reader: Arc<MessageReader>, mut request: ScanRequest, on_damage: OnDamage, route: Route) -> Self {
+        let Range { start, end } = reader.physical_bounds();
+        request.physical = request.physical.start.max(start)..request.physical.end.min(end);
         let request = Arc::new(request);
         Self {
             picker: Picker::new(Arc::clone(&reader), Arc::clone(&request), on_damage.clone()),
@@ -97,6 +102,8 @@ impl Scan {
             throttle: request.max_bytes_per_s.map(Throttle::new),
             since_pause: 0,
             whole: route.left().max(0),
+            removals: reader.log().removals(),
+            is_ended: false,
             reader,
             request,
             on_damage,
@@ -120,7 +127,10 @@ impl Scan {
             };
             let place = match next {
                 Ok(Some(place)) => place,
-                Ok(None) => return Ok(Filled::End),
+                Ok(None) => {
+                    self.is_ended = true;
+                    return Ok(Filled::End);
+                }
                 Err(error) => return Ok(Filled::Stopped(error)),
             };
             self.since_pause += u64::from(place.size) + READ_ALONE.unsigned_abs();
@@ -136,6 +146,20 @@ impl Scan {
             }
         }
         Ok(Filled::End)
+    }
+
+    /// Whether what was handed over is all there is: the pass came to its end, the limit left nothing out, no message was skipped, none
+    /// expired meanwhile, and the open found no sign of messages that are missing.
+    pub fn is_complete(&self) -> bool {
+        self.is_ended
+            && self.on_damage.skipped() == 0
+            && self.reader.log().removals() == self.removals
+            && self.reader.recovery().missing.is_none()
+    }
+
+    /// The physical offsets that the pass looks at, or has looked at.
+    pub fn covers(&self) -> Range<i64> {
+        self.request.physical.clone()
     }
 
     fn pause(&mut self) -> Result<()> {
