@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::{CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MIN_RECORD_SIZE, MessageView, validate_topic};
-use crate::log::{ConsumeQueue, ConsumeQueueStore, LogFiles, LogRecord, QueueTable, QueueTail};
+use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogFiles, LogRecord, QueueTable, QueueTail};
 
 /// For each topic and queue id: the entries that the queue lacks.
 pub(super) type QueueTails = BTreeMap<(String, i32), QueueTail>;
@@ -32,6 +32,8 @@ struct Lacking {
     topic: String,
     queue_id: i32,
     queue: Option<Arc<ConsumeQueue>>,
+    /// The entries of the queue that the scan comes to next.
+    ahead: EntriesAhead,
     /// Whether the topic can be written.
     is_valid: bool,
     entries: QueueTail,
@@ -73,7 +75,7 @@ impl<'a> Undispatched<'a> {
             return Ok(()); // a batch consume queue: this crate does not write those
         };
         let known = match &lacking.queue {
-            Some(queue) => queue.known_unit(queue_offset)?,
+            Some(queue) => queue.known_unit(queue_offset, &mut lacking.ahead)?,
             None => None,
         };
         // An entry may span two sectors, and the sector that holds its tags code may be lost. An entry with an extension has an address
@@ -136,6 +138,7 @@ impl Lacking {
         let (topic, queue_id) = (view.topic(), view.queue_id());
         Some(Self {
             queue: queues.queue(&topic, queue_id).ok()?,
+            ahead: EntriesAhead::default(),
             // The directory of any other name would hold the entries of another topic.
             is_valid: matches!(topic, Cow::Borrowed(_)) && validate_topic(&topic, view.version()).is_ok(),
             topic: topic.into_owned(),

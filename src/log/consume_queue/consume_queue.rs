@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::error::{DAMAGE_ADVICE, Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
 use crate::log::consume_queue::entries::{
-    EntryReader, QueueEnds, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file, search,
+    EntriesAhead, EntryReader, QueueEnds, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file, search,
 };
 use crate::log::consume_queue::tail::QueueTail;
 use crate::storage::{Env, MappedFileQueue, MappingPool};
@@ -205,20 +205,26 @@ impl ConsumeQueue {
         Error::Corrupt { path, offset, reason }.advising(DAMAGE_ADVICE)
     }
 
-    /// The entry at an offset; `None` for a damaged one, too. For an entry near the queue's end no file is mapped.
+    /// The entry at an offset; `None` for a damaged one, too. For an entry near the queue's end no file is mapped. `ahead` keeps the entries
+    /// after it for the next calls, as long as nobody changes the queue.
     ///
     /// # Errors
     /// [`Error::Io`]: the entry could not be read.
-    pub(crate) fn known_unit(&self, offset: i64) -> Result<Option<CqUnit>> {
-        let at_end = {
-            let state = self.state();
-            let is_in_file = state.in_files.contains(&offset) && state.tail.get(offset).is_none();
-            is_in_file.then(|| state.ends.get(offset)).flatten()
-        };
-        if let Some(unit) = at_end {
+    pub(crate) fn known_unit(&self, offset: i64, ahead: &mut EntriesAhead) -> Result<Option<CqUnit>> {
+        if let Some(unit) = ahead.get(offset) {
             return Ok(Some(unit).filter(|unit| names_message(*unit)));
         }
-        match self.unit(offset) {
+        let in_files = {
+            let state = self.state();
+            let is_in_file = state.in_files.contains(&offset) && state.tail.is_empty();
+            is_in_file.then(|| (state.ends.get(offset), offset..state.in_files.end))
+        };
+        let found = match in_files {
+            Some((Some(at_end), _)) => return Ok(Some(at_end).filter(|unit| names_message(*unit))),
+            Some((None, range)) => ahead.read(&self.files, &range).and_then(|()| self.unit(offset)),
+            None => self.unit(offset),
+        };
+        match found {
             Err(Error::Corrupt { .. }) => Ok(None),
             found => found,
         }

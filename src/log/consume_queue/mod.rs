@@ -19,5 +19,6 @@ mod consume_queue_store;
 
 pub use consume_queue::ConsumeQueue;
 pub use consume_queue_store::ConsumeQueueStore;
+pub use entries::EntriesAhead;
 pub use queue_table::QueueTable;
 pub use tail::QueueTail;
