@@ -79,10 +79,10 @@ pub fn plan(opened: &Opened<'_>) -> Result<RecoveryPlan> {
     Ok(plan)
 }
 
-/// The bound of a scan from `scan_start`. It excludes what a live writer appends meanwhile, or does not show yet. A salvage has no such
-/// bound: it would take whole records past the bound for records after damage.
+/// The bound of a scan from `scan_start`. It excludes what a live writer appends meanwhile, or does not show yet; there is none beside
+/// the open of a writer. A salvage has no such bound: it would take whole records past the bound for records after damage.
 fn scan_end(scan_start: i64, opened: &Opened<'_>) -> Result<i64> {
-    if opened.clean || opened.is_salvage() {
+    if opened.clean || opened.is_salvage() || opened.is_for_writing() {
         return Ok(opened.log.files_end());
     }
     let end = opened.log.seen_end(scan_start)?;
@@ -105,7 +105,7 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
     let mut is_sure = !opened.is_salvage();
     let mut unsynced_from = scan_start;
     loop {
-        let mut scan = log.scan(at, until, check);
+        let mut scan = scan_of(opened, at..until);
         let mut torn = None;
         while interrupt::check().and_then(|()| scan.advance())? {
             let Some(view) = scan.view() else { break };
@@ -159,6 +159,12 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
         undispatched,
     };
     Ok((plan, gap))
+}
+
+/// The records of a range. Nobody changes them beside the open of a writer.
+fn scan_of<'a>(opened: &Opened<'a>, range: Range<i64>) -> LogScan<'a> {
+    let scan = opened.log.scan(range.start, range.end, opened.check);
+    if opened.is_for_writing() { scan.of_settled() } else { scan }
 }
 
 /// The last message that our stamp or a queue entry names, if it ends at or before the start of the scan.

@@ -133,6 +133,11 @@ impl Opened<'_> {
         self.config.recovery == Recovery::Salvage
     }
 
+    /// Whether this process is the only one that writes to the store.
+    pub(super) fn is_for_writing(&self) -> bool {
+        self.index_from.is_some()
+    }
+
     /// Whether the record at this physical offset is known to be ours.
     pub(super) fn is_own(&self, physical_offset: i64) -> bool {
         self.own_from.is_some_and(|from| from <= physical_offset)

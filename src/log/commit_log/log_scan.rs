@@ -32,7 +32,8 @@ pub struct LogScan<'a> {
 }
 
 impl LogScan<'_> {
-    /// The same scan of bytes that nobody changes, in the last segment, too: those below *readable*, for their writer.
+    /// The same scan of bytes that nobody changes, in the last segment, too: for a writer those below *readable*, and all of them while it
+    /// opens the log.
     #[must_use]
     pub(crate) fn of_settled(mut self) -> Self {
         self.cursor = RecordCursor::of_settled();

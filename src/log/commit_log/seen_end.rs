@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::format::{BLANK_SIZE, CLAIM_SIZE, Check, MIN_RECORD_SIZE, Record, claimed_offset, claimed_size, read_record};
 use crate::log::commit_log::log_files::LogFiles;
+use crate::storage::MappedFile;
 
 impl LogFiles {
     /// Where the log ends now, at `from` or after, by the lengths of its records alone. A record is checked more slowly than a writer
@@ -22,12 +23,9 @@ impl LogFiles {
                 if !file.read(position as usize, head) {
                     break None;
                 }
-                if let Record::Blank { size } = read_record(head, Check::Structure) {
-                    break (position + u64::from(size) == file.len()).then_some(file.end() as i64);
-                }
                 match size_of_record(head, (file.start() + position) as i64) {
                     Some(size) if position + size <= file.len() => position += size,
-                    _ => break None,
+                    _ => break next_segment(head, &file, position),
                 }
             };
             at = (file.start() + position) as i64;
@@ -51,6 +49,14 @@ impl LogFiles {
             }
         }
         Ok(from)
+    }
+}
+
+/// Where the log goes on if a BLANK starts so at a position of a segment, and ends with it.
+fn next_segment(head: &[u8], file: &MappedFile, position: u64) -> Option<i64> {
+    match read_record(head, Check::Structure) {
+        Record::Blank { size } => (position + u64::from(size) == file.len()).then_some(file.end() as i64),
+        _ => None,
     }
 }
 
