@@ -2,7 +2,7 @@
 
 /// The room's one error.
 mod malformed;
-/// Big-endian fields at a place in a slice.
+/// Big-endian fields at a place in a slice, and whether there is nothing but zeros.
 mod bytes;
 /// `String.hashCode`, and the order of a `HashMap`.
 mod java_hash;
@@ -64,6 +64,7 @@ mod topic_name;
 mod replication;
 
 pub use body::{MAX_DECODED_BODY, decode_body};
+pub use bytes::is_zero;
 pub use checkpoint::{CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE, Checkpoint};
 pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit, CqUnit, ext_address};
 pub use crc::crc32;

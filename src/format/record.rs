@@ -1,4 +1,4 @@
-use super::bytes::{i16_at, i32_at, i64_at, put_i32, u8_at};
+use super::bytes::{i16_at, i32_at, i64_at, is_zero, put_i32, u8_at};
 use super::crc::{CRC_PROPERTY_SIZE, covering, crc_property, crc31, split_crc_property};
 use super::malformed::Malformed;
 use super::message_view::MessageView;
@@ -211,10 +211,7 @@ pub fn claimed_store_time(bytes: &[u8]) -> Option<i64> {
 /// `offset`. Looks at [`CLAIM_SIZE`] bytes from each position on.
 pub fn record_heads(bytes: &[u8], offset: i64) -> impl Iterator<Item = usize> {
     // Most of what is searched is zeros.
-    let chunks = bytes
-        .chunks(4096)
-        .enumerate()
-        .filter(|(_, chunk)| chunk.iter().any(|byte| *byte != 0));
+    let chunks = bytes.chunks(4096).enumerate().filter(|(_, chunk)| !is_zero(chunk));
     let positions = chunks.flat_map(|(n, chunk)| {
         let first = n * 4096;
         // A head whose magic stands in this chunk may start up to seven bytes before it.

@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{
-    BLANK_SIZE, CLAIM_SIZE, Check, MessageView, Record, RecordLayout, claimed_offset, claimed_size, claimed_store_time, locate,
-    read_record, segment_name,
+    BLANK_SIZE, CLAIM_SIZE, Check, MessageView, Record, RecordLayout, claimed_offset, claimed_size, claimed_store_time, is_zero,
+    locate, read_record, segment_name,
 };
 use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, SelectedBuffer};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 256 * 1024;
+/// Bytes that are held against zero at once.
+const CHUNK: usize = 4096;
 
 /// One message of the log: its record's bytes and where its parts lie in them.
 #[derive(Debug, Clone)]
@@ -238,26 +240,44 @@ impl LogFiles {
     /// The offset after the last byte at or after `from` that is not zero; `from` if there is none.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Corrupt`] for a page that cannot be read.
+    /// [`Error::Io`].
     pub fn written_until(&self, from: i64) -> Result<i64> {
-        let mut until = from;
         for start in self.starts().rev() {
             let segment = from.max(start)..start + self.segment_size() as i64;
-            if segment.is_empty() || until > from {
+            if segment.is_empty() {
                 break;
             }
-            let asked = (segment.start - start) as u64..(segment.end - start) as u64;
-            // A gigabyte that was never written is not read: it would fill the memory with zeros.
-            for part in self.files.written(start as u64, asked)? {
-                self.for_each_piece(start + part.start as i64..start + part.end as i64, |at, bytes| {
-                    if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
-                        until = at + last as i64 + 1;
-                    }
-                    Ok(())
-                })?;
+            let end = self.written_end(start, segment.start)?;
+            // Cached pages of zeros count as written: the next open would read them again, and more of them each time.
+            let _ = self.drop_cached(end.unwrap_or(segment.start) as u64..segment.end as u64);
+            if let Some(end) = end {
+                return Ok(end);
             }
         }
-        Ok(until)
+        Ok(from)
+    }
+
+    /// As `written_until`, in the segment at `start`. No byte is read that was never written: a gigabyte of zeros would fill the memory.
+    fn written_end(&self, start: i64, from: i64) -> Result<Option<i64>> {
+        let Some(file) = self.files.open(start as u64)? else {
+            return Ok(None);
+        };
+        let from = (from - start) as u64;
+        let mut piece = vec![0; PIECE];
+        for part in file.written().iter().rev() {
+            let first = part.start.max(from);
+            let mut until = part.end;
+            while until > first {
+                let at = until.saturating_sub(PIECE as u64).max(first);
+                let bytes = piece.get_mut(..(until - at) as usize).unwrap_or_default();
+                let read = file.read(at, bytes)?;
+                if let Some(last) = last_not_zero(bytes.get(..read).unwrap_or_default()) {
+                    return Ok(Some(start + at as i64 + last as i64 + 1));
+                }
+                until = at;
+            }
+        }
+        Ok(None)
     }
 
     /// End of the last segment; the log itself ends at or before it.
@@ -337,6 +357,13 @@ impl LogFiles {
             (file, position)
         }))
     }
+}
+
+/// The position of the last byte that is not zero.
+fn last_not_zero(bytes: &[u8]) -> Option<usize> {
+    let (number, chunk) = bytes.chunks(CHUNK).enumerate().rev().find(|(_, chunk)| !is_zero(chunk))?;
+    let last = chunk.iter().rposition(|byte| *byte != 0)?;
+    Some(number * CHUNK + last)
 }
 
 /// The positions of the bytes that the record at `position` claims; `None` if fewer than eight remain or they cannot be read.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{IndexGeometry, IndexHeader};
+use crate::format::{IndexGeometry, IndexHeader, is_zero};
 use crate::log::index::index_file::IndexFile;
 use crate::log::index::index_service::IndexService;
 use crate::log::index::newest_items::windows;
@@ -138,7 +138,7 @@ impl IndexService {
         // A broker's file is 400 MB of which most was never written: reading that fills the memory with zeros.
         for part in handle.written_on_disk(items_end..file.file_len()).map_err(refused)? {
             file.for_each_piece(part, |at, bytes| {
-                if !is_redone && bytes.iter().all(|byte| *byte == 0) {
+                if !is_redone && is_zero(bytes) {
                     return Ok(());
                 }
                 handle.zero(at..at + bytes.len() as u64).map_err(refused)
