@@ -6,6 +6,8 @@ mod file_map;
 mod record;
 /// Queue entries and index items, and nothing else.
 mod dispatch;
+/// Records of a log, and whether they are in their queues.
+mod scan;
 /// Bytes to the disk.
 mod disk;
 
@@ -13,3 +15,4 @@ pub use disk::{Durable, simulated_syncs, wait_at_least};
 pub use dispatch::{DispatchKernel, IndexKernel, hash};
 pub use file_map::FileMap;
 pub use record::{Lock, RecordKernel, Spin};
+pub use scan::scan_segment;

@@ -1,7 +1,7 @@
 //! Opening a store whose writer died and whose checkpoint and flushed mark are lost, so that the whole log is read and written again. The
 //! log is in the page cache.
 //!
-//! "scanned": a reader's open, which reads the log and checks each record; the limit reads the same bytes and takes their CRC.
+//! "scanned": a reader's open, which reads the log, and checks each record and its queue entry; the limit does that and nothing else.
 //! "rewritten": what a writer's open takes beyond that; the limit writes the same bytes into existing blocks, one MiB at a time, and syncs.
 
 use std::fs::{self, File};
@@ -10,26 +10,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use memmap2::Mmap;
 use mqstore::config::StoreConfig;
-use mqstore::format::{ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, FLUSHED_MARK_FILE};
+use mqstore::format::{ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, FLUSHED_MARK_FILE};
 use mqstore::read::MessageReader;
 use mqstore::storage::{Env, RealEnv};
 use serde_json::json;
 
 use crate::harness::row::{LIMIT, OURS};
-use crate::harness::workload::{Workload, fill, open};
+use crate::harness::workload::{TOPIC, Workload, fill, open};
 use crate::harness::{Bench, Contender, Row, Target};
+use crate::limits::scan_segment;
 
 const BODY: usize = 1024;
 const LOG_BYTES: usize = 256 << 20;
 const PIECE: usize = 1 << 20;
+const QUEUES: usize = 4;
 
 pub fn run(bench: &Bench) {
     let dir = bench.dir();
     let image = dir.path().join("store");
     let workload = Workload::of_bodies(BODY);
     let store = open(&image, StoreConfig::default());
-    fill(&store, &workload, bench.size(LOG_BYTES, 1 << 20) / workload.record_size(), 4);
+    let count = bench.size(LOG_BYTES, 1 << 20) / workload.record_size();
+    fill(&store, &workload, count, QUEUES);
     let bytes = store.appended_offset() as f64;
     store.close().unwrap();
     let rate = |time: Duration| bytes / 1e6 / time.as_secs_f64();
@@ -44,7 +48,7 @@ pub fn run(bench: &Bench) {
         let contenders = if part == "scanned" {
             vec![
                 Contender::new(OURS, || rate(scan(&image))),
-                Contender::new(LIMIT, || rate(checksum(&image, bytes as usize))),
+                Contender::new(LIMIT, || rate(check_records(&image, count))),
             ]
         } else {
             vec![
@@ -86,26 +90,33 @@ fn rewrite(image: &Path) -> Duration {
     took.saturating_sub(scanned).max(Duration::from_micros(1))
 }
 
-/// The first `bytes` of the log.
-fn checksum(image: &Path, bytes: usize) -> Duration {
-    let mut names: Vec<PathBuf> = fs::read_dir(image.join(COMMIT_LOG_DIR))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    names.sort();
+/// Every record of the log, and its entry in the files of the queues.
+fn check_records(image: &Path, count: usize) -> Duration {
     let begun = Instant::now();
-    let mut left = bytes;
-    for name in names {
-        let file = File::open(name).unwrap();
-        // SAFETY: nobody changes the file.
-        let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
-        let part = left.min(map.len());
-        for piece in map[..part].chunks(BODY) {
-            std::hint::black_box(crc32fast::hash(piece));
-        }
-        left -= part;
+    let queues: Vec<Mmap> = (0..QUEUES)
+        .map(|id| map(&files(&image.join(CONSUME_QUEUE_DIR).join(TOPIC).join(id.to_string()))[0]))
+        .collect();
+    let mut start = 0;
+    let mut checked = 0;
+    for segment in files(&image.join(COMMIT_LOG_DIR)) {
+        let segment = map(&segment);
+        checked += scan_segment(&segment, start, TOPIC.as_bytes(), &queues);
+        start += segment.len() as i64;
     }
-    begun.elapsed()
+    let took = begun.elapsed();
+    assert_eq!(checked, count);
+    took
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut names: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    names
+}
+
+fn map(path: &Path) -> Mmap {
+    // SAFETY: nobody changes the file.
+    unsafe { Mmap::map(&File::open(path).unwrap()) }.unwrap()
 }
 
 fn write(path: &Path, bytes: usize) -> Duration {
