@@ -11,8 +11,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::error::{DAMAGE_ADVICE, Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
 use crate::log::consume_queue::entries::{
-    EntriesAhead, EntryReader, QueueEnds, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file, search,
+    EntryReader, QueueEnds, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file, search,
 };
+use crate::log::consume_queue::entries_ahead::{AHEAD, EntriesAhead};
 use crate::log::consume_queue::tail::QueueTail;
 use crate::storage::{Env, MappedFileQueue, MappingPool};
 
@@ -205,26 +206,41 @@ impl ConsumeQueue {
         Error::Corrupt { path, offset, reason }.advising(DAMAGE_ADVICE)
     }
 
-    /// The entry at an offset; `None` for a damaged one, too. For an entry near the queue's end no file is mapped. `ahead` keeps the entries
-    /// after it for the next calls, as long as nobody changes the queue.
+    /// As [`unit`](Self::unit). `ahead` keeps the entries after it for the next calls: those of a queue at whose end entries are added, and
+    /// that does not change otherwise.
+    ///
+    /// # Errors
+    /// As [`unit`](Self::unit).
+    pub(crate) fn unit_ahead(&self, offset: i64, ahead: &mut EntriesAhead) -> Result<Option<CqUnit>> {
+        if let Some(unit) = ahead.get(offset) {
+            return Ok(Some(unit));
+        }
+        ahead.start = offset;
+        ahead.units.clear();
+        self.add_units(offset..offset.saturating_add(AHEAD), &mut ahead.units)?;
+        match ahead.get(offset) {
+            Some(unit) => Ok(Some(unit)),
+            None => self.unit(offset),
+        }
+    }
+
+    /// As [`unit_ahead`](Self::unit_ahead); `None` for a damaged entry, too. For an entry near the queue's end no file is mapped.
     ///
     /// # Errors
     /// [`Error::Io`]: the entry could not be read.
     pub(crate) fn known_unit(&self, offset: i64, ahead: &mut EntriesAhead) -> Result<Option<CqUnit>> {
         if let Some(unit) = ahead.get(offset) {
+            return Ok(Some(unit));
+        }
+        let at_end = {
+            let state = self.state();
+            let is_in_file = state.in_files.contains(&offset) && state.tail.get(offset).is_none();
+            is_in_file.then(|| state.ends.get(offset)).flatten()
+        };
+        if let Some(unit) = at_end {
             return Ok(Some(unit).filter(|unit| names_message(*unit)));
         }
-        let in_files = {
-            let state = self.state();
-            let is_in_file = state.in_files.contains(&offset) && state.tail.is_empty();
-            is_in_file.then(|| (state.ends.get(offset), offset..state.in_files.end))
-        };
-        let found = match in_files {
-            Some((Some(at_end), _)) => return Ok(Some(at_end).filter(|unit| names_message(*unit))),
-            Some((None, range)) => ahead.read(&self.files, &range).and_then(|()| self.unit(offset)),
-            None => self.unit(offset),
-        };
-        match found {
+        match self.unit_ahead(offset, ahead) {
             Err(Error::Corrupt { .. }) => Ok(None),
             found => found,
         }

@@ -75,43 +75,6 @@ pub(super) fn add_from_file(files: &MappedFileQueue, offsets: Range<i64>, units:
     Ok(())
 }
 
-/// Entries that are read at once for those who ask for one after the other.
-const AHEAD: i64 = 32;
-
-/// The next entries of a queue, of which some are read at once. Finding the file of an entry takes ten times as long as reading it.
-#[derive(Debug, Default)]
-pub struct EntriesAhead {
-    /// The queue offset of the first.
-    start: i64,
-    bytes: Vec<u8>,
-}
-
-impl EntriesAhead {
-    /// The entry at an offset, valid or not, if it was read.
-    pub(super) fn get(&self, offset: i64) -> Option<CqUnit> {
-        let number = usize::try_from(offset.checked_sub(self.start)?).ok()?;
-        let bytes = self.bytes.get(number.checked_mul(CQ_UNIT_SIZE)?..)?;
-        bytes.first_chunk().map(CqUnit::decode)
-    }
-
-    /// Reads the first entries of a range. Reads none if one of them cannot be read.
-    pub(super) fn read(&mut self, files: &MappedFileQueue, range: &Range<i64>) -> Result<()> {
-        self.bytes.clear();
-        let Some(at) = position_in_queue(range.start) else {
-            return Ok(());
-        };
-        let Some(file) = files.find(at)? else { return Ok(()) };
-        let position = (at - file.start()) as usize;
-        let in_range = (range.end - range.start).min(AHEAD) as usize * CQ_UNIT_SIZE;
-        self.bytes.resize(in_range.min(file.len() as usize - position), 0);
-        self.start = range.start;
-        if !file.read(position, &mut self.bytes) {
-            self.bytes.clear();
-        }
-        Ok(())
-    }
-}
-
 fn position_in_queue(offset: i64) -> Option<u64> {
     offset.checked_mul(UNIT).and_then(|at| u64::try_from(at).ok())
 }

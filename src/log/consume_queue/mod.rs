@@ -4,6 +4,8 @@
 mod tail;
 /// Entries in files.
 mod entries;
+/// Some of them, read at once.
+mod entries_ahead;
 /// What belongs to the queue of a message.
 mod queue_table;
 /// One queue.
@@ -19,6 +21,6 @@ mod consume_queue_store;
 
 pub use consume_queue::ConsumeQueue;
 pub use consume_queue_store::ConsumeQueueStore;
-pub use entries::EntriesAhead;
+pub use entries_ahead::EntriesAhead;
 pub use queue_table::QueueTable;
 pub use tail::QueueTail;

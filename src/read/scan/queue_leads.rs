@@ -3,12 +3,9 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{CqUnit, MessageView};
-use crate::log::{ConsumeQueue, QueueTable};
+use crate::format::MessageView;
+use crate::log::{ConsumeQueue, EntriesAhead, QueueTable};
 use crate::read::message_reader::MessageReader;
-
-/// Entries of each queue that are kept: the next message of the queue is one of them.
-const KEPT: i64 = 32;
 
 /// Looks into the queues of messages, in the order of the log.
 #[derive(Debug, Default)]
@@ -18,18 +15,10 @@ pub(super) struct QueueLeads {
 
 #[derive(Debug)]
 enum Queue {
-    /// The topic has queues in files.
-    Files(Option<Window>),
+    /// The topic has queues in files, and this may be one of them. Its next message comes soon.
+    Files(Option<(Arc<ConsumeQueue>, EntriesAhead)>),
     /// Nothing leads to the messages of the topic.
     Lost,
-}
-
-/// Some entries of a queue.
-#[derive(Debug)]
-struct Window {
-    queue: Arc<ConsumeQueue>,
-    start: i64,
-    units: Vec<CqUnit>,
 }
 
 impl QueueLeads {
@@ -46,8 +35,8 @@ impl QueueLeads {
             self.queues.add(view.topic_bytes(), view.queue_id(), queue)
         };
         Ok(match self.queues.get_mut(place) {
-            Some(Queue::Files(Some(window))) => window
-                .get(view.queue_offset())?
+            Some(Queue::Files(Some((queue, ahead)))) => queue
+                .unit_ahead(view.queue_offset(), ahead)?
                 .is_some_and(|unit| unit.physical_offset == view.physical_offset()),
             Some(Queue::Files(None)) => false,
             Some(Queue::Lost) | None => true,
@@ -64,30 +53,7 @@ impl Queue {
         };
         Ok(match queue {
             None if !reader.has_topic(&topic)? => Self::Lost,
-            queue => Self::Files(queue.map(|queue| Window {
-                queue,
-                start: 0,
-                units: Vec::new(),
-            })),
+            queue => Self::Files(queue.map(|queue| (queue, EntriesAhead::default()))),
         })
-    }
-}
-
-impl Window {
-    fn get(&mut self, offset: i64) -> Result<Option<CqUnit>> {
-        let kept = |window: &Self| {
-            let at = usize::try_from(offset.checked_sub(window.start)?).ok()?;
-            window.units.get(at).copied()
-        };
-        if let Some(unit) = kept(self) {
-            return Ok(Some(unit));
-        }
-        self.start = offset;
-        self.units.clear();
-        self.queue.add_units(offset..offset.saturating_add(KEPT), &mut self.units)?;
-        match kept(self) {
-            Some(unit) => Ok(Some(unit)),
-            None => self.queue.unit(offset),
-        }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::CqUnit;
 use crate::interrupt;
+use crate::log::EntriesAhead;
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue};
@@ -105,7 +106,11 @@ impl QueuePlaces {
         let Range { start, end } = self.offsets;
         let mut sizes = 0;
         for offset in [start, end - 1] {
-            sizes += self.queue.queue.known_unit(offset)?.map_or(0, |unit| i64::from(unit.size));
+            sizes += self
+                .queue
+                .queue
+                .known_unit(offset, &mut EntriesAhead::default())?
+                .map_or(0, |unit| i64::from(unit.size));
         }
         Ok((end - start).saturating_mul(sizes / 2 + READ_ALONE))
     }
