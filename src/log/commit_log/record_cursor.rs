@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::{Check, MessageView, RecordLayout};
+use crate::format::{BLANK_SIZE, Check, MessageView, RecordLayout, claimed_size};
 use crate::log::commit_log::log_files::{LogFiles, LogRecord, StoredMessage, claimed_range, nothing_at, record_in};
 use crate::storage::{MappedFile, SelectedBuffer};
 
@@ -26,6 +26,14 @@ struct Segment {
     file: Arc<MappedFile>,
     /// Its bytes do not change as far as they are read, and are used where they are.
     is_in_place: bool,
+}
+
+/// The bytes that the record at `position` claims, in place; `None` if fewer than eight remain.
+#[inline]
+fn claimed_bytes(file: &MappedFile, position: usize) -> Option<&[u8]> {
+    let head = file.bytes(position..position + BLANK_SIZE)?.first_chunk()?;
+    // The length that the record claims is unchecked, so the segment bounds it.
+    file.bytes(position..position + claimed_size(*head).min(file.len() as usize - position))
 }
 
 impl RecordCursor {
@@ -50,7 +58,7 @@ impl RecordCursor {
         };
         let position = (at - segment.file.start() as i64) as usize;
         let bytes = if segment.is_in_place {
-            segment.file.bytes(position..segment.file.len() as usize)
+            claimed_bytes(&segment.file, position)
         } else {
             claimed_range(&segment.file, position).and_then(|range| {
                 self.copy.resize(range.len(), 0);
