@@ -541,7 +541,33 @@ class Store:
         progress: Callable[[int, int], object] | None = None,
         max_mb_per_s: float | None = None,
     ) -> Batches:
-        """x"""
+        """All messages that meet some conditions, as Arrow record batches. Nothing is read before the first batch is asked
+        for.
+
+        `topics` is a topic or several, `queues` a queue id or several. `time` is a pair of times (a datetime with a
+        timezone, an int of ms since 1970, or None for open), the first inclusive and the second exclusive, of the store
+        time, or of the born time with `by="born"`; `physical` is such a pair of physical offsets at which records start.
+        `tags` wants one of some tags ("paid || refund"), `keys` one of some keys (a unique key, or one of the keys of a
+        message), `properties` all of some properties with their values. `body_contains` (bytes or str) and `body_regex` (a
+        pattern of Rust's regex crate) look into the body, decompressed; with `decode_body=True` the column `body` has it
+        so.
+
+        By default this is what consumers see, and, of topics whose queues are gone or are a database, what they would see.
+        `transactions="all"` gives every whole record of the log: half and rolled-back messages, and those of an earlier
+        topic of the same name, too.
+
+        `order` is "log" (by physical offset) or "queue" (by topic, queue id and queue offset); `reverse=True` turns it, and
+        `limit` counts in it. For "queue", the places of messages that stand in no queue are looked for first and kept, 24
+        bytes for each. With `time`, segments are left out that were written at another time; a clock that was set back by
+        more than half an hour can hide messages from that.
+
+        `columns`, `errors` as in `Topic.batches`; `batch_bytes` is about the most that a batch holds. `progress` is called
+        with two ints as the messages are read: about how many bytes are done, and of how many. `max_mb_per_s` bounds the
+        reading, in 10**6 bytes a second.
+
+        Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at damage, or skips it, and what
+        `progress` raises.
+        """
     def fetch(
         self,
         batch: _Table,
@@ -1144,10 +1170,14 @@ class Batches:
     """
     @property
     def complete(self) -> bool:
-        """x"""
+        """Whether the latest pass has given all there is: it came to its end, no limit left a message out, none was skipped,
+        none expired meanwhile, and the open found no sign of messages that are missing. False before the first pass.
+        """
     @property
     def covers(self) -> tuple[int, int] | None:
-        """x"""
+        """The physical offsets that the latest pass looks at, from the first up to the second; None before the first pass, and
+        for messages that are held in memory.
+        """
     @property
     def skipped(self) -> int:
         """How many messages the latest pass has skipped so far, because they were lost or are damaged: always 0 with
