@@ -10,6 +10,8 @@ mod at;
 mod table;
 /// Columns to be resolved, and what goes back.
 mod resolve;
+/// What a store tells of its messages, files and consumers.
+mod statistics;
 /// What a message on its way in is made of.
 mod incoming;
 
@@ -17,4 +19,5 @@ pub(crate) use columns::{MessageColumns, column_names, expect_field};
 pub(crate) use incoming::{Defaults, Rows, host, incoming, no_body};
 pub(crate) use record_batch::{BatchBuilder, MAX_BATCH_BYTES};
 pub(crate) use resolve::{from_arrow, resolve_keys, resolve_offsets};
+pub(crate) use statistics::{USAGE_COLUMNS, consumer_offsets, delay_offsets, index_files, lags, segments, topic_configs, usage};
 pub(crate) use table::Table;

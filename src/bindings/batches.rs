@@ -20,7 +20,7 @@ use crate::read::{Filled, OnDamage};
 use crate::storage::Generation;
 
 /// One Arrow record batch. Hand it to pyarrow, polars, duckdb or pandas as it is, or call one of the `to_` methods.
-#[pyclass(frozen, module = "mqstore")]
+#[pyclass(frozen, subclass, module = "mqstore")]
 pub(super) struct RecordBatch(pub(super) arrow::RecordBatch);
 
 #[pymethods]

@@ -75,6 +75,10 @@ mod store;
     reason = "the arguments of a Python call, extracted"
 )]
 mod scan;
+/// `Usage`.
+mod usage;
+/// `Store`: what it tells of its messages, its files, and the consumers of a broker.
+mod store_statistics;
 /// `Store`: what it writes.
 #[expect(clippy::too_many_arguments, reason = "the arguments of a Python call")]
 mod store_writing;
@@ -135,6 +139,8 @@ mod _native {
     use super::topic::{Queues, Topic, Topics};
     #[pymodule_export]
     use super::unique_key::new_unique_key;
+    #[pymodule_export]
+    use super::usage::Usage;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -58,6 +58,10 @@ mod unique_key;
 mod file_name;
 /// Names in a store directory.
 mod store_layout;
+/// JSON whose names may be numbers without quotes.
+mod broker_json;
+/// A broker's own settings.
+mod broker_config;
 /// Which topics may be written.
 mod topic_name;
 /// The frames between master and slave.
@@ -65,6 +69,9 @@ mod replication;
 
 pub use body::{MAX_DECODED_BODY, decode_body};
 pub use bytes::is_zero;
+pub use broker_config::{
+    ConsumerOffset, DelayOffset, TopicConfig, decode_consumer_offsets, decode_delay_offsets, decode_topic_configs,
+};
 pub use checkpoint::{CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE, Checkpoint};
 pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit, CqUnit, ext_address};
 pub use crc::crc32;
@@ -95,8 +102,9 @@ pub use record_layout::{MIN_RECORD_SIZE, RecordLayout, Version};
 pub use replication::{SLAVE_REPORT_SIZE, SlaveReport, TRANSFER_HEADER_SIZE, TransferHeader};
 pub use salvage_record::{encode_salvage_record, is_salvage_record, salvage_record_size};
 pub use store_layout::{
-    ABORT_FILE, BATCH_CONSUME_QUEUE_DIR, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, FLUSHED_MARK_FILE,
-    GEOMETRY_FILE, INDEX_DIR, LOCK_FILE, RECOVERY_NOTE_FILE, ROCKSDB_CONSUME_QUEUE_DIR, ROCKSDB_CURRENT_FILE, UNFINISHED_PREFIX,
+    ABORT_FILE, BATCH_CONSUME_QUEUE_DIR, BrokerFile, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR,
+    CONSUMER_OFFSET_FILE, DELAY_OFFSET_FILE, FLUSHED_MARK_FILE, GEOMETRY_FILE, INDEX_DIR, LMQ_CONSUMER_OFFSET_FILE, LOCK_FILE,
+    RECOVERY_NOTE_FILE, ROCKSDB_CONSUME_QUEUE_DIR, ROCKSDB_CURRENT_FILE, TOPICS_FILE, UNFINISHED_PREFIX,
 };
 pub use sys_flag::{
     BORN_HOST_V6, COMMIT, COMPRESSED, COMPRESSION_MASK, Compression, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, PREPARED, ROLLBACK,

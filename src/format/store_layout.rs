@@ -28,3 +28,33 @@ pub const LOCK_FILE: &str = "lock";
 pub const ABORT_FILE: &str = "abort";
 /// How the name of a file begins that this crate has not finished.
 pub const UNFINISHED_PREFIX: &str = "mqstore-new-";
+
+/// A file of settings that a broker writes as JSON, in [`CONFIG_DIR`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BrokerFile {
+    /// Its name. The same name with `.bak` is the one before.
+    pub name: &'static str,
+    /// The directories in [`CONFIG_DIR`] of the RocksDB databases in which a broker may keep the same.
+    pub rocksdb_dirs: &'static [&'static str],
+}
+
+/// How far the groups of consumers have come.
+pub const CONSUMER_OFFSET_FILE: BrokerFile = BrokerFile {
+    name: "consumerOffset.json",
+    rocksdb_dirs: &["consumerOffsets", "rdb"],
+};
+/// The same of a broker that has light queues (`enableLmq`).
+pub const LMQ_CONSUMER_OFFSET_FILE: BrokerFile = BrokerFile {
+    name: "lmqConsumerOffset.json",
+    rocksdb_dirs: &[],
+};
+/// The topics, and how many queues each has.
+pub const TOPICS_FILE: BrokerFile = BrokerFile {
+    name: "topics.json",
+    rocksdb_dirs: &["topics", "rdb"],
+};
+/// How far the delivery of delayed messages has come.
+pub const DELAY_OFFSET_FILE: BrokerFile = BrokerFile {
+    name: "delayOffset.json",
+    rocksdb_dirs: &[],
+};

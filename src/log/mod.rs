@@ -12,7 +12,10 @@ mod index;
 mod store_checkpoint;
 /// The sizes of a store that this crate has made.
 mod recorded_geometry;
+/// The settings of a broker.
+mod broker_settings;
 
+pub use broker_settings::{BrokerSettings, load_broker_settings};
 pub(crate) use commit_log::LogEnd;
 pub use commit_log::{
     Appended, CommitLog, LogFiles, LogRecord, LogScan, LogStats, PutStats, QueueOffsets, RecordCursor, SegmentStats,
@@ -21,6 +24,6 @@ pub use commit_log::{
 pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, QueueTable, QueueTail};
 pub use flushed_mark_file::{FlushedMarkFile, is_flushed_mark_locked, load_flushed_mark, lock_flushed_mark};
 pub(crate) use index::IndexPut;
-pub use index::{IndexFile, IndexService, KeptIndex, Source};
+pub use index::{Chains, IndexFile, IndexFileState, IndexService, KeptIndex, Source};
 pub use recorded_geometry::{fill_from_record, record as record_geometry};
 pub use store_checkpoint::{load_checkpoint, save_checkpoint};

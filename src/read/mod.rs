@@ -15,9 +15,17 @@ mod resolve;
 mod landmarks;
 /// Reading many messages at once.
 mod scan;
+/// What takes the room in the log.
+mod usage;
+/// The files of a store, one by one.
+mod inventory;
+/// How far the consumers of a broker have come.
+mod consumer_progress;
 
 pub use crate::log::StoredMessage;
+pub use consumer_progress::{GroupLag, GroupOffset};
 pub use get_message::{GetMessageStatus, GetRequest, GetResult, TagFilter};
+pub use inventory::Segment;
 pub use lookup_by_time::Side;
 pub use message_reader::{MessageReader, Position};
 pub use messages::{QueueScan, RecordScan};
@@ -25,3 +33,4 @@ pub use on_damage::OnDamage;
 pub use query::{QueryBy, QueryRequest, QueryResult};
 pub use resolve::KeyHit;
 pub use scan::{BodyFilter, Filled, Order, Picked, Scan, ScanRequest, TimeOf, Transactions};
+pub use usage::{Shared, Usage, UsageBy, UsageCount};

@@ -324,7 +324,7 @@ impl IndexFile {
     }
 
     /// The file's bytes; `None` if another process has removed the file, and it is not mapped.
-    fn mapped(&self) -> Result<Option<Arc<MappedFile>>> {
+    pub(super) fn mapped(&self) -> Result<Option<Arc<MappedFile>>> {
         match self.map() {
             Err(error) if error.is_missing_file() => Ok(None),
             mapped => mapped.map(Some),
@@ -399,7 +399,8 @@ fn slot_value(mapped: &MappedFile, geometry: IndexGeometry, slot: u32) -> Option
         .then(|| i32::from_be_bytes(bytes))
 }
 
-fn item(mapped: &MappedFile, geometry: IndexGeometry, number: i32) -> Option<IndexItem> {
+/// The item with this number; `None` past the last one that the file has room for.
+pub(super) fn item(mapped: &MappedFile, geometry: IndexGeometry, number: i32) -> Option<IndexItem> {
     let mut bytes = [0; ITEM_SIZE];
     let number = u32::try_from(number).ok().filter(|number| *number < geometry.items)?;
     mapped

@@ -238,7 +238,7 @@ impl IndexService {
 
     /// The geometry of a file that can be used; `None` if it cannot. A check may meet an unfinished put of another process or thread.
     /// Then it is made again when the header differs, in this query or in a later one.
-    fn usable_geometry(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
+    pub(super) fn usable_geometry(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
         for _ in 0..LOOKS {
             if let Some(geometry) = self.geometry_of(file)?
                 && self.is_usable(file, geometry)?
@@ -374,7 +374,7 @@ impl IndexService {
     }
 
     /// The geometry of a file: the option, what all files share, or what its own bytes say; `None` if they admit several.
-    fn geometry_of(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
+    pub(super) fn geometry_of(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
         if let Some(given) = self.given {
             let (len, given_len) = (file.file_len(), given.file_len());
             if self.is_cut_short(file, given)? {

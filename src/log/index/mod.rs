@@ -8,10 +8,13 @@ mod index_file;
 mod index_appender;
 /// All files of a store, and which part of the log each of them indexes.
 mod index_service;
+/// How each file is.
+mod index_file_state;
 /// Truncation: which files and items recovery keeps.
 mod truncate;
 
 pub use index_file::IndexFile;
+pub use index_file_state::{Chains, IndexFileState};
 pub(crate) use index_service::IndexPut;
 pub use index_service::{IndexService, Source};
 pub use truncate::KeptIndex;

@@ -1,0 +1,235 @@
+//! What a store tells of its messages, files and consumers, as one batch each.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{MapBuilder, MapFieldNames, StringBuilder};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Float64Array, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, StringArray,
+    TimestampMicrosecondArray,
+};
+use arrow_schema::{Field, Schema};
+
+use crate::arrow::resolve::from_arrow;
+use crate::error::Result;
+use crate::format::{DelayOffset, IndexGeometry, IndexHeader, TopicConfig};
+use crate::log::{Chains, IndexFileState};
+use crate::read::{GroupLag, GroupOffset, Segment, Shared, Usage, UsageBy, UsageCount};
+
+/// The names that `usage` takes, each with what it counts by.
+pub(crate) const USAGE_COLUMNS: [(&str, UsageBy); 5] = [
+    ("topic", UsageBy::Topic),
+    ("queue_id", UsageBy::QueueId),
+    ("tags", UsageBy::Tags),
+    ("hour", UsageBy::Hour),
+    ("segment", UsageBy::Segment),
+];
+
+/// A row a group: what its messages share, in a column for each of `by`, and their count.
+///
+/// # Errors
+/// [`crate::error::Error::Invalid`] for more text than a column holds.
+pub(crate) fn usage(usage: &Usage, by: &[UsageBy]) -> Result<RecordBatch> {
+    let shared = |at: usize| usage.groups.iter().map(move |(shared, _)| shared.get(at));
+    let number = |shared: Option<&Shared>| match shared {
+        Some(Shared::Number(number)) => Some(*number),
+        _ => None,
+    };
+    let text = |shared: Option<&'_ Shared>| match shared {
+        Some(Shared::Text(text)) => text.clone(),
+        _ => None,
+    };
+    let mut columns = Vec::new();
+    for (at, by) in by.iter().enumerate() {
+        let array: ArrayRef = match by {
+            UsageBy::Topic | UsageBy::Tags => texts(shared(at).map(text)),
+            UsageBy::QueueId => Arc::new(
+                shared(at)
+                    .map(|shared| number(shared).and_then(|id| i32::try_from(id).ok()))
+                    .collect::<Int32Array>(),
+            ),
+            UsageBy::Hour => times(shared(at).map(number)),
+            UsageBy::Segment => int64s(shared(at).map(number)),
+        };
+        let name = USAGE_COLUMNS.iter().find(|(_, known)| known == by);
+        columns.push((name.map_or("", |(name, _)| name), array));
+    }
+    let counts = |of: fn(&UsageCount) -> i64| usage.groups.iter().map(move |(_, count)| Some(of(count)));
+    columns.extend([
+        ("messages", int64s(counts(|count| count.messages))),
+        ("bytes", int64s(counts(|count| count.bytes))),
+        ("first_store_time", times(counts(|count| count.first_store_time))),
+        ("last_store_time", times(counts(|count| count.last_store_time))),
+    ]);
+    batch(usage.groups.len(), columns)
+}
+
+/// A row a segment.
+pub(crate) fn segments(segments: &[Segment]) -> Result<RecordBatch> {
+    let of = || segments.iter();
+    batch(
+        segments.len(),
+        vec![
+            ("segment", int64s(of().map(|segment| Some(segment.start)))),
+            ("bytes", int64s(of().map(|segment| Some(segment.bytes)))),
+            ("sealed", bools(of().map(|segment| Some(segment.is_sealed)))),
+            ("first_store_time", times(of().map(|segment| segment.first_store_time))),
+        ],
+    )
+}
+
+/// A row an index file.
+pub(crate) fn index_files(files: &[IndexFileState]) -> Result<RecordBatch> {
+    let of = || files.iter();
+    let header = |value: fn(&IndexHeader) -> i64| {
+        let with_items = move |file: &IndexFileState| (file.header.items() > 0).then(|| value(&file.header));
+        files.iter().map(with_items)
+    };
+    let geometry = |value: fn(IndexGeometry) -> u32| {
+        files
+            .iter()
+            .map(move |file| file.geometry.map(|geometry| i64::from(value(geometry))))
+    };
+    let chains = |value: fn(Chains) -> i64| files.iter().map(move |file| file.chains.map(value));
+    let ratio = |of: fn(&IndexFileState) -> Option<(i64, i64)>| {
+        let ratio = move |file| {
+            let (items, slots) = of(file).filter(|(_, slots)| *slots > 0)?;
+            Some(items as f64 / slots as f64)
+        };
+        Arc::new(files.iter().map(ratio).collect::<Float64Array>()) as ArrayRef
+    };
+    let items = |file: &IndexFileState| file.header.items();
+    let name = |file: &IndexFileState| Some(file.path.file_name()?.to_string_lossy().into_owned());
+    batch(
+        files.len(),
+        vec![
+            ("name", texts(of().map(name))),
+            ("slots", int64s(geometry(|geometry| geometry.slots))),
+            ("max_items", int64s(geometry(|geometry| geometry.items.saturating_sub(1)))),
+            ("items", int64s(of().map(|file| Some(items(file).max(0))))),
+            ("used_slots", int64s(chains(|chains| chains.used_slots))),
+            (
+                "load",
+                ratio(|file| Some((file.header.items(), i64::from(file.geometry?.slots)))),
+            ),
+            ("longest_chain", int64s(chains(|chains| chains.longest))),
+            (
+                "mean_chain",
+                ratio(|file| Some((file.header.items(), file.chains?.used_slots))),
+            ),
+            ("first_physical_offset", int64s(header(|header| header.begin_physical_offset))),
+            ("last_physical_offset", int64s(header(|header| header.end_physical_offset))),
+            ("first_store_time", times(header(|header| header.begin_time))),
+            ("last_store_time", times(header(|header| header.end_time))),
+            ("whole", bools(of().map(|file| file.is_whole))),
+            ("used", bools(of().map(|file| Some(file.is_used)))),
+        ],
+    )
+}
+
+/// A row a group, topic and queue.
+pub(crate) fn consumer_offsets(offsets: &[GroupOffset]) -> Result<RecordBatch> {
+    let of = || offsets.iter();
+    batch(
+        offsets.len(),
+        vec![
+            ("group", texts(of().map(|offset| Some(offset.group.clone())))),
+            ("topic", texts(of().map(|offset| Some(offset.topic.clone())))),
+            ("queue_id", int32s(of().map(|offset| Some(offset.queue_id)))),
+            ("offset", int64s(of().map(|offset| Some(offset.offset)))),
+        ],
+    )
+}
+
+/// A row a group, topic and queue.
+pub(crate) fn lags(lags: &[GroupLag]) -> Result<RecordBatch> {
+    let of = || lags.iter();
+    batch(
+        lags.len(),
+        vec![
+            ("group", texts(of().map(|lag| Some(lag.group.clone())))),
+            ("topic", texts(of().map(|lag| Some(lag.topic.clone())))),
+            ("queue_id", int32s(of().map(|lag| Some(lag.queue_id)))),
+            ("offset", int64s(of().map(|lag| lag.offset))),
+            ("min_offset", int64s(of().map(|lag| Some(lag.queue.as_ref()?.start)))),
+            ("max_offset", int64s(of().map(|lag| Some(lag.queue.as_ref()?.end)))),
+            ("lag", int64s(of().map(GroupLag::lag))),
+        ],
+    )
+}
+
+/// A row a topic.
+pub(crate) fn topic_configs(topics: &[TopicConfig]) -> Result<RecordBatch> {
+    let of = || topics.iter();
+    let mut attributes = MapBuilder::new(
+        Some(MapFieldNames {
+            entry: "entries".to_owned(),
+            key: "key".to_owned(),
+            value: "value".to_owned(),
+        }),
+        StringBuilder::new(),
+        StringBuilder::new(),
+    );
+    for topic in topics {
+        for (name, value) in topic.attributes.iter().flatten() {
+            attributes.keys().append_value(name);
+            attributes.values().append_value(value);
+        }
+        attributes.append(topic.attributes.is_some()).map_err(from_arrow)?;
+    }
+    batch(
+        topics.len(),
+        vec![
+            ("topic", texts(of().map(|topic| Some(topic.topic.clone())))),
+            ("read_queue_nums", int32s(of().map(|topic| topic.read_queue_nums))),
+            ("write_queue_nums", int32s(of().map(|topic| topic.write_queue_nums))),
+            ("perm", int32s(of().map(|topic| topic.perm))),
+            ("topic_filter_type", texts(of().map(|topic| topic.topic_filter_type.clone()))),
+            ("topic_sys_flag", int32s(of().map(|topic| topic.topic_sys_flag))),
+            ("order", bools(of().map(|topic| topic.order))),
+            ("attributes", Arc::new(attributes.finish())),
+        ],
+    )
+}
+
+/// A row a level.
+pub(crate) fn delay_offsets(offsets: &[DelayOffset]) -> Result<RecordBatch> {
+    let of = || offsets.iter();
+    batch(
+        offsets.len(),
+        vec![
+            ("level", int32s(of().map(|offset| Some(offset.level)))),
+            ("offset", int64s(of().map(|offset| Some(offset.offset)))),
+        ],
+    )
+}
+
+fn batch(rows: usize, columns: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {
+    let (fields, arrays): (Vec<_>, Vec<_>) = columns
+        .into_iter()
+        .map(|(name, array)| (Field::new(name, array.data_type().clone(), true), array))
+        .unzip();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options).map_err(from_arrow)
+}
+
+fn texts(values: impl Iterator<Item = Option<String>>) -> ArrayRef {
+    Arc::new(values.collect::<StringArray>())
+}
+
+fn int32s(values: impl Iterator<Item = Option<i32>>) -> ArrayRef {
+    Arc::new(values.collect::<Int32Array>())
+}
+
+fn int64s(values: impl Iterator<Item = Option<i64>>) -> ArrayRef {
+    Arc::new(values.collect::<Int64Array>())
+}
+
+fn bools(values: impl Iterator<Item = Option<bool>>) -> ArrayRef {
+    Arc::new(values.collect::<BooleanArray>())
+}
+
+/// Times in ms. One that microseconds cannot hold becomes null.
+fn times(values: impl Iterator<Item = Option<i64>>) -> ArrayRef {
+    let in_us = values.map(|ms| ms?.checked_mul(1000));
+    Arc::new(in_us.collect::<TimestampMicrosecondArray>().with_timezone("UTC"))
+}

@@ -1,0 +1,105 @@
+//! `Usage`.
+
+use std::ops::Range;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use super::arguments::type_of;
+use super::batches::RecordBatch;
+use super::interpreter_exit::hang_at_exit;
+use crate::arrow::{self, USAGE_COLUMNS};
+use crate::read::{self, UsageBy};
+
+/// What `Store.usage` counted, a `RecordBatch`, and what it could not count.
+#[pyclass(frozen, extends = RecordBatch, module = "mqstore")]
+pub(super) struct Usage {
+    covers: Range<i64>,
+    unread: Vec<Range<i64>>,
+}
+
+impl Usage {
+    pub(super) fn of<'py>(py: Python<'py>, usage: &read::Usage, by: &[UsageBy]) -> PyResult<Bound<'py, Self>> {
+        let counted = RecordBatch(arrow::usage(usage, by)?);
+        let rest = Self {
+            covers: usage.covers.clone(),
+            unread: usage.unread.clone(),
+        };
+        Bound::new(py, PyClassInitializer::from(counted).add_subclass(rest))
+    }
+}
+
+#[pymethods]
+impl Usage {
+    /// Whether every message of the log was counted: nothing is `unread`.
+    #[getter]
+    fn complete(&self) -> bool {
+        self.unread.is_empty()
+    }
+
+    /// The physical offsets that were read: the first byte, and the byte after the last.
+    #[getter]
+    fn covers(&self) -> (i64, i64) {
+        (self.covers.start, self.covers.end)
+    }
+
+    /// The stretches of the log in which messages were lost, are damaged, or are gone with their segment, as pairs of physical offsets: the
+    /// first byte, and the byte after the last. The counts lack what stood there.
+    #[getter]
+    fn unread(&self) -> Vec<(i64, i64)> {
+        self.unread.iter().map(|unread| (unread.start, unread.end)).collect()
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> String {
+        let (usage, rows) = (slf.get(), slf.as_super().get().0.num_rows());
+        let unread: i64 = usage.unread.iter().map(|unread| unread.end - unread.start).sum();
+        format!(
+            "<mqstore.Usage {rows} rows, covers {}..{}, {unread} bytes unread>",
+            usage.covers.start, usage.covers.end
+        )
+    }
+}
+
+/// What `usage` counts by: a name, or several.
+pub(super) fn usage_by(value: &Bound<'_, PyAny>) -> PyResult<Vec<UsageBy>> {
+    hang_at_exit();
+    let known = || USAGE_COLUMNS.map(|(name, _)| name).join(", ");
+    let names: Vec<String> = match value.extract::<String>() {
+        Ok(name) => vec![name],
+        Err(_) if value.is_instance_of::<PyString>() => vec![value.repr()?.to_string()],
+        Err(_) => {
+            let Ok(items) = value.try_iter() else {
+                return Err(PyTypeError::new_err(format!(
+                    "by is a sequence of names ({}), not {}",
+                    known(),
+                    type_of(value)?
+                )));
+            };
+            let name = |item: PyResult<Bound<'_, PyAny>>| {
+                let item = item?;
+                item.extract().or_else(|_| {
+                    Err(PyTypeError::new_err(format!(
+                        "by holds {}, no name: expected {}",
+                        item.repr()?,
+                        known()
+                    )))
+                })
+            };
+            items.map(name).collect::<PyResult<_>>()?
+        }
+    };
+    let mut by = Vec::new();
+    for name in &names {
+        let column = USAGE_COLUMNS.iter().find(|(known, _)| known == name);
+        let Some((_, column)) = column.filter(|(_, column)| !by.contains(column)) else {
+            let why = if column.is_some() { " twice" } else { "" };
+            return Err(PyValueError::new_err(format!(
+                "by names {name:?}{why}: expected some of {}",
+                known()
+            )));
+        };
+        by.push(*column);
+    }
+    Ok(by)
+}

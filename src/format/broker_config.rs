@@ -1,0 +1,225 @@
+//! A broker's own settings, in the directory `config`: how far consumers and the delivery of delayed messages have come, and which topics
+//! there are.
+
+use serde_json::{Map, Value};
+
+use super::broker_json::parse;
+use super::malformed::Malformed;
+
+/// Between the names of a topic and a group. The clients of a broker refuse it in a name; MQTT clients have it in theirs.
+const TOPIC_GROUP_SEPARATOR: char = '@';
+/// How the names of light queues begin, and of the groups that consume them.
+const LMQ_PREFIX: &str = "%LMQ%";
+
+/// How far a group of consumers has come in a queue.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConsumerOffset {
+    /// The name of the topic, `@`, and the name of the group.
+    pub topic_group: String,
+    /// The queue of the topic.
+    pub queue_id: i32,
+    /// The queue offset of the message that the group gets next.
+    pub offset: i64,
+    /// Whether it is of a light queue, which has one queue and a group of its own kind.
+    pub is_lmq: bool,
+}
+
+impl ConsumerOffset {
+    /// Topic and group. If there are several `@`, it is the first one after the name of a topic that `is_topic` knows; otherwise the first,
+    /// as for a broker. After the topic of a light queue comes a group whose name says so.
+    pub fn names(&self, is_topic: impl Fn(&str) -> bool) -> Option<(&str, &str)> {
+        let splits = self.topic_group.match_indices(TOPIC_GROUP_SEPARATOR);
+        let mut names = splits
+            .filter_map(|(at, _)| Some((self.topic_group.get(..at)?, self.topic_group.get(at + 1..)?)))
+            .filter(|(_, group)| !self.is_lmq || group.starts_with(LMQ_PREFIX));
+        let first = names.next()?;
+        let mut all = std::iter::once(first).chain(names);
+        Some(all.find(|(topic, _)| is_topic(topic)).unwrap_or(first))
+    }
+}
+
+/// How far the delivery of the delayed messages of one level has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DelayOffset {
+    /// The level, from 1.
+    pub level: i32,
+    /// The queue offset of the message that is delivered next: in the queue of the level, one less than the level.
+    pub offset: i64,
+}
+
+/// A topic as a broker is told to keep it. What the file does not say is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TopicConfig {
+    /// Its name.
+    pub topic: String,
+    /// How many queues consumers read.
+    pub read_queue_nums: Option<i32>,
+    /// How many queues producers write.
+    pub write_queue_nums: Option<i32>,
+    /// What is allowed: 4 reading, 2 writing, 1 to be a model for new topics, 8 to come first.
+    pub perm: Option<i32>,
+    /// `SINGLE_TAG` or `MULTI_TAG`.
+    pub topic_filter_type: Option<String>,
+    /// Bit 0: a unit; bit 1: one with subscriptions.
+    pub topic_sys_flag: Option<i32>,
+    /// Whether it is kept in order while brokers come and go.
+    pub order: Option<bool>,
+    /// Further attributes, such as `message.type`; not before 5.x.
+    pub attributes: Option<Vec<(String, String)>>,
+}
+
+/// Reads `consumerOffset.json`, and `lmqConsumerOffset.json`, which has a second table. Ascending.
+///
+/// # Errors
+/// [`Malformed`].
+pub fn decode_consumer_offsets(json: &[u8]) -> Result<Vec<ConsumerOffset>, Malformed> {
+    let fields = object_of(json)?;
+    let mut offsets = Vec::new();
+    for (topic_group, queues) in table(&fields, "offsetTable")? {
+        let place = || format!("offsetTable, {topic_group:?}");
+        for (queue_id, offset) in numbered(queues, place)? {
+            offsets.push(ConsumerOffset {
+                topic_group: known_group(topic_group, false)?,
+                queue_id,
+                offset,
+                is_lmq: false,
+            });
+        }
+    }
+    if let Some(light) = fields.get("lmqOffsetTable") {
+        for (topic_group, offset) in as_table(light, || "lmqOffsetTable".to_owned())? {
+            let place = || format!("lmqOffsetTable, {topic_group:?}");
+            offsets.push(ConsumerOffset {
+                topic_group: known_group(topic_group, true)?,
+                queue_id: 0,
+                offset: whole(offset, place)?,
+                is_lmq: true,
+            });
+        }
+    }
+    offsets.sort();
+    Ok(offsets)
+}
+
+/// Reads `delayOffset.json`. Ascending.
+///
+/// # Errors
+/// [`Malformed`].
+pub fn decode_delay_offsets(json: &[u8]) -> Result<Vec<DelayOffset>, Malformed> {
+    let fields = object_of(json)?;
+    let levels = fields.get("offsetTable").ok_or_else(|| missing("offsetTable"))?;
+    let levels = numbered(levels, || "offsetTable".to_owned())?.into_iter();
+    let mut offsets: Vec<_> = levels.map(|(level, offset)| DelayOffset { level, offset }).collect();
+    offsets.sort();
+    Ok(offsets)
+}
+
+/// Reads `topics.json`. Ascending by name.
+///
+/// # Errors
+/// [`Malformed`].
+pub fn decode_topic_configs(json: &[u8]) -> Result<Vec<TopicConfig>, Malformed> {
+    let fields = object_of(json)?;
+    let topics = table(&fields, "topicConfigTable")?.iter();
+    let mut configs: Vec<_> = topics.map(topic_config).collect::<Result<_, _>>()?;
+    configs.sort();
+    Ok(configs)
+}
+
+fn topic_config((topic, config): (&String, &Value)) -> Result<TopicConfig, Malformed> {
+    let of_topic = |name: &str| format!("topicConfigTable, {topic:?}, {name}");
+    let fields = as_table(config, || format!("topicConfigTable, {topic:?}"))?;
+    let given = |name: &str| fields.get(name).filter(|value| !value.is_null());
+    let number = |name: &str| given(name).map(|value| whole(value, || of_topic(name))).transpose();
+    let attributes = given("attributes").map(|attributes| {
+        let attributes = as_table(attributes, || of_topic("attributes"))?.iter();
+        let text = |(name, value): (&String, &Value)| Ok((name.clone(), text(value, || of_topic("attributes"))?));
+        attributes.map(text).collect::<Result<_, Malformed>>()
+    });
+    let order = given("order").map(|order| {
+        let order = order.as_bool();
+        order.ok_or_else(|| Malformed::new(0, format!("{} is not true or false", of_topic("order"))))
+    });
+    Ok(TopicConfig {
+        topic: topic.clone(),
+        read_queue_nums: number("readQueueNums")?,
+        write_queue_nums: number("writeQueueNums")?,
+        perm: number("perm")?,
+        topic_filter_type: given("topicFilterType")
+            .map(|value| text(value, || of_topic("topicFilterType")))
+            .transpose()?,
+        topic_sys_flag: number("topicSysFlag")?,
+        order: order.transpose()?,
+        attributes: attributes.transpose()?,
+    })
+}
+
+fn object_of(json: &[u8]) -> Result<Map<String, Value>, Malformed> {
+    match parse(json)? {
+        Value::Object(fields) => Ok(fields),
+        other => Err(Malformed::new(0, format!("the file is {}, no object", shown(&other)))),
+    }
+}
+
+/// A field that a broker always writes.
+fn table<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<&'a Map<String, Value>, Malformed> {
+    as_table(fields.get(name).ok_or_else(|| missing(name))?, || name.to_owned())
+}
+
+fn missing(name: &str) -> Malformed {
+    Malformed::new(0, format!("there is no field {name:?}, which a broker always writes"))
+}
+
+fn as_table(value: &Value, place: impl Fn() -> String) -> Result<&Map<String, Value>, Malformed> {
+    let table = value.as_object();
+    table.ok_or_else(|| Malformed::new(0, format!("{} is {}, no object", place(), shown(value))))
+}
+
+/// A value in a refusal: it may have many megabytes.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Object(_) => "an object".to_owned(),
+        Value::Array(_) => "an array".to_owned(),
+        scalar => scalar.to_string(),
+    }
+}
+
+/// A table of numbers by number.
+fn numbered(value: &Value, place: impl Fn() -> String) -> Result<Vec<(i32, i64)>, Malformed> {
+    let entries = as_table(value, &place)?.iter();
+    let entry = |(name, value): (&String, &Value)| {
+        let number = name.parse();
+        let number = number.map_err(|_| Malformed::new(0, format!("{} holds the name {name:?}, no 32-bit number", place())))?;
+        Ok((number, whole(value, || format!("{}, {name}", place()))?))
+    };
+    entries.map(entry).collect()
+}
+
+fn whole<T: TryFrom<i64>>(value: &Value, place: impl Fn() -> String) -> Result<T, Malformed> {
+    let number = value.as_i64().and_then(|number| T::try_from(number).ok());
+    let bits = 8 * size_of::<T>();
+    number.ok_or_else(|| Malformed::new(0, format!("{} is {}, no {bits}-bit number", place(), shown(value))))
+}
+
+fn text(value: &Value, place: impl Fn() -> String) -> Result<String, Malformed> {
+    let text = value.as_str();
+    Ok(text
+        .ok_or_else(|| Malformed::new(0, format!("{} is {}, no text", place(), shown(value))))?
+        .to_owned())
+}
+
+/// The name of an entry, which names a topic and a group.
+fn known_group(topic_group: &str, is_lmq: bool) -> Result<String, Malformed> {
+    let is_whole = if is_lmq {
+        topic_group.contains(&format!("{TOPIC_GROUP_SEPARATOR}{LMQ_PREFIX}"))
+    } else {
+        topic_group.contains(TOPIC_GROUP_SEPARATOR)
+    };
+    if is_whole {
+        return Ok(topic_group.to_owned());
+    }
+    Err(Malformed::new(
+        0,
+        format!("{topic_group:?} is no topic and group with a {TOPIC_GROUP_SEPARATOR} between them"),
+    ))
+}

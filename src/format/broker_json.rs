@@ -1,0 +1,75 @@
+//! JSON as a broker writes its settings: fastjson does not quote names that are numbers, as in `{"orders@billing":{0:255,1:250}}`.
+
+use serde_json::Value;
+
+use super::malformed::Malformed;
+
+/// Reads such a text. Of two fields with one name the last counts, as for a broker.
+pub(super) fn parse(bytes: &[u8]) -> Result<Value, Malformed> {
+    let (quoted, inserted) = quote_numbers(bytes);
+    serde_json::from_slice(&quoted).map_err(|error| {
+        let at = offset_of(&quoted, error.line(), error.column());
+        let before = inserted.partition_point(|quote| *quote < at);
+        Malformed::new((at - before).min(bytes.len()), format!("no JSON: {error}"))
+    })
+}
+
+/// The text with quotes around each name that is a number, and where they stand in it.
+fn quote_numbers(bytes: &[u8]) -> (Vec<u8>, Vec<usize>) {
+    let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 8);
+    let mut inserted = Vec::new();
+    let mut rest = bytes;
+    while let Some(first) = rest.first() {
+        let len = match first {
+            b'"' => len_of_text(rest),
+            b'-' | b'0'..=b'9' => rest.iter().take_while(|byte| matches!(byte, b'-' | b'0'..=b'9')).count(),
+            _ => 1,
+        };
+        let (token, after) = rest.split_at_checked(len).unwrap_or((rest, &[]));
+        // In JSON a number before a colon can only be a name.
+        let is_name = *first != b'"' && len >= 1 && first_but_space(after) == Some(b':') && is_number(token);
+        if is_name {
+            inserted.extend([out.len(), out.len() + 1 + token.len()]);
+            out.push(b'"');
+        }
+        out.extend_from_slice(token);
+        if is_name {
+            out.push(b'"');
+        }
+        rest = after;
+    }
+    (out, inserted)
+}
+
+/// Bytes from the quote in front to the quote at the end, or to the end of a text that lacks one.
+fn len_of_text(bytes: &[u8]) -> usize {
+    let mut is_escaped = true; // The quote in front ends nothing.
+    let end = bytes.iter().position(|byte| {
+        let is_end = *byte == b'"' && !is_escaped;
+        is_escaped = *byte == b'\\' && !is_escaped;
+        is_end
+    });
+    end.map_or(bytes.len(), |end| end + 1)
+}
+
+fn is_number(token: &[u8]) -> bool {
+    let digits = token.strip_prefix(b"-").unwrap_or(token);
+    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+}
+
+fn first_but_space(bytes: &[u8]) -> Option<u8> {
+    bytes
+        .iter()
+        .copied()
+        .find(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
+}
+
+/// The byte at a line (from 1) and a column of it (from 1, in bytes).
+fn offset_of(bytes: &[u8], line: usize, column: usize) -> usize {
+    let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    let start = match line.checked_sub(2) {
+        Some(before) => ends.map(|(at, _)| at + 1).nth(before).unwrap_or(bytes.len()),
+        None => 0,
+    };
+    start + column.saturating_sub(1)
+}

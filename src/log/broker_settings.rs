@@ -1,0 +1,140 @@
+//! The files of settings in `config` that a broker writes, read as a broker reads them.
+//!
+//! A broker of 4.9.x removes such a file for a moment while it replaces it, and one of 5.x writes it in place. Both keep the one before under
+//! the same name with `.bak`, and read that where the file is missing, empty or no JSON.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::format::{BrokerFile, CONFIG_DIR, Malformed, ROCKSDB_CURRENT_FILE};
+use crate::storage::{Access, EntryKind, Env};
+
+/// Larger than any such file.
+const MAX_LEN: u64 = 1 << 30;
+
+/// What a file of settings says.
+#[derive(Debug)]
+pub struct BrokerSettings<T> {
+    /// Its content.
+    pub content: T,
+    /// Why it may be out of date, in words.
+    pub doubts: Vec<String>,
+}
+
+/// Reads a file of settings of the store at `root`, or the one before it where it cannot be used. `None` if there is none of both.
+///
+/// # Errors
+/// [`Error::Corrupt`] if neither can be used, [`Error::Unsupported`] where there is only a `RocksDB` database, [`Error::Io`].
+pub fn load_broker_settings<T>(
+    env: &dyn Env,
+    root: &Path,
+    file: BrokerFile,
+    decode: impl Fn(&[u8]) -> Result<T, Malformed>,
+) -> Result<Option<BrokerSettings<T>>> {
+    let path = root.join(CONFIG_DIR).join(file.name);
+    let database = rocksdb_of(env, root, file)?;
+    let Some(mut found) = load_json(env, &path, decode)? else {
+        return match database {
+            None => Ok(None),
+            Some(dir) => Err(Error::Unsupported {
+                what: format!(
+                    "the broker keeps here, as a RocksDB database, what {} would hold: let the broker export it to that file \
+                     (mqadmin rocksDBConfigToJson)",
+                    file.name
+                ),
+                path: dir,
+            }),
+        };
+    };
+    if let Some(dir) = database {
+        found.doubts.push(format!(
+            "{} is there as well, a RocksDB database of the same: a broker that uses it does not write {}",
+            dir.display(),
+            file.name
+        ));
+    }
+    Ok(Some(found))
+}
+
+fn load_json<T>(env: &dyn Env, path: &Path, decode: impl Fn(&[u8]) -> Result<T, Malformed>) -> Result<Option<BrokerSettings<T>>> {
+    let first = load_one(env, path, &decode)?;
+    if let Some(Ok(content)) = first {
+        let doubts = Vec::new();
+        return Ok(Some(BrokerSettings { content, doubts }));
+    }
+    let mut backup = path.to_owned().into_os_string();
+    backup.push(".bak");
+    let backup = PathBuf::from(backup);
+    match (first, load_one(env, &backup, &decode)?) {
+        (Some(Err(damage)), Some(Err(also))) => Err(damage.advising(&format!("the one before is damaged, too: {also}"))),
+        (Some(Err(damage)), None) => Err(damage.advising("copy the file again; there is no .bak beside it, the one before")),
+        (first, Some(content)) => {
+            let why = match first {
+                Some(Err(damage)) => damage.to_string(),
+                _ => format!("{} is missing", path.display()),
+            };
+            Ok(Some(BrokerSettings {
+                content: content?,
+                doubts: vec![format!("{why}; what {} says is older", backup.display())],
+            }))
+        }
+        (_, None) => Ok(None),
+    }
+}
+
+/// What one file says: `None` if there is none, an inner error if it cannot be used.
+fn load_one<T>(env: &dyn Env, path: &Path, decode: impl Fn(&[u8]) -> Result<T, Malformed>) -> Result<Option<Result<T>>> {
+    let Some(bytes) = read_whole(env, path)? else {
+        return Ok(None);
+    };
+    let decoded = if bytes.iter().all(|byte| *byte == 0) {
+        Err((0, "the file is empty".to_owned()))
+    } else {
+        decode(&bytes).map_err(|malformed| (malformed.at as u64, malformed.reason.into_owned()))
+    };
+    Ok(Some(decoded.map_err(|(offset, reason)| Error::Corrupt {
+        path: path.to_owned(),
+        offset,
+        reason,
+    })))
+}
+
+fn read_whole(env: &dyn Env, path: &Path) -> Result<Option<Vec<u8>>> {
+    let file = match env.open(path, Access::Read) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|error| Error::io("open", path, error))?,
+    };
+    let len = file.len().map_err(|error| Error::io("measure", path, error))?;
+    if len > MAX_LEN {
+        return Err(Error::Corrupt {
+            path: path.to_owned(),
+            offset: MAX_LEN,
+            reason: format!("the file has {len} bytes: no broker has that many settings"),
+        });
+    }
+    let mut bytes = vec![0; len as usize];
+    let read = file
+        .read_full_at(&mut bytes, 0)
+        .map_err(|error| Error::io("read", path, error))?;
+    bytes.truncate(read);
+    Ok(Some(bytes))
+}
+
+/// The database in which a broker may keep what the file holds, if there is one.
+fn rocksdb_of(env: &dyn Env, root: &Path, file: BrokerFile) -> Result<Option<PathBuf>> {
+    for name in file.rocksdb_dirs {
+        let dir = root.join(CONFIG_DIR).join(name);
+        let entries = match env.list(&dir) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => continue,
+            listed => listed.map_err(|error| Error::io("list", &dir, error))?,
+        };
+        if entries
+            .iter()
+            .any(|entry| entry.kind == EntryKind::File && entry.name == ROCKSDB_CURRENT_FILE)
+        {
+            return Ok(Some(dir));
+        }
+    }
+    Ok(None)
+}

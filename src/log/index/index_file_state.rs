@@ -1,0 +1,92 @@
+//! How an index file is: how full, how its keys are spread, and whether queries use it.
+
+use std::path::PathBuf;
+
+use crate::error::Result;
+use crate::format::{IndexGeometry, IndexHeader};
+use crate::interrupt;
+use crate::log::index::index_file::{IndexFile, item};
+use crate::log::index::index_service::IndexService;
+use crate::log::index::newest_items::windows;
+
+/// What is known about an index file.
+#[derive(Debug, Clone)]
+pub struct IndexFileState {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its header.
+    pub header: IndexHeader,
+    /// How it is divided; `None` if its bytes do not tell.
+    pub geometry: Option<IndexGeometry>,
+    /// How its items are spread; `None` without a geometry.
+    pub chains: Option<Chains>,
+    /// Whether every item can be reached from its slot; `None` without a geometry.
+    pub is_whole: Option<bool>,
+    /// Whether queries use it. Otherwise they walk the log for the messages that it indexes.
+    pub is_used: bool,
+}
+
+/// How the items of an index file are spread over its slots.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Chains {
+    /// Slots that have items.
+    pub used_slots: i64,
+    /// Items of the slot that has most.
+    pub longest: i64,
+}
+
+impl IndexService {
+    /// How each file is, oldest first, but those that another process removes meanwhile. Reads whole files.
+    ///
+    /// # Errors
+    /// As [`IndexService::sources`].
+    pub fn states(&self) -> Result<Vec<IndexFileState>> {
+        let mut states = Vec::new();
+        for file in self.files() {
+            match self.state_of(&file) {
+                Err(error) if error.is_missing_file() => {}
+                state => states.push(state?),
+            }
+        }
+        Ok(states)
+    }
+
+    fn state_of(&self, file: &IndexFile) -> Result<IndexFileState> {
+        let is_used = file.header().index_count > 1 && self.usable_geometry(file)?.is_some();
+        // The header may just have been read again.
+        let (header, geometry) = (file.header(), self.geometry_of(file)?);
+        let chains = geometry.map(|geometry| file.chains(geometry, header)).transpose()?;
+        let is_whole = geometry.map(|geometry| file.is_whole(geometry)).transpose()?;
+        Ok(IndexFileState {
+            path: file.path().to_owned(),
+            header,
+            geometry,
+            chains,
+            is_whole,
+            is_used,
+        })
+    }
+}
+
+impl IndexFile {
+    /// Counts the items of each slot.
+    fn chains(&self, geometry: IndexGeometry, header: IndexHeader) -> Result<Chains> {
+        let mut chains = Chains::default();
+        let Some(mapped) = self.mapped()? else { return Ok(chains) };
+        for window in windows(geometry) {
+            let mut items = vec![0_u32; window.len()];
+            for number in 1..header.index_count {
+                interrupt::check()?;
+                // A file that is cut short lacks the last ones.
+                let Some(item) = item(&mapped, geometry, number) else { break };
+                let slot = geometry.slot_of(item.key_hash).checked_sub(window.start);
+                if let Some(items) = slot.and_then(|slot| items.get_mut(slot as usize)) {
+                    *items += 1;
+                }
+            }
+            chains.used_slots += items.iter().filter(|items| **items > 0).count() as i64;
+            chains.longest = chains.longest.max(items.into_iter().max().unwrap_or(0).into());
+        }
+        Ok(chains)
+    }
+}

@@ -1,0 +1,182 @@
+//! How far the consumers of a broker have come, and what is left for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::format::{
+    BrokerFile, CONFIG_DIR, CONSUMER_OFFSET_FILE, ConsumerOffset, DELAY_OFFSET_FILE, DelayOffset, LMQ_CONSUMER_OFFSET_FILE,
+    Malformed, TOPICS_FILE, TopicConfig, decode_consumer_offsets, decode_delay_offsets, decode_topic_configs,
+};
+use crate::log::{BrokerSettings, load_broker_settings};
+use crate::read::message_reader::MessageReader;
+use crate::storage::Env;
+
+/// How far a group has come in a queue.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GroupOffset {
+    /// The group of consumers.
+    pub group: String,
+    /// The topic.
+    pub topic: String,
+    /// The queue of the topic.
+    pub queue_id: i32,
+    /// The queue offset of the message that the group gets next.
+    pub offset: i64,
+}
+
+/// What a queue holds for a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupLag {
+    /// The group of consumers.
+    pub group: String,
+    /// The topic.
+    pub topic: String,
+    /// The queue of the topic.
+    pub queue_id: i32,
+    /// The queue offset of the message that the group gets next; `None` if the broker has none.
+    pub offset: Option<i64>,
+    /// The offsets of the queue's messages; `None` where the queue is no file of this format.
+    pub queue: Option<Range<i64>>,
+}
+
+impl GroupLag {
+    /// Messages of the queue that the group has not consumed.
+    pub fn lag(&self) -> Option<i64> {
+        let Range { start, end } = *self.queue.as_ref()?;
+        Some(end - self.offset.unwrap_or(start).max(start).min(end))
+    }
+}
+
+impl MessageReader {
+    /// Where the groups of consumers have come to, by the broker's own files; ascending. What a broker with light queues has written counts
+    /// before what one without them has.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] where no broker has written any, and those of [`load_broker_settings`].
+    pub fn consumer_offsets(&self, env: &dyn Env) -> Result<BrokerSettings<Vec<GroupOffset>>> {
+        let plain = self.settings(env, CONSUMER_OFFSET_FILE, decode_consumer_offsets);
+        let light = load_broker_settings(env, self.path(), LMQ_CONSUMER_OFFSET_FILE, decode_consumer_offsets)?;
+        let Some(light) = light else {
+            let plain = plain?;
+            return Ok(BrokerSettings {
+                content: self.by_group(plain.content)?.into_values().collect(),
+                doubts: plain.doubts,
+            });
+        };
+        let plain = match plain {
+            Err(Error::NotFound { .. }) => None,
+            plain => Some(plain?),
+        };
+        let mut doubts = light.doubts;
+        let mut offsets = self.by_group(light.content)?;
+        if let Some(plain) = plain {
+            doubts.extend(plain.doubts);
+            let mut contradicted = 0;
+            for (place, offset) in self.by_group(plain.content)? {
+                contradicted += usize::from(offsets.get(&place).is_some_and(|known| *known != offset));
+                offsets.entry(place).or_insert(offset);
+            }
+            if contradicted > 0 {
+                doubts.push(format!(
+                    "{} and {} contradict each other about {contradicted} queues of groups: this is what the first one says, which a \
+                     broker with enableLmq writes",
+                    LMQ_CONSUMER_OFFSET_FILE.name, CONSUMER_OFFSET_FILE.name
+                ));
+            }
+        }
+        Ok(BrokerSettings {
+            content: offsets.into_values().collect(),
+            doubts,
+        })
+    }
+
+    /// What each queue of a topic holds for each group that has consumed from that topic; ascending.
+    ///
+    /// # Errors
+    /// As [`MessageReader::consumer_offsets`].
+    pub fn lag(&self, env: &dyn Env) -> Result<BrokerSettings<Vec<GroupLag>>> {
+        let found = self.consumer_offsets(env)?;
+        let mut queues: BTreeMap<(String, String), BTreeMap<i32, Option<i64>>> = BTreeMap::new();
+        for offset in found.content {
+            let of_group = queues.entry((offset.group, offset.topic)).or_default();
+            of_group.insert(offset.queue_id, Some(offset.offset));
+        }
+        let mut lags = Vec::new();
+        for ((group, topic), mut queues) in queues {
+            for queue_id in supported(self.queue_ids(&topic))?.unwrap_or_default() {
+                queues.entry(queue_id).or_insert(None);
+            }
+            for (queue_id, offset) in queues {
+                lags.push(GroupLag {
+                    queue: supported(self.queue_bounds(&topic, queue_id))?,
+                    group: group.clone(),
+                    topic: topic.clone(),
+                    queue_id,
+                    offset,
+                });
+            }
+        }
+        Ok(BrokerSettings {
+            content: lags,
+            doubts: found.doubts,
+        })
+    }
+
+    /// The topics as the broker is told to keep them; ascending.
+    ///
+    /// # Errors
+    /// As [`MessageReader::consumer_offsets`].
+    pub fn topic_configs(&self, env: &dyn Env) -> Result<BrokerSettings<Vec<TopicConfig>>> {
+        self.settings(env, TOPICS_FILE, decode_topic_configs)
+    }
+
+    /// Where the delivery of delayed messages has come to, by level; ascending.
+    ///
+    /// # Errors
+    /// As [`MessageReader::consumer_offsets`].
+    pub fn delay_offsets(&self, env: &dyn Env) -> Result<BrokerSettings<Vec<DelayOffset>>> {
+        self.settings(env, DELAY_OFFSET_FILE, decode_delay_offsets)
+    }
+
+    fn settings<T>(
+        &self,
+        env: &dyn Env,
+        file: BrokerFile,
+        decode: fn(&[u8]) -> Result<T, Malformed>,
+    ) -> Result<BrokerSettings<T>> {
+        let found = load_broker_settings(env, self.path(), file, decode)?;
+        found.ok_or_else(|| Error::NotFound {
+            what: format!(
+                "{} does not exist: a broker writes it; if this store is a copy of a broker's, copy the directory {CONFIG_DIR} too",
+                self.path().join(CONFIG_DIR).join(file.name).display()
+            ),
+        })
+    }
+
+    /// The offsets by group, topic and queue, each name of an entry divided.
+    fn by_group(&self, offsets: Vec<ConsumerOffset>) -> Result<BTreeMap<(String, String, i32), GroupOffset>> {
+        let topics: BTreeSet<String> = self.topics()?.into_iter().collect();
+        let divided = offsets.iter().filter_map(|offset| {
+            let (topic, group) = offset.names(|name| topics.contains(name))?;
+            let (topic, group) = (topic.to_owned(), group.to_owned());
+            let place = (group.clone(), topic.clone(), offset.queue_id);
+            let offset = GroupOffset {
+                group,
+                topic,
+                queue_id: offset.queue_id,
+                offset: offset.offset,
+            };
+            Some((place, offset))
+        });
+        Ok(divided.collect())
+    }
+}
+
+/// `None` where the queue is no file of this format.
+fn supported<T>(answer: Result<T>) -> Result<Option<T>> {
+    match answer {
+        Err(Error::Unsupported { .. }) => Ok(None),
+        answer => answer.map(Some),
+    }
+}

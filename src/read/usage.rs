@@ -1,0 +1,222 @@
+//! What takes the room in the log: its messages and their bytes, counted by topic, queue, tag, hour and segment in one pass.
+
+use std::collections::HashMap;
+use std::mem;
+use std::ops::Range;
+
+use foldhash::fast::RandomState;
+
+use crate::config::Errors;
+use crate::error::{Error, Result};
+use crate::format::{Check, MessageView, is_salvage_record};
+use crate::interrupt;
+use crate::log::{LogRecord, LogScan};
+use crate::read::message_reader::MessageReader;
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// What messages are counted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsageBy {
+    /// Their topic.
+    Topic,
+    /// The id of their queue.
+    QueueId,
+    /// Their tags, as they stand in the property.
+    Tags,
+    /// The hour of their store time, in UTC.
+    Hour,
+    /// The segment of the log that they lie in.
+    Segment,
+}
+
+/// One value that messages share.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shared {
+    /// A topic or tags; `None` for messages without tags.
+    Text(Option<String>),
+    /// The id of a queue, the first ms of an hour, the physical offset at which a segment starts.
+    Number(i64),
+}
+
+/// The messages of one group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UsageCount {
+    /// How many.
+    pub messages: i64,
+    /// Bytes of their records.
+    pub bytes: i64,
+    /// The smallest store time, in ms.
+    pub first_store_time: i64,
+    /// The largest store time, in ms.
+    pub last_store_time: i64,
+}
+
+/// What a pass over the log has counted.
+#[derive(Debug, Clone)]
+pub struct Usage {
+    /// The groups, ascending: for each what its messages share, in the order in which it was asked for.
+    pub groups: Vec<(Vec<Shared>, UsageCount)>,
+    /// The physical offsets of the pass.
+    pub covers: Range<i64>,
+    /// Those among them where no message could be counted: it was lost or is damaged, or its segment is missing. Ascending.
+    pub unread: Vec<Range<i64>>,
+}
+
+impl MessageReader {
+    /// Counts every message of the log, those that no queue has included. Bodies are not checked. With `errors` the pass goes on after
+    /// damage, at the next whole record.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] at damage, and [`Error::Io`].
+    pub fn usage(&self, by: &[UsageBy], errors: Errors) -> Result<Usage> {
+        let covers = self.physical_bounds();
+        let mut counts = Counts::new(by, self);
+        let mut unread = Vec::new();
+        let mut from = covers.start;
+        while from < covers.end {
+            let mut scan = self.log().scan(from, covers.end, Check::Structure);
+            while scan.advance()? {
+                interrupt::check()?;
+                counts.add(&scan, &mut unread)?;
+            }
+            let at = scan.position();
+            let Some(stop) = scan.stopped_by() else { break };
+            from = match self.damage_at(at, stop) {
+                Some(damage) if errors == Errors::Raise => {
+                    return Err(self.advise(damage));
+                }
+                Some(_) if self.log().holds(at)? => self.log().find_next_record(at, at + 1, i64::MIN)?,
+                _ => self.log().next_start(at),
+            }
+            .map_or(covers.end, |next| next.min(covers.end));
+            add_unread(&mut unread, at..from);
+        }
+        Ok(Usage {
+            groups: counts.into_groups(),
+            covers,
+            unread,
+        })
+    }
+
+    /// What is wrong at the place where a scan stopped; `None` if what stood there has expired.
+    fn damage_at(&self, at: i64, stop: &LogRecord<()>) -> Option<Error> {
+        match stop {
+            LogRecord::Missing if self.log().is_removed(at) => None,
+            LogRecord::Corrupt(damage) | LogRecord::NoRecord(damage) => Some(damage.clone()),
+            _ => {
+                let why = "no record starts here: the segment is missing or cut short; copy it again";
+                Some(self.log().corrupt(at, why.to_owned()))
+            }
+        }
+    }
+}
+
+/// Adds a stretch to those before it.
+fn add_unread(unread: &mut Vec<Range<i64>>, stretch: Range<i64>) {
+    match unread.last_mut() {
+        Some(last) if last.end == stretch.start => last.end = stretch.end,
+        _ => unread.push(stretch),
+    }
+}
+
+/// The counts by what messages share, which stands in few bytes as a key: a message of a known group allocates nothing.
+struct Counts<'a> {
+    by: &'a [UsageBy],
+    reader: &'a MessageReader,
+    key: Vec<u8>,
+    groups: HashMap<Box<[u8]>, (Vec<Shared>, UsageCount), RandomState>,
+}
+
+impl<'a> Counts<'a> {
+    fn new(by: &'a [UsageBy], reader: &'a MessageReader) -> Self {
+        Self {
+            by,
+            reader,
+            key: Vec::new(),
+            groups: HashMap::default(),
+        }
+    }
+
+    /// Counts the message that the scan has read, or notes that it was lost.
+    fn add(&mut self, scan: &LogScan<'_>, unread: &mut Vec<Range<i64>>) -> Result<()> {
+        let Some(view) = scan.view() else { return Ok(()) };
+        if is_salvage_record(&view) {
+            add_unread(unread, view.physical_offset()..view.end());
+            return Ok(());
+        }
+        let mut key = mem::take(&mut self.key);
+        key.clear();
+        for by in self.by {
+            self.push_key(*by, &view, &mut key);
+        }
+        let one = UsageCount {
+            messages: 1,
+            bytes: i64::from(view.size()),
+            first_store_time: view.store_time(),
+            last_store_time: view.store_time(),
+        };
+        // The key was made of memory that a truncation may have zeroed meanwhile.
+        scan.check_intact()?;
+        match self.groups.get_mut(&key[..]) {
+            Some((_, count)) => count.add(one),
+            None => {
+                let shared = self.by.iter().map(|by| self.shared(*by, &view)).collect();
+                scan.check_intact()?;
+                self.groups.insert(key.as_slice().into(), (shared, one));
+            }
+        }
+        self.key = key;
+        Ok(())
+    }
+
+    /// What tells the value of this message from those of others.
+    fn push_key(&self, by: UsageBy, view: &MessageView<'_>, key: &mut Vec<u8>) {
+        match by {
+            UsageBy::Topic => push_text(Some(&view.topic()), key),
+            UsageBy::Tags => push_text(view.tags().as_deref(), key),
+            _ => key.extend(self.number(by, view).to_ne_bytes()),
+        }
+    }
+
+    fn shared(&self, by: UsageBy, view: &MessageView<'_>) -> Shared {
+        match by {
+            UsageBy::Topic => Shared::Text(Some(view.topic().into_owned())),
+            UsageBy::Tags => Shared::Text(view.tags().map(std::borrow::Cow::into_owned)),
+            _ => Shared::Number(self.number(by, view)),
+        }
+    }
+
+    fn number(&self, by: UsageBy, view: &MessageView<'_>) -> i64 {
+        match by {
+            UsageBy::Hour => view.store_time().div_euclid(HOUR_MS).saturating_mul(HOUR_MS),
+            UsageBy::Segment => {
+                let log = self.reader.log();
+                log.end_of_segment(view.physical_offset()) - log.segment_size() as i64
+            }
+            _ => i64::from(view.queue_id()),
+        }
+    }
+
+    fn into_groups(self) -> Vec<(Vec<Shared>, UsageCount)> {
+        let mut groups: Vec<_> = self.groups.into_values().collect();
+        groups.sort_by(|(a, _), (b, _)| a.cmp(b));
+        groups
+    }
+}
+
+impl UsageCount {
+    fn add(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+        self.first_store_time = self.first_store_time.min(other.first_store_time);
+        self.last_store_time = self.last_store_time.max(other.last_store_time);
+    }
+}
+
+/// A text, or none, so that no other begins with the same bytes.
+fn push_text(text: Option<&str>, key: &mut Vec<u8>) {
+    let len = text.map_or(u64::MAX, |text| text.len() as u64);
+    key.extend(len.to_ne_bytes());
+    key.extend_from_slice(text.unwrap_or_default().as_bytes());
+}
