@@ -1,11 +1,13 @@
-//! Any bytes as one of the small things of a store, by the first byte: queue entries, checkpoint, recorded sizes, names.
+//! Any bytes as one of the small things of a store, by the first byte: queue entries, checkpoint, recorded sizes, names, a
+//! broker's settings.
 
 use std::path::Path;
 
 use mqstore::config::StoreConfig;
 use mqstore::format::{
-    BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, Checkpoint, CqExtUnit, CqUnit, DelayLevels, MessageId, index_name,
-    parse_index_name, parse_segment_name, segment_name,
+    BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, Checkpoint, CqExtUnit, CqUnit, DelayLevels, MessageId,
+    decode_consumer_offsets, decode_delay_offsets, decode_topic_configs, index_name, parse_index_name, parse_segment_name,
+    segment_name,
 };
 use mqstore::log::fill_from_record;
 
@@ -15,12 +17,13 @@ pub fn check(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else {
         return;
     };
-    match kind % 5 {
+    match kind % 6 {
         0 => entries(bytes),
         1 => batch_entries(bytes),
         2 => checkpoint(bytes),
         3 => recorded_sizes(bytes),
-        _ => names(bytes),
+        4 => names(bytes),
+        _ => settings(bytes),
     }
 }
 
@@ -70,4 +73,17 @@ fn names(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let _ = (parse_segment_name(&text), parse_index_name(&text), text.parse::<MessageId>());
     let _ = DelayLevels::parse(&text).map(|levels| levels.delay_ms(levels.max_level()));
+}
+
+fn settings(bytes: &[u8]) {
+    let offsets = decode_consumer_offsets(bytes);
+    for offset in offsets.iter().flatten() {
+        let (topic, group) = offset.names(|topic| topic.len() > 1).expect("a topic and a group");
+        assert_eq!(format!("{topic}@{group}"), offset.topic_group);
+    }
+    let levels = decode_delay_offsets(bytes);
+    let topics = decode_topic_configs(bytes);
+    for malformed in [offsets.err(), levels.err(), topics.err()].into_iter().flatten() {
+        assert!(malformed.at <= bytes.len() && !malformed.reason.is_empty());
+    }
 }

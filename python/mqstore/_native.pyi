@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar, final, overload
 
 import polars
-from typing_extensions import Buffer, CapsuleType
+from typing_extensions import Buffer, CapsuleType, disjoint_base
 
 __all__ = [
     "AppendResult",
@@ -29,6 +29,7 @@ __all__ = [
     "Topic",
     "TopicStats",
     "Topics",
+    "Usage",
     "_Flushed",
     "__version__",
     "_append_result",
@@ -63,6 +64,7 @@ _PyArrowTable: TypeAlias = Any
 _PandasDataFrame: TypeAlias = Any
 _Time: TypeAlias = datetime | int
 _Errors: TypeAlias = Literal["raise", "skip"]
+_UsageBy: TypeAlias = Literal["topic", "queue_id", "tags", "hour", "segment"]
 _Properties: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 _Mode: TypeAlias = Literal["r", "r+", "a", "x"]
 # (topic, body, tags, keys, properties, queue)
@@ -583,6 +585,70 @@ class Store:
         about the most that a batch holds. Raises `TypeError` and `ValueError` as `resolve_offsets`; reading raises
         `NotFoundError` at an offset where no message starts, `CorruptError` at a damaged one, or skips both
         (`errors="skip"`).
+        """
+    def usage(self, by: _UsageBy | Iterable[_UsageBy] = "topic", *, errors: _Errors | None = None) -> Usage:
+        """How many messages the log holds and how many bytes they take, in one pass over it, by what `by` names: some of
+        "topic" (utf8), "queue_id" (int32), "tags" (utf8, null without tags), "hour" (timestamp[us, UTC]: the hour of the
+        store time) and "segment" (int64: the physical offset at which a segment of the log starts). A row a group,
+        ascending, with these columns, then `messages` (int64), `bytes` (int64, of their records), `first_store_time` and
+        `last_store_time` (timestamp[us, UTC]); `by=()` counts everything in one row.
+
+        Every message of the log counts, also one that is in no queue: a half message, one whose topic was deleted. Bodies
+        are not checked. Memory is taken for each group, not for each message. `errors`, "raise" or "skip", says what to do
+        at damage; by default as in `open`. With "skip" the pass goes on at the next whole message, and `unread` of the
+        answer says where nothing could be counted. Messages that recovery="salvage" has found lost are in `unread`, too.
+        Raises `ValueError` for a name in `by` that is none of these or comes twice, `CorruptError` as `errors` says.
+        """
+    def segments(self) -> RecordBatch:
+        """The segments of the log that are there, a row each, ascending: `segment` (int64: the physical offset at which it
+        starts, its name), `bytes` (int64: those that belong to the log), `sealed` (bool: whether the log goes on in a later
+        one), `first_store_time` (timestamp[us, UTC]: of its first message). Cheap: reads the first bytes of each segment.
+        What lies in it says `usage("segment")`.
+        """
+    def index_files(self) -> RecordBatch:
+        """The index files, a row each, oldest first, to tell why queries by key are slow or walk the log. Reads them whole.
+
+        Columns: `name` (utf8); `slots` and `max_items` (int64: how many keys it has room for), null if its bytes do not
+        tell, and so are the columns that need them; `items` (int64: keys); `used_slots` (int64); `load` (float64: items a
+        slot); `longest_chain` (int64) and `mean_chain` (float64): items in a used slot, which a query for a key of it
+        reads; `first_physical_offset` and `last_physical_offset` (int64), `first_store_time` and `last_store_time`
+        (timestamp[us, UTC]) of the messages that it indexes, null if it has no item; `whole` (bool): every item can be
+        reached from its slot; `used` (bool): queries use it, and do not walk the log for its messages.
+        """
+    def consumer_offsets(self) -> RecordBatch:
+        """How far each group of consumers has come, as the broker of the store has written it to `config/consumerOffset.json`
+        (every 5 s) and, with light queues, to `config/lmqConsumerOffset.json`. A row a queue, ascending: `group` (utf8),
+        `topic` (utf8), `queue_id` (int32), `offset` (int64: the queue offset of the message that the group gets next).
+        Where names have an `@` in them, the topic is one of the store.
+
+        Where a file is missing, empty or damaged, its `.bak` is read, as a broker does, and a `RuntimeWarning` says so; so
+        does one where the broker may keep newer offsets in another file. Raises `NotFoundError` if there is no file,
+        `CorruptError` if none can be used, `UnsupportedFormatError` if the broker keeps the offsets in RocksDB alone.
+        """
+    def lag(self) -> RecordBatch:
+        """What is left for each group of consumers. A row for each queue of each topic that the group has consumed from,
+        ascending: `group`, `topic`, `queue_id` and `offset` as in `consumer_offsets`, `offset` null where the broker has
+        none; `min_offset` and `max_offset` (int64) of the queue; `lag` (int64): messages of the queue that the group has
+        not consumed, all of them without an offset. The last three are null where the queue is no file of this format
+        (RocksDB, batch consume queue). With an `offset` below `min_offset` messages have expired unread; one above
+        `max_offset` comes from another store, or messages were lost.
+
+        Warns and raises as `consumer_offsets`.
+        """
+    def topic_configs(self) -> RecordBatch:
+        """The topics that the broker of the store is told to keep (`config/topics.json`), with messages or without, a row
+        each, ascending: `topic` (utf8), `read_queue_nums` and `write_queue_nums` (int32), `perm` (int32: 4 to read, 2 to
+        write, 1 a model for new topics), `topic_filter_type` (utf8), `topic_sys_flag` (int32), `order` (bool), `attributes`
+        (map of utf8 to utf8, since 5.x). Null is what the file does not say.
+
+        Warns and raises as `consumer_offsets`.
+        """
+    def delay_offsets(self) -> RecordBatch:
+        """How far the delivery of delayed messages has come (`config/delayOffset.json`, every 10 s), a row a level, ascending:
+        `level` (int32), `offset` (int64: the queue offset of the message that is delivered next, in queue `level - 1` of
+        `SCHEDULE_TOPIC_XXXX`).
+
+        Warns and raises as `consumer_offsets`.
         """
     def __enter__(self) -> Store: ...
     def __exit__(self, *_exception: object) -> None: ...
@@ -1132,7 +1198,7 @@ class Message:
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
-@final
+@disjoint_base
 class RecordBatch:
     """One Arrow record batch. Hand it to pyarrow, polars, duckdb or pandas as it is, or call one of the `to_` methods."""
     @property
@@ -1157,6 +1223,21 @@ class RecordBatch:
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[CapsuleType, CapsuleType]: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType: ...
+
+@final
+class Usage(RecordBatch):
+    """What `Store.usage` counted, a `RecordBatch`, and what it could not count."""
+    @property
+    def complete(self) -> bool:
+        """Whether every message of the log was counted: nothing is `unread`."""
+    @property
+    def covers(self) -> tuple[int, int]:
+        """The physical offsets that were read: the first byte, and the byte after the last."""
+    @property
+    def unread(self) -> list[tuple[int, int]]:
+        """The stretches of the log in which messages were lost, are damaged, or are gone with their segment, as pairs of
+        physical offsets: the first byte, and the byte after the last. The counts lack what stood there.
+        """
 
 @final
 class Batches:

@@ -29,7 +29,7 @@ impl Store {
     /// pass goes on at the next whole message, and `unread` of the answer says where nothing could be counted. Messages that recovery="salvage"
     /// has found lost are in `unread`, too.
     /// Raises `ValueError` for a name in `by` that is none of these or comes twice, `CorruptError` as `errors` says.
-    #[pyo3(signature = (by=vec![UsageBy::Topic], *, errors=None), text_signature = "(self, by=('topic',), *, errors=None)")]
+    #[pyo3(signature = (by=vec![UsageBy::Topic], *, errors=None), text_signature = "(self, by='topic', *, errors=None)")]
     fn usage<'py>(
         &self,
         py: Python<'py>,
@@ -53,11 +53,12 @@ impl Store {
 
     /// The index files, a row each, oldest first, to tell why queries by key are slow or walk the log. Reads them whole.
     ///
-    /// Columns: `name` (utf8); `slots` and `max_items` (int64: how many keys it has room for), null if its bytes do not tell, and so are the
-    /// columns that need them; `items` (int64: keys); `used_slots` (int64); `load` (float64: items a slot); `longest_chain` (int64) and
-    /// `mean_chain` (float64): items in a used slot, which a query for a key of it reads; `first_physical_offset` and `last_physical_offset`
-    /// (int64), `first_store_time` and `last_store_time` (timestamp[us, UTC]) of the messages that it indexes, null if it has no item; `whole`
-    /// (bool): every item can be reached from its slot; `used` (bool): queries use it, and do not walk the log for its messages.
+    /// Columns: `name` (utf8); `slots` and `max_items` (int64: how many keys it has room for), null if its bytes do not tell; `items` (int64: keys);
+    /// `used_slots` (int64); `load` (float64: items a slot); `longest_chain` (int64) and `mean_chain` (float64): items in a used slot, which a
+    /// query for a key of it reads; `first_physical_offset` and `last_physical_offset` (int64), `first_store_time` and `last_store_time`
+    /// (timestamp[us, UTC]) of the messages that it indexes, null if it has no item; `whole` (bool): every item can be reached from its slot;
+    /// `used` (bool): queries use it, and do not walk the log for its messages. `whole` is null where `slots` is; `used_slots` and the chains are
+    /// null for a file that is not whole.
     fn index_files(&self, py: Python<'_>) -> PyResult<RecordBatch> {
         let reader = self.handle.walking_reader(py)?;
         let files = self.handle.detach(py, || arrow::index_files(&reader.index_files()?))?;

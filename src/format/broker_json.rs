@@ -8,9 +8,16 @@ use super::malformed::Malformed;
 pub(super) fn parse(bytes: &[u8]) -> Result<Value, Malformed> {
     let (quoted, inserted) = quote_numbers(bytes);
     serde_json::from_slice(&quoted).map_err(|error| {
-        let at = offset_of(&quoted, error.line(), error.column());
+        let at = if error.is_eof() {
+            quoted.len()
+        } else {
+            offset_of(&quoted, error.line(), error.column())
+        };
         let before = inserted.partition_point(|quote| *quote < at);
-        Malformed::new((at - before).min(bytes.len()), format!("no JSON: {error}"))
+        // Line and column are those of the text with the quotes.
+        let text = error.to_string();
+        let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+        Malformed::new((at - before).min(bytes.len()), format!("no JSON: {what}"))
     })
 }
 
@@ -27,7 +34,7 @@ fn quote_numbers(bytes: &[u8]) -> (Vec<u8>, Vec<usize>) {
         };
         let (token, after) = rest.split_at_checked(len).unwrap_or((rest, &[]));
         // In JSON a number before a colon can only be a name.
-        let is_name = *first != b'"' && len >= 1 && first_but_space(after) == Some(b':') && is_number(token);
+        let is_name = is_number(token) && first_but_space(after) == Some(b':');
         if is_name {
             inserted.extend([out.len(), out.len() + 1 + token.len()]);
             out.push(b'"');
@@ -41,9 +48,9 @@ fn quote_numbers(bytes: &[u8]) -> (Vec<u8>, Vec<usize>) {
     (out, inserted)
 }
 
-/// Bytes from the quote in front to the quote at the end, or to the end of a text that lacks one.
+/// Bytes from the first quote to the one that ends the text, or all where none does.
 fn len_of_text(bytes: &[u8]) -> usize {
-    let mut is_escaped = true; // The quote in front ends nothing.
+    let mut is_escaped = true; // The first quote ends nothing.
     let end = bytes.iter().position(|byte| {
         let is_end = *byte == b'"' && !is_escaped;
         is_escaped = *byte == b'\\' && !is_escaped;

@@ -10,6 +10,7 @@
     clippy::print_stdout
 )]
 
+mod broker_settings;
 mod child;
 mod counting_env;
 mod crashes;
@@ -40,6 +41,7 @@ mod storage;
 mod store_writer;
 mod telling;
 mod tidy;
+mod usage;
 mod vectors;
 mod watermark;
 mod writing;

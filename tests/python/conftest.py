@@ -58,6 +58,17 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert contents(store) == before, "a test changed the store of events"
 
 
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The directory of a whole broker, unpacked; nothing in it may change."""
+    folder = tmp_path_factory.mktemp("broker")
+    unpack(GOLDEN / "533_broker.tar.xz", folder)
+    store = folder / "533_broker"
+    before = contents(store)
+    yield store
+    assert contents(store) == before, "a test changed the directory of a broker"
+
+
 @pytest.fixture
 def lets_others_run() -> Iterator[Callable[[Callable[[], object]], bool]]:
     """Whether a call lets go of the interpreter: another thread runs only when this one does so by itself."""

@@ -15,7 +15,7 @@ from conftest import GOLDEN, contents
 
 import mqstore
 
-READ_BY_ROCKETMQ = sorted(path.stem for path in (GOLDEN / "expected").glob("*.jsonl"))
+READ_BY_ROCKETMQ = sorted(path.stem for path in (GOLDEN / "expected").glob("*.jsonl") if (GOLDEN / path.stem).is_dir())
 
 
 def expected(name: str) -> list[dict[str, Any]]:
@@ -78,16 +78,20 @@ def by_queue(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: json.dumps(line, sort_keys=True))
 
 
-@pytest.mark.parametrize("name", READ_BY_ROCKETMQ)
-def test_every_field_of_every_message_and_all_bounds_are_rocketmqs(golden: Path, name: str) -> None:
-    with mqstore.open(golden / name) as store:
-        assert by_queue(listed(store)) == by_queue(with_our_hosts(expected(name)))
+@pytest.fixture(params=[*READ_BY_ROCKETMQ, "533_broker"])
+def path(request: pytest.FixtureRequest, golden: Path, broker: Path) -> Path:
+    """Each store that RocketMQ has read."""
+    return broker if request.param == broker.name else golden / str(request.param)
+
+
+def test_every_field_of_every_message_and_all_bounds_are_rocketmqs(path: Path) -> None:
+    with mqstore.open(path) as store:
+        assert by_queue(listed(store)) == by_queue(with_our_hosts(expected(path.name)))
         assert (store.recovery.complete, store.recovery.missing) == (True, None)
 
 
-@pytest.mark.parametrize("name", READ_BY_ROCKETMQ)
-def test_every_way_to_a_message_leads_to_the_same_one(golden: Path, name: str) -> None:
-    with mqstore.open(golden / name) as store:
+def test_every_way_to_a_message_leads_to_the_same_one(path: Path) -> None:
+    with mqstore.open(path) as store:
         for queue in (queue for topic in store.topics.values() for queue in topic.queues):
             for message in queue:
                 assert queue[message.queue_offset] == message

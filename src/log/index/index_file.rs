@@ -242,7 +242,7 @@ impl IndexFile {
             return Ok(false);
         }
         let Some(file) = self.open_unmapped()? else { return Ok(false) };
-        for window in windows(geometry) {
+        for window in windows(geometry, count) {
             let mut newest = NewestItems::none(window);
             for number in 1..count {
                 let Some(item) = item(&mapped, geometry, number) else {

@@ -18,7 +18,7 @@ pub struct IndexFileState {
     pub header: IndexHeader,
     /// How it is divided; `None` if its bytes do not tell.
     pub geometry: Option<IndexGeometry>,
-    /// How its items are spread; `None` without a geometry.
+    /// How its items are spread; `None` if it is not whole.
     pub chains: Option<Chains>,
     /// Whether every item can be reached from its slot; `None` without a geometry.
     pub is_whole: Option<bool>,
@@ -55,8 +55,12 @@ impl IndexService {
         let is_used = file.header().index_count > 1 && self.usable_geometry(file)?.is_some();
         // The header may just have been read again.
         let (header, geometry) = (file.header(), self.geometry_of(file)?);
-        let chains = geometry.map(|geometry| file.chains(geometry, header)).transpose()?;
-        let is_whole = geometry.map(|geometry| file.is_whole(geometry)).transpose()?;
+        let (is_whole, chains) = match geometry {
+            None => (None, None),
+            Some(_) if header.items() <= 0 => (Some(true), Some(Chains::default())),
+            Some(geometry) if file.is_whole(geometry)? => (Some(true), Some(file.chains(geometry, header)?)),
+            Some(_) => (Some(false), None),
+        };
         Ok(IndexFileState {
             path: file.path().to_owned(),
             header,
@@ -69,15 +73,14 @@ impl IndexService {
 }
 
 impl IndexFile {
-    /// Counts the items of each slot.
+    /// Counts the items of each slot of a whole file.
     fn chains(&self, geometry: IndexGeometry, header: IndexHeader) -> Result<Chains> {
         let mut chains = Chains::default();
         let Some(mapped) = self.mapped()? else { return Ok(chains) };
-        for window in windows(geometry) {
+        for window in windows(geometry, header.index_count) {
             let mut items = vec![0_u32; window.len()];
             for number in 1..header.index_count {
                 interrupt::check()?;
-                // A file that is cut short lacks the last ones.
                 let Some(item) = item(&mapped, geometry, number) else { break };
                 let slot = geometry.slot_of(item.key_hash).checked_sub(window.start);
                 if let Some(items) = slot.and_then(|slot| items.get_mut(slot as usize)) {

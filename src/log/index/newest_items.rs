@@ -6,12 +6,16 @@ use crate::format::IndexGeometry;
 
 /// Slots that are looked at together, so that they take 64 MiB at most. A broker's file has five million; a file of 2 GiB may have
 /// five hundred million.
-const WINDOW: u32 = 1 << 24;
+const MOST: u32 = 1 << 24;
+/// As many take little memory.
+const FEW: u32 = 1 << 16;
 
-/// The slots of a file, some at a time.
-pub(super) fn windows(geometry: IndexGeometry) -> impl Iterator<Item = Range<u32>> {
-    let firsts = (0..geometry.slots).step_by(WINDOW as usize);
-    firsts.map(move |first| first..geometry.slots.min(first.saturating_add(WINDOW)))
+/// The slots of a file, some at a time. Each time the items before number `count` are read: of few items a window takes little memory, of
+/// many it has so many slots that they are not read often.
+pub(super) fn windows(geometry: IndexGeometry, count: i32) -> impl Iterator<Item = Range<u32>> {
+    let size = count.unsigned_abs().saturating_mul(4).clamp(FEW, MOST);
+    let firsts = (0..geometry.slots).step_by(size as usize);
+    firsts.map(move |first| first..geometry.slots.min(first.saturating_add(size)))
 }
 
 /// The number of the newest item of each slot of a window, 0 for none.

@@ -119,7 +119,7 @@ impl IndexService {
         let refused = |error| Error::full_or_io("write again", path, error);
         let handle = file.open_for_writing().map_err(refused)?;
         let mut slot_count = 0;
-        for window in windows(geometry) {
+        for window in windows(geometry, header.index_count) {
             let newest = file.newest_items(geometry, header.index_count, window)?;
             let mut at = geometry.slot_position(newest.first());
             for numbers in newest.numbers().chunks(SLOTS_AT_ONCE) {

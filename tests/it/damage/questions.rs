@@ -8,7 +8,7 @@ use mqstore::config::Errors;
 use mqstore::error::{Error, Result};
 use mqstore::format::is_salvage_record;
 use mqstore::log::StoredMessage;
-use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
+use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter, UsageBy};
 
 use super::truth::Truth;
 
@@ -97,6 +97,7 @@ pub(super) fn ask_everything(reader: &Arc<MessageReader>, answers: &mut Answers<
         }
     }
     walk_log(reader, answers);
+    count(reader, answers);
     keys.push(("no topic".to_owned(), "no key".to_owned()));
     let some = keys.iter().step_by(keys.len() / 8 + 1);
     for (number, (topic, key)) in some.clone().enumerate() {
@@ -149,6 +150,35 @@ fn walk_log(reader: &MessageReader, answers: &mut Answers<'_>) {
                 .wrong
                 .push(format!("{start} gives {}", message.view().physical_offset()));
         }
+    }
+}
+
+/// What takes the room: each whole message is counted, or lies where it says that nothing could be.
+fn count(reader: &MessageReader, answers: &mut Answers<'_>) {
+    let by = [
+        UsageBy::Topic,
+        UsageBy::QueueId,
+        UsageBy::Tags,
+        UsageBy::Hour,
+        UsageBy::Segment,
+    ];
+    answers.value(reader.usage(&by, Errors::Raise));
+    answers.value(reader.segments());
+    answers.value(reader.index_files());
+    let Some(usage) = answers.value(reader.usage(&by, Errors::Skip)) else {
+        return;
+    };
+    let messages: i64 = usage.groups.iter().map(|(_, count)| count.messages).sum();
+    let bytes: i64 = usage.groups.iter().map(|(_, count)| count.bytes).sum();
+    let unread: i64 = usage.unread.iter().map(|stretch| stretch.end - stretch.start).sum();
+    let is_read = |start: &i64| usage.covers.contains(start) && !usage.unread.iter().any(|stretch| stretch.contains(start));
+    let whole = answers.truth.starts().filter(is_read);
+    let whole = whole.filter(|start| reader.message_at(*start).is_ok()).count() as i64;
+    if messages < whole || bytes + unread > usage.covers.end - usage.covers.start {
+        answers.wrong.push(format!(
+            "{messages} of {whole} messages counted, {bytes} bytes and {unread} unread in {:?}",
+            usage.covers
+        ));
     }
 }
 
