@@ -587,17 +587,18 @@ class Store:
         (`errors="skip"`).
         """
     def usage(self, by: _UsageBy | Iterable[_UsageBy] = "topic", *, errors: _Errors | None = None) -> Usage:
-        """How many messages the log holds and how many bytes they take, in one pass over it, by what `by` names: some of
-        "topic" (utf8), "queue_id" (int32), "tags" (utf8, null without tags), "hour" (timestamp[us, UTC]: the hour of the
-        store time) and "segment" (int64: the physical offset at which a segment of the log starts). A row a group,
-        ascending, with these columns, then `messages` (int64), `bytes` (int64, of their records), `first_store_time` and
-        `last_store_time` (timestamp[us, UTC]); `by=()` counts everything in one row.
+        """How many messages the log holds and how many bytes they take, in one pass over it. `by` names what they are counted
+        by, one or some of `topic` (utf8), `queue_id` (int32), `tags` (utf8, null without tags), `hour` (timestamp[us, UTC]:
+        the hour of the store time) and `segment` (int64: the physical offset at which a segment of the log starts). A row a
+        group, ascending: these columns, then `messages` (int64), `bytes` (int64, of their records), `first_store_time` and
+        `last_store_time` (timestamp[us, UTC]). `by=()` counts all in one row.
 
-        Every message of the log counts, also one that is in no queue: a half message, one whose topic was deleted. Bodies
-        are not checked. Memory is taken for each group, not for each message. `errors`, "raise" or "skip", says what to do
-        at damage; by default as in `open`. With "skip" the pass goes on at the next whole message, and `unread` of the
-        answer says where nothing could be counted. Messages that recovery="salvage" has found lost are in `unread`, too.
-        Raises `ValueError` for a name in `by` that is none of these or comes twice, `CorruptError` as `errors` says.
+        Every message of the log counts, also one that is in no queue: a half message, one whose topic was deleted. A batch
+        that is stored whole counts as one. Bodies are not checked. Memory is taken for each group, not for each message.
+        `errors`, "raise" or "skip", says what to do at damage; by default as in `open`. With "skip" the pass goes on at the
+        next whole message, and `unread` of the answer says where nothing could be counted. Messages that recovery="salvage"
+        has found lost are in `unread`, too. Raises `ValueError` for a name in `by` that is none of these or comes twice,
+        `CorruptError` as `errors` says.
         """
     def segments(self) -> RecordBatch:
         """The segments of the log that are there, a row each, ascending: `segment` (int64: the physical offset at which it
@@ -609,11 +610,12 @@ class Store:
         """The index files, a row each, oldest first, to tell why queries by key are slow or walk the log. Reads them whole.
 
         Columns: `name` (utf8); `slots` and `max_items` (int64: how many keys it has room for), null if its bytes do not
-        tell, and so are the columns that need them; `items` (int64: keys); `used_slots` (int64); `load` (float64: items a
-        slot); `longest_chain` (int64) and `mean_chain` (float64): items in a used slot, which a query for a key of it
-        reads; `first_physical_offset` and `last_physical_offset` (int64), `first_store_time` and `last_store_time`
-        (timestamp[us, UTC]) of the messages that it indexes, null if it has no item; `whole` (bool): every item can be
-        reached from its slot; `used` (bool): queries use it, and do not walk the log for its messages.
+        tell; `items` (int64: keys); `used_slots` (int64); `load` (float64: items a slot); `longest_chain` (int64) and
+        `mean_chain` (float64): items in a used slot, which a query for a key of it reads; `first_physical_offset` and
+        `last_physical_offset` (int64), `first_store_time` and `last_store_time` (timestamp[us, UTC]) of the messages that
+        it indexes, null if it has no item; `whole` (bool): every item can be reached from its slot; `used` (bool): queries
+        use it, and do not walk the log for its messages. `whole` is null where `slots` is; `used_slots` and the chains are
+        null for a file that is not whole.
         """
     def consumer_offsets(self) -> RecordBatch:
         """How far each group of consumers has come, as the broker of the store has written it to `config/consumerOffset.json`

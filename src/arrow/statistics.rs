@@ -81,7 +81,7 @@ pub(crate) fn segments(segments: &[Segment]) -> Result<RecordBatch> {
 pub(crate) fn index_files(files: &[IndexFileState]) -> Result<RecordBatch> {
     let of = || files.iter();
     let header = |value: fn(&IndexHeader) -> i64| {
-        let with_items = move |file: &IndexFileState| (file.header.items() > 0).then(|| value(&file.header));
+        let with_items = move |file: &IndexFileState| (items(file) > 0).then(|| value(&file.header));
         files.iter().map(with_items)
     };
     let geometry = |value: fn(IndexGeometry) -> u32| {
@@ -89,15 +89,18 @@ pub(crate) fn index_files(files: &[IndexFileState]) -> Result<RecordBatch> {
             .iter()
             .map(move |file| file.geometry.map(|geometry| i64::from(value(geometry))))
     };
-    let chains = |value: fn(Chains) -> i64| files.iter().map(move |file| file.chains.map(value));
-    let ratio = |of: fn(&IndexFileState) -> Option<(i64, i64)>| {
-        let ratio = move |file| {
-            let (items, slots) = of(file).filter(|(_, slots)| *slots > 0)?;
-            Some(items as f64 / slots as f64)
+    let chains = |value: fn(Chains) -> u32| {
+        files
+            .iter()
+            .map(move |file| file.chains.map(|chains| i64::from(value(chains))))
+    };
+    let items_of = |slots: fn(&IndexFileState) -> Option<u32>| {
+        let ratio = move |file: &IndexFileState| {
+            let slots = slots(file).filter(|slots| *slots > 0)?;
+            Some(f64::from(items(file)) / f64::from(slots))
         };
         Arc::new(files.iter().map(ratio).collect::<Float64Array>()) as ArrayRef
     };
-    let items = |file: &IndexFileState| file.header.items();
     let name = |file: &IndexFileState| Some(file.path.file_name()?.to_string_lossy().into_owned());
     batch(
         files.len(),
@@ -105,17 +108,11 @@ pub(crate) fn index_files(files: &[IndexFileState]) -> Result<RecordBatch> {
             ("name", texts(of().map(name))),
             ("slots", int64s(geometry(|geometry| geometry.slots))),
             ("max_items", int64s(geometry(|geometry| geometry.items.saturating_sub(1)))),
-            ("items", int64s(of().map(|file| Some(items(file).max(0))))),
+            ("items", int64s(of().map(|file| Some(items(file).into())))),
             ("used_slots", int64s(chains(|chains| chains.used_slots))),
-            (
-                "load",
-                ratio(|file| Some((file.header.items(), i64::from(file.geometry?.slots)))),
-            ),
+            ("load", items_of(|file| Some(file.geometry?.slots))),
             ("longest_chain", int64s(chains(|chains| chains.longest))),
-            (
-                "mean_chain",
-                ratio(|file| Some((file.header.items(), file.chains?.used_slots))),
-            ),
+            ("mean_chain", items_of(|file| Some(file.chains?.used_slots))),
             ("first_physical_offset", int64s(header(|header| header.begin_physical_offset))),
             ("last_physical_offset", int64s(header(|header| header.end_physical_offset))),
             ("first_store_time", times(header(|header| header.begin_time))),
@@ -124,6 +121,11 @@ pub(crate) fn index_files(files: &[IndexFileState]) -> Result<RecordBatch> {
             ("used", bools(of().map(|file| Some(file.is_used)))),
         ],
     )
+}
+
+/// Keys of an index file; a damaged header may count fewer than none.
+fn items(file: &IndexFileState) -> i32 {
+    file.header.index_count.max(1) - 1
 }
 
 /// A row a group, topic and queue.

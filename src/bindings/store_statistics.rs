@@ -19,13 +19,13 @@ use crate::storage::RealEnv;
 
 #[pymethods]
 impl Store {
-    /// How many messages the log holds and how many bytes they take, in one pass over it, by what `by` names: some of "topic" (utf8),
-    /// "queue_id" (int32), "tags" (utf8, null without tags), "hour" (timestamp[us, UTC]: the hour of the store time) and "segment" (int64: the
-    /// physical offset at which a segment of the log starts). A row a group, ascending, with these columns, then `messages` (int64), `bytes`
-    /// (int64, of their records), `first_store_time` and `last_store_time` (timestamp[us, UTC]); `by=()` counts everything in one row.
+    /// How many messages the log holds and how many bytes they take, in one pass over it. `by` names what they are counted by, one or some of
+    /// `topic` (utf8), `queue_id` (int32), `tags` (utf8, null without tags), `hour` (timestamp[us, UTC]: the hour of the store time) and `segment`
+    /// (int64: the physical offset at which a segment of the log starts). A row a group, ascending: these columns, then `messages` (int64),
+    /// `bytes` (int64, of their records), `first_store_time` and `last_store_time` (timestamp[us, UTC]). `by=()` counts all in one row.
     ///
-    /// Every message of the log counts, also one that is in no queue: a half message, one whose topic was deleted. Bodies are not checked. Memory
-    /// is taken for each group, not for each message. `errors`, "raise" or "skip", says what to do at damage; by default as in `open`. With "skip" the
+    /// Every message of the log counts, also one that is in no queue: a half message, one whose topic was deleted. A batch that is stored whole
+    /// counts as one. Bodies are not checked. Memory is taken for each group, not for each message. `errors`, "raise" or "skip", says what to do at damage; by default as in `open`. With "skip" the
     /// pass goes on at the next whole message, and `unread` of the answer says where nothing could be counted. Messages that recovery="salvage"
     /// has found lost are in `unread`, too.
     /// Raises `ValueError` for a name in `by` that is none of these or comes twice, `CorruptError` as `errors` says.
@@ -88,7 +88,7 @@ impl Store {
     ///
     /// Warns and raises as `consumer_offsets`.
     fn lag(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        self.settings(py, |reader| arrowed(reader.lag(&RealEnv::new())?, |lags| arrow::lags(lags)))
+        self.settings(py, |reader| arrowed(reader.lag(&RealEnv::new())?, arrow::lags))
     }
 
     /// The topics that the broker of the store is told to keep (`config/topics.json`), with messages or without, a row each, ascending: `topic`
@@ -98,7 +98,7 @@ impl Store {
     /// Warns and raises as `consumer_offsets`.
     fn topic_configs(&self, py: Python<'_>) -> PyResult<RecordBatch> {
         self.settings(py, |reader| {
-            arrowed(reader.topic_configs(&RealEnv::new())?, |topics| arrow::topic_configs(topics))
+            arrowed(reader.topic_configs(&RealEnv::new())?, arrow::topic_configs)
         })
     }
 

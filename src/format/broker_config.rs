@@ -75,9 +75,9 @@ pub struct TopicConfig {
 pub fn decode_consumer_offsets(json: &[u8]) -> Result<Vec<ConsumerOffset>, Malformed> {
     let fields = object_of(json)?;
     let mut offsets = Vec::new();
-    for (topic_group, queues) in table(&fields, "offsetTable")? {
+    for (topic_group, queues) in table(&fields, "offsetTable")?.into_iter().flatten() {
         let place = || format!("offsetTable, {topic_group:?}");
-        for (queue_id, offset) in numbered(queues, place)? {
+        for (queue_id, offset) in numbered(as_table(queues, place)?, place)? {
             offsets.push(ConsumerOffset {
                 topic_group: known_group(topic_group, false)?,
                 queue_id,
@@ -107,8 +107,9 @@ pub fn decode_consumer_offsets(json: &[u8]) -> Result<Vec<ConsumerOffset>, Malfo
 /// [`Malformed`].
 pub fn decode_delay_offsets(json: &[u8]) -> Result<Vec<DelayOffset>, Malformed> {
     let fields = object_of(json)?;
-    let levels = fields.get("offsetTable").ok_or_else(|| missing("offsetTable"))?;
-    let levels = numbered(levels, || "offsetTable".to_owned())?.into_iter();
+    let levels =
+        table(&fields, "offsetTable")?.map_or_else(|| Ok(Vec::new()), |levels| numbered(levels, || "offsetTable".to_owned()))?;
+    let levels = levels.into_iter();
     let mut offsets: Vec<_> = levels.map(|(level, offset)| DelayOffset { level, offset }).collect();
     offsets.sort();
     Ok(offsets)
@@ -120,7 +121,7 @@ pub fn decode_delay_offsets(json: &[u8]) -> Result<Vec<DelayOffset>, Malformed> 
 /// [`Malformed`].
 pub fn decode_topic_configs(json: &[u8]) -> Result<Vec<TopicConfig>, Malformed> {
     let fields = object_of(json)?;
-    let topics = table(&fields, "topicConfigTable")?.iter();
+    let topics = table(&fields, "topicConfigTable")?.into_iter().flatten();
     let mut configs: Vec<_> = topics.map(topic_config).collect::<Result<_, _>>()?;
     configs.sort();
     Ok(configs)
@@ -161,13 +162,13 @@ fn object_of(json: &[u8]) -> Result<Map<String, Value>, Malformed> {
     }
 }
 
-/// A field that a broker always writes.
-fn table<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<&'a Map<String, Value>, Malformed> {
-    as_table(fields.get(name).ok_or_else(|| missing(name))?, || name.to_owned())
-}
-
-fn missing(name: &str) -> Malformed {
-    Malformed::new(0, format!("there is no field {name:?}, which a broker always writes"))
+/// The table of the file. A broker that has nothing to say may write no field at all.
+fn table<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<Option<&'a Map<String, Value>>, Malformed> {
+    match fields.get(name) {
+        Some(table) => as_table(table, || name.to_owned()).map(Some),
+        None if fields.is_empty() => Ok(None),
+        None => Err(Malformed::new(0, format!("there is no field {name:?}: this is another file"))),
+    }
 }
 
 fn as_table(value: &Value, place: impl Fn() -> String) -> Result<&Map<String, Value>, Malformed> {
@@ -185,14 +186,13 @@ fn shown(value: &Value) -> String {
 }
 
 /// A table of numbers by number.
-fn numbered(value: &Value, place: impl Fn() -> String) -> Result<Vec<(i32, i64)>, Malformed> {
-    let entries = as_table(value, &place)?.iter();
+fn numbered(table: &Map<String, Value>, place: impl Fn() -> String) -> Result<Vec<(i32, i64)>, Malformed> {
     let entry = |(name, value): (&String, &Value)| {
         let number = name.parse();
         let number = number.map_err(|_| Malformed::new(0, format!("{} holds the name {name:?}, no 32-bit number", place())))?;
         Ok((number, whole(value, || format!("{}, {name}", place()))?))
     };
-    entries.map(entry).collect()
+    table.iter().map(entry).collect()
 }
 
 fn whole<T: TryFrom<i64>>(value: &Value, place: impl Fn() -> String) -> Result<T, Malformed> {

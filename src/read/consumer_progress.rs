@@ -60,7 +60,7 @@ impl MessageReader {
         let Some(light) = light else {
             let plain = plain?;
             return Ok(BrokerSettings {
-                content: self.by_group(plain.content)?.into_values().collect(),
+                content: self.by_group(&plain.content)?.into_values().collect(),
                 doubts: plain.doubts,
             });
         };
@@ -69,11 +69,11 @@ impl MessageReader {
             plain => Some(plain?),
         };
         let mut doubts = light.doubts;
-        let mut offsets = self.by_group(light.content)?;
+        let mut offsets = self.by_group(&light.content)?;
         if let Some(plain) = plain {
             doubts.extend(plain.doubts);
             let mut contradicted = 0;
-            for (place, offset) in self.by_group(plain.content)? {
+            for (place, offset) in self.by_group(&plain.content)? {
                 contradicted += usize::from(offsets.get(&place).is_some_and(|known| *known != offset));
                 offsets.entry(place).or_insert(offset);
             }
@@ -155,7 +155,7 @@ impl MessageReader {
     }
 
     /// The offsets by group, topic and queue, each name of an entry divided.
-    fn by_group(&self, offsets: Vec<ConsumerOffset>) -> Result<BTreeMap<(String, String, i32), GroupOffset>> {
+    fn by_group(&self, offsets: &[ConsumerOffset]) -> Result<BTreeMap<(String, String, i32), GroupOffset>> {
         let topics: BTreeSet<String> = self.topics()?.into_iter().collect();
         let divided = offsets.iter().filter_map(|offset| {
             let (topic, group) = offset.names(|name| topics.contains(name))?;

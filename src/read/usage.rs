@@ -158,13 +158,12 @@ impl<'a> Counts<'a> {
         };
         // The key was made of memory that a truncation may have zeroed meanwhile.
         scan.check_intact()?;
-        match self.groups.get_mut(&key[..]) {
-            Some((_, count)) => count.add(one),
-            None => {
-                let shared = self.by.iter().map(|by| self.shared(*by, &view)).collect();
-                scan.check_intact()?;
-                self.groups.insert(key.as_slice().into(), (shared, one));
-            }
+        if let Some((_, count)) = self.groups.get_mut(&key[..]) {
+            count.add(one);
+        } else {
+            let shared = self.by.iter().map(|by| self.shared(*by, &view)).collect();
+            scan.check_intact()?;
+            self.groups.insert(key.as_slice().into(), (shared, one));
         }
         self.key = key;
         Ok(())
@@ -175,7 +174,7 @@ impl<'a> Counts<'a> {
         match by {
             UsageBy::Topic => push_text(Some(&view.topic()), key),
             UsageBy::Tags => push_text(view.tags().as_deref(), key),
-            _ => key.extend(self.number(by, view).to_ne_bytes()),
+            _ => key.extend(self.number(by, view).to_be_bytes()),
         }
     }
 
@@ -217,6 +216,6 @@ impl UsageCount {
 /// A text, or none, so that no other begins with the same bytes.
 fn push_text(text: Option<&str>, key: &mut Vec<u8>) {
     let len = text.map_or(u64::MAX, |text| text.len() as u64);
-    key.extend(len.to_ne_bytes());
+    key.extend(len.to_be_bytes());
     key.extend_from_slice(text.unwrap_or_default().as_bytes());
 }

@@ -58,7 +58,11 @@ fn a_broken_file_says_at_which_byte() {
         ),
         ("{\"offsetTable\":{\"t\u{1}@g\":{}}}", 18, "no JSON: control character"),
         ("[1]", 0, "the file is an array, no object"),
-        ("{}", 0, "there is no field \"offsetTable\""),
+        (
+            "{\"topicConfigTable\":{}}",
+            0,
+            "there is no field \"offsetTable\": this is another file",
+        ),
         (r#"{"offsetTable":{"t@g":{a:1}}}"#, 23, "no JSON: key must be a string"),
         (
             r#"{"offsetTable":{"t@g":{"a":1}}}"#,
@@ -145,6 +149,7 @@ fn levels_and_topics_come_in_order_with_what_the_file_says() {
         ..TopicConfig::default()
     };
     assert_eq!(decode_topic_configs(topics).unwrap(), [whole, bare]);
+    assert_eq!(decode_topic_configs(b"{}").unwrap(), [], "a broker that has nothing to say");
     for wrong in [
         r#""order":1"#,
         r#""perm":"6""#,

@@ -30,9 +30,9 @@ pub struct IndexFileState {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Chains {
     /// Slots that have items.
-    pub used_slots: i64,
+    pub used_slots: u32,
     /// Items of the slot that has most.
-    pub longest: i64,
+    pub longest: u32,
 }
 
 impl IndexService {
@@ -87,8 +87,8 @@ impl IndexFile {
                     *items += 1;
                 }
             }
-            chains.used_slots += items.iter().filter(|items| **items > 0).count() as i64;
-            chains.longest = chains.longest.max(items.into_iter().max().unwrap_or(0).into());
+            chains.used_slots += items.iter().filter(|items| **items > 0).count() as u32;
+            chains.longest = chains.longest.max(items.into_iter().max().unwrap_or(0));
         }
         Ok(chains)
     }
