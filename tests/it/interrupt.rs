@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use mqstore::config::StoreConfig;
-use mqstore::error::Error;
-use mqstore::format::Message;
+use mqstore::config::{Errors, StoreConfig};
+use mqstore::error::{Error, Result};
+use mqstore::format::{Message, encode_properties};
 use mqstore::interrupt::{INTERVAL, check, interruptible};
-use mqstore::read::MessageReader;
+use mqstore::read::{MessageReader, UsageBy};
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::TempDir;
@@ -96,6 +96,40 @@ fn an_open_that_reads_the_log_can_be_interrupted_and_changes_nothing() {
     let store = MessageStore::open(&env, &path, StoreConfig::default(), OpenMode::Existing).unwrap();
     assert_eq!(store.reader().queue_bounds("orders", 0).unwrap(), 0..20_000);
     store.close().unwrap();
+}
+
+#[test]
+fn a_count_of_the_whole_log_can_be_interrupted() {
+    let place = TempDir::new().unwrap();
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let store = MessageStore::open(&env, &place.path().join("store"), StoreConfig::default(), OpenMode::New).unwrap();
+    store.append(keyed()).unwrap();
+    store.catch_up(Duration::from_secs(10)).unwrap();
+    let reader = store.reader();
+    let works: [&dyn Fn() -> Result<()>; 2] = [&|| reader.usage(&[UsageBy::Topic], Errors::Skip).map(drop), &|| {
+        reader.index_files().map(drop)
+    }];
+    for work in works {
+        work().unwrap();
+        let counted = interruptible(
+            || Err(Error::Closed),
+            || {
+                sleep(INTERVAL);
+                work()
+            },
+        );
+        assert!(matches!(counted, Err(Error::Closed)), "{counted:?}");
+    }
+    store.close().unwrap();
+}
+
+/// A message with a key.
+fn keyed() -> Message<'static> {
+    Message {
+        topic: "orders".into(),
+        properties: encode_properties([("KEYS", "k")], true).unwrap().into(),
+        ..Message::default()
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
-use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
+use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter, UsageBy};
 use mqstore::storage::Env;
 use tempfile::{tempdir, tempdir_in};
 
@@ -37,8 +37,18 @@ fn files(dir: &Path, found: &mut BTreeMap<String, (SystemTime, Vec<u8>)>) {
 }
 
 /// Reads everything, by every call.
-fn read_all(reader: &Arc<MessageReader>) -> usize {
+fn read_all(env: &CountingEnv, reader: &Arc<MessageReader>) -> usize {
     let mut count = 0;
+    reader.usage(&[UsageBy::Tags], Errors::Raise).unwrap();
+    reader.segments().unwrap();
+    reader.index_files().unwrap();
+    for answered in [
+        reader.lag(env).map(drop),
+        reader.topic_configs(env).map(drop),
+        reader.delay_offsets(env).map(drop),
+    ] {
+        assert!(matches!(answered, Ok(()) | Err(Error::NotFound { .. })), "{answered:?}");
+    }
     for topic in reader.topics().unwrap() {
         let Ok(queue_ids) = reader.queue_ids(&topic) else { continue };
         for queue_id in queue_ids {
@@ -88,7 +98,7 @@ fn reading_every_golden_store_opens_nothing_for_writing_and_changes_no_byte_and_
         let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
         files(&store, &mut before);
         let env = CountingEnv::new();
-        messages += read_all(&open(&env, &store));
+        messages += read_all(&env, &open(&env, &store));
         files(&store, &mut after);
         assert_eq!(env.changes(), [""; 0], "{}", store.display());
         assert!(before == after, "{} changed", store.display());
@@ -111,6 +121,30 @@ fn one_message_by_queue_offset_reads_twenty_bytes_of_its_queue() {
     let message = reader.message_in_queue("orders", 0, 555).unwrap();
     assert_eq!(message.view().body(), 555_u32.to_be_bytes());
     assert_eq!(env.bytes_read_below(&queue) - before, 20);
+}
+
+#[test]
+fn a_list_of_the_segments_reads_the_head_of_each() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 16, 300_000, 100, 400);
+    for _ in 0..900 {
+        writer.put("orders", 0, &[7; 1000], &[]);
+    }
+    writer.finish(true);
+    let env = CountingEnv::new();
+    let reader = open(&env, dir.path());
+    let log = dir.path().join("commitlog");
+    let before = env.bytes_read_below(&log);
+    let segments = reader.segments().unwrap();
+    assert!(segments.len() > 10 && segments.iter().all(|segment| segment.first_store_time.is_some()));
+    let read = env.bytes_read_below(&log) - before;
+    assert!(
+        read <= 100 * segments.len() as u64,
+        "{read} bytes of {} segments",
+        segments.len()
+    );
+    reader.usage(&[], Errors::Raise).unwrap();
+    assert!(env.bytes_read_below(&log) - before > 900_000);
 }
 
 #[test]

@@ -166,6 +166,32 @@ fn a_segment_that_expires_meanwhile_is_no_damage_and_said() {
 }
 
 #[test]
+fn a_segment_that_is_cut_short_under_its_reader_is_damage_from_there_on() {
+    let root = tempdir().unwrap();
+    let starts = three_segments(root.path());
+    let reader = open(root.path());
+    let whole = counted(&reader, Errors::Raise);
+    let path = root.path().join(format!("commitlog/{:020}", 0));
+    fs::OpenOptions::new().write(true).open(path).unwrap().set_len(8192).unwrap();
+    assert!(matches!(reader.usage(&[], Errors::Raise), Err(Error::Corrupt { .. })));
+    let usage = counted(&reader, Errors::Skip);
+    let lost = starts
+        .iter()
+        .filter(|start| **start < SEGMENT as i64)
+        .rfind(|start| **start <= 8192)
+        .unwrap();
+    assert_eq!(usage.unread, vec![*lost..SEGMENT as i64]);
+    assert!(messages(&usage) < messages(&whole));
+    assert_eq!(
+        messages(&usage),
+        starts
+            .iter()
+            .filter(|start| *start < lost || **start >= SEGMENT as i64)
+            .count() as i64
+    );
+}
+
+#[test]
 fn an_empty_log_has_no_groups() {
     let root = tempdir().unwrap();
     StoreWriter::small(root.path()).finish(true);
