@@ -7,7 +7,7 @@ use super::broker_json::parse;
 use super::malformed::Malformed;
 
 /// Between the names of a topic and a group. The clients of a broker refuse it in a name; MQTT clients have it in theirs.
-const TOPIC_GROUP_SEPARATOR: char = '@';
+pub const TOPIC_GROUP_SEPARATOR: char = '@';
 /// How the names of light queues begin, and of the groups that consume them.
 const LMQ_PREFIX: &str = "%LMQ%";
 

@@ -6,7 +6,8 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::format::{
     BrokerFile, CONFIG_DIR, CONSUMER_OFFSET_FILE, ConsumerOffset, DELAY_OFFSET_FILE, DelayOffset, LMQ_CONSUMER_OFFSET_FILE,
-    Malformed, TOPICS_FILE, TopicConfig, decode_consumer_offsets, decode_delay_offsets, decode_topic_configs,
+    Malformed, TOPIC_GROUP_SEPARATOR, TOPICS_FILE, TopicConfig, decode_consumer_offsets, decode_delay_offsets,
+    decode_topic_configs,
 };
 use crate::log::{BrokerSettings, load_broker_settings};
 use crate::read::message_reader::MessageReader;
@@ -156,7 +157,12 @@ impl MessageReader {
 
     /// The offsets by group, topic and queue, each name of an entry divided.
     fn by_group(&self, offsets: &[ConsumerOffset]) -> Result<BTreeMap<(String, String, i32), GroupOffset>> {
-        let topics: BTreeSet<String> = self.topics()?.into_iter().collect();
+        let is_ambiguous = |offset: &ConsumerOffset| offset.topic_group.matches(TOPIC_GROUP_SEPARATOR).count() > 1;
+        let topics: BTreeSet<String> = if offsets.iter().any(is_ambiguous) {
+            self.topics()?.into_iter().collect()
+        } else {
+            BTreeSet::new()
+        };
         let divided = offsets.iter().filter_map(|offset| {
             let (topic, group) = offset.names(|name| topics.contains(name))?;
             let (topic, group) = (topic.to_owned(), group.to_owned());
