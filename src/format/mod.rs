@@ -68,11 +68,11 @@ mod topic_name;
 mod replication;
 
 pub use body::{MAX_DECODED_BODY, decode_body};
-pub use bytes::is_zero;
 pub use broker_config::{
     ConsumerOffset, DelayOffset, TOPIC_GROUP_SEPARATOR, TopicConfig, decode_consumer_offsets, decode_delay_offsets,
     decode_topic_configs,
 };
+pub use bytes::is_zero;
 pub use checkpoint::{CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE, Checkpoint};
 pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit, CqUnit, ext_address};
 pub use crc::crc32;

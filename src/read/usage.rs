@@ -7,10 +7,10 @@ use std::ops::Range;
 use foldhash::fast::RandomState;
 
 use crate::config::Errors;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{Check, MessageView, is_salvage_record};
 use crate::interrupt;
-use crate::log::{LogRecord, LogScan};
+use crate::log::LogScan;
 use crate::read::message_reader::MessageReader;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -64,11 +64,11 @@ pub struct Usage {
 }
 
 impl MessageReader {
-    /// Counts every message of the log, those that no queue has included. Bodies are not checked. With `errors` the pass goes on after
-    /// damage, at the next whole record.
+    /// Counts every message of the log, those that no queue has included. Bodies are not checked. With [`Errors::Skip`] the pass goes on
+    /// after damage, at the next whole record.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] at damage, and [`Error::Io`].
+    /// [`crate::error::Error::Corrupt`] at damage, and [`crate::error::Error::Io`].
     pub fn usage(&self, by: &[UsageBy], errors: Errors) -> Result<Usage> {
         let covers = self.physical_bounds();
         let mut counts = Counts::new(by, self);
@@ -82,14 +82,11 @@ impl MessageReader {
             }
             let at = scan.position();
             let Some(stop) = scan.stopped_by() else { break };
-            from = match self.damage_at(at, stop) {
-                Some(damage) if errors == Errors::Raise => {
-                    return Err(self.advise(damage));
-                }
-                Some(_) if self.log().holds(at)? => self.log().find_next_record(at, at + 1, i64::MIN)?,
-                _ => self.log().next_start(at),
+            let (damage, next) = self.past_damage(at, stop, covers.end)?;
+            if let (Some(damage), Errors::Raise) = (damage, errors) {
+                return Err(damage);
             }
-            .map_or(covers.end, |next| next.min(covers.end));
+            from = next.min(covers.end);
             add_unread(&mut unread, at..from);
         }
         Ok(Usage {
@@ -97,18 +94,6 @@ impl MessageReader {
             covers,
             unread,
         })
-    }
-
-    /// What is wrong at the place where a scan stopped; `None` if what stood there has expired.
-    fn damage_at(&self, at: i64, stop: &LogRecord<()>) -> Option<Error> {
-        match stop {
-            LogRecord::Missing if self.log().is_removed(at) => None,
-            LogRecord::Corrupt(damage) | LogRecord::NoRecord(damage) => Some(damage.clone()),
-            _ => {
-                let why = "no record starts here: the segment is missing or cut short; copy it again";
-                Some(self.log().corrupt(at, why.to_owned()))
-            }
-        }
     }
 }
 

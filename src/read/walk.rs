@@ -129,4 +129,25 @@ impl MessageReader {
         }
         Ok(())
     }
+
+    /// What is wrong at a place where a pass over the log found no record, and where it goes on: at the next whole record, or at `end`. What
+    /// stood there may have expired, and then nothing is wrong.
+    pub(super) fn past_damage(&self, at: i64, found: &LogRecord<()>, end: i64) -> Result<(Option<Error>, i64)> {
+        let log = self.log();
+        let next_segment = || log.next_start(at).unwrap_or(end);
+        let next_record = || Ok(log.find_next_record(at, at + 1, i64::MIN)?.unwrap_or(end));
+        let (damage, next) = match found {
+            LogRecord::Missing if log.is_removed(at) => return Ok((None, next_segment())),
+            LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => (error.clone(), next_record()?),
+            LogRecord::Missing => (
+                log.corrupt(at, "the segment is missing: copy it again".to_owned()),
+                next_segment(),
+            ),
+            _ => {
+                let why = "no record starts here, and the log does not end here: the segment is cut short or damaged".to_owned();
+                (log.corrupt(at, why), next_record()?)
+            }
+        };
+        Ok((Some(self.advise(damage)), next))
+    }
 }

@@ -70,42 +70,21 @@ impl LogPlaces {
                     }));
                 }
                 LogRecord::Blank { next } if next < log.files_end() => self.at = next,
-                damage => self.pass_over(reader, damage, on_damage)?,
+                damage => self.pass_over(reader, &damage, on_damage)?,
             }
         }
         Ok(None)
     }
 
     /// Goes on after a place where no record starts.
-    fn pass_over(&mut self, reader: &MessageReader, found: LogRecord<()>, on_damage: &OnDamage) -> Result<()> {
-        let (log, at) = (reader.log(), self.at);
-        let next_segment = || log.next_start(at).unwrap_or(self.end);
-        let (damage, next) = match found {
-            LogRecord::Missing if log.is_removed(at) => {
-                self.at = next_segment();
-                return Ok(());
-            }
-            LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => {
-                (error, log.find_next_record(at, at + 1, i64::MIN)?.unwrap_or(self.end))
-            }
-            LogRecord::Missing => (
-                log.corrupt(at, "the segment is missing: copy it again".to_owned()),
-                next_segment(),
-            ),
-            _ => {
-                let why = "no record starts here, and the log does not end here: the segment is cut short or damaged".to_owned();
-                (
-                    log.corrupt(at, why),
-                    log.find_next_record(at, at + 1, i64::MIN)?.unwrap_or(self.end),
-                )
-            }
-        };
+    fn pass_over(&mut self, reader: &MessageReader, found: &LogRecord<()>, on_damage: &OnDamage) -> Result<()> {
+        let (damage, next) = reader.past_damage(self.at, found, self.end)?;
         self.at = next;
-        // What is not asked for is not missed.
-        if next <= self.start {
-            return Ok(());
+        match damage {
+            // What is not asked for is not missed.
+            Some(damage) if next > self.start => on_damage.pass_over(damage, 1),
+            _ => Ok(()),
         }
-        on_damage.pass_over(reader.advise(damage), 1)
     }
 }
 
