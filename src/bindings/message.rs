@@ -12,7 +12,6 @@ use super::arguments;
 use super::buffer::memory_view;
 use super::fields::{self, PropertyArguments};
 use super::held::Held;
-use super::html::html_table;
 use super::time::{Round, to_datetime, to_ms, to_text};
 use crate::arrow::{column_names, host};
 use crate::error::{Error, Result};
@@ -373,28 +372,6 @@ impl Message {
                 message.body().len()
             )
         })
-    }
-
-    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
-        let rows = self.0.read(|message| {
-            let mut rows = vec![
-                ("topic", message.topic().into_owned()),
-                ("queue_id", message.queue_id().to_string()),
-                ("queue_offset", message.queue_offset().to_string()),
-                ("physical_offset", message.physical_offset().to_string()),
-                ("store_time", to_text(message.store_time())),
-                ("message_id", message.message_id().to_string()),
-                ("body", format!("{} bytes", message.body().len())),
-            ];
-            let properties = message.properties().to_pairs();
-            rows.extend(
-                properties
-                    .into_iter()
-                    .map(|(name, value)| ("property", format!("{name} = {value}"))),
-            );
-            rows
-        })?;
-        html_table(py, &rows)
     }
 }
 

@@ -29,8 +29,6 @@ mod append_result;
 mod nowait;
 /// An open store as Python holds it: closes once, reopens itself after a fork.
 mod handle;
-/// What notebooks show: a table of two columns.
-mod html;
 /// The fields of a message as Python gives them.
 mod fields;
 /// The record that a `Message` shows: in the store, or a copy of its own.
@@ -83,6 +81,8 @@ mod store_statistics;
 /// `Store`: what it writes.
 #[expect(clippy::too_many_arguments, reason = "the arguments of a Python call")]
 mod store_writing;
+/// What notebooks show.
+mod html;
 /// What pickle calls to make again what came from a store.
 mod pickle;
 /// What a Spark worker compares to tell whether a store is the one that was planned with.

@@ -1,6 +1,7 @@
 //! `Store`.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
@@ -11,7 +12,6 @@ use super::arguments;
 use super::batches::{Batches, RecordBatch};
 use super::capsule::import_table;
 use super::handle::Handle;
-use super::html::{store_line, store_table};
 use super::message::Message;
 use super::mode::Mode;
 use super::recipe::{Recipe, Reduced, part_of_pickle};
@@ -271,10 +271,13 @@ impl Store {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        store_line(py, &self.handle)
-    }
-
-    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
-        store_table(py, &self.handle)
+        let (path, mode) = (self.handle.path().display(), self.handle.mode().name());
+        self.handle.log_reader(py).map_or_else(
+            |_| format!("<mqstore.Store \"{path}\" closed>"),
+            |reader| {
+                let Range { start, end } = reader.physical_bounds();
+                format!("<mqstore.Store \"{path}\" mode=\"{mode}\", log {start}..{end}>")
+            },
+        )
     }
 }

@@ -1,0 +1,152 @@
+"""What a notebook shows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import mqstore
+from mqstore import _html
+
+
+class Table(HTMLParser):
+    """The cells of a table by row. Refuses what is no table, and any tag that a message could bring along."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in ("table", "caption", "tr", "th", "td"), tag
+        assert {name for name, _ in attrs} <= {"style"}
+        if tag in ("caption", "tr"):
+            self.rows.append([""] if tag == "caption" else [])
+        elif tag != "table":
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        self.rows[-1][-1] += data
+
+
+def rows(value: object) -> list[list[str]]:
+    """The rows of what a notebook shows, after the line of the object."""
+    html = value._repr_html_()  # type: ignore[attr-defined]
+    assert html.startswith("<table>")
+    assert len(html) < 40_000
+    first, *others = Table(html).rows
+    assert first == [repr(value)] if len(repr(value)) <= 1000 else first[0][:1000] == repr(value)[:1000]
+    assert len(others) <= _html.ROWS + 12
+    return others
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[mqstore.Store]:
+    with mqstore.open(tmp_path / "store", "x", mapped_file_size_commit_log=8 << 20) as store:
+        yield store
+
+
+def test_every_object_that_a_call_gives_is_shown_as_a_table(store: mqstore.Store) -> None:
+    done = store.append("orders", b"hello", tags="paid", keys=["o-1", "o-2"], properties={"region": "eu"})
+    topic = store.topics["orders"]
+    queue = topic.queues[0]
+    messages = [["queue_id", "queue_offset", "store_time", "tags", "keys", "body"]]
+    messages.append(["0", "0", queue[0].store_time.isoformat(timespec="milliseconds"), "paid", "o-1, o-2", "hello"])
+    assert rows(queue) == rows(queue[:]) == rows(store.get("orders", 0, 0)) == rows(store.query("orders", "o-2")) == messages
+    assert rows(topic) == rows(topic.queues) == [["queue_id", "min_offset", "max_offset", "messages"], ["0", "0", "1", "1"]]
+    assert rows(store.topics) == [["topic", "queues", "messages"], ["orders", "1", "1"]]
+    table = [["tags", "keys", "body"], ["paid", "o-1, o-2", "b'hello'"]]
+    batches = queue.batches(["tags", "keys", "body"])
+    assert rows(batches) == rows(next(iter(batches))) == table
+    shown = dict(rows(queue[0]))
+    assert (shown["topic"], shown["tags"], shown["body"], shown["property region"]) == ("orders", "paid", "5 bytes: hello", "eu")
+    assert dict(rows(done))["message_id"] == done.message_id
+    assert dict(rows(store.stats()))["put_message_times_total"] == "1"
+    assert dict(rows(store.stats().topics["orders"]))["put_message_times_total"] == "1"
+    assert dict(rows(store.recovery))["complete"] == "True"
+    assert dict(rows(store))["mode"] == "x"
+
+
+def test_every_public_class_that_holds_something_is_shown() -> None:
+    shown = {name for name in mqstore.__all__ if hasattr(getattr(mqstore, name), "_repr_html_")}
+    classes = {name for name in mqstore.__all__ if isinstance(getattr(mqstore, name), type) and not name.endswith("Error")}
+    assert classes - shown == {"Offsets"}  # a sequence of numbers, whose line says as much
+
+
+def test_a_table_has_few_rows_of_little_text(store: mqstore.Store) -> None:
+    store.append_batch(
+        [("orders", b"x" * 100_000, "t" * 500, ["k" * 9] * 300, {"p" * 9 + str(n): "v" * 900 for n in range(30)})] * 30
+    )
+    store.append_batch([(f"topic-{number}", b"x") for number in range(50)])
+    queue = store.topics["orders"].queues[0]
+    for value in (
+        queue,
+        queue[2:],
+        queue.batches(),
+        next(iter(queue.batches())),
+        store.topics,
+        store.get("orders", 0, 0, bounded=False),
+    ):
+        shown = rows(value)
+        assert len(shown) == 1 + _html.ROWS + 1
+        assert shown[-1] == ["…"]
+        assert max(len(cell) for row in shown for cell in row) <= _html.TEXT + 1
+    assert rows(queue[0])[-1] == ["…"]
+
+
+def test_text_of_a_message_is_escaped_and_stays_text(store: mqstore.Store) -> None:
+    evil = "<script>alert(1)</script><b onclick='x'>&amp;"
+    store.append("<i>", evil.encode(), tags=evil, keys=["<k>"], properties={"<p>": evil})
+    topic = store.topics["<i>"]
+    for value in (topic, topic.queues[0], topic.queues[0].batches(), topic.queues[0][0], store.topics):
+        shown = rows(value)
+        assert any("<i>" in cell or evil in cell for row in [[repr(value)], *shown] for cell in row)
+
+
+def test_a_body_that_is_no_text_is_shown_as_bytes(store: mqstore.Store) -> None:
+    store.append("orders", bytes(range(128, 160)))
+    store.append("orders", ("ä" * 400).encode()[1:])
+    shown = rows(store.topics["orders"].queues[0])
+    assert shown[1][-1].startswith("b'\\x80\\x81")
+    assert shown[2][-1].startswith("b'\\xa4") or shown[2][-1].startswith("\N{REPLACEMENT CHARACTER}ä")
+
+
+def test_what_cannot_be_read_is_named_in_its_place(store: mqstore.Store) -> None:
+    store.append_batch([b"%d" % number for number in range(5)], "orders")
+    queue, batches, topics = store.topics["orders"].queues[0], store.topics["orders"].batches(), store.topics
+    result = store.get("orders", 0, 0)
+    store.close()
+    assert "ClosedError" in rows(queue)[-1][0]
+    assert "ClosedError" in rows(batches)[-1][0]
+    assert dict(rows(store))["state"] == "closed"
+    assert len(rows(result)) == 6  # was read before
+    with pytest.raises(mqstore.ClosedError):
+        repr(topics)
+
+
+def test_messages_before_a_damaged_one_are_shown(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "store", "x", mapped_file_size_commit_log=65_536) as store:
+        store.append_batch([b"body %d" % number for number in range(5)], "orders")
+    segment = tmp_path / "store" / "commitlog" / f"{0:020}"
+    segment.write_bytes(segment.read_bytes().replace(b"body 3", b"bodx 3"))
+    with mqstore.open(tmp_path / "store") as store:
+        shown = rows(store.topics["orders"].queues[0])
+    assert [row[-1] for row in shown[1:-1]] == ["body 0", "body 1", "body 2"]
+    assert shown[-1][0].startswith("CorruptError")
+
+
+def test_without_pyarrow_a_batch_shows_its_columns(store: mqstore.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.append("orders", b"x")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert rows(store.topics["orders"].batches(["topic", "body"])) == [["topic", "body"], ["1 rows"]]
+
+
+def test_a_table_of_queues_that_are_no_files_says_so(golden: Path) -> None:
+    with mqstore.open(golden / "533_batchcq") as store:
+        assert "UnsupportedFormatError" in str(rows(store.topics))
+        for topic in store.topics.values():
+            assert "UnsupportedFormatError" in str(rows(topic))
