@@ -1,4 +1,4 @@
-"""Appending from asyncio.
+"""Appending and reading from asyncio.
 
 >>> import asyncio, tempfile, mqstore.aio
 >>> async def main(path):
@@ -6,30 +6,38 @@
 ...         async with asyncio.TaskGroup() as group:
 ...             for number in range(1000):
 ...                 group.create_task(store.append("orders", b"%d" % number, durable=True))
-...         return len(store.store.topics["orders"].queues[0])
+...     async with mqstore.aio.open(path) as store:
+...         last = await store.get("orders", 0, 990)
+...         numbers = [int(message.body) async for message in store.topics["orders"].queues[0]]
+...         return len(last), sum(numbers)
 >>> asyncio.run(main(tempfile.mkdtemp()))
-1000
+(10, 499500)
 
-Thousands of tasks may wait at the same time: one sync is for all that were there, and there is no thread for each. The plain
-`mqstore.Store` is `store.store`. It reads, and a read of one message or of few takes microseconds; run longer ones by
-`asyncio.to_thread`.
+Thousands of tasks may append at the same time: one sync is for all that were there, and there is no thread for each. What reads
+files does so in a thread of the event loop's pool, without the interpreter, so that the other tasks go on meanwhile: the calls of
+`Store` below, and `async for` over a queue, a slice of one and `Batches`. If a task is cancelled meanwhile, the thread ends what
+it has begun, which is a call, at most 64 messages or a batch.
+
+The plain `mqstore.Store` is `store.store`. A read of one message, such as `queue[-1]`, takes microseconds where memory holds it,
+and may be called as it is; `asyncio.to_thread` runs any other call, such as `queue.to_polars`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
 
 import mqstore
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from mqstore._native import _Properties, _Row, _Table, _Time
+    from mqstore._native import _Properties, _Time
 
 __all__ = ["Store", "open"]
 
@@ -45,6 +53,16 @@ def _with_options_of(call: Callable[_P, object]) -> Callable[[Callable[..., _T]]
         return function
 
     return typed
+
+
+def _in_a_thread(call: Callable[Concatenate[mqstore.Store, _P], _T]) -> Callable[Concatenate[Store, _P], Coroutine[Any, Any, _T]]:
+    """The method of the plain store, run in a thread: it takes, gives and raises the same."""
+
+    @wraps(call)
+    async def run(self: Store, /, *args: _P.args, **options: _P.kwargs) -> _T:
+        return await asyncio.to_thread(call, self.store, *args, **options)
+
+    return run
 
 
 class _Fields(TypedDict, total=False):
@@ -67,13 +85,13 @@ class _Fields(TypedDict, total=False):
 
 
 class Store:
-    """A store that is open for writing, for the tasks of an event loop; `mqstore.aio.open` makes one.
+    """An open store for the tasks of an event loop; `mqstore.aio.open` makes one.
 
     It may also be made of an open `mqstore.Store`, which the caller then closes.
     """
 
     store: mqstore.Store
-    """The plain store: it reads, says what is flushed, and appends without asyncio."""
+    """The plain store: it says what is flushed and what recovery found, and appends and reads without asyncio."""
 
     def __init__(self, store: mqstore.Store) -> None:
         self.store = store
@@ -90,22 +108,6 @@ class Store:
         """
         appended = self._in_loops.append_nowait(topic, body, **fields)
         return appended if isinstance(appended, mqstore.AppendResult) else await appended
-
-    async def append_batch(
-        self,
-        rows: Iterable[_Row] | _Table,
-        topic: str | None = None,
-        queue: int | None = None,
-        *,
-        one_segment: bool = False,
-        durable: bool | None = None,
-    ) -> mqstore.Offsets:
-        """Append messages in order, in a thread; takes, gives and raises what `mqstore.Store.append_batch` does.
-
-        If the task is cancelled, a thread that has begun goes on.
-        """
-        append = self.store.append_batch
-        return await asyncio.to_thread(append, rows, topic, queue, one_segment=one_segment, durable=durable)
 
     async def wait_durable(self, offset: int | None = None, timeout: float | timedelta | None = None) -> None:
         """Wait until the message at this physical offset is durable, by default until everything appended so far is.
@@ -124,9 +126,59 @@ class Store:
             # As the plain store has it: the time is up, or why the message cannot become durable.
             self.store.wait_durable(offset, 0)
 
-    async def flush(self) -> int:
-        """Make everything appended so far durable, in a thread; gives and raises what `mqstore.Store.flush` does."""
-        return await asyncio.to_thread(self.store.flush)
+    # A thread that has begun goes on if the task is cancelled: what it appends is stored.
+    append_batch = _in_a_thread(mqstore.Store.append_batch)
+    append_producer_batch = _in_a_thread(mqstore.Store.append_producer_batch)
+    commit = _in_a_thread(mqstore.Store.commit)
+    flush = _in_a_thread(mqstore.Store.flush)
+    wait_dispatched = _in_a_thread(mqstore.Store.wait_dispatched)
+
+    get = _in_a_thread(mqstore.Store.get)
+    query = _in_a_thread(mqstore.Store.query)
+    message = _in_a_thread(mqstore.Store.message)
+    message_at = _in_a_thread(mqstore.Store.message_at)
+    resolve_offsets = _in_a_thread(mqstore.Store.resolve_offsets)
+    resolve_keys = _in_a_thread(mqstore.Store.resolve_keys)
+    fetch = _in_a_thread(mqstore.Store.fetch)
+    scan = _in_a_thread(mqstore.Store.scan)
+
+    @property
+    def topics(self) -> mqstore.Topics:
+        """The topics by name, as `mqstore.Store.topics`. Their queues, slices and batches are read by `async for`."""
+        return self.store.topics
+
+
+#: Bytes that a thread reads at most before the tasks get what it has read, and what a message counts at least.
+_BLOCK, _LEAST = 1 << 20, 1 << 14
+
+
+async def _each(items: Iterable[_T]) -> AsyncIterator[_T]:
+    """What iterating gives, read in blocks in a thread: `__aiter__` of a queue, a slice of one and `Batches`."""
+    iterator = iter(items)
+    error = None
+    while error is None:
+        block, error = await asyncio.to_thread(_read_block, iterator)
+        if not block:
+            break
+        for item in block:
+            yield item
+    if error is not None:
+        raise error
+
+
+def _read_block(items: Iterator[_T]) -> tuple[list[_T], Exception | None]:
+    """The next items, none at the end, and what was raised after them."""
+    block: list[_T] = []
+    size = 0
+    try:
+        for item in items:
+            block.append(item)
+            size += max(item.store_size, _LEAST) if isinstance(item, mqstore.Message) else _BLOCK
+            if size >= _BLOCK:
+                break
+    except Exception as error:
+        return block, error
+    return block, None
 
 
 @_with_options_of(mqstore.open)

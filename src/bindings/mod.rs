@@ -83,6 +83,8 @@ mod store_statistics;
 mod store_writing;
 /// What notebooks show.
 mod html;
+/// `async for`.
+mod aiter;
 /// What pickle calls to make again what came from a store.
 mod pickle;
 /// What a Spark worker compares to tell whether a store is the one that was planned with.

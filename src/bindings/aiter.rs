@@ -1,0 +1,20 @@
+//! `async for`: what asyncio iterates, read in a thread.
+
+use pyo3::prelude::*;
+
+use super::batches::Batches;
+use super::queue::{Queue, QueueSlice};
+
+/// The same as iterating gives, for the tasks of an event loop.
+macro_rules! in_a_thread {
+    ($($class:ident)*) => {
+        $(#[pymethods]
+        impl $class {
+            fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+                slf.py().import("mqstore.aio")?.call_method1("_each", (slf,))
+            }
+        })*
+    };
+}
+
+in_a_thread!(Batches Queue QueueSlice);

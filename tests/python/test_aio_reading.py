@@ -1,0 +1,218 @@
+"""Reading from the tasks of an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+import mqstore
+import mqstore.aio
+
+_T = TypeVar("_T")
+
+#: What the plain store does at once, or what asyncio has in another form.
+NO_TWIN = {"append_nowait", "close", "stats"}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with mqstore.open(tmp_path / "store", "x", mapped_file_size_commit_log=65_536) as store:
+        store.append_batch([("orders", b"%d" % number, "paid", f"o-{number}") for number in range(1000)])
+        store.append("stock", b"x" * 40_000)
+    return tmp_path / "store"
+
+
+def run(path: Path, work: Callable[[mqstore.aio.Store], Awaitable[_T]]) -> _T:
+    async def main() -> _T:
+        async with mqstore.aio.open(path) as store:
+            return await asyncio.wait_for(work(store), 60)
+
+    return asyncio.run(main())
+
+
+async def each(items: AsyncIterable[_T]) -> list[_T]:
+    return [item async for item in items]
+
+
+def test_every_call_of_the_plain_store_has_a_twin_with_the_same_arguments() -> None:
+    plain = {name for name, call in vars(mqstore.Store).items() if not name.startswith("_") and callable(call)}
+    assert plain >= {"get", "query", "fetch", "append", *NO_TWIN}
+    twins = {name for name in plain if inspect.iscoroutinefunction(getattr(mqstore.aio.Store, name, None))}
+    assert plain - twins == NO_TWIN
+    for name in plain - {"append", *NO_TWIN}:
+        of_plain, of_twin = (
+            inspect.signature(getattr(of, name)).parameters.values() for of in (mqstore.Store, mqstore.aio.Store)
+        )
+        assert [(p.name, p.default) for p in of_plain] == [(p.name, p.default) for p in of_twin], name
+
+
+def test_a_call_gives_what_the_plain_one_gives(path: Path) -> None:
+    async def work(store: mqstore.aio.Store) -> None:
+        plain = store.store
+        last = plain.topics["orders"].queues[0][-1]
+        result = await store.get("orders", 0, 990, tags="paid")
+        assert list(result) == list(plain.get("orders", 0, 990))
+        assert list(await store.query("orders", "o-17")) == list(plain.query("orders", "o-17"))
+        assert await store.message(last.message_id) == last == await store.message_at(last.physical_offset)
+        batch = next(iter(plain.topics["orders"].queues[0][5:8].batches(["topic", "queue_id", "queue_offset"])))
+        resolved = await store.resolve_offsets(batch)
+        fetched = await each(await store.fetch(resolved, columns=["body"]))
+        assert [batch.to_polars()["body"].to_list() for batch in fetched] == [[b"5", b"6", b"7"]]
+        with pytest.raises(mqstore.NotFoundError):
+            await store.message_at(1)
+        assert store.topics["orders"].queues[0] == plain.topics["orders"].queues[0]
+
+    run(path, work)
+
+
+def test_a_queue_a_slice_and_batches_give_what_iterating_them_gives(path: Path) -> None:
+    async def work(store: mqstore.aio.Store) -> None:
+        for queue in (store.topics["orders"].queues[0], store.topics["stock"].queues[0]):
+            for messages in (queue, queue[3:900], queue[0:0]):
+                assert await each(messages) == list(messages)
+            batches = queue.batches(["body"], 1000)
+            got = [batch.to_polars()["body"].to_list() async for batch in batches]
+            assert got == [batch.to_polars()["body"].to_list() for batch in batches]
+
+    run(path, work)
+
+
+def test_what_comes_before_damage_is_given_first(path: Path) -> None:
+    with mqstore.open(path) as plain:
+        damaged = plain.topics["orders"].queues[0][100]
+        at = damaged.physical_offset + damaged.raw.index(b"100", 80)
+    with (path / "commitlog" / f"{at // 65_536 * 65_536:020}").open("r+b") as segment:
+        segment.seek(at % 65_536)
+        segment.write(b"1x0")
+
+    got = []
+
+    async def work(store: mqstore.aio.Store) -> None:
+        async for message in store.topics["orders"].queues[0]:
+            got.append(message.body)
+
+    with pytest.raises(mqstore.CorruptError):
+        run(path, work)
+    assert got == [b"%d" % number for number in range(100)]
+
+
+def test_other_tasks_run_while_a_call_reads(path: Path) -> None:
+    async def work(store: mqstore.aio.Store) -> None:
+        told = threading.Event()
+        reads = asyncio.create_task(store.get("orders", 0, 0, 1, where=lambda _: told.wait(30)))
+        await asyncio.sleep(0.05)
+        assert not reads.done()
+        told.set()
+        assert len(await reads) == 1
+
+    run(path, work)
+
+
+def test_other_tasks_run_while_a_pass_reads() -> None:
+    told = threading.Event()
+
+    def slow() -> Iterator[int]:
+        yield 1
+        assert told.wait(30)
+        yield 2
+
+    async def main() -> None:
+        reads = asyncio.create_task(each(mqstore.aio._each(slow())))
+        await asyncio.sleep(0.05)
+        assert not reads.done()
+        told.set()
+        assert await reads == [1, 2]
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_read_ends_at_once_and_leaves_the_store_to_the_others(path: Path) -> None:
+    told = threading.Event()
+
+    async def work(store: mqstore.aio.Store) -> None:
+        reads = asyncio.create_task(store.get("orders", 0, 0, 1, where=lambda _: told.wait(30)))
+        await asyncio.sleep(0.05)
+        assert reads.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reads
+        assert len(await each(store.topics["orders"].queues[0])) == 1000
+        # The block ends, and closes the store, under the thread that still reads.
+        asyncio.get_running_loop().call_later(0.2, told.set)
+
+    run(path, work)
+    assert told.is_set()
+
+
+def test_a_pass_that_is_left_or_cancelled_reads_no_further(path: Path) -> None:
+    taken: list[int] = []
+
+    def numbers() -> Iterable[int]:
+        for number in range(1_000_000):
+            taken.append(number)
+            yield number
+
+    async def work(store: mqstore.aio.Store) -> None:
+        async for number in mqstore.aio._each(numbers()):
+            if number == 3:
+                break
+        assert len(taken) <= 5
+        async for message in store.topics["orders"].queues[0]:
+            assert message.body == b"0"
+            break
+
+        async def waits() -> None:
+            async for _ in store.topics["orders"].queues[0]:
+                await asyncio.sleep(60)
+
+        task = asyncio.create_task(waits())
+        await asyncio.sleep(0.05)
+        assert task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(path, work)
+
+
+def test_a_closed_store_says_so(path: Path) -> None:
+    async def work(store: mqstore.aio.Store) -> tuple[mqstore.aio.Store, mqstore.Queue]:
+        return store, store.topics["orders"].queues[0]
+
+    store, queue = run(path, work)
+
+    async def main() -> None:
+        with pytest.raises(mqstore.ClosedError):
+            await store.get("orders", 0, 0)
+        with pytest.raises(mqstore.ClosedError):
+            await each(queue)
+
+    asyncio.run(main())
+
+
+def test_many_tasks_read_the_same(path: Path) -> None:
+    async def work(store: mqstore.aio.Store) -> None:
+        queue = store.topics["orders"].queues[0]
+        expected = list(queue)
+        passes = await asyncio.gather(*(each(queue) for _ in range(20)))
+        assert all(got == expected for got in passes)
+        hits = await asyncio.gather(*(store.query("orders", f"o-{number}") for number in range(200)))
+        assert [[message.body for message in hit] for hit in hits] == [[b"%d" % number] for number in range(200)]
+
+    run(path, work)
+
+
+def test_a_writer_reads_what_its_tasks_appended(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with mqstore.aio.open(tmp_path / "new", "a") as store:
+            for number in range(100):
+                await store.append("orders", b"%d" % number, keys=f"k-{number}")
+                assert (await store.get("orders", 0, number)).status == "FOUND"
+                assert len(await store.query("orders", f"k-{number}")) == 1
+            assert [message.body async for message in store.topics["orders"].queues[0]] == [b"%d" % n for n in range(100)]
+
+    asyncio.run(main())
