@@ -85,6 +85,8 @@ mod store_writing;
 mod html;
 /// `async for`.
 mod aiter;
+/// The clock of `mqstore.testing`.
+mod clock;
 /// What pickle calls to make again what came from a store.
 mod pickle;
 /// What a Spark worker compares to tell whether a store is the one that was planned with.
@@ -112,6 +114,8 @@ mod _native {
     use super::batches::{Batches, RecordBatch, no_messages};
     #[pymodule_export]
     use super::buffer::{Offsets, offsets};
+    #[pymodule_export]
+    use super::clock::stop_clock;
     #[pymodule_export]
     use super::landmarks::{checksums, landmarks};
     #[pymodule_export]

@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use memmap2::MmapOptions;
 use rustix::fs::{
@@ -26,6 +27,11 @@ use super::region::Region;
 /// What is written where bytes become zeros. A commit writes them, so they need no memory: a process that has none left would end there.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
+/// What the wall clock shows where it was stopped.
+static STOPPED_AT: AtomicI64 = AtomicI64::new(RUNS);
+/// The wall clock was not stopped.
+const RUNS: i64 = i64::MIN;
+
 /// The files of this machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealEnv;
@@ -34,6 +40,12 @@ impl RealEnv {
     /// The files of this machine.
     pub fn new() -> Self {
         Self
+    }
+
+    /// Stops the wall clock of every store of this process at this time, in ms since 1970; `None` lets it run again. The programs that test
+    /// with a store want the same times in each run.
+    pub fn stop_wall_clock(at: Option<i64>) {
+        STOPPED_AT.store(at.unwrap_or(RUNS), Ordering::Relaxed);
     }
 }
 
@@ -112,6 +124,10 @@ impl Env for RealEnv {
     }
 
     fn now_ms(&self) -> i64 {
+        let stopped_at = STOPPED_AT.load(Ordering::Relaxed);
+        if stopped_at != RUNS {
+            return stopped_at;
+        }
         let now = read_clock(libc::CLOCK_REALTIME);
         now.tv_sec * 1000 + now.tv_nsec / 1_000_000
     }

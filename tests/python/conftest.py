@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from unpack import unpack
 
+import mqstore
+
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
 
@@ -27,6 +29,12 @@ def contents(folder: Path) -> dict[str, tuple[int, str]]:
         )
         for path in sorted(folder.rglob("*"))
     }
+
+
+@pytest.fixture
+def store(mqstore_store: mqstore.Store) -> mqstore.Store:
+    """An empty small store, open for writing."""
+    return mqstore_store
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import array
 import mmap
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from types import MappingProxyType
@@ -17,15 +17,14 @@ import pytest
 from test_golden import since_1970
 
 import mqstore
+from mqstore.testing import Clock
 
 SEGMENT = 1 << 20
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[mqstore.Store]:
-    sizes = {"mapped_file_size_commit_log": SEGMENT, "max_hash_slot_num": 200, "max_index_num": 2000}
-    with mqstore.open(tmp_path / "store", "x", max_message_size=10_000, **sizes) as store:
-        yield store
+def store(mqstore_stores: Callable[..., mqstore.Store]) -> mqstore.Store:
+    return mqstore_stores(max_message_size=10_000)
 
 
 def appended(store: mqstore.Store, topic: str = "orders", body: Any = b"", **fields: Any) -> mqstore.Message:
@@ -72,10 +71,9 @@ def test_every_field_can_be_set_and_reads_back(store: mqstore.Store) -> None:
     assert message.sys_flag & 0x20, "the store host is an IPv6 one"
 
 
-def test_what_is_left_out_is_empty_local_and_now(store: mqstore.Store) -> None:
-    before = datetime.now(UTC) - timedelta(milliseconds=20)  # the store's clock ticks every few ms
+def test_what_is_left_out_is_empty_local_and_now(store: mqstore.Store, mqstore_clock: Clock) -> None:
     message = appended(store)
-    assert before <= message.born_time <= message.store_time <= datetime.now(UTC)
+    assert message.born_time == message.store_time == mqstore_clock.now
     assert (message.queue_id, message.flag, message.sys_flag, message.reconsume_times) == (0, 0, 0, 0)
     assert (message.prepared_transaction_offset, message.properties, message.body) == (0, {}, b"")
     assert (message.tags, message.keys, message.unique_key) == (None, [], None)

@@ -19,12 +19,7 @@ from test_append_batch import kept, read
 from test_golden import READ_BY_ROCKETMQ, since_1970
 
 import mqstore
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[mqstore.Store]:
-    with mqstore.open(tmp_path / "store", "x", mapped_file_size_commit_log=1 << 20) as store:
-        yield store
+from mqstore.testing import Clock
 
 
 def one(store: mqstore.Store, **columns: Any) -> mqstore.Message:
@@ -89,8 +84,7 @@ def test_a_copied_table_is_equal_in_all_but_its_places_and_store_times(store: mq
                 assert [kept(copy) for copy in copies] == [kept(message) for message in queue]
 
 
-def test_columns_that_are_missing_or_null_take_what_is_left_out(store: mqstore.Store) -> None:
-    before = datetime.now(UTC)
+def test_columns_that_are_missing_or_null_take_what_is_left_out(store: mqstore.Store, mqstore_clock: Clock) -> None:
     names = ["unique_key", "tags", "keys", "properties", "born_time", "born_host", "store_host", "flag", "sys_flag"]
     numbers = ["reconsume_times", "prepared_transaction_offset", "queue_id"]
     typed = pa.table(
@@ -112,7 +106,7 @@ def test_columns_that_are_missing_or_null_take_what_is_left_out(store: mqstore.S
             assert (message.topic, message.queue_id, message.body, message.properties) == ("default", 3, b"", {})
             assert (message.flag, message.sys_flag, message.reconsume_times, message.prepared_transaction_offset) == (0, 0, 0, 0)
             assert message.born_host == message.store_host == "127.0.0.1:0"
-            assert abs((message.born_time - before).total_seconds()) < 60
+            assert message.born_time == mqstore_clock.now
 
 
 def test_a_column_wins_over_the_property_of_its_name(store: mqstore.Store) -> None:

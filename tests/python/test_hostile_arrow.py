@@ -54,12 +54,6 @@ def worker() -> Iterator[Worker]:
         assert worker.process.wait(60) == 0
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[mqstore.Store]:
-    with mqstore.open(tmp_path / "store", "x") as store:
-        yield store
-
-
 def latin(words: list[bytes], kind: pa.DataType | None = None) -> pa.Array:
     """Text in Latin-1 that says that it is UTF-8, as a Parquet file of a careless program has it."""
     kind = kind or pa.string()

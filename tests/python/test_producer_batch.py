@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mqstore
+from mqstore.testing import Clock
 
 #: As RocketMQ's `MessageDecoder.encodeMessages` makes it of two messages: flag 3, body "b0"; flag 7, body "b1", with properties.
 BY_ROCKETMQ = bytes.fromhex(
@@ -27,9 +27,8 @@ def unit(body: bytes, properties: Mapping[str, str] | None = None, flag: int = 0
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[mqstore.Store]:
-    with mqstore.open(tmp_path / "store", "x", mapped_file_size_commit_log=65_536, max_message_size=20_000) as store:
-        yield store
+def store(mqstore_stores: Callable[..., mqstore.Store]) -> mqstore.Store:
+    return mqstore_stores(mapped_file_size_commit_log=65_536, max_message_size=20_000)
 
 
 def test_each_message_of_a_batch_is_a_record_of_its_own_with_what_the_batch_says_of_all(store: mqstore.Store) -> None:
@@ -60,13 +59,12 @@ def test_each_message_of_a_batch_is_a_record_of_its_own_with_what_the_batch_says
     assert len(store.topics["orders"].queues[2]) == 6
 
 
-def test_without_properties_of_the_batch_each_message_has_its_own_alone(store: mqstore.Store) -> None:
-    before = datetime.now(UTC)
+def test_without_properties_of_the_batch_each_message_has_its_own_alone(store: mqstore.Store, mqstore_clock: Clock) -> None:
     [offset] = store.append_producer_batch("orders", unit(b"x", {"KEYS": "o-1", "UNIQ_KEY": "U1"}))
     message = store.message_at(offset)
     assert message.properties == {"KEYS": "o-1", "UNIQ_KEY": "U1"}
     assert (message.queue_id, message.born_host, message.store_host) == (0, "127.0.0.1:0", "127.0.0.1:0")
-    assert abs(message.born_time - before).total_seconds() < 60
+    assert message.born_time == mqstore_clock.now
     assert [hit.physical_offset for hit in store.query("orders", "o-1")] == [offset]
 
 

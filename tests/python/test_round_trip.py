@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -53,12 +52,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[mqstore.Store]:
             )
         store.append("bare", b"nothing else")
         store.wait_dispatched(store.append("bare", b"").physical_offset)
-        yield store
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[mqstore.Store]:
-    with mqstore.open(tmp_path / "store", "x") as store:
         yield store
 
 
