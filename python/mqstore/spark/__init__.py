@@ -1,9 +1,10 @@
 """mqstore for PySpark: resolve references in bulk, fetch messages, and scan topics.
 
->>> from mqstore.spark import fetch, resolve_keys, resolve_offsets
->>> positions = resolve_offsets(references, "/data/store")    # + physical_offset, store_size
->>> messages = fetch(positions, "/data/store")                # one row a message found
->>> spark.read.format("mqstore").option("topics", "orders").load("/data/store")
+    from mqstore.spark import fetch, resolve_keys, resolve_offsets
+
+    positions = resolve_offsets(references, "/data/store")    # + physical_offset, store_size
+    messages = fetch(positions, "/data/store")                # one row a message found
+    orders = spark.read.format("mqstore").option("topics", "orders").load("/data/store")
 
 Only the DataFrame API is used, so all of it also works over Spark Connect. The path must be valid on every node, the
 driver's too. Stores are mapped into memory, and `spark.executor.pyspark.memory` limits the address space of Python workers
