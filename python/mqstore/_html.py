@@ -71,7 +71,7 @@ def _table(value: object) -> _Table:
         case mqstore.RecordBatch():
             return value.column_names, _rows(value)
         case mqstore.Batches():
-            return _table(batch) if (batch := next(iter(value), None)) is not None else ((), ())
+            return ("column", "type"), _columns(value)
         case mqstore.Queue() | mqstore.QueueSlice() | mqstore.GetResult() | mqstore.QueryResult():
             heads = ("queue_id", "queue_offset", "store_time", "tags", "keys", "body")
             return heads, ([*(_read(message, head) for head in heads[:-1]), _body(message)] for message in value)
@@ -116,6 +116,15 @@ def _rows(batch: mqstore.RecordBatch) -> Iterable[_Row]:
     except ImportError:
         return [[f"{len(batch)} rows"]]
     return zip(*(column.to_pylist() for column in rows.columns), strict=True)
+
+
+def _columns(batches: mqstore.Batches) -> Iterable[_Row]:
+    """The columns, and none of the messages: they may be found at the end of a long search only."""
+    try:
+        from pyarrow import schema
+    except ImportError:
+        return []
+    return [(field.name, field.type) for field in schema(batches)]
 
 
 def _read(value: object, name: str) -> object:
