@@ -26,7 +26,7 @@ TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 COMMIT = 0x8
 
 #: Options of `mqstore.open` for a store of few and small files, for messages of up to 1 MiB.
-SMALL = {
+SMALL: dict[str, Any] = {
     "mapped_file_size_commit_log": 1 << 20,
     "mapped_file_size_consume_queue": 6_000,
     "max_hash_slot_num": 1_000,
