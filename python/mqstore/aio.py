@@ -187,16 +187,22 @@ async def open(*args: Any, **options: Any) -> AsyncIterator[Store]:
     """Open a message store for `async with`, in a thread; takes and raises what `mqstore.open` does.
 
     At the end of the block the store is closed, in a thread: what was appended is then durable, and no `append` waits any more. A
-    task that is cancelled meanwhile waits until the store is closed.
+    task that is cancelled while its store is opened or closed waits until the store is closed.
     """
-    # A store that is opened for a task that was cancelled meanwhile is closed as it is dropped.
-    store = await asyncio.to_thread(mqstore.open, *args, **options)
+    opening = asyncio.ensure_future(asyncio.to_thread(mqstore.open, *args, **options))
     try:
-        yield Store(store)
+        yield Store(await asyncio.shield(opening))
     finally:
-        closing = asyncio.ensure_future(asyncio.to_thread(store.close))
+        closing = asyncio.ensure_future(_close(opening))
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
             await asyncio.wait([closing])
             raise
+
+
+async def _close(opening: asyncio.Future[mqstore.Store]) -> None:
+    """Closes the store, if it was opened. A thread that opens it cannot be cancelled."""
+    await asyncio.wait([opening])
+    if not opening.cancelled() and opening.exception() is None:
+        await asyncio.to_thread(opening.result().close)

@@ -64,6 +64,7 @@ def test_a_call_gives_what_the_plain_one_gives(path: Path) -> None:
         resolved = await store.resolve_offsets(batch)
         fetched = await each(await store.fetch(resolved, columns=["body"]))
         assert [batch.to_polars()["body"].to_list() for batch in fetched] == [[b"5", b"6", b"7"]]
+        assert sum(map(len, await each(await store.scan(topics="orders", tags="paid")))) == 1000
         with pytest.raises(mqstore.NotFoundError):
             await store.message_at(1)
         assert store.topics["orders"].queues[0] == plain.topics["orders"].queues[0]
