@@ -142,6 +142,14 @@ class Store:
     fetch = _in_a_thread(mqstore.Store.fetch)
     scan = _in_a_thread(mqstore.Store.scan)
 
+    usage = _in_a_thread(mqstore.Store.usage)
+    segments = _in_a_thread(mqstore.Store.segments)
+    index_files = _in_a_thread(mqstore.Store.index_files)
+    consumer_offsets = _in_a_thread(mqstore.Store.consumer_offsets)
+    lag = _in_a_thread(mqstore.Store.lag)
+    topic_configs = _in_a_thread(mqstore.Store.topic_configs)
+    delay_offsets = _in_a_thread(mqstore.Store.delay_offsets)
+
     @property
     def topics(self) -> mqstore.Topics:
         """The topics by name, as `mqstore.Store.topics`. Their queues, slices and batches are read by `async for`."""
