@@ -21,9 +21,9 @@ pub use commit_log::{
     Appended, CommitLog, LogFiles, LogRecord, LogScan, LogStats, PutStats, QueueOffsets, RecordCursor, SegmentStats,
     StoredMessage,
 };
-pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, QueueTable, QueueTail};
+pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, QueueTable, QueueTail, UnitCursor};
 pub use flushed_mark_file::{FlushedMarkFile, is_flushed_mark_locked, load_flushed_mark, lock_flushed_mark};
 pub(crate) use index::IndexPut;
-pub use index::{Chains, IndexFile, IndexFileState, IndexService, KeptIndex, Source};
+pub use index::{Candidate, Chains, IndexFile, IndexFileState, IndexService, KeptIndex, Source};
 pub use recorded_geometry::{fill_from_record, record as record_geometry};
 pub use store_checkpoint::{load_checkpoint, save_checkpoint};

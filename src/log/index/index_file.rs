@@ -9,13 +9,17 @@
 use std::io;
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
 use crate::format::{
     GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, detect_sparse_index_geometry,
     index_admits,
 };
+use crate::interrupt;
+use crate::log::index::follow::{Candidate, Chain, Link, follow_all, item};
+use crate::log::index::hash_filter::{FilterSlot, HashFilter};
 use crate::log::index::newest_items::{NewestItems, windows};
 use crate::storage::{Access, Env, File, MappedFile, MappingPool, OpenFile, PooledFile};
 
@@ -34,6 +38,9 @@ pub struct IndexFile {
     whole: Verdict<bool>,
     admits: Verdict<bool>,
     ends: Verdict<bool>,
+    filter: FilterSlot,
+    /// The geometry with which it was found to be of use, which is final.
+    pub(super) usable: OnceLock<IndexGeometry>,
 }
 
 /// The answer of a check of the file, and the header under which the check was made. A good answer is final. A bad one may come from
@@ -91,6 +98,8 @@ impl IndexFile {
             whole: Verdict::default(),
             admits: Verdict::default(),
             ends: Verdict::default(),
+            filter: FilterSlot::default(),
+            usable: OnceLock::new(),
         })
     }
 
@@ -194,33 +203,69 @@ impl IndexFile {
             return Ok((found, false));
         };
         let header = self.header();
-        let count = header.index_count;
-        let covered = header.begin_physical_offset..=header.end_physical_offset;
-        let slot = geometry.slot_of(key_hash);
-        let Some(mut number) = slot_value(&mapped, geometry, slot) else {
+        let Some(mut chain) = Chain::new(&mapped, geometry, key_hash) else {
             return Ok((found, false));
         };
-        let mut bound = i32::MAX;
-        while number != 0 {
-            // Links lead to older items of the same slot, so numbers must fall: a cycle or a stray link ends the walk.
-            let in_order = number > 0 && number < bound;
-            let item = if in_order { item(&mapped, geometry, number) } else { None };
-            let Some(item) = item.filter(|item| geometry.slot_of(item.key_hash) == slot) else {
-                return Ok((found, false));
-            };
-            if item.key_hash == key_hash && number < count {
-                if !covered.contains(&item.physical_offset) {
-                    return Ok((found, false));
-                }
-                let of_item = header.times(number, &item);
-                if of_item.start() <= times.end() && times.start() <= of_item.end() {
-                    found.push(item.physical_offset);
+        while !chain.is_at_end() {
+            match chain.follow(chain.next_item(&mapped, geometry), geometry, &header) {
+                Link::Broken => return Ok((found, false)),
+                Link::Other => {}
+                Link::OfKey(number, item) => {
+                    let of_item = header.times(number, &item);
+                    if of_item.start() <= times.end() && times.start() <= of_item.end() {
+                        found.push(item.physical_offset);
+                    }
                 }
             }
-            bound = number;
-            number = item.previous;
         }
         Ok((found, true))
+    }
+
+    /// The records that can have these keys, by the hash of each, in no order; `None` if a chain is broken. `room` is how many bytes of
+    /// filters may still be made.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn find_all(
+        &self,
+        geometry: IndexGeometry,
+        hashes: &[i32],
+        room: Option<&AtomicU64>,
+    ) -> Result<Option<Vec<Candidate>>> {
+        let Some(mapped) = self.mapped()? else { return Ok(None) };
+        let header = self.header();
+        let filter = match room {
+            Some(room) if header.is_full(geometry) => {
+                let items = header.items().unsigned_abs();
+                self.filter.get(hashes.len(), items, || self.make_filter(geometry, room))?
+            }
+            _ => None,
+        };
+        let keys = hashes.iter().copied().enumerate();
+        match filter {
+            Some(filter) => follow_all(&mapped, geometry, &header, keys.filter(|(_, hash)| filter.may_hold(*hash))),
+            None => follow_all(&mapped, geometry, &header, keys),
+        }
+    }
+
+    /// The filter of a full file. One in which an item cannot be reached has none: the broken chain must be met by whoever looks for its
+    /// keys.
+    fn make_filter(&self, geometry: IndexGeometry, room: &AtomicU64) -> Result<Option<HashFilter>> {
+        let header = self.header();
+        let items = header.items().unsigned_abs();
+        let take = |left: u64| left.checked_sub(HashFilter::bytes(items));
+        if !self.is_whole(geometry)? || room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
+            return Ok(None);
+        }
+        let mapped = self.map()?;
+        let mut filter = HashFilter::new(items);
+        for number in 1..header.index_count {
+            interrupt::check()?;
+            if let Some(item) = item(&mapped, geometry, number) {
+                filter.insert(item.key_hash);
+            }
+        }
+        Ok(Some(filter))
     }
 
     /// Whether every item can be reached from its slot, as after a crash that lost no page of this file.
@@ -390,20 +435,4 @@ fn slots_lead_to(
         at += piece.len() as u64;
     }
     Ok(true)
-}
-
-fn slot_value(mapped: &MappedFile, geometry: IndexGeometry, slot: u32) -> Option<i32> {
-    let mut bytes = [0; 4];
-    mapped
-        .read(geometry.slot_position(slot) as usize, &mut bytes)
-        .then(|| i32::from_be_bytes(bytes))
-}
-
-/// The item with this number; `None` past the last one that the file has room for.
-pub(super) fn item(mapped: &MappedFile, geometry: IndexGeometry, number: i32) -> Option<IndexItem> {
-    let mut bytes = [0; ITEM_SIZE];
-    let number = u32::try_from(number).ok().filter(|number| *number < geometry.items)?;
-    mapped
-        .read(geometry.item_position(number) as usize, &mut bytes)
-        .then(|| IndexItem::decode(&bytes))
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use crate::error::Result;
 use crate::format::{IndexGeometry, IndexHeader};
 use crate::interrupt;
-use crate::log::index::index_file::{IndexFile, item};
+use crate::log::index::follow::item;
+use crate::log::index::index_file::IndexFile;
 use crate::log::index::index_service::IndexService;
 use crate::log::index::newest_items::windows;
 

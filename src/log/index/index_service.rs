@@ -3,16 +3,21 @@
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
 use crate::format::{GeometryGuess, IndexGeometry, IndexHeader, index_name, parse_index_name};
+use crate::log::index::follow::Candidate;
 use crate::log::index::index_appender::IndexAppender;
 use crate::log::index::index_file::IndexFile;
 use crate::storage::{DirEntry, EntryKind, Env, Step};
 
 /// How often one query checks a file whose header changes meanwhile.
 const LOOKS: usize = 4;
+
+/// Bytes that the filters of all files take at most.
+const MOST_FILTER_BYTES: u64 = 256 << 20;
 
 /// Where the keys of one stretch of the log are found.
 #[derive(Debug)]
@@ -47,6 +52,8 @@ pub struct IndexService {
     /// What the files of an earlier time say about the geometry of all.
     shared_geometry: OnceLock<IndexGeometry>,
     appending: Mutex<Appending>,
+    /// Bytes of filters that may still be made.
+    filter_room: AtomicU64,
 }
 
 /// Where the next key goes.
@@ -130,6 +137,7 @@ impl IndexService {
             files: RwLock::new(files?),
             shared_geometry: OnceLock::new(),
             appending: Mutex::default(),
+            filter_room: AtomicU64::new(MOST_FILTER_BYTES),
         })
     }
 
@@ -187,6 +195,16 @@ impl IndexService {
         Ok(sources)
     }
 
+    /// The records of a file that can have these keys, by the hash of each, in no order; `None` if a chain is broken. Where there are other
+    /// files, a filter tells which keys are not in this one.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn find_all(&self, file: &IndexFile, geometry: IndexGeometry, hashes: &[i32]) -> Result<Option<Vec<Candidate>>> {
+        let is_one_of_several = self.files.read().unwrap_or_else(PoisonError::into_inner).len() > 1;
+        file.find_all(geometry, hashes, is_one_of_several.then_some(&self.filter_room))
+    }
+
     /// Begins to put keys. Nobody else puts any meanwhile.
     pub(crate) fn put_keys(&self, geometry: IndexGeometry) -> IndexPut<'_> {
         IndexPut {
@@ -239,11 +257,14 @@ impl IndexService {
     /// The geometry of a file that can be used; `None` if it cannot. A check may meet an unfinished put of another process or thread.
     /// Then it is made again when the header differs, in this query or in a later one.
     pub(super) fn usable_geometry(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
+        if let Some(known) = file.usable.get() {
+            return Ok(Some(*known));
+        }
         for _ in 0..LOOKS {
             if let Some(geometry) = self.geometry_of(file)?
                 && self.is_usable(file, geometry)?
             {
-                return Ok(Some(geometry));
+                return Ok(Some(*file.usable.get_or_init(|| geometry)));
             }
             if !file.read_header_again()? {
                 break;

@@ -2,6 +2,10 @@
 
 /// The newest item of each slot.
 mod newest_items;
+/// Following chains of items.
+mod follow;
+/// Which hashes a file can hold.
+mod hash_filter;
 /// One file, read.
 mod index_file;
 /// The file that keys are put into.
@@ -13,6 +17,7 @@ mod index_file_state;
 /// Truncation: which files and items recovery keeps.
 mod truncate;
 
+pub use follow::Candidate;
 pub use index_file::IndexFile;
 pub use index_file_state::{Chains, IndexFileState};
 pub(crate) use index_service::IndexPut;

@@ -1,0 +1,152 @@
+//! Chains of items: the newest item of a slot, the one put before it, and so on.
+
+use crate::error::Result;
+use crate::format::{ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem};
+use crate::interrupt;
+use crate::storage::MappedFile;
+
+/// Chains that are followed at once. The processor waits for the memory once for all of them: a pass reads one item of each, and no read
+/// of a pass needs what another one finds.
+const AT_ONCE: usize = 32;
+
+/// A record that may have a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Candidate {
+    /// Where it starts.
+    pub physical_offset: i64,
+    /// The number of the key.
+    pub key: usize,
+}
+
+/// The chain that holds the items of one key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chain {
+    key_hash: i32,
+    slot: u32,
+    /// The next item; 0 after the last one.
+    number: i32,
+    /// The item before it in the chain.
+    before: i32,
+}
+
+/// What the next item of a chain is.
+#[derive(Debug)]
+pub(super) enum Link {
+    /// No item of this chain: the chain is broken here.
+    Broken,
+    /// An item of another key, or one that counts no more.
+    Other,
+    /// An item of the key, with its number.
+    OfKey(i32, IndexItem),
+}
+
+impl Chain {
+    /// The whole chain; `None` if its slot could not be read.
+    #[inline]
+    pub(super) fn new(mapped: &MappedFile, geometry: IndexGeometry, key_hash: i32) -> Option<Self> {
+        let slot = geometry.slot_of(key_hash);
+        Some(Self {
+            key_hash,
+            slot,
+            number: slot_value(mapped, geometry, slot)?,
+            before: i32::MAX,
+        })
+    }
+
+    pub(super) fn is_at_end(&self) -> bool {
+        self.number == 0
+    }
+
+    /// The next item; `None` if there is none of this number or it could not be read.
+    #[inline]
+    pub(super) fn next_item(&self, mapped: &MappedFile, geometry: IndexGeometry) -> Option<IndexItem> {
+        item(mapped, geometry, self.number)
+    }
+
+    /// Goes on past the next item, which was read.
+    #[inline]
+    pub(super) fn follow(&mut self, item: Option<IndexItem>, geometry: IndexGeometry, header: &IndexHeader) -> Link {
+        let number = self.number;
+        // Links lead to older items of the same slot, so numbers must fall: a cycle or a stray link ends the walk.
+        let in_order = number > 0 && number < self.before;
+        let Some(item) = item.filter(|item| in_order && geometry.slot_of(item.key_hash) == self.slot) else {
+            return Link::Broken;
+        };
+        self.before = number;
+        self.number = item.previous;
+        if item.key_hash != self.key_hash || number >= header.index_count {
+            return Link::Other;
+        }
+        if (header.begin_physical_offset..=header.end_physical_offset).contains(&item.physical_offset) {
+            Link::OfKey(number, item)
+        } else {
+            Link::Broken
+        }
+    }
+}
+
+/// The records to which the chains of all these keys lead, by number and hash of each key, in no order; `None` if a chain is broken.
+///
+/// # Errors
+/// As [`interrupt::check`].
+pub(super) fn follow_all(
+    mapped: &MappedFile,
+    geometry: IndexGeometry,
+    header: &IndexHeader,
+    keys: impl Iterator<Item = (usize, i32)>,
+) -> Result<Option<Vec<Candidate>>> {
+    let mut keys = keys.fuse();
+    let mut found = Vec::new();
+    let mut chains: Vec<(usize, Chain)> = Vec::with_capacity(AT_ONCE);
+    let mut items = Vec::with_capacity(AT_ONCE);
+    loop {
+        interrupt::check()?;
+        for (key, key_hash) in keys.by_ref().take(AT_ONCE - chains.len()) {
+            let Some(chain) = Chain::new(mapped, geometry, key_hash) else {
+                return Ok(None);
+            };
+            chains.push((key, chain));
+        }
+        if chains.is_empty() {
+            return Ok(Some(found));
+        }
+        items.extend(chains.iter().map(|(_, chain)| chain.next_item(mapped, geometry)));
+        let mut next_items = items.drain(..);
+        let mut is_whole = true;
+        chains.retain_mut(|(key, chain)| {
+            let item = next_items.next().flatten();
+            if chain.is_at_end() {
+                return false;
+            }
+            match chain.follow(item, geometry, header) {
+                Link::Broken => is_whole = false,
+                Link::Other => {}
+                Link::OfKey(_, item) => found.push(Candidate {
+                    physical_offset: item.physical_offset,
+                    key: *key,
+                }),
+            }
+            true
+        });
+        if !is_whole {
+            return Ok(None);
+        }
+    }
+}
+
+pub(super) fn slot_value(mapped: &MappedFile, geometry: IndexGeometry, slot: u32) -> Option<i32> {
+    let mut bytes = [0; 4];
+    mapped
+        .read(geometry.slot_position(slot) as usize, &mut bytes)
+        .then(|| i32::from_be_bytes(bytes))
+}
+
+/// The item with this number; `None` past the last one that the file has room for.
+#[inline]
+pub(super) fn item(mapped: &MappedFile, geometry: IndexGeometry, number: i32) -> Option<IndexItem> {
+    let mut bytes = [0; ITEM_SIZE];
+    let number = u32::try_from(number).ok().filter(|number| *number < geometry.items)?;
+    mapped
+        .read(geometry.item_position(number) as usize, &mut bytes)
+        .then(|| IndexItem::decode(&bytes))
+}

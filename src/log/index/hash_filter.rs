@@ -1,0 +1,92 @@
+//! Which hashes an index file can hold, in memory: most files of a store hold no key with a given hash, and to find that out in the file takes
+//! several reads of distant places.
+//!
+//! A Bloom filter whose bits for one hash lie in one word. It is made from the items of a full file, which never change, and costs as much as
+//! some ten thousand lookups. So it is made once so many keys were looked for in the file.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Result;
+
+/// Bits for each item. Of the hashes that a file does not hold, fewer than one in a hundred looks as if it did.
+const BITS_PER_ITEM: u64 = 16;
+/// A lookup in the file takes as long as looking at this many items to make the filter.
+const ITEMS_PER_LOOKUP: u64 = 8;
+
+/// Tells of some hashes that none of the items has them.
+#[derive(Debug)]
+pub(super) struct HashFilter {
+    words: Box<[u64]>,
+}
+
+impl HashFilter {
+    /// A filter for so many items, of which there are none yet.
+    pub(super) fn new(items: u64) -> Self {
+        let words = Self::bytes(items) / size_of::<u64>() as u64;
+        Self {
+            words: vec![0; words as usize].into(),
+        }
+    }
+
+    /// Bytes of a filter for so many items.
+    pub(super) fn bytes(items: u64) -> u64 {
+        (items * BITS_PER_ITEM).div_ceil(8).next_power_of_two().max(8)
+    }
+
+    pub(super) fn insert(&mut self, hash: i32) {
+        let (at, bits) = self.place(hash);
+        if let Some(word) = self.words.get_mut(at) {
+            *word |= bits;
+        }
+    }
+
+    /// `false` if no item has the hash.
+    #[inline]
+    pub(super) fn may_hold(&self, hash: i32) -> bool {
+        let (at, bits) = self.place(hash);
+        self.words.get(at).is_none_or(|word| word & bits == bits)
+    }
+
+    /// The word of a hash, and four bits in it.
+    #[inline]
+    fn place(&self, hash: i32) -> (usize, u64) {
+        let mixed = u64::from(hash.cast_unsigned()).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let other = (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let at = (mixed >> 32) as usize & (self.words.len() - 1);
+        let bit = |shift: u32| 1_u64 << (other >> shift & 63);
+        (at, bit(58) | bit(52) | bit(46) | bit(40))
+    }
+}
+
+/// The filter of a file, once it pays.
+#[derive(Debug, Default)]
+pub(super) struct FilterSlot {
+    /// Keys that were looked for so far.
+    looked_for: AtomicU64,
+    /// `None` inside: the file can have none.
+    made: OnceLock<Option<HashFilter>>,
+}
+
+impl FilterSlot {
+    /// The filter, before `keys` more are looked for in a file of so many items.
+    ///
+    /// # Errors
+    /// Those of `make`, which gives `None` if the file can have no filter.
+    pub(super) fn get(
+        &self,
+        keys: usize,
+        items: u64,
+        make: impl FnOnce() -> Result<Option<HashFilter>>,
+    ) -> Result<Option<&HashFilter>> {
+        if let Some(made) = self.made.get() {
+            return Ok(made.as_ref());
+        }
+        let looked_for = self.looked_for.fetch_add(keys as u64, Ordering::Relaxed) + keys as u64;
+        if looked_for < items / ITEMS_PER_LOOKUP {
+            return Ok(None);
+        }
+        let made = make()?;
+        Ok(self.made.get_or_init(|| made).as_ref())
+    }
+}
