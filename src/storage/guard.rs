@@ -90,7 +90,7 @@ impl Slot {
 
     /// Replaces everything from the page of `address` to the mapping's end by zeros.
     fn replace_by_zeros(&self, address: usize, start: usize, end: usize) -> bool {
-        let page = address & !(PAGE_SIZE.load(Ordering::Relaxed).wrapping_sub(1));
+        let page = address & !(page_size().wrapping_sub(1));
         // Before the zeros are there, so that no thread reads one and then finds the slot untouched.
         self.intact_len.fetch_min(page.saturating_sub(start), Ordering::AcqRel);
         self.faults.fetch_add(1, Ordering::AcqRel);
@@ -187,6 +187,11 @@ static REPEATS: AtomicUsize = AtomicUsize::new(0);
 const MAX_REPEATS: usize = 1000;
 
 static PAGE_SIZE: AtomicUsize = AtomicUsize::new(4096);
+
+/// Bytes of a page, once the guard is installed; before that the smallest there are.
+pub(super) fn page_size() -> usize {
+    PAGE_SIZE.load(Ordering::Relaxed)
+}
 
 /// Whether the guard was installed. From then on a handler that replaces it is replaced in turn.
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);

@@ -81,6 +81,11 @@ impl MappedFile {
         self.region.prefetch(range);
     }
 
+    /// As [`Region::is_cached`].
+    pub fn is_cached(&self, at: usize) -> bool {
+        self.region.is_cached(at)
+    }
+
     /// As [`Region::let_go`].
     pub(super) fn let_go(&self, range: Range<usize>) {
         self.region.let_go(range);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
-use super::guard::Registration;
+use super::guard::{Registration, page_size};
 
 /// The first bytes of a file as memory, shared with every process that has the file mapped.
 ///
@@ -195,6 +195,18 @@ impl Region {
             // A refused hint costs only time.
             let _ = mapping.advise_range(Advice::WillNeed, range.start, len);
         }
+    }
+
+    /// Whether the page of position `at` is in memory. `true` outside of the region, on the heap, and where the system does not tell.
+    pub fn is_cached(&self, at: usize) -> bool {
+        let (Some(byte), Memory::Mapping(_)) = (self.pointer(at, 1), &self.memory) else {
+            return true;
+        };
+        let page = byte.map_addr(|address| address & !(page_size() - 1));
+        let mut state = 1_u8;
+        // SAFETY: the page lies in the mapping, which starts with a page, and one byte tells of one page. No byte of the mapping is touched.
+        let told = unsafe { libc::mincore(page.cast(), 1, &raw mut state) };
+        told != 0 || state & 1 == 1
     }
 
     /// Makes the pages of a range ready to be written, so that writing them asks nothing of the system. Their bytes stay, and count as changed: a

@@ -209,7 +209,16 @@ impl LogFiles {
     /// # Errors
     /// [`Error::Io`].
     pub fn holds(&self, offset: i64) -> Result<bool> {
-        Ok(self.locate(offset)?.is_some())
+        Ok(self.segment(offset)?.is_some())
+    }
+
+    /// The segment that holds `offset`, from its start to its end; `None` if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn segment(&self, offset: i64) -> Result<Option<Range<i64>>> {
+        let located = self.locate(offset)?;
+        Ok(located.map(|(file, _)| file.start() as i64..file.end() as i64))
     }
 
     /// Start of the first segment: the smallest physical offset. 0 for an empty log.

@@ -4,6 +4,8 @@
 mod log_files;
 /// Reading records wherever they lie.
 mod record_cursor;
+/// Reading many of them from disk.
+mod read_ahead;
 /// Reading them record by record.
 mod log_scan;
 /// Where the log ends while it is appended to.

@@ -99,6 +99,14 @@ impl ConsumeQueue {
         self.state().max_offset()
     }
 
+    /// The queue offsets of its messages, and those of them whose entries are in the files before any entry in memory.
+    pub(super) fn extent(&self) -> (Range<i64>, Range<i64>) {
+        let state = self.state();
+        let first_in_memory = state.tail.first().unwrap_or(i64::MAX);
+        let in_files = state.in_files.start..state.in_files.end.min(first_in_memory);
+        (state.min_offset..state.max_offset(), in_files)
+    }
+
     /// First queue offset of the file after the one that holds `offset`.
     pub fn next_file_start(&self, offset: i64) -> i64 {
         next_file_start(&self.files, offset)
@@ -212,12 +220,17 @@ impl ConsumeQueue {
     /// # Errors
     /// As [`unit`](Self::unit).
     pub(crate) fn unit_ahead(&self, offset: i64, ahead: &mut EntriesAhead) -> Result<Option<CqUnit>> {
+        self.unit_among(offset, offset..offset.saturating_add(AHEAD), ahead)
+    }
+
+    /// The same, but `ahead` keeps the entries at `kept`.
+    pub(crate) fn unit_among(&self, offset: i64, kept: Range<i64>, ahead: &mut EntriesAhead) -> Result<Option<CqUnit>> {
         if let Some(unit) = ahead.get(offset) {
             return Ok(Some(unit));
         }
-        ahead.start = offset;
+        ahead.start = kept.start;
         ahead.units.clear();
-        self.add_units(offset..offset.saturating_add(AHEAD), &mut ahead.units)?;
+        self.add_units(kept, &mut ahead.units)?;
         match ahead.get(offset) {
             Some(unit) => Ok(Some(unit)),
             None => self.unit(offset),

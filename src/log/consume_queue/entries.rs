@@ -75,7 +75,8 @@ pub(super) fn add_from_file(files: &MappedFileQueue, offsets: Range<i64>, units:
     Ok(())
 }
 
-fn position_in_queue(offset: i64) -> Option<u64> {
+/// The first byte of an entry; `None` where no file can have it.
+pub(super) fn position_in_queue(offset: i64) -> Option<u64> {
     offset.checked_mul(UNIT).and_then(|at| u64::try_from(at).ok())
 }
 

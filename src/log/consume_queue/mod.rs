@@ -10,6 +10,8 @@ mod entries_ahead;
 mod queue_table;
 /// One queue.
 mod consume_queue;
+/// Reading entries wherever they lie.
+mod unit_cursor;
 /// What a sync of the queues has to cover.
 mod unsynced;
 /// From the tail to the files.
@@ -24,3 +26,4 @@ pub use consume_queue_store::ConsumeQueueStore;
 pub use entries_ahead::EntriesAhead;
 pub use queue_table::QueueTable;
 pub use tail::QueueTail;
+pub use unit_cursor::UnitCursor;
