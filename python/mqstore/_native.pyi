@@ -571,6 +571,26 @@ class Store:
         Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at damage, or skips it, and what
         `progress` raises.
         """
+    def resolve_ids(self, batch: _Table, *, errors: _Errors | None = None) -> RecordBatch:
+        """Where messages lie in the log by their ids: column `id` (utf8) in, a `RecordBatch` of `physical_offset` (int64) and
+        `store_size` (int32, bytes) out, a row for a row, null where there is no such message. An id is what `message`
+        takes: an offset id if a record starts where it points, else the unique key of a message of a topic that has queues,
+        of which the first stored one counts. A stretch of the log that no index covers is walked.
+
+        `batch` and `errors` are those of `resolve_keys`, and so is what it raises.
+        """
+    def resolve_times(
+        self, batch: _Table, *, side: Literal["left", "right"] = "left", errors: _Errors | None = None
+    ) -> RecordBatch:
+        """Where times begin in queues: columns `topic` (utf8), `queue_id` (integers) and `time` in, a `RecordBatch` of
+        `queue_offset` (int64) out, a row for a row: what `Queue.offset_at` gives for the time and `side`, null where there
+        is no such queue.
+
+        `time` holds timestamps with a timezone, or integers of ms since 1970. `batch` is anything that speaks Arrow. Raises
+        `TypeError` if it does not, `ValueError` for another `side` and if a column is missing, of another type or
+        malformed, `UnsupportedFormatError` as `get`, and `CorruptError` at a damaged message on the way; with
+        `errors="skip"` it passes over such a message.
+        """
     def fetch(
         self,
         batch: _Table,

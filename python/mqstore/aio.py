@@ -139,6 +139,8 @@ class Store:
     message_at = _in_a_thread(mqstore.Store.message_at)
     resolve_offsets = _in_a_thread(mqstore.Store.resolve_offsets)
     resolve_keys = _in_a_thread(mqstore.Store.resolve_keys)
+    resolve_times = _in_a_thread(mqstore.Store.resolve_times)
+    resolve_ids = _in_a_thread(mqstore.Store.resolve_ids)
     fetch = _in_a_thread(mqstore.Store.fetch)
     scan = _in_a_thread(mqstore.Store.scan)
 

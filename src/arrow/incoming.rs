@@ -6,7 +6,7 @@ use crate::arrow::at::At;
 use crate::arrow::columns::expect_field;
 use crate::arrow::table::{Chunk, Table, room_for};
 use crate::error::{Error, Result};
-use crate::format::{Host, Malformed, Message, PropertyList, property};
+use crate::format::{Host, Malformed, Message, PropertyList, Round, property};
 use crate::interrupt;
 use crate::store::Incoming;
 
@@ -184,7 +184,7 @@ impl<'a> Columns<'a> {
         Ok(Self {
             rows: *rows,
             queue_id: rows.integer("queue_id")?,
-            born_time: rows.time("born_time")?,
+            born_time: rows.time("born_time", Round::Down)?,
             body: rows.bytes("body")?,
             properties: rows.pairs("properties")?,
             unique_key: rows.text("unique_key")?,

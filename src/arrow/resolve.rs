@@ -2,41 +2,83 @@
 
 use std::sync::Arc;
 
-use arrow_array::builder::{Int32Builder, Int64Builder};
 use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, ListArray, RecordBatch, StructArray};
 use arrow_buffer::{NullBuffer, OffsetBuffer};
-use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
+use arrow_schema::{ArrowError, Field, Schema};
 
-use crate::arrow::table::Table;
+use crate::arrow::table::{Table, room_for};
 use crate::config::Errors;
 use crate::error::{Error, Result};
-use crate::read::{KeyHit, MessageReader};
+use crate::interrupt;
+use crate::read::{KeyHit, MessageReader, OffsetResolver, Position, Side};
 
 /// `topic`, `queue_id`, `queue_offset` -> `physical_offset` and `store_size`, a row for a row; null where there is no message.
 ///
 /// # Errors
-/// [`Error::Invalid`] for the columns, and those of [`MessageReader::resolve_offset`].
+/// [`Error::Invalid`] for the columns, and those of [`OffsetResolver::position`].
 pub(crate) fn resolve_offsets(reader: &MessageReader, wanted: &Table) -> Result<RecordBatch> {
-    let topics = wanted.texts("topic")?;
-    let queue_ids = wanted.integers("queue_id")?;
-    let queue_offsets = wanted.integers("queue_offset")?;
-    let mut physical_offsets = Int64Builder::with_capacity(topics.len());
-    let mut sizes = Int32Builder::with_capacity(topics.len());
-    for ((topic, queue_id), queue_offset) in topics.into_iter().zip(queue_ids).zip(queue_offsets) {
-        let queue_id = queue_id.and_then(|id| i32::try_from(id).ok());
-        let position = match (topic, queue_id, queue_offset) {
-            (Some(topic), Some(queue_id), Some(queue_offset)) => reader.resolve_offset(topic, queue_id, queue_offset)?,
-            _ => None,
-        };
-        physical_offsets.append_option(position.map(|position| position.physical_offset));
-        sizes.append_option(position.map(|position| position.store_size));
+    wanted.expect_columns(&["topic", "queue_id", "queue_offset"])?;
+    let mut resolver = OffsetResolver::new(reader);
+    let mut found = room_for(wanted.rows())?;
+    for rows in wanted.chunks() {
+        let (topic, queue_id, queue_offset) = (rows.text("topic")?, rows.integer("queue_id")?, rows.integer("queue_offset")?);
+        for row in 0..rows.len() {
+            interrupt::check()?;
+            if rows.is_null(row) {
+                found.push(None);
+                continue;
+            }
+            let (topic, queue_id, queue_offset) = (topic.at(row)?, queue_id.at(row)?, queue_offset.at(row)?);
+            let queue_id = queue_id.and_then(|id| i32::try_from(id).ok());
+            found.push(match (topic, queue_id, queue_offset) {
+                (Some(topic), Some(queue_id), Some(queue_offset)) => resolver.position(topic, queue_id, queue_offset)?,
+                _ => None,
+            });
+        }
     }
-    let schema = Schema::new(vec![
-        Field::new("physical_offset", DataType::Int64, true),
-        Field::new("store_size", DataType::Int32, true),
-    ]);
-    let columns: Vec<ArrayRef> = vec![Arc::new(physical_offsets.finish()), Arc::new(sizes.finish())];
-    RecordBatch::try_new(Arc::new(schema), columns).map_err(from_arrow)
+    positions(&found)
+}
+
+/// `id` -> `physical_offset` and `store_size`, a row for a row; null where there is no message.
+///
+/// # Errors
+/// [`Error::Invalid`] for the column, and those of [`MessageReader::resolve_ids`].
+pub(crate) fn resolve_ids(reader: &MessageReader, wanted: &Table, errors: Errors) -> Result<RecordBatch> {
+    let ids = wanted.texts("id")?;
+    let given: Vec<&str> = ids.iter().copied().flatten().collect();
+    let mut resolved = reader.resolve_ids(&given, errors)?.into_iter();
+    let found: Vec<_> = ids.iter().map(|id| id.and_then(|_| resolved.next().flatten())).collect();
+    positions(&found)
+}
+
+/// `topic`, `queue_id`, `time` -> `queue_offset`, a row for a row; null where there is no such queue.
+///
+/// # Errors
+/// [`Error::Invalid`] for the columns, and those of [`MessageReader::resolve_time`].
+pub(crate) fn resolve_times(reader: &MessageReader, wanted: &Table, side: Side, errors: Errors) -> Result<RecordBatch> {
+    wanted.expect_columns(&["topic", "queue_id", "time"])?;
+    let mut found = room_for(wanted.rows())?;
+    for rows in wanted.chunks() {
+        let (topic, queue_id, time) = (
+            rows.text("topic")?,
+            rows.integer("queue_id")?,
+            rows.time("time", side.round())?,
+        );
+        for row in 0..rows.len() {
+            interrupt::check()?;
+            if rows.is_null(row) {
+                found.push(None);
+                continue;
+            }
+            let (topic, queue_id, time) = (topic.at(row)?, queue_id.at(row)?, time.at(row)?);
+            let queue_id = queue_id.and_then(|id| i32::try_from(id).ok());
+            found.push(match (topic, queue_id, time) {
+                (Some(topic), Some(queue_id), Some(time)) => reader.resolve_time(topic, queue_id, time, side, errors)?,
+                _ => None,
+            });
+        }
+    }
+    batch([("queue_offset", Arc::new(Int64Array::from(found)) as ArrayRef)])
 }
 
 /// `topic`, `key` -> `hits`, a row for a row: every message with the key, ascending by physical offset; null if there is none.
@@ -48,41 +90,59 @@ pub(crate) fn resolve_keys(reader: &MessageReader, wanted: &Table, errors: Error
     let keys = wanted.texts("key")?;
     let pairs: Vec<_> = topics.into_iter().zip(keys).map(|(topic, key)| topic.zip(key)).collect();
     let asked: Vec<_> = pairs.iter().copied().flatten().collect();
-    let mut found = reader.resolve_keys(&asked, errors)?.into_iter();
-    let hits: Vec<Vec<KeyHit>> = pairs
+    let found = reader.resolve_keys(&asked, errors)?;
+    let mut counts = found.iter().map(<[KeyHit]>::len);
+    let counts: Vec<usize> = pairs
         .iter()
-        .map(|pair| pair.and_then(|_| found.next()).unwrap_or_default())
+        .map(|pair| pair.and_then(|_| counts.next()).unwrap_or_default())
         .collect();
-    let flat: Vec<_> = hits.iter().flatten().collect();
+    let hits = found.all().iter();
     let columns: [(&str, ArrayRef); 4] = [
         (
             "queue_id",
-            Arc::new(flat.iter().map(|hit| Some(hit.queue_id)).collect::<Int32Array>()),
+            Arc::new(Int32Array::from_iter_values(hits.clone().map(|hit| hit.queue_id))),
         ),
         (
             "queue_offset",
-            Arc::new(flat.iter().map(|hit| Some(hit.queue_offset)).collect::<Int64Array>()),
+            Arc::new(Int64Array::from_iter_values(hits.clone().map(|hit| hit.queue_offset))),
         ),
         (
             "physical_offset",
-            Arc::new(flat.iter().map(|hit| Some(hit.physical_offset)).collect::<Int64Array>()),
+            Arc::new(Int64Array::from_iter_values(hits.clone().map(|hit| hit.physical_offset))),
         ),
         (
             "store_size",
-            Arc::new(flat.iter().map(|hit| Some(hit.store_size)).collect::<Int32Array>()),
+            Arc::new(Int32Array::from_iter_values(hits.map(|hit| hit.store_size))),
         ),
     ];
-    let (fields, arrays): (Vec<_>, Vec<_>) = columns
-        .into_iter()
-        .map(|(name, array)| (Field::new(name, array.data_type().clone(), true), array))
-        .unzip();
-    let structs = StructArray::try_new(Fields::from(fields), arrays, None).map_err(from_arrow)?;
-    let item = Arc::new(Field::new_list_field(structs.data_type().clone(), true));
-    let offsets = OffsetBuffer::from_lengths(hits.iter().map(Vec::len));
-    let found_any = hits.iter().map(|hits| !hits.is_empty()).collect::<NullBuffer>();
-    let list = ListArray::try_new(item, offsets, Arc::new(structs), Some(found_any)).map_err(from_arrow)?;
-    let schema = Schema::new(vec![Field::new("hits", list.data_type().clone(), true)]);
-    RecordBatch::try_new(Arc::new(schema), vec![Arc::new(list)]).map_err(from_arrow)
+    let hits = StructArray::from(batch(columns)?);
+    let item = Arc::new(Field::new_list_field(hits.data_type().clone(), true));
+    let found_any = counts.iter().map(|count| *count > 0).collect::<NullBuffer>();
+    let offsets = OffsetBuffer::from_lengths(counts);
+    let list = ListArray::try_new(item, offsets, Arc::new(hits), Some(found_any)).map_err(from_arrow)?;
+    batch([("hits", Arc::new(list) as ArrayRef)])
+}
+
+/// `physical_offset` and `store_size` of each row.
+fn positions(found: &[Option<Position>]) -> Result<RecordBatch> {
+    let nulls: NullBuffer = found.iter().map(Option::is_some).collect();
+    let offsets = found.iter().map(|found| found.map_or(0, |position| position.physical_offset));
+    let sizes = found.iter().map(|found| found.map_or(0, |position| position.store_size));
+    let (offsets, sizes) = (offsets.collect::<Vec<_>>().into(), sizes.collect::<Vec<_>>().into());
+    let offsets = Int64Array::try_new(offsets, Some(nulls.clone())).map_err(from_arrow)?;
+    let sizes = Int32Array::try_new(sizes, Some(nulls)).map_err(from_arrow)?;
+    batch([
+        ("physical_offset", Arc::new(offsets) as ArrayRef),
+        ("store_size", Arc::new(sizes)),
+    ])
+}
+
+/// Columns of equal length, all of which may hold nulls.
+fn batch<const N: usize>(columns: [(&str, ArrayRef); N]) -> Result<RecordBatch> {
+    let field = |(name, array): &(&str, ArrayRef)| Field::new(*name, array.data_type().clone(), true);
+    let schema = Schema::new(columns.iter().map(field).collect::<Vec<_>>());
+    let columns = columns.into_iter().map(|(_, array)| array).collect();
+    RecordBatch::try_new(Arc::new(schema), columns).map_err(from_arrow)
 }
 
 /// What Arrow refuses to build or to take.

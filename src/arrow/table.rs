@@ -13,7 +13,7 @@ use arrow_schema::{DataType, Fields, TimeUnit};
 
 use crate::arrow::at::{At, valid, values};
 use crate::error::{Error, Result};
-use crate::format::mistaken_unit;
+use crate::format::{Round, mistaken_unit};
 use crate::interrupt;
 
 /// The columns, in one or more chunks.
@@ -58,14 +58,23 @@ impl Table {
         self.whole(name, Chunk::text)
     }
 
-    fn whole<'a, T>(&'a self, name: &str, of: fn(&Chunk<'a>, &str) -> Result<At<'a, T>>) -> Result<Vec<Option<T>>> {
-        if self.names().filter(|known| *known == name).count() != 1 {
-            let names: Vec<_> = self.names().collect();
-            return invalid(format!(
-                "expected one column called {name:?}, but the columns are {}",
-                names.join(", ")
-            ));
+    /// # Errors
+    /// [`Error::Invalid`] if one of these columns is missing, or there twice.
+    pub(crate) fn expect_columns(&self, names: &[&str]) -> Result<()> {
+        for name in names {
+            if self.names().filter(|known| known == name).count() != 1 {
+                let names: Vec<_> = self.names().collect();
+                return invalid(format!(
+                    "expected one column called {name:?}, but the columns are {}",
+                    names.join(", ")
+                ));
+            }
         }
+        Ok(())
+    }
+
+    fn whole<'a, T>(&'a self, name: &str, of: fn(&Chunk<'a>, &str) -> Result<At<'a, T>>) -> Result<Vec<Option<T>>> {
+        self.expect_columns(&[name])?;
         let mut values = room_for(self.rows())?;
         for chunk in self.chunks() {
             let value = of(&chunk, name)?;
@@ -117,11 +126,11 @@ impl<'a> Chunk<'a> {
         })
     }
 
-    /// A time in ms since 1970: a timestamp with a timezone, or a number of ms.
+    /// A time in whole ms since 1970: a timestamp with a timezone, or a number of ms.
     ///
     /// # Errors
     /// As [`Chunk::integer`]; from a row, for a number that counts something else than ms.
-    pub(crate) fn time(&self, name: &str) -> Result<At<'a, i64>> {
+    pub(crate) fn time(&self, name: &str, round: Round) -> Result<At<'a, i64>> {
         let Some(column) = self.column(name) else {
             return Ok(At::nothing());
         };
@@ -149,7 +158,7 @@ impl<'a> Chunk<'a> {
                 return Ok(At::new(move |row| number.at(row)?.map(&in_ms).transpose()));
             }
         };
-        Ok(At::new(move |row| Ok(unit.at(row)?.map(|time| time.div_euclid(per_ms)))))
+        Ok(At::new(move |row| Ok(unit.at(row)?.map(|time| round.to_ms(time, per_ms)))))
     }
 
     /// Text: utf8, `large_utf8`, `utf8_view`, or a dictionary of one of them.

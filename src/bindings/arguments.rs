@@ -12,7 +12,7 @@ use pyo3::types::{PyBool, PyBytes, PyString};
 use super::interpreter_exit::hang_at_exit;
 use crate::config::Errors;
 use crate::error::Error;
-use crate::read::QueryBy;
+use crate::read::{QueryBy, Side};
 
 /// The same kind of error, with the name first.
 pub(super) fn named(py: Python<'_>, name: &str, error: &PyErr) -> PyErr {
@@ -155,6 +155,9 @@ pub(super) fn parse_errors(value: &Bound<'_, PyAny>) -> PyResult<Errors> {
     one_of(value, [("raise", Errors::Raise), ("skip", Errors::Skip)])
 }
 
+/// What `side` says.
+pub(super) const SIDES: [(&str, Side); 2] = [("left", Side::Left), ("right", Side::Right)];
+
 /// One of two words.
 ///
 /// # Errors
@@ -251,4 +254,15 @@ arguments! {
     sys_flag: i32, whole;
     reconsume_times: i32, whole;
     prepared_transaction_offset: i64, whole;
+}
+
+/// One of two words.
+///
+/// # Errors
+/// `ValueError` for another one.
+pub(super) fn word<T>(name: &str, given: &str, choices: [(&str, T); 2]) -> PyResult<T> {
+    let [(first, _), (second, _)] = &choices;
+    let expected = format!("{name} is {given:?}: expected \"{first}\" or \"{second}\"");
+    let found = choices.into_iter().find(|(word, _)| *word == given);
+    found.map(|(_, choice)| choice).ok_or_else(|| PyValueError::new_err(expected))
 }

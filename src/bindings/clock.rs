@@ -2,7 +2,8 @@
 
 use pyo3::prelude::*;
 
-use super::time::{Round, to_ms};
+use super::time::to_ms;
+use crate::format::Round;
 use crate::storage::RealEnv;
 
 /// Stops the wall clock that stores of this process read; None lets it run again.

@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator, PyMapping, PyString};
 
 use super::arguments::{text, type_of};
-use super::time::{Round, now_ms, to_ms};
+use super::time::{now_ms, to_ms};
 use crate::arrow::host;
 use crate::error::Error;
-use crate::format::{Message, PropertyList, property};
+use crate::format::{Message, PropertyList, Round, property};
 
 /// What every property of a message can be given by.
 #[derive(Default)]

@@ -12,12 +12,12 @@ use super::arguments;
 use super::buffer::memory_view;
 use super::fields::{self, PropertyArguments};
 use super::held::Held;
-use super::time::{Round, to_datetime, to_ms, to_text};
+use super::time::{to_datetime, to_ms, to_text};
 use crate::arrow::{column_names, host};
 use crate::error::{Error, Result};
 use crate::format::{
-    self, Check, Compression, MAX_DECODED_BODY, Record, Transaction, Version, compression, decode_body, property, read_record,
-    validate_topic,
+    self, Check, Compression, MAX_DECODED_BODY, Record, Round, Transaction, Version, compression, decode_body, property,
+    read_record, validate_topic,
 };
 use crate::read::StoredMessage;
 

@@ -18,10 +18,10 @@ use super::message_iterator::MessageIterator;
 use super::recipe::{Recipe, Reduced, part_of_pickle};
 use super::source::{Part, Source};
 use super::tabular::{Tabular, tabular};
-use super::time::{Round, to_ms};
+use super::time::to_ms;
 use crate::config::Errors;
 use crate::error::Error;
-use crate::read::{OnDamage, QueueScan, Side};
+use crate::read::{OnDamage, QueueScan};
 
 /// One queue of a topic: a sequence of messages by queue offset.
 ///
@@ -179,16 +179,8 @@ impl Queue {
         time: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = arguments::side)] side: &str,
     ) -> PyResult<i64> {
-        let (side, round) = match side {
-            "left" => (Side::Left, Round::Up),
-            "right" => (Side::Right, Round::Down),
-            other => {
-                return Err(PyValueError::new_err(format!(
-                    "side is {other:?}: expected \"left\" or \"right\""
-                )));
-            }
-        };
-        let ms = to_ms(time, "time", round)?;
+        let side = arguments::word("side", side, arguments::SIDES)?;
+        let ms = to_ms(time, "time", side.round())?;
         let reader = self.handle.reader(py)?;
         Ok(self.handle.detach(py, || reader.offset_at(&self.topic, self.id, ms, side))?)
     }

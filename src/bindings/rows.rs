@@ -9,9 +9,9 @@ use pyo3::types::{PyBytes, PyDict, PyFloat, PyTuple};
 use super::arguments::{text, type_of, whole};
 use super::fields::{PropertyArguments, body, is_buffer};
 use super::message::Message;
-use super::time::{Round, to_ms};
+use super::time::to_ms;
 use crate::arrow::{Defaults, expect_field, host, incoming, no_body};
-use crate::format;
+use crate::format::{self, Round};
 use crate::interrupt;
 use crate::store::Incoming;
 

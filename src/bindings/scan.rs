@@ -11,8 +11,9 @@ use super::batches::{Batches, expect_batch_size};
 use super::interpreter_exit::hang_at_exit;
 use super::source::{Part, Source};
 use super::store::Store;
-use super::time::{Round, to_ms};
+use super::time::to_ms;
 use crate::config::Errors;
+use crate::format::Round;
 use crate::read::{BodyFilter, Order, ScanRequest, TagFilter, TimeOf, Transactions};
 
 #[pymethods]
@@ -73,18 +74,18 @@ impl Store {
             queues: queues.map(queue_ids).transpose()?,
             physical: pair(physical, "physical", 0, |offset| arguments::whole(offset, "physical"))?,
             times: pair(time, "time", i64::MIN, |time| to_ms(time, "time", Round::Up))?,
-            by: choice("by", by, [("store", TimeOf::Store), ("born", TimeOf::Born)])?,
+            by: arguments::word("by", by, [("store", TimeOf::Store), ("born", TimeOf::Born)])?,
             tags: TagFilter::parse(tags.unwrap_or("*")),
             keys: keys.map_or(Ok(Vec::new()), |keys| texts(keys, "keys"))?,
             properties: properties.map_or(Ok(Vec::new()), pairs)?,
             body: BodyFilter::new(contained.as_deref(), body_regex)?,
-            transactions: choice(
+            transactions: arguments::word(
                 "transactions",
                 transactions,
                 [("committed", Transactions::Committed), ("all", Transactions::All)],
             )?,
             decode_body,
-            order: choice("order", order, [("log", Order::Log), ("queue", Order::Queue)])?,
+            order: arguments::word("order", order, [("log", Order::Log), ("queue", Order::Queue)])?,
             reverse,
             limit: limit.map(|limit| limit as u64),
             max_bytes_per_s: max_mb_per_s.map(bytes_per_s).transpose()?,
@@ -93,14 +94,6 @@ impl Store {
         let source = Source::Store(self.handle.clone(), Part::Scan(Box::new(request)));
         Ok(Batches::new(source, columns.as_deref(), batch_bytes, errors)?.telling(progress))
     }
-}
-
-/// One of two words.
-fn choice<T>(name: &str, given: &str, choices: [(&str, T); 2]) -> PyResult<T> {
-    let [(first, _), (second, _)] = &choices;
-    let expected = format!("{name} is {given:?}: expected \"{first}\" or \"{second}\"");
-    let found = choices.into_iter().find(|(word, _)| *word == given);
-    found.map(|(_, choice)| choice).ok_or_else(|| PyValueError::new_err(expected))
 }
 
 /// A text or several.

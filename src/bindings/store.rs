@@ -238,6 +238,50 @@ impl Store {
         Ok(RecordBatch(resolved))
     }
 
+    /// Where messages lie in the log by their ids: column `id` (utf8) in, a `RecordBatch` of `physical_offset` (int64) and `store_size` (int32,
+    /// bytes) out, a row for a row, null where there is no such message. An id is what `message` takes: an offset id if a record starts where it
+    /// points, else the unique key of a message of a topic that has queues, of which the first stored one counts. A stretch of the log that no
+    /// index covers is walked.
+    ///
+    /// `batch` and `errors` are those of `resolve_keys`, and so is what it raises.
+    #[pyo3(signature = (batch, *, errors=None))]
+    fn resolve_ids(
+        &self,
+        py: Python<'_>,
+        batch: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+    ) -> PyResult<RecordBatch> {
+        self.handle.expect_open()?;
+        let (wanted, reader) = (import_table(batch)?, self.handle.walking_reader(py)?);
+        let errors = errors.unwrap_or(self.handle.errors());
+        let resolved = self.handle.detach(py, || arrow::resolve_ids(&reader, &wanted, errors))?;
+        Ok(RecordBatch(resolved))
+    }
+
+    /// Where times begin in queues: columns `topic` (utf8), `queue_id` (integers) and `time` in, a `RecordBatch` of `queue_offset` (int64) out, a row
+    /// for a row: what `Queue.offset_at` gives for the time and `side`, null where there is no such queue.
+    ///
+    /// `time` holds timestamps with a timezone, or integers of ms since 1970. `batch` is anything that speaks Arrow. Raises `TypeError` if it does not,
+    /// `ValueError` for another `side` and if a column is missing, of another type or malformed, `UnsupportedFormatError` as `get`, and `CorruptError`
+    /// at a damaged message on the way; with `errors="skip"` it passes over such a message.
+    #[pyo3(signature = (batch, *, side="left", errors=None), text_signature = "(self, batch, *, side='left', errors=None)")]
+    fn resolve_times(
+        &self,
+        py: Python<'_>,
+        batch: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = arguments::side)] side: &str,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+    ) -> PyResult<RecordBatch> {
+        self.handle.expect_open()?;
+        let side = arguments::word("side", side, arguments::SIDES)?;
+        let (wanted, reader) = (import_table(batch)?, self.handle.reader(py)?);
+        let errors = errors.unwrap_or(self.handle.errors());
+        let resolved = self
+            .handle
+            .detach(py, || arrow::resolve_times(&reader, &wanted, side, errors))?;
+        Ok(RecordBatch(resolved))
+    }
+
     /// The messages at physical offsets: column `physical_offset` (an integer) in, Batches out, a row for each offset that is not null, in order.
     ///
     /// `batch` is anything that speaks Arrow. `columns` names the columns wanted, in order, all by default; `max_bytes` is about the most that a

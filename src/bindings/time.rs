@@ -9,17 +9,8 @@ use pyo3::types::{PyDateTime, PyDelta, PyDeltaAccess, PyTzInfo};
 
 use super::arguments::named;
 use super::interpreter_exit::hang_at_exit;
-use crate::format::{Date, mistaken_unit};
+use crate::format::{Date, Round, mistaken_unit};
 use crate::storage::{Env, RealEnv};
-
-/// Which whole ms stands for a time between two.
-#[derive(Clone, Copy)]
-pub(super) enum Round {
-    /// The one before: the last that is not after the time.
-    Down,
-    /// The one after: the first that is not before the time.
-    Up,
-}
 
 /// Parts of a time of day and a date, in UTC.
 struct Utc {

@@ -32,6 +32,23 @@ impl Date {
     }
 }
 
+/// Which whole ms stands for a time between two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Round {
+    /// The one before: the last that is not after the time.
+    Down,
+    /// The one after: the first that is not before the time.
+    Up,
+}
+
+impl Round {
+    /// Whole ms, from a time in units of which a ms has `per_ms`.
+    pub fn to_ms(self, time: i64, per_ms: i64) -> i64 {
+        let is_between = self == Self::Up && time.rem_euclid(per_ms) != 0;
+        time.div_euclid(per_ms) + i64::from(is_between)
+    }
+}
+
 /// 1980 and 2200 began at these seconds since 1970.
 const PLAUSIBLE: Range<i64> = 315_532_800..7_258_118_400;
 

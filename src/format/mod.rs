@@ -76,7 +76,7 @@ pub use bytes::is_zero;
 pub use checkpoint::{CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE, Checkpoint};
 pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit, CqUnit, ext_address};
 pub use crc::crc32;
-pub use date::{Date, mistaken_unit};
+pub use date::{Date, Round, mistaken_unit};
 pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
 pub use dispatch_request::DispatchRequest;
 pub use file_name::{index_name, locate, parse_index_name, parse_segment_name, segment_name};

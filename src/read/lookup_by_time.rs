@@ -6,10 +6,13 @@
 //! was stored later than the next one, at every message between the two.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::config::Errors;
 use crate::error::{Error, Result};
+use crate::format::Round;
 use crate::interrupt;
+use crate::log::{ConsumeQueue, RecordCursor, UnitCursor};
 use crate::read::message_reader::MessageReader;
 
 /// Which end of the messages with one store time is meant.
@@ -21,6 +24,16 @@ pub enum Side {
     Right,
 }
 
+impl Side {
+    /// What stands for a time between two whole ms: no message was stored there.
+    pub fn round(self) -> Round {
+        match self {
+            Self::Left => Round::Up,
+            Self::Right => Round::Down,
+        }
+    }
+}
+
 impl MessageReader {
     /// Queue offset of the first message stored at or after (`Side::Left`) or after (`Side::Right`) a time in ms; the queue's max
     /// offset if there is none. Messages that expired or were lost are passed over, and in a store that is opened to skip damaged
@@ -30,20 +43,36 @@ impl MessageReader {
     /// # Errors
     /// As [`MessageReader::queue_ids`], and [`Error::Corrupt`], [`Error::Io`].
     pub fn offset_at(&self, topic: &str, queue_id: i32, time_ms: i64, side: Side) -> Result<i64> {
-        let Range { start, end } = self.queue_bounds(topic, queue_id)?;
-        let lookup = Lookup {
+        let errors = self.config().errors;
+        Ok(self.resolve_time(topic, queue_id, time_ms, side, errors)?.unwrap_or(0))
+    }
+
+    /// As [`MessageReader::offset_at`], with this to do at damage; `None` where there is no such queue.
+    ///
+    /// # Errors
+    /// As [`MessageReader::offset_at`].
+    pub fn resolve_time(&self, topic: &str, queue_id: i32, time_ms: i64, side: Side, errors: Errors) -> Result<Option<i64>> {
+        let Some(queue) = self.queue(topic, queue_id)? else {
+            return Ok(None);
+        };
+        let (start, end) = (queue.min_offset(), queue.max_offset());
+        let mut lookup = Lookup {
             reader: self,
             topic,
             queue_id,
+            units: UnitCursor::new(Arc::clone(&queue)),
+            record: RecordCursor::default(),
+            queue,
             start,
             time_ms,
             side,
+            errors,
         };
         let mut found = lookup.search(end)?;
         while let Some(earlier) = lookup.look_back(found)? {
             found = earlier;
         }
-        Ok(found)
+        Ok(Some(found))
     }
 }
 
@@ -52,15 +81,19 @@ struct Lookup<'a> {
     reader: &'a MessageReader,
     topic: &'a str,
     queue_id: i32,
+    queue: Arc<ConsumeQueue>,
+    units: UnitCursor,
+    record: RecordCursor,
     /// The queue's min offset.
     start: i64,
     time_ms: i64,
     side: Side,
+    errors: Errors,
 }
 
 impl Lookup<'_> {
     /// A message of the time or later, of which the one before is earlier; `end` if there is none before it.
-    fn search(&self, end: i64) -> Result<i64> {
+    fn search(&mut self, end: i64) -> Result<i64> {
         let (mut low, mut high, mut found) = (self.start, end, end);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -74,7 +107,7 @@ impl Lookup<'_> {
     }
 
     /// Queue offset and store time of the first message of a stretch that can be read.
-    fn next_readable(&self, mut offsets: Range<i64>) -> Result<Option<(i64, i64)>> {
+    fn next_readable(&mut self, mut offsets: Range<i64>) -> Result<Option<(i64, i64)>> {
         while let Some(offset) = offsets.next() {
             if let Some(stored) = self.store_time(offset)? {
                 return Ok(Some((offset, stored)));
@@ -85,7 +118,7 @@ impl Lookup<'_> {
     }
 
     /// Such a message before `found`, if one is seen. A damaged message is passed over.
-    fn look_back(&self, found: i64) -> Result<Option<i64>> {
+    fn look_back(&mut self, found: i64) -> Result<Option<i64>> {
         let (mut newer, mut newer_time) = (found, i64::MAX);
         let mut point = found;
         while point > self.start {
@@ -109,7 +142,7 @@ impl Lookup<'_> {
     }
 
     /// `None` for a message that is damaged, too.
-    fn whole_store_time(&self, queue_offset: i64) -> Result<Option<i64>> {
+    fn whole_store_time(&mut self, queue_offset: i64) -> Result<Option<i64>> {
         match self.store_time(queue_offset) {
             Err(Error::Corrupt { .. }) => Ok(None),
             read => read,
@@ -124,15 +157,23 @@ impl Lookup<'_> {
     }
 
     /// `None` for a message that expired or was lost.
-    fn store_time(&self, queue_offset: i64) -> Result<Option<i64>> {
+    fn store_time(&mut self, queue_offset: i64) -> Result<Option<i64>> {
         let Self {
             reader, topic, queue_id, ..
         } = *self;
         interrupt::check()?;
-        match reader.message_in_queue(topic, queue_id, queue_offset) {
+        if let Ok(Some(unit)) = self.units.unit(queue_offset)
+            && reader.read_expected(&mut self.record, (topic, queue_id, queue_offset), unit)?
+            && let Some(view) = self.record.view()
+        {
+            let stored = view.store_time();
+            self.record.check_intact()?;
+            return Ok(Some(stored));
+        }
+        match reader.message_of_queue(Some(&self.queue), topic, queue_id, queue_offset) {
             Ok(message) => Ok(Some(message.view().store_time())),
             Err(Error::NotFound { .. }) => Ok(None),
-            Err(Error::Corrupt { .. }) if reader.config().errors == Errors::Skip => Ok(None),
+            Err(Error::Corrupt { .. }) if self.errors == Errors::Skip => Ok(None),
             Err(Error::Corrupt { .. }) if reader.position(topic, queue_id, queue_offset)?.is_none() => Ok(None),
             Err(error) => Err(error),
         }

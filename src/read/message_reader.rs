@@ -91,6 +91,11 @@ impl MessageReader {
         self.log.first_offset()..self.readable.get()
     }
 
+    /// Where the log ends.
+    pub(super) fn log_end(&self) -> i64 {
+        self.readable.get()
+    }
+
     /// Names of the topics that have queues, ascending. Where the queues are a `RocksDB` database, the log is walked for them.
     ///
     /// # Errors
@@ -146,12 +151,7 @@ impl MessageReader {
         let Some(unit) = self.entry(topic, queue_id, queue_offset)? else {
             return Ok(None);
         };
-        if unit.is_lost()
-            && match self.log.read(unit.physical_offset, Check::Structure)? {
-                LogRecord::Message(message) => is_salvage_record(&message.view()),
-                _ => true,
-            }
-        {
+        if self.is_lost(unit)? {
             return Ok(None);
         }
         let has_expired = !self.log.holds(unit.physical_offset)? && self.log.is_removed(unit.physical_offset);
@@ -159,6 +159,17 @@ impl MessageReader {
             physical_offset: unit.physical_offset,
             store_size: unit.size,
         }))
+    }
+
+    /// Whether recovery has put a salvage record in the place of the entry's message.
+    pub(super) fn is_lost(&self, unit: CqUnit) -> Result<bool> {
+        if !unit.is_lost() {
+            return Ok(false);
+        }
+        Ok(match self.log.read(unit.physical_offset, Check::Structure)? {
+            LogRecord::Message(message) => is_salvage_record(&message.view()),
+            _ => true,
+        })
     }
 
     /// The entry of the message with this queue offset; `None` if there is none.

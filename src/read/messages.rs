@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::format::{Check, CqUnit, MessageView, is_salvage_record};
 use crate::interrupt;
-use crate::log::{ConsumeQueue, StoredMessage};
+use crate::log::{ConsumeQueue, EntriesAhead, LogRecord, RecordCursor, StoredMessage};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 
@@ -20,7 +21,14 @@ pub struct QueueScan {
     queue_id: i32,
     offsets: Range<i64>,
     on_damage: OnDamage,
+    entries: EntriesAhead,
+    cursor: RecordCursor,
+    /// How often segments were found to be removed before the entries were read.
+    removals: u64,
 }
+
+/// Entries that are read at once.
+const BLOCK: i64 = 64;
 
 impl QueueScan {
     /// The messages at the queue offsets `offsets`, clipped to what the queue holds. What is damaged is skipped if the store was opened
@@ -40,6 +48,9 @@ impl QueueScan {
             queue_id,
             offsets,
             on_damage,
+            entries: EntriesAhead::default(),
+            cursor: RecordCursor::default(),
+            removals: 0,
         })
     }
 
@@ -49,9 +60,33 @@ impl QueueScan {
         Self { on_damage, ..self }
     }
 
-    fn read(&self, offset: i64) -> Result<StoredMessage> {
-        self.reader
-            .message_of_queue(self.queue.as_deref(), &self.topic, self.queue_id, offset)
+    /// The message at `offset`. The entries at `kept` are those that are needed next.
+    fn read(&mut self, offset: i64, kept: Range<i64>) -> Result<StoredMessage> {
+        match self.read_expected(offset, kept)? {
+            Some(message) => Ok(message),
+            // Nothing is there, or not what should be: this tells why.
+            None => self
+                .reader
+                .message_of_queue(self.queue.as_deref(), &self.topic, self.queue_id, offset),
+        }
+    }
+
+    fn read_expected(&mut self, offset: i64, kept: Range<i64>) -> Result<Option<StoredMessage>> {
+        let (Some(queue), log) = (&self.queue, self.reader.log()) else {
+            return Ok(None);
+        };
+        if self.removals != log.removals() {
+            // They lead to messages that have expired.
+            (self.entries, self.cursor) = (EntriesAhead::default(), RecordCursor::default());
+            self.removals = log.removals();
+            return Ok(None);
+        }
+        let Ok(Some(unit)) = queue.unit_among(offset, kept, &mut self.entries) else {
+            return Ok(None);
+        };
+        let place = (self.topic.as_str(), self.queue_id, offset);
+        let is_expected = self.reader.read_expected(&mut self.cursor, place, unit)?;
+        Ok(self.cursor.message().filter(|_| is_expected))
     }
 
     /// Passes over `offset`, where nothing was read, and all that is missing with it.
@@ -85,7 +120,7 @@ impl Iterator for QueueScan {
                 return Some(Err(interrupted));
             }
             let offset = self.offsets.next()?;
-            match self.read(offset) {
+            match self.read(offset, offset..self.offsets.end.min(offset.saturating_add(BLOCK))) {
                 Ok(message) => return Some(Ok(message)),
                 Err(error) => {
                     if let Err(error) = self.pass_over(offset, error) {
@@ -105,7 +140,7 @@ impl DoubleEndedIterator for QueueScan {
                 return Some(Err(interrupted));
             }
             let offset = self.offsets.next_back()?;
-            match self.read(offset) {
+            match self.read(offset, self.offsets.start.max(offset - BLOCK + 1)..offset + 1) {
                 Ok(message) => return Some(Ok(message)),
                 Err(error) => {
                     if let Err(error) = self.pass_over_backward(offset, error) {
@@ -162,6 +197,18 @@ impl Iterator for RecordScan {
 }
 
 impl MessageReader {
+    /// Reads the record to which the entry of a topic, queue id and queue offset leads, and tells whether the message stands there, whole. If
+    /// not, [`message_of_entry`](Self::message_of_entry) tells why.
+    pub(super) fn read_expected(&self, cursor: &mut RecordCursor, place: (&str, i32, i64), unit: CqUnit) -> Result<bool> {
+        let (topic, queue_id, queue_offset) = place;
+        let found = cursor.read(self.log(), unit.physical_offset, Check::Body)?;
+        let stands_there =
+            |view: MessageView<'_>| view.stands_in_queue(topic, queue_id, queue_offset) && !is_salvage_record(&view);
+        Ok(matches!(found, LogRecord::Message(()))
+            && unit.physical_offset < self.log_end()
+            && cursor.view().is_some_and(stands_there))
+    }
+
     /// The queue offset to go on with after nothing was read at `offset`: past the files that are missing there, if any are (one name that
     /// is wrong can make a gap without end), and past what has expired.
     pub(super) fn offset_after(&self, topic: &str, queue_id: i32, offset: i64) -> Result<i64> {

@@ -31,6 +31,6 @@ pub use message_reader::{MessageReader, Position};
 pub use messages::{QueueScan, RecordScan};
 pub use on_damage::OnDamage;
 pub use query::{QueryBy, QueryRequest, QueryResult};
-pub use resolve::KeyHit;
+pub use resolve::{KeyHit, OffsetResolver};
 pub use scan::{BodyFilter, Filled, Order, Picked, Scan, ScanRequest, TimeOf, Transactions};
 pub use usage::{Shared, Usage, UsageBy, UsageCount};

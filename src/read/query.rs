@@ -2,7 +2,7 @@
 //! are compared themselves, so that two keys with one hash never mix, and a clock that was set back hides no message.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 
 use crate::config::Errors;
@@ -90,20 +90,24 @@ struct Search<'a, W> {
 /// What was found so far, by physical offset.
 #[derive(Default)]
 struct Found {
-    /// One more than the limit, to know that there are more.
-    messages: BTreeMap<i64, StoredMessage>,
+    /// The newest first, nearly in the order in which they are found. One more than the limit, to know that there are more.
+    messages: Vec<(i64, StoredMessage)>,
     unread: Unread,
 }
 
 impl Found {
+    fn insert(&mut self, offset: i64, message: StoredMessage) {
+        let at = self.messages.partition_point(|(known, _)| *known > offset);
+        if self.messages.get(at).is_none_or(|(known, _)| *known != offset) {
+            self.messages.insert(at, (offset, message));
+        }
+    }
+
     /// Keeps the newest messages, and what could not be read among them. Gives the offset of the first of them if something was before it.
     fn keep_newest(&mut self, limit: usize) -> Option<i64> {
-        let start = *self.messages.keys().rev().nth(limit.checked_sub(1)?)?;
-        let is_cut = [self.messages.keys().next(), self.unread.keys().next()]
-            .into_iter()
-            .flatten()
-            .any(|offset| *offset < start);
-        self.messages = self.messages.split_off(&start);
+        let start = self.messages.get(limit.checked_sub(1)?)?.0;
+        let is_cut = self.messages.len() > limit || self.unread.first_key_value().is_some_and(|(offset, _)| *offset < start);
+        self.messages.truncate(limit);
         self.unread = self.unread.split_off(&start);
         is_cut.then_some(start)
     }
@@ -158,7 +162,7 @@ impl MessageReader {
             complete: !is_cut && found.unread.is_empty() && self.recovery().missing.is_none(),
             covers,
             skipped: skipped.count() as u64,
-            messages: found.messages.into_values().collect(),
+            messages: found.messages.into_iter().rev().map(|(_, message)| message).collect(),
         })
     }
 
@@ -187,7 +191,7 @@ impl MessageReader {
                 interrupt::check()?;
                 is_whole &= self.collect_indexed(file, *geometry, range, &search_in(topic), &mut found)?;
             }
-            if let Some((_, message)) = found.messages.pop_first() {
+            if let Some((_, message)) = found.messages.pop() {
                 return Ok(Some(message));
             }
             if walk && !is_whole {
@@ -198,7 +202,7 @@ impl MessageReader {
             found.unread.clear();
             self.collect_walking(&Source::Log(self.physical_bounds()), &search_in(""), &mut found)?;
         }
-        if let Some((_, message)) = found.messages.pop_first() {
+        if let Some((_, message)) = found.messages.pop() {
             return Ok(Some(message));
         }
         let gone = first_gone(&found.unread).filter(|_| walk);
@@ -314,7 +318,7 @@ impl MessageReader {
             interrupt::check()?;
             let why = match self.log().read(offset, Check::Body)? {
                 LogRecord::Message(message) if (search.wanted)(&message.view()) => {
-                    found.messages.insert(offset, message);
+                    found.insert(offset, message);
                     continue;
                 }
                 LogRecord::Message(message) if is_candidate(&message.view()) => continue,

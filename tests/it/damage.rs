@@ -140,5 +140,5 @@ fn offsets_of(result: &QueryResult) -> Vec<i64> {
 
 fn resolved(reader: &MessageReader, key: &str) -> Result<Vec<i64>> {
     let hits = reader.resolve_keys(&[("orders", key)], Errors::Raise)?;
-    Ok(hits[0].iter().map(|hit| hit.physical_offset).collect())
+    Ok(hits.all().iter().map(|hit| hit.physical_offset).collect())
 }

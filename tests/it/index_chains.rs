@@ -162,7 +162,7 @@ fn assert_answers_stay(root: &Path, what: &str, hot: &[i64]) {
         assert_eq!(query(&reader, "hot", None), hot, "{what}");
         assert_eq!(query(&reader, "hot", Some(5)), hot[hot.len() - 5..], "{what}");
         let hits = reader.resolve_keys(&[("orders", "hot")], Errors::Raise).unwrap();
-        let hits: Vec<i64> = hits[0].iter().map(|hit| hit.physical_offset).collect();
+        let hits: Vec<i64> = hits.of(0).iter().map(|hit| hit.physical_offset).collect();
         assert_eq!(hits, hot, "{what}");
         let took = on_core().saturating_sub(started);
         assert!(took < Duration::from_secs(2), "{what}: {took:?}");

@@ -35,6 +35,7 @@ mod reading;
 mod reading_lightly;
 mod recovery;
 mod removed;
+mod resolving;
 mod simulated_env;
 mod skipping;
 mod storage;

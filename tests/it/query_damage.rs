@@ -59,7 +59,7 @@ fn a_query_over_what_was_lost_is_incomplete_with_and_without_an_index() {
         let hits = reader
             .resolve_keys(&[("orders", "k120"), ("orders", "k121")], Errors::Raise)
             .unwrap();
-        assert_eq!((hits[0].len(), hits[1].len()), (0, 1));
+        assert_eq!((hits.of(0).len(), hits.of(1).len()), (0, 1));
         assert!(reader.message("k120", true).is_err());
     }
     let whole = Damaged::new(&[]);
@@ -151,7 +151,7 @@ fn a_salvage_of_messages_at_the_end_of_an_index_file_leaves_the_others_to_be_fou
                 }
                 let key = format!("k{n}");
                 let hits = reader.resolve_keys(&[("orders", &key)], Errors::Raise).unwrap();
-                assert_eq!(hits[0].len(), usize::from(!lost.contains(&n)), "k{n}, lost {lost:?}");
+                assert_eq!(hits.of(0).len(), usize::from(!lost.contains(&n)), "k{n}, lost {lost:?}");
             }
         }
     }

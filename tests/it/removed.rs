@@ -125,7 +125,7 @@ fn expect_answers(reader: &Arc<MessageReader>, offsets: &[i64], is_in_log: impl 
         let found: Vec<i64> = found.messages.iter().map(|message| message.view().queue_offset()).collect();
         assert_eq!(found, if is_in_log(n) { vec![n] } else { vec![] }, "{key}");
         let hits = reader.resolve_keys(&[("orders", &key)], Errors::Raise).unwrap();
-        assert_eq!(hits[0].len(), usize::from(is_in_log(n)));
+        assert_eq!(hits.of(0).len(), usize::from(is_in_log(n)));
         let id = format!("7F00000100002A9F{:016X}", offsets[n as usize]);
         assert_eq!(reader.message(&id, true).is_ok(), is_in_log(n));
         for side in [Side::Left, Side::Right] {

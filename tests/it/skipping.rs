@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mqstore::config::{Errors, Recovery, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::segment_name;
-use mqstore::read::{GetRequest, MessageReader, OnDamage, QueueScan, RecordScan, Side, TagFilter};
+use mqstore::read::{GetRequest, MessageReader, OffsetResolver, OnDamage, QueueScan, RecordScan, Side, TagFilter};
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::{TempDir, tempdir};
@@ -201,9 +201,10 @@ fn what_was_lost_has_no_position_and_neither_has_what_a_damaged_entry_names() {
     bytes[20 * 7..20 * 8].fill(0xFF);
     fs::write(first, bytes).unwrap();
     let reader = open(store.path());
+    let mut resolver = OffsetResolver::new(&reader);
     for n in 0..MESSAGES {
         assert_eq!(reader.position("orders", 0, n).is_err(), n == 7, "{n}");
-        let position = reader.resolve_offset("orders", 0, n).unwrap();
+        let position = resolver.position("orders", 0, n).unwrap();
         assert_eq!(position.is_none(), n == 7 || DAMAGED.contains(&n), "{n}: {position:?}");
     }
 }
@@ -239,9 +240,9 @@ fn keys_are_resolved_past_damaged_messages_only_where_that_is_asked_for() {
         }
         let reader = open(store.path());
         let hits = reader.resolve_keys(&wanted, Errors::Skip).unwrap();
-        assert_eq!(hits[1].len(), 1, "with an index: {with_index}");
+        assert_eq!(hits.of(1).len(), 1, "with an index: {with_index}");
         // A walk compares no checksum: it gives what the record says of its keys.
-        assert_eq!(hits[0].len(), usize::from(!with_index));
+        assert_eq!(hits.of(0).len(), usize::from(!with_index));
         if with_index {
             let error = reader.resolve_keys(&wanted, Errors::Raise).unwrap_err();
             assert!(error.to_string().contains("errors=\"skip\""), "{error}");
@@ -257,7 +258,7 @@ fn keys_are_resolved_past_damaged_messages_only_where_that_is_asked_for() {
     ));
     let hits = reader.resolve_keys(&wanted, Errors::Skip).unwrap();
     assert_eq!(
-        hits.iter().map(Vec::len).collect::<Vec<_>>(),
+        hits.iter().map(<[_]>::len).collect::<Vec<_>>(),
         [1, 0, 1, 1],
         "queues lead past damage"
     );

@@ -125,6 +125,9 @@ def tables(array: pa.Array) -> Iterator[tuple[str, Any]]:
     yield "offsets", {"topic": topic, "queue_id": pa.nulls(rows), "queue_offset": array}
     yield "offsets", {"topic": array, "queue_id": pa.array([0] * rows), "queue_offset": pa.array([0] * rows)}
     yield "keys", {"topic": topic, "key": array}
+    yield "times", {"topic": array, "queue_id": array, "time": array}
+    yield "times", {"topic": topic, "queue_id": pa.array([0] * rows), "time": array}
+    yield "ids", {"id": array}
     yield "fetch", {"physical_offset": array}
 
 
@@ -133,6 +136,8 @@ def ask(store: mqstore.Store, what: str, table: Any) -> str:
         "append": store.append_batch,
         "offsets": store.resolve_offsets,
         "keys": store.resolve_keys,
+        "times": store.resolve_times,
+        "ids": store.resolve_ids,
         "fetch": lambda given: store.fetch(given),
     }
     try:
@@ -145,7 +150,7 @@ def ask(store: mqstore.Store, what: str, table: Any) -> str:
 def answer(store: mqstore.Store, case: tuple[str, Any]) -> list[str]:
     kind, given = case
     if kind == "poked":
-        return [ask(store, what, Poked(given)) for what in ("append", "offsets", "keys", "fetch")]
+        return [ask(store, what, Poked(given)) for what in ("append", "offsets", "keys", "times", "ids", "fetch")]
     try:
         array = made(given)
     except pa.ArrowException as error:

@@ -196,6 +196,11 @@ def check_queue(model: Model, store: mqstore.Store, queue: mqstore.Queue) -> Non
         right = next((other["queue_offset"] for other in rows if other["store_time"] > row["store_time"]), offsets.stop)
         assert queue.offset_at(row["store_time"]) == left["queue_offset"]
         assert queue.offset_at(row["store_time"], side="right") == right
+        moment = pa.table({"topic": [queue.topic], "queue_id": [queue.queue_id], "time": [row["store_time"]]})
+        assert pa.record_batch(store.resolve_times(moment))["queue_offset"].to_pylist() == [left["queue_offset"]]
+        assert pa.record_batch(store.resolve_times(moment, side="right"))["queue_offset"].to_pylist() == [right]
+        ids = pa.table({"id": [f"0A00000100002A9F{row['physical_offset']:016X}"]})
+        assert pa.record_batch(store.resolve_ids(ids))["physical_offset"].to_pylist() == [row["physical_offset"]]
     asked = pa.table(
         {"topic": [queue.topic] * len(offsets), "queue_id": [queue.queue_id] * len(offsets), "queue_offset": offsets}
     )

@@ -123,6 +123,8 @@ def test_what_was_lost_resolves_to_null_and_queries_count_it(tmp_path: Path) -> 
             for errors in (None, "raise", "skip"):
                 found = store.query("orders", key, errors=errors)
                 assert (len(found), found.complete, found.skipped) == (count, False, 3)
+        times = pa.table({"topic": ["orders"], "queue_id": [0], "time": [EPOCH_MS + 77_000]})
+        assert pa.record_batch(store.resolve_times(times))["queue_offset"].to_pylist() == [79]
         keys = pa.table({"topic": ["orders", "orders"], "key": ["k77", "k79"]})
         assert [hit is None for hit in pa.record_batch(store.resolve_keys(keys))["hits"].to_pylist()] == [True, False]
 

@@ -338,11 +338,18 @@ def test_a_get_whose_callable_forks_does_not_go_on_in_the_child(reader: mqstore.
     assert got.status == "FOUND"
 
 
-@pytest.mark.parametrize("call", ["resolve_offsets", "resolve_keys"])
+@pytest.mark.parametrize("call", ["resolve_offsets", "resolve_keys", "resolve_times", "resolve_ids"])
 def test_a_table_that_forks_is_resolved_in_both_processes(reader: mqstore.Store, call: str) -> None:
     """The child opens the store for itself."""
     forks = Forks()
-    columns: dict[str, list[Any]] = {"topic": ["orders"], "key": ["none"], "queue_id": [0], "queue_offset": [1]}
+    columns: dict[str, list[Any]] = {
+        "topic": ["orders"],
+        "key": ["none"],
+        "queue_id": [0],
+        "queue_offset": [1],
+        "time": [1],
+        "id": ["none"],
+    }
     table = forks.table(columns)
     over = threading.Event()
 

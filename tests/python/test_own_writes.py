@@ -50,6 +50,10 @@ READS: dict[str, Callable[[mqstore.Store, str], object]] = {
     "resolve_keys": lambda store, topic: (
         len(pa.record_batch(store.resolve_keys(pa.table({"topic": [topic], "key": ["k"]}))).column("hits")[0].as_py()) == 1
     ),
+    "resolve_times": lambda store, topic: (
+        pa.record_batch(store.resolve_times(pa.table({"topic": [topic], "queue_id": [0], "time": [0]}))).column(0)[0].as_py() == 0
+    ),
+    "resolve_ids": lambda store, topic: offsets_of(store.resolve_ids(pa.table({"id": [f"U-{topic}"]}))) != [None],
     "unique key": lambda store, topic: store.message(f"U-{topic}").topic == topic,
     "arrow": lambda store, topic: pa.table(store.topics[topic].queues[0][:]).num_rows == 1,
 }
@@ -197,6 +201,8 @@ path, call = sys.argv[1:]
 store = mqstore.open(path, "r" if call in READING else "a")
 queue = store.topics["orders"].queues[0]
 keys = pa.table({"topic": ["orders"] * 50_000, "key": [f"k{n}" for n in range(50_000)]})
+ids = pa.table({"id": [f"u{n}" for n in range(50_000)]})
+times = pa.table({"topic": ["orders"] * 50_000, "queue_id": [0] * 50_000, "time": [10**12] * 50_000})
 places = pa.table({"topic": ["orders"] * 300_000, "queue_id": [0] * 300_000, "queue_offset": [5] * 300_000})
 def walk():
     try:
@@ -208,6 +214,8 @@ calls = {
     "message that walks": walk,
     "resolve_keys": lambda: store.resolve_keys(keys),
     "resolve_offsets": lambda: store.resolve_offsets(places),
+    "resolve_times": lambda: store.resolve_times(times),
+    "resolve_ids": lambda: store.resolve_ids(ids),
     "get": lambda: store.get("orders", 0, 0, 10**9, bounded=False, tags="none || other"),
     "to_arrow": lambda: queue[:].batches().to_arrow(),
 }
@@ -240,7 +248,10 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("call", ["query that walks", "message that walks", "resolve_keys", "resolve_offsets", "get", "to_arrow"])
+RESOLVES = ["resolve_keys", "resolve_offsets", "resolve_times", "resolve_ids"]
+
+
+@pytest.mark.parametrize("call", ["query that walks", "message that walks", *RESOLVES, "get", "to_arrow"])
 def test_ctrl_c_ends_a_long_read(long: Path, call: str) -> None:
     interrupted(long, call)
 
@@ -295,7 +306,7 @@ def test_ctrl_c_ends_a_batch_and_says_how_many_rows_are_stored(tmp_path: Path, k
 def interrupted(path: Path, call: str) -> None:
     # The core asks every 50 ms; an interpreter and a module without optimization on a busy machine take longer.
     code = INTERRUPTED.replace("LATE", "2.0").replace(
-        "READING", repr("query that walks, message that walks, resolve_keys, get, to_arrow")
+        "READING", repr("query that walks, message that walks, resolve_keys, resolve_ids, get, to_arrow")
     )
     subprocess.run([sys.executable, "-c", code, path, call], check=True, timeout=120)
 

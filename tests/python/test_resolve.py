@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from random import Random
 
 import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from encoder import Encoder
+from encoder import EPOCH_MS, Encoder
 
 import mqstore
 
@@ -173,6 +176,88 @@ def test_keys_resolve_as_queries_do(store: mqstore.Store) -> None:
         assert hits == (expected or None)
 
 
+def test_a_million_offsets_with_nulls_in_every_column_resolve_as_the_queues_say(store: mqstore.Store) -> None:
+    rows = 1_000_000
+    places = {
+        (topic, queue.queue_id, message.queue_offset): message.physical_offset
+        for topic in ("a", "b")
+        for queue in store.topics[topic].queues
+        for message in queue
+    }
+    random = Random(5)
+    topics = random.choices(["a", "b", "none", None], [6, 6, 1, 1], k=rows)
+    queues = random.choices([0, 1, 2, None], [6, 1, 6, 1], k=rows)
+    offsets = random.choices([*range(-1, 32), None], k=rows)
+    wanted = pa.table({"topic": topics, "queue_id": queues, "queue_offset": offsets})
+    resolved = pa.record_batch(store.resolve_offsets(wanted))["physical_offset"].to_pylist()
+    assert resolved == [places.get(place) for place in zip(topics, queues, offsets, strict=True)]
+
+
+def test_times_resolve_as_one_by_one(tmp_path: Path) -> None:
+    encoder = Encoder(tmp_path / "store")
+    for number in range(60):
+        encoder.append("a", b"x", queue=number % 2, store_time=EPOCH_MS + 1000 * (number // 4))
+    with mqstore.open(encoder.write()) as store:
+        times = [EPOCH_MS + 250 * step for step in range(-4, 70)]
+        rows = [(topic, queue, time) for topic in ("a", "none") for queue in (1, 0, 7, -1) for time in times]
+        rows += [(None, 0, times[0]), ("a", None, times[0]), ("a", 0, None)]
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        numbers = pa.table(columns, names=["topic", "queue_id", "time"])
+        stamps = numbers.set_column(2, "time", numbers["time"].cast(pa.timestamp("ms", "UTC")))
+        between = numbers.set_column(
+            2, "time", pc.subtract(pc.multiply(numbers["time"], 1000), 1).cast(pa.timestamp("us", "UTC"))
+        )
+        for side in ("left", "right"):
+            expected = []
+            for topic, queue, time in rows:
+                there = topic == "a" and queue in (0, 1) and time is not None
+                expected.append(store.topics["a"].queues[queue or 0].offset_at(time, side) if there else None)
+            for given in (numbers, stamps):
+                resolved = pa.record_batch(store.resolve_times(given, side=side))
+                assert resolved.schema.equals(pa.schema([("queue_offset", pa.int64())]), check_metadata=True)
+                assert resolved["queue_offset"].to_pylist() == expected
+            # A microsecond before each time no message was stored that was not stored before it.
+            left = pa.record_batch(store.resolve_times(numbers))["queue_offset"].to_pylist()
+            assert pa.record_batch(store.resolve_times(between, side=side))["queue_offset"].to_pylist() == left
+        for side in ("middle", "LEFT"):
+            with pytest.raises(ValueError, match=r'side is .*expected "left" or "right"'):
+                store.resolve_times(numbers, side=side)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="without a timezone"):
+            store.resolve_times(numbers.set_column(2, "time", numbers["time"].cast(pa.timestamp("ms"))))
+
+
+def test_ids_resolve_as_messages_do(store: mqstore.Store) -> None:
+    messages = list(store.topics["a"].queues[2])
+    ids = [message.message_id for message in messages] + [message.unique_key for message in reversed(messages)]
+    ids += [None, "", "none", "7F00000100002A9F0000000000000001", None, "b0-3", "b0-3", "k3"]
+    resolved = pa.record_batch(store.resolve_ids(pa.table({"id": ids})))
+    assert resolved.schema.equals(POSITIONS, check_metadata=True)
+    for wanted, found in zip(ids, resolved.to_pylist(), strict=True):
+        expected = dict.fromkeys(POSITIONS.names)
+        if wanted is not None:
+            with contextlib.suppress(mqstore.NotFoundError):
+                message = store.message(wanted, walk=True)
+                expected = {"physical_offset": message.physical_offset, "store_size": message.store_size}
+        assert found == expected, wanted
+    assert resolved["physical_offset"].null_count == 6
+    fetched = store.fetch(resolved, columns=["unique_key"]).to_arrow()["unique_key"].to_pylist()
+    assert fetched == [f"a2-{number}" for number in [*range(30), *reversed(range(30))]] + ["b0-3", "b0-3"]
+
+
+def test_keys_that_fill_many_index_files_resolve_as_queries_do(tmp_path: Path) -> None:
+    """More keys than a filter of each file takes to be worth its while, and they are asked for twice."""
+    with mqstore.open(tmp_path / "store", "x", max_hash_slot_num=100, max_index_num=400) as store:
+        store.append_batch([("orders", b"x", None, [f"k{n % 1500}"]) for n in range(3000)])
+    with mqstore.open(tmp_path / "store") as store:
+        assert len(list((tmp_path / "store" / "index").iterdir())) > 5
+        wanted = pa.table({"topic": ["orders"] * 3000, "key": [f"k{n}" for n in range(3000)]})
+        for _ in range(2):
+            hits = pa.record_batch(store.resolve_keys(wanted))["hits"].to_pylist()
+            assert [[hit["queue_offset"] for hit in line or []] for line in hits] == [
+                [n, n + 1500] if n < 1500 else [] for n in range(3000)
+            ]
+
+
 @pytest.fixture
 def starts(store: mqstore.Store) -> list[int]:
     return [message.physical_offset for message in store.topics["b"].queues[2]]
@@ -224,7 +309,7 @@ def test_a_float_that_is_no_exact_whole_number_is_refused(store: mqstore.Store, 
 
 @pytest.mark.parametrize("value", [None, 7, [1, 2], {"topic": ["a"]}, "topic"])
 def test_what_speaks_no_arrow_is_refused(store: mqstore.Store, value: object) -> None:
-    for call in (store.resolve_offsets, store.resolve_keys, store.fetch):
+    for call in (store.resolve_offsets, store.resolve_keys, store.resolve_times, store.resolve_ids, store.fetch):
         with pytest.raises(TypeError, match="Arrow"):
             call(value)
 

@@ -33,9 +33,12 @@ pub(super) enum Part {
     LogBackward(LogPlacesBackward),
     /// A stretch of a queue.
     Queue(QueuePlaces),
-    /// The records at these physical offsets, the next one at the end.
-    Records(LedBy, Vec<i64>),
+    /// The records at these physical offsets, the next one at the end; all but so many are being read from disk.
+    Records(LedBy, Vec<i64>, usize),
 }
+
+/// Records that are read ahead at once.
+const AHEAD: usize = 1024;
 
 /// Queues whose next messages are compared.
 #[derive(Debug)]
@@ -90,11 +93,19 @@ impl Route {
                 Part::Log(places) => places.next(reader, on_damage)?,
                 Part::LogBackward(places) => places.next(reader, on_damage)?,
                 Part::Queue(places) => places.next(reader, request, on_damage)?,
-                Part::Records(by, offsets) => offsets.pop().map(|physical_offset| Place {
-                    physical_offset,
-                    size: 0,
-                    by: by.clone(),
-                }),
+                Part::Records(by, offsets, left) => {
+                    if offsets.len() <= *left {
+                        *left = left.saturating_sub(AHEAD);
+                        let mut ahead = offsets.get(*left..).unwrap_or_default().to_vec();
+                        ahead.sort_unstable();
+                        reader.log().read_ahead(&ahead)?;
+                    }
+                    offsets.pop().map(|physical_offset| Place {
+                        physical_offset,
+                        size: 0,
+                        by: by.clone(),
+                    })
+                }
             };
             if next.is_some() {
                 return Ok(next);
@@ -133,7 +144,7 @@ impl Route {
                 places.reverse();
             }
             let offsets = places.into_iter().map(|(_, _, physical)| physical).collect();
-            by_topic.insert(topic, vec![Part::Records(LedBy::Log, offsets)]);
+            by_topic.insert(topic, vec![Part::records(LedBy::Log, offsets)]);
         }
         let mut parts: Vec<_> = by_topic.into_values().flatten().collect();
         if !request.reverse {
@@ -144,12 +155,18 @@ impl Route {
 }
 
 impl Part {
+    /// Those at these offsets, the next one at the end.
+    pub(super) fn records(by: LedBy, offsets: Vec<i64>) -> Self {
+        let left = offsets.len();
+        Self::Records(by, offsets, left)
+    }
+
     fn left(&self) -> i64 {
         match self {
             Self::Log(places) => places.left(),
             Self::LogBackward(places) => places.left(),
             Self::Queue(places) => places.left(),
-            Self::Records(_, offsets) => offsets.len() as i64 * READ_ALONE,
+            Self::Records(_, offsets, _) => offsets.len() as i64 * READ_ALONE,
         }
     }
 }

@@ -63,7 +63,7 @@ impl Scan {
     /// The messages at these physical offsets, in this order. An offset at which no message starts counts as damage.
     pub fn of_records(reader: Arc<MessageReader>, offsets: &[i64], on_damage: OnDamage) -> Self {
         let offsets = offsets.iter().rev().copied().collect();
-        let route = Route::Parts(vec![Part::Records(LedBy::Caller, offsets)]);
+        let route = Route::Parts(vec![Part::records(LedBy::Caller, offsets)]);
         Self::over(reader, ScanRequest::default(), on_damage, route)
     }
 

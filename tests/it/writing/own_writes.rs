@@ -12,7 +12,7 @@ use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::Message;
 use mqstore::interrupt::interruptible;
-use mqstore::read::{QueryBy, QueryRequest, QueueScan};
+use mqstore::read::{OffsetResolver, QueryBy, QueryRequest, QueueScan};
 use mqstore::services::Service;
 use mqstore::store::{Incoming, MessageStore};
 
@@ -231,7 +231,10 @@ fn a_query_of_a_store_in_which_nothing_is_dispatched_is_complete_all_the_same() 
     let result = store.reader().query(&query("k")).unwrap();
     assert_eq!((result.messages.len(), result.complete), (1, true));
     assert_eq!(result.covers, store.reader().physical_bounds());
-    assert_eq!(store.reader().resolve_keys(&[("t", "k")], Errors::Raise).unwrap()[0].len(), 1);
+    assert_eq!(
+        store.reader().resolve_keys(&[("t", "k")], Errors::Raise).unwrap().of(0).len(),
+        1
+    );
 }
 
 fn query(key: &str) -> QueryRequest {
@@ -292,7 +295,7 @@ fn the_loops_of_long_calls_ask_whether_to_go_on() {
         reader.query(&QueryRequest { by, ..query("") }).map(drop)
     });
     ends("resolve_keys", || reader.resolve_keys(&[("t", "k")], Errors::Raise).map(drop));
-    ends("resolve_offset", || reader.resolve_offset("t", 0, 5).map(drop));
+    ends("OffsetResolver", || OffsetResolver::new(reader).position("t", 0, 5).map(drop));
     ends("get", || reader.get(&request, |_| Ok::<_, Error>(true)).map(drop));
     ends("a scan", || scan().try_for_each(|read| read.map(drop)));
     ends("a scan backward", || scan().rev().try_for_each(|read| read.map(drop)));

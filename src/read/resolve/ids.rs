@@ -1,0 +1,93 @@
+//! Finding the messages with many ids.
+
+use crate::config::Errors;
+use crate::error::{Error, Result};
+use crate::format::{Check, MessageId, is_salvage_record};
+use crate::interrupt;
+use crate::log::{LogRecord, RecordCursor};
+use crate::read::message_reader::{MessageReader, Position};
+use crate::read::resolve::keys::AHEAD;
+use crate::read::resolve::wanted::Wanted;
+
+/// Unique keys that are looked for at once, each in every topic.
+const KEYS_AT_ONCE: usize = 1 << 22;
+
+impl MessageReader {
+    /// For each id the message that [`MessageReader::message`] gives: an offset id if a record starts where it points, else the first stored
+    /// message with this unique key, over every topic that has queues. Where no index serves, the log is walked. With [`Errors::Skip`] a
+    /// damaged message is none.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a part of the log that had to be looked at cannot be read, unless that is skipped; [`Error::Io`].
+    pub fn resolve_ids(&self, ids: &[&str], errors: Errors) -> Result<Vec<Option<Position>>> {
+        let mut found = vec![None; ids.len()];
+        self.find_offset_ids(ids, errors, &mut found)?;
+        let rest: Vec<usize> = (0..ids.len()).filter(|at| matches!(found.get(*at), Some(None))).collect();
+        if rest.is_empty() {
+            return Ok(found);
+        }
+        let topics = self.topics()?;
+        for rows in rest.chunks((KEYS_AT_ONCE / topics.len().max(1)).max(1)) {
+            let keys: Vec<&str> = rows.iter().filter_map(|row| ids.get(*row).copied()).collect();
+            let hits = self.find_keys(Wanted::UniqueKeys(&topics, &keys), errors)?;
+            for (number, hits) in hits.iter().enumerate() {
+                let row = number.checked_div(topics.len()).and_then(|at| rows.get(at));
+                if let (Some(place), Some(hit)) = (row.and_then(|row| found.get_mut(*row)), hits.first())
+                    && place.is_none_or(|known: Position| hit.physical_offset < known.physical_offset)
+                {
+                    *place = Some(Position {
+                        physical_offset: hit.physical_offset,
+                        store_size: hit.store_size,
+                    });
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Finds those that are offset ids, in the order of the log.
+    fn find_offset_ids(&self, ids: &[&str], errors: Errors, found: &mut [Option<Position>]) -> Result<()> {
+        let parsed = ids.iter().enumerate();
+        let parsed = parsed.filter_map(|(at, id)| Some((id.parse::<MessageId>().ok()?.physical_offset, at)));
+        let mut places: Vec<(i64, usize)> = parsed.collect();
+        places.sort_unstable();
+        let mut cursor = RecordCursor::default();
+        for window in places.chunks(AHEAD) {
+            let offsets: Vec<i64> = window.iter().map(|(physical_offset, _)| *physical_offset).collect();
+            self.log().read_ahead(&offsets)?;
+            for (physical_offset, at) in window {
+                interrupt::check()?;
+                let position = match self.record_at(&mut cursor, *physical_offset) {
+                    Err(Error::NotFound { .. }) => None,
+                    Err(damage) => {
+                        self.skip(damage, errors)?;
+                        None
+                    }
+                    Ok(position) => Some(position),
+                };
+                if let Some(place) = found.get_mut(*at) {
+                    *place = position;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`message_at`](Self::message_at), where its record lies.
+    fn record_at(&self, cursor: &mut RecordCursor, physical_offset: i64) -> Result<Position> {
+        let log = self.physical_bounds();
+        let size = if log.contains(&physical_offset)
+            && let LogRecord::Message(()) = cursor.read(self.log(), physical_offset, Check::Body)?
+            && let Some(view) = cursor.view()
+            && !is_salvage_record(&view)
+        {
+            view.size()
+        } else {
+            self.message_at(physical_offset)?.view().size()
+        };
+        Ok(Position {
+            physical_offset,
+            store_size: size as i32,
+        })
+    }
+}

@@ -1,0 +1,15 @@
+//! Finding where many messages lie: by queue offset, by key, by id.
+
+/// By queue offset.
+mod offsets;
+/// What carries the keys that are looked for.
+mod wanted;
+/// What was found for each of them.
+mod hits;
+/// By key.
+mod keys;
+/// By id.
+mod ids;
+
+pub use hits::KeyHit;
+pub use offsets::OffsetResolver;

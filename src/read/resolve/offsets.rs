@@ -1,0 +1,94 @@
+//! Where messages lie that are named by queue and queue offset.
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::interrupt;
+use crate::log::{QueueTable, UnitCursor};
+use crate::read::message_reader::{MessageReader, Position};
+
+/// Files of queues that are kept mapped, about.
+const MOST_FILES: usize = 256;
+
+/// Finds one message after the other, and keeps what the next ones need: a queue is looked for once, and so is a segment. Shows each queue as
+/// it was when it was first asked for.
+#[derive(Debug)]
+pub struct OffsetResolver<'a> {
+    reader: &'a MessageReader,
+    queues: QueueTable<Option<UnitCursor>>,
+    /// Files that the cursors keep.
+    files: usize,
+    /// Segments that are there, ascending.
+    segments: Vec<Range<i64>>,
+    /// The place of the segment that was asked for last.
+    last: usize,
+}
+
+impl<'a> OffsetResolver<'a> {
+    /// Nothing was asked for yet.
+    pub fn new(reader: &'a MessageReader) -> Self {
+        Self {
+            reader,
+            queues: QueueTable::default(),
+            files: 0,
+            segments: Vec::new(),
+            last: 0,
+        }
+    }
+
+    /// As [`MessageReader::position`], and `None` where the entry is damaged or its segment is missing, too: one of many rows does not end
+    /// the others.
+    ///
+    /// # Errors
+    /// As [`MessageReader::queue_ids`], and [`Error::Io`].
+    #[inline]
+    pub fn position(&mut self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<Position>> {
+        interrupt::check()?;
+        let place = if let Some(known) = self.queues.find(topic.as_bytes(), queue_id) {
+            known
+        } else {
+            if self.files > MOST_FILES {
+                (self.queues, self.files) = (QueueTable::default(), 0);
+            }
+            let queue = self.reader.queue(topic, queue_id)?;
+            self.queues.add(topic.as_bytes(), queue_id, queue.map(UnitCursor::new))
+        };
+        let Some(Some(cursor)) = self.queues.get_mut(place) else {
+            return Ok(None);
+        };
+        let files = cursor.files();
+        let unit = match cursor.unit(queue_offset) {
+            Ok(Some(unit)) => unit,
+            Ok(None) | Err(Error::Corrupt { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        self.files += cursor.files() - files;
+        if self.reader.is_lost(unit)? || !self.holds(unit.physical_offset)? {
+            return Ok(None);
+        }
+        Ok(Some(Position {
+            physical_offset: unit.physical_offset,
+            store_size: unit.size,
+        }))
+    }
+
+    /// Whether the segment is there.
+    #[inline]
+    fn holds(&mut self, physical_offset: i64) -> Result<bool> {
+        let is_in = |segment: &Range<i64>| segment.contains(&physical_offset);
+        if self.segments.get(self.last).is_some_and(is_in) {
+            return Ok(true);
+        }
+        let after = self.segments.partition_point(|segment| segment.start <= physical_offset);
+        self.last = after.saturating_sub(1);
+        if self.segments.get(self.last).is_some_and(is_in) {
+            return Ok(true);
+        }
+        let Some(segment) = self.reader.log().segment(physical_offset)? else {
+            return Ok(false);
+        };
+        self.segments.insert(after, segment);
+        self.last = after;
+        Ok(true)
+    }
+}
