@@ -40,6 +40,32 @@ impl IndexKernel {
     }
 }
 
+/// Chains that are followed at once.
+const CHAINS: usize = 32;
+
+impl IndexKernel {
+    /// Follows the chains of these hashes to their ends; gives how many items have one of them.
+    pub fn find_all(&self, hashes: &[i32]) -> usize {
+        let mut found = 0;
+        for hashes in hashes.chunks(CHAINS) {
+            let slot = |hash: &i32| (*hash, self.slots[self.geometry.slot_of(*hash) as usize]);
+            let mut chains: Vec<(i32, u32)> = hashes.iter().map(slot).collect();
+            while !chains.is_empty() {
+                let items: Vec<[u8; 20]> = chains.iter().map(|(_, number)| self.items[*number as usize]).collect();
+                let mut items = items.iter();
+                chains.retain_mut(|(hash, number)| {
+                    let item = items.next().unwrap();
+                    let is_item = *number != 0;
+                    found += usize::from(is_item && item[0..4] == hash.to_be_bytes());
+                    *number = u32::from_be_bytes(item[16..20].try_into().unwrap());
+                    is_item
+                });
+            }
+        }
+        found
+    }
+}
+
 /// Queue entries and index.
 pub struct DispatchKernel {
     queue: Vec<[u8; 20]>,

@@ -16,8 +16,10 @@ mod index_put;
 mod io_modes;
 mod lock_kinds;
 mod queue_read;
+mod read_get;
 mod read_while_writing;
 mod recover;
+mod resolve;
 mod scale_msg;
 mod scale_producers;
 mod scale_recovery;
@@ -54,6 +56,8 @@ pub const ALL: &[(&str, fn(&Bench))] = &[
     ("write_amp", write_amp::run),
     ("io_modes", io_modes::run),
     ("queue_read", queue_read::run),
+    ("read_get", read_get::run),
+    ("resolve", resolve::run),
     ("read_while_writing", read_while_writing::run),
     ("ablation", ablation::run),
     ("crc32", crc32::run),

@@ -21,7 +21,7 @@ use crate::harness::row::{LIMIT, OURS};
 use crate::harness::workload::{TOPIC, Workload, fill, open};
 use crate::harness::{Bench, Contender, Row, Target};
 
-const BODY: usize = 1024;
+pub(super) const BODY: usize = 1024;
 /// Queues whose messages take turns in the log.
 const QUEUES: usize = 1000;
 const MESSAGES: usize = 50_000;
@@ -65,7 +65,7 @@ fn interleaved(bench: &Bench, queues: usize) {
     }
 }
 
-fn reader(path: &Path) -> Arc<MessageReader> {
+pub(super) fn reader(path: &Path) -> Arc<MessageReader> {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     Arc::new(MessageReader::open(&env, path, StoreConfig::default()).unwrap())
 }
@@ -102,13 +102,13 @@ fn one_pass(path: &Path) -> f64 {
 }
 
 /// Where the records lie in the log, queue by queue.
-fn places(path: &Path, queues: usize) -> Vec<usize> {
+pub(super) fn places(path: &Path, queues: usize) -> Vec<usize> {
     let reader = reader(path);
     let of_queue = |queue_id| scan(&reader, queue_id).map(|message| message.unwrap().view().physical_offset() as usize);
     (0..queues).flat_map(of_queue).collect()
 }
 
-fn limit(path: &Path, places: &[usize]) -> f64 {
+pub(super) fn limit(path: &Path, places: &[usize]) -> f64 {
     let mut names: Vec<_> = fs::read_dir(path.join(COMMIT_LOG_DIR))
         .unwrap()
         .map(|entry| entry.unwrap().path())
