@@ -91,6 +91,14 @@ pub fn check() -> Result<()> {
     }
 }
 
+/// As [`check`], after a wait: no check is left out, as those of a fast loop are.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_after_wait() -> Result<()> {
+    look()
+}
+
 fn look() -> Result<()> {
     let due = ASKED.with_borrow_mut(|asked| {
         let Some(asked) = asked else {

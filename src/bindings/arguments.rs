@@ -104,6 +104,19 @@ fn argument<'a>(value: &'a Bound<'_, PyAny>, what: &str) -> PyResult<&'a str> {
     text(value.as_borrowed(), what)
 }
 
+/// A text or several.
+pub(super) fn texts(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<String>> {
+    if value.is_instance_of::<PyString>() {
+        return Ok(vec![text(value.as_borrowed(), name)?.to_owned()]);
+    }
+    let items = value
+        .try_iter()
+        .map_err(|_| PyTypeError::new_err(format!("{name} is a str or several, not {}", value.get_type())))?;
+    items
+        .map(|item| Ok(text(item?.as_borrowed(), &format!("one of {name}"))?.to_owned()))
+        .collect()
+}
+
 /// The type of a value, for a refusal.
 pub(super) fn type_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(value.get_type().fully_qualified_name()?.to_string())

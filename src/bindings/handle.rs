@@ -244,6 +244,36 @@ impl Handle {
         Ok(fresh)
     }
 
+    /// Takes up what another process has changed. Gives by how many bytes the log has grown, and the reader to go on with.
+    ///
+    /// # Errors
+    /// As [`MessageReader::refresh`].
+    pub(super) fn refresh(&self, reader: Arc<MessageReader>) -> Result<(i64, Arc<MessageReader>)> {
+        let refreshed = reader.refresh()?;
+        let Some(fresh) = refreshed.reopened else {
+            return Ok((refreshed.bytes, reader));
+        };
+        Python::try_attach(|_| {
+            let mut opened = self.opened();
+            if opened.reader.as_ref().is_some_and(|known| Arc::ptr_eq(known, &reader)) {
+                opened.reader = Some(fresh.clone());
+            }
+        });
+        Ok((refreshed.bytes, fresh))
+    }
+
+    /// The store that this process writes to, if it is that one.
+    ///
+    /// # Errors
+    /// `ClosedError`.
+    pub(super) fn own_writer(&self) -> PyResult<Option<Arc<MessageStore>>> {
+        if self.mode == Mode::Read {
+            Ok(None)
+        } else {
+            self.writer().map(Some)
+        }
+    }
+
     /// Refuses a store that cannot be written to, before the input of a call is looked at. That input may be code of the caller's: it
     /// may close the store or fork, so the writer is asked for after it.
     ///

@@ -78,6 +78,8 @@ mod usage;
 /// `Store`: what it tells of its messages, its files, and the consumers of a broker.
 #[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
 mod store_statistics;
+/// `Store.refresh`, `Store.follow`, `Queue.tail`.
+mod follow;
 /// `Store`: what it writes.
 #[expect(clippy::too_many_arguments, reason = "the arguments of a Python call")]
 mod store_writing;

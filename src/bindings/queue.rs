@@ -50,6 +50,10 @@ impl Queue {
         Arc::ptr_eq(&self.handle, &other.handle) && self.topic == other.topic && self.id == other.id
     }
 
+    pub(super) fn place(&self) -> (&Arc<Handle>, &str, i32) {
+        (&self.handle, &self.topic, self.id)
+    }
+
     fn bounds(&self, py: Python<'_>) -> PyResult<Range<i64>> {
         let reader = self.handle.reader(py)?;
         Ok(self.handle.detach(py, || reader.queue_bounds(&self.topic, self.id))?)

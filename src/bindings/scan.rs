@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMapping, PyString};
 
-use super::arguments::{self, text, type_of};
+use super::arguments::{self, text, texts, type_of};
 use super::batches::{Batches, expect_batch_size};
 use super::interpreter_exit::hang_at_exit;
 use super::source::{Part, Source};
@@ -94,19 +94,6 @@ impl Store {
         let source = Source::Store(self.handle.clone(), Part::Scan(Box::new(request)));
         Ok(Batches::new(source, columns.as_deref(), batch_bytes, errors)?.telling(progress))
     }
-}
-
-/// A text or several.
-fn texts(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<String>> {
-    if value.is_instance_of::<PyString>() {
-        return Ok(vec![text(value.as_borrowed(), name)?.to_owned()]);
-    }
-    let items = value
-        .try_iter()
-        .map_err(|_| PyTypeError::new_err(format!("{name} is a str or several, not {}", value.get_type())))?;
-    items
-        .map(|item| Ok(text(item?.as_borrowed(), &format!("one of {name}"))?.to_owned()))
-        .collect()
 }
 
 /// A queue id or several.

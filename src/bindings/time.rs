@@ -143,8 +143,16 @@ fn convert(time: &Bound<'_, PyAny>, round: Round) -> PyResult<i64> {
 /// When a time that may be waited is up: seconds or a `timedelta`, `None` for ever.
 ///
 /// # Errors
-/// `ValueError` for a negative time, `TypeError` for anything else.
+/// As [`to_wait`].
 pub(super) fn to_deadline(timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Instant>> {
+    Ok(to_wait(timeout)?.and_then(|wait| Instant::now().checked_add(wait)))
+}
+
+/// A time that may be waited: seconds or a `timedelta`, `None` for ever.
+///
+/// # Errors
+/// `ValueError` for a negative time, `TypeError` for anything else.
+pub(super) fn to_wait(timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
     let Some(timeout) = timeout else { return Ok(None) };
     let seconds: f64 = match timeout.cast::<PyDelta>() {
         Ok(delta) => delta.call_method0("total_seconds")?.extract()?,
@@ -161,8 +169,7 @@ pub(super) fn to_deadline(timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option
         )));
     }
     // What no clock can count to is for ever.
-    let wait = Duration::try_from_secs_f64(seconds).ok();
-    Ok(wait.and_then(|wait| Instant::now().checked_add(wait)))
+    Ok(Duration::try_from_secs_f64(seconds).ok())
 }
 
 fn epoch(py: Python<'_>) -> PyResult<&Bound<'_, PyDateTime>> {

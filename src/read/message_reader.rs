@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::config::StoreConfig;
 use crate::error::{DAMAGE_ADVICE, Error, HOLE_ADVICE, Result};
@@ -22,17 +22,21 @@ pub struct Position {
     pub store_size: i32,
 }
 
-/// A store opened read-only: a snapshot of what its directory held, whoever writes to it. Changes no byte and takes no lock.
+/// A store opened read-only: what its directory held, whoever writes to it, when it was opened or [refreshed](MessageReader::refresh) last.
+/// Changes no byte and takes no lock.
 #[derive(Debug)]
 pub struct MessageReader {
+    pub(super) env: Arc<dyn Env>,
     path: PathBuf,
     config: StoreConfig,
     log: Arc<LogFiles>,
     queues: Arc<ConsumeQueueStore>,
     index: Arc<IndexService>,
-    /// Where the log ends; a writer of this process moves it.
-    readable: Arc<Watermark>,
+    /// Where the log ends; a writer of this process moves it, or a refresh.
+    pub(super) readable: Arc<Watermark>,
     report: RecoveryReport,
+    /// Where the last message starts, and when it was stored: a refresh goes on after it. `None` if a writer of this process moves the end.
+    pub(super) last: Option<Mutex<(i64, i64)>>,
     physical_memory: u64,
 }
 
@@ -48,7 +52,11 @@ impl MessageReader {
         fill_from_record(env.as_ref(), path, &mut config)?;
         let recovered = open_for_reading(env, path, &config)?;
         let readable = Arc::new(Watermark::new(recovered.report.log_end));
-        Ok(Self::new(env, path, config, recovered, readable))
+        let last = Mutex::new((recovered.report.last_offset, recovered.report.last_store_time));
+        Ok(Self {
+            last: Some(last),
+            ..Self::new(env, path, config, recovered, readable)
+        })
     }
 
     /// Reads a store that was recovered. Its log ends at `readable`, which the writer of this process raises.
@@ -60,6 +68,7 @@ impl MessageReader {
         readable: Arc<Watermark>,
     ) -> Self {
         Self {
+            env: env.clone(),
             path: path.to_owned(),
             config,
             log: recovered.log,
@@ -67,6 +76,7 @@ impl MessageReader {
             index: recovered.index,
             readable,
             report: recovered.report,
+            last: None,
             physical_memory: env.physical_memory(),
         }
     }

@@ -5,6 +5,8 @@ mod on_damage;
 /// Why no message is read at a place.
 mod unreadable;
 mod message_reader;
+/// What another process has changed since an open.
+mod refresh;
 
 mod walk;
 mod messages;
@@ -31,6 +33,7 @@ pub use message_reader::{MessageReader, Position};
 pub use messages::{QueueScan, RecordScan};
 pub use on_damage::OnDamage;
 pub use query::{QueryBy, QueryRequest, QueryResult};
+pub use refresh::Refreshed;
 pub use resolve::{KeyHit, OffsetResolver};
-pub use scan::{BodyFilter, Filled, Order, Picked, Scan, ScanRequest, TimeOf, Transactions};
+pub use scan::{BodyFilter, Filled, Follow, FollowFrom, Order, Picked, Scan, ScanRequest, TimeOf, Transactions};
 pub use usage::{Shared, Usage, UsageBy, UsageCount};

@@ -14,6 +14,8 @@ mod scan_start;
 mod undispatched;
 /// Where the log ends, and what to do so that the others agree.
 mod plan;
+/// What came since an open.
+mod growth;
 /// What a writer does with it: the table.
 mod decision;
 /// Where the index ends, and where indexing goes on.
@@ -25,6 +27,7 @@ mod apply;
 
 pub(crate) use apply::apply;
 pub use decision::expect_recoverable;
+pub(crate) use growth::find_growth;
 pub(crate) use open::{Recovered, WritePlan, open_for_reading, open_for_writing};
 pub use plan::{RecoveryPlan, plan};
 pub use report::RecoveryReport;

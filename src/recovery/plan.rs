@@ -23,7 +23,7 @@ pub struct RecoveryPlan {
     pub report: RecoveryReport,
     /// The last message that the checkpoint covers ends here. What was read after it may be in memory only.
     pub unsynced_from: i64,
-    undispatched: QueueTails,
+    pub(super) undispatched: QueueTails,
 }
 
 impl RecoveryPlan {
@@ -70,18 +70,23 @@ impl RecoveryPlan {
 pub fn plan(opened: &Opened<'_>) -> Result<RecoveryPlan> {
     let start = scan_start(opened)?;
     let until = scan_end(start, opened)?;
-    let (plan, gap) = plan_from(start, until, opened)?;
+    let (mut plan, gap) = plan_from(start, until, opened)?;
     // A queue lacks the message before one that was read: its files are lost, or its first messages expired. Only the whole log tells.
     let first = opened.log.first_offset();
     if gap && start > first {
-        return Ok(plan_from(first, until, opened)?.0);
+        plan = plan_from(first, until, opened)?.0;
+    }
+    if plan.report.last_store_time == 0
+        && let Some(message) = last_before(plan.report.scan_start, opened)?
+    {
+        note(&mut plan.report, &message.view());
     }
     Ok(plan)
 }
 
 /// The bound of a scan from `scan_start`. It excludes what a live writer appends meanwhile, or does not show yet; there is none beside
 /// the open of a writer. A salvage has no such bound: it would take whole records past the bound for records after damage.
-fn scan_end(scan_start: i64, opened: &Opened<'_>) -> Result<i64> {
+pub(super) fn scan_end(scan_start: i64, opened: &Opened<'_>) -> Result<i64> {
     if opened.clean || opened.is_salvage() || opened.is_for_writing() {
         return Ok(opened.log.files_end());
     }
@@ -91,7 +96,7 @@ fn scan_end(scan_start: i64, opened: &Opened<'_>) -> Result<i64> {
 }
 
 /// The plan when the log is read from `scan_start` to `until`, and whether a queue has a gap then.
-fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool)> {
+pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool)> {
     let Opened { log, queues, check, .. } = *opened;
     let mut undispatched = Undispatched::new(log, queues, opened.config.delay_levels()?);
     let mut report = RecoveryReport {
@@ -144,11 +149,6 @@ fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(Recove
         } else {
             break;
         };
-    }
-    if report.last_store_time == 0
-        && let Some(message) = last_before(scan_start, opened)?
-    {
-        note(&mut report, &message.view());
     }
     report.refused = undispatched.refused;
     let gap = undispatched.gap;

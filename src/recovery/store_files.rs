@@ -69,11 +69,7 @@ impl StoreFiles {
             flushed: self.own_mark().map(|mark| mark.flushed),
             closed_at: None,
             shown_until: None,
-            check: if config.check_crc_on_recover {
-                Check::Body
-            } else {
-                Check::Structure
-            },
+            check: check_of(config),
             index_from,
             config,
         }
@@ -91,12 +87,20 @@ impl StoreFiles {
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn shown_until(&self, env: &dyn Env, path: &Path) -> Result<Option<i64>> {
-        let Some(mark) = self.own_mark().filter(|mark| mark.is_sync && !self.clean) else {
-            return Ok(None);
-        };
-        let is_locked = is_flushed_mark_locked(env, path)?;
-        Ok(is_locked.then_some(mark.flushed))
+        shown_until(env, path, self.own_mark().filter(|_| !self.clean))
     }
+}
+
+/// Up to where a writer with `SYNC_FLUSH` that has the store open shows its messages, by the mark of what was flushed; `None` if there is none.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(super) fn shown_until(env: &dyn Env, path: &Path, mark: Option<FlushedMark>) -> Result<Option<i64>> {
+    let Some(mark) = mark.filter(|mark| mark.is_sync) else {
+        return Ok(None);
+    };
+    let is_locked = is_flushed_mark_locked(env, path)?;
+    Ok(is_locked.then_some(mark.flushed))
 }
 
 /// The families of a store, and what is known of its last writer.
@@ -183,6 +187,15 @@ pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig)
         ),
     })?;
     Ok(log.segment_size() > 0)
+}
+
+/// How much of a record is verified.
+pub(super) fn check_of(config: &StoreConfig) -> Check {
+    if config.check_crc_on_recover {
+        Check::Body
+    } else {
+        Check::Structure
+    }
 }
 
 fn guard_against_sigbus(path: &Path, config: &StoreConfig) -> Result<()> {

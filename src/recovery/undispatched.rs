@@ -9,7 +9,7 @@ use crate::format::{CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, M
 use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogFiles, LogRecord, QueueTable, QueueTail};
 
 /// For each topic and queue id: the entries that the queue lacks.
-pub(super) type QueueTails = BTreeMap<(String, i32), QueueTail>;
+pub(crate) type QueueTails = BTreeMap<(String, i32), QueueTail>;
 
 /// Collects the entries that the queues lack, while the log is scanned.
 pub(super) struct Undispatched<'a> {

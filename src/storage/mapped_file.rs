@@ -1,20 +1,52 @@
 //! One file of a queue, mapped for reading, and slices of it that outlive the borrow.
 
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::env::{Access, Env};
+use super::env::{Access, Env, File};
 use super::region::Region;
 use crate::error::{Error, Result};
 
 /// A file mapped for reading, whose first byte has the offset `start` in its queue. Its descriptor is closed; its bytes stay
-/// readable while anybody holds the `Arc`, even if the file is renamed or unlinked.
+/// readable while anybody holds the `Arc`, even if the file is renamed or unlinked. A file for which the process has no address space stays
+/// open instead, and its bytes are only ever copied.
 #[derive(Debug)]
 pub struct MappedFile {
     path: PathBuf,
     start: u64,
-    region: Region,
+    bytes: Bytes,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Mapped(Region),
+    Open(OpenBytes),
+}
+
+/// The first bytes of a file that is not mapped.
+#[derive(Debug)]
+struct OpenBytes {
+    file: Arc<dyn File>,
+    len: u64,
+    /// Up to the first byte that could not be read.
+    intact: AtomicU64,
+}
+
+impl OpenBytes {
+    fn read(&self, at: usize, into: &mut [u8]) -> bool {
+        let at = at as u64;
+        if at.checked_add(into.len() as u64).is_none_or(|end| end > self.len) {
+            return false;
+        }
+        let read = self.file.read_full_at(into, at).unwrap_or(0);
+        if read < into.len() {
+            self.intact.fetch_min(at + read as u64, Ordering::AcqRel);
+        }
+        read == into.len()
+    }
 }
 
 impl MappedFile {
@@ -35,8 +67,15 @@ impl MappedFile {
                 ),
             });
         }
-        let region = file.map(len as usize, Access::Read).map_err(|e| Error::io("map", &path, e))?;
-        Ok(Arc::new(Self { path, start, region }))
+        let bytes = match file.map(len as usize, Access::Read) {
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => Bytes::Open(OpenBytes {
+                file,
+                len,
+                intact: AtomicU64::new(len),
+            }),
+            mapped => Bytes::Mapped(mapped.map_err(|e| Error::io("map", &path, e))?),
+        };
+        Ok(Arc::new(Self { path, start, bytes }))
     }
 
     /// The file.
@@ -49,36 +88,52 @@ impl MappedFile {
         self.start
     }
 
-    /// Mapped bytes.
+    /// Bytes that it had when it was opened.
     pub fn len(&self) -> u64 {
-        self.region.len() as u64
+        match &self.bytes {
+            Bytes::Mapped(region) => region.len() as u64,
+            Bytes::Open(open) => open.len,
+        }
     }
 
-    /// Whether nothing is mapped.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.region.is_empty()
+        self.len() == 0
     }
 
-    /// The queue offset after the last mapped byte.
+    /// Whether its bytes are in memory, so that they can be used in place.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.bytes, Bytes::Mapped(_))
+    }
+
+    /// The queue offset after the last byte.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.len())
     }
 
-    /// The bytes in place, `None` outside the file. Only where no process writes any more. Call [`check_intact`](Self::check_intact) after
-    /// using them.
+    /// The bytes in place, `None` outside the file, and where they are not [in memory](Self::is_in_memory). Only where no process writes any
+    /// more. Call [`check_intact`](Self::check_intact) after using them.
     pub fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
-        self.region.bytes(range)
+        match &self.bytes {
+            Bytes::Mapped(region) => region.bytes(range),
+            Bytes::Open(_) => None,
+        }
     }
 
     /// Fills `into` from position `at` on; `false` outside the file, or if the bytes could not be read
     /// ([`check_intact`](Self::check_intact) tells which).
     pub fn read(&self, at: usize, into: &mut [u8]) -> bool {
-        self.region.read(at, into)
+        match &self.bytes {
+            Bytes::Mapped(region) => region.read(at, into),
+            Bytes::Open(open) => open.read(at, into),
+        }
     }
 
     /// Starts reading a range from disk, without waiting.
     pub fn prefetch(&self, range: Range<usize>) {
-        self.region.prefetch(range);
+        if let Bytes::Mapped(region) = &self.bytes {
+            region.prefetch(range);
+        }
     }
 
     /// As [`Region::is_cached`].
@@ -88,12 +143,24 @@ impl MappedFile {
 
     /// As [`Region::let_go`].
     pub(super) fn let_go(&self, range: Range<usize>) {
-        self.region.let_go(range);
+        if let Bytes::Mapped(region) = &self.bytes {
+            region.let_go(range);
+        }
     }
 
     /// How often a page could not be read since the file was mapped.
     pub fn faults(&self) -> u32 {
-        self.region.faults()
+        match &self.bytes {
+            Bytes::Mapped(region) => region.faults(),
+            Bytes::Open(_) => u32::from(self.intact_len() < self.len()),
+        }
+    }
+
+    fn intact_len(&self) -> u64 {
+        match &self.bytes {
+            Bytes::Mapped(region) => region.intact_len() as u64,
+            Bytes::Open(open) => open.intact.load(Ordering::Acquire),
+        }
     }
 
     /// Whether every byte read from `range` so far was the file's, and none was a zero of the guard. A page that is lost once stays lost
@@ -103,7 +170,7 @@ impl MappedFile {
     /// [`Error::Corrupt`] with the first byte that was lost.
     #[inline]
     pub fn check_intact(&self, range: Range<usize>) -> Result<()> {
-        if self.region.intact(range) {
+        if range.end as u64 <= self.intact_len() {
             return Ok(());
         }
         Err(self.lost())
@@ -113,17 +180,17 @@ impl MappedFile {
     fn lost(&self) -> Error {
         Error::Corrupt {
             path: self.path.clone(),
-            offset: self.region.intact_len() as u64,
+            offset: self.intact_len(),
             reason: "the file could not be read from here on: it was cut short while the store was open, or the device failed; \
                      check both, then reopen the store"
                 .to_owned(),
         }
     }
 
-    /// A range in place that keeps the mapping alive, `None` outside the file. Under the same condition as
-    /// [`bytes`](Self::bytes).
+    /// A range in place that keeps the mapping alive, `None` where [`bytes`](Self::bytes) gives none. Under the same condition as that.
     pub fn select(self: &Arc<Self>, range: Range<usize>) -> Option<SelectedBuffer> {
-        (range.start <= range.end && range.end <= self.region.len()).then(|| SelectedBuffer::Mapped {
+        let is_inside = range.start <= range.end && range.end as u64 <= self.len();
+        (is_inside && self.is_in_memory()).then(|| SelectedBuffer::Mapped {
             file: Arc::clone(self),
             range,
         })
@@ -133,7 +200,7 @@ impl MappedFile {
     pub fn copy(&self, range: Range<usize>) -> Option<SelectedBuffer> {
         let len = range.end.checked_sub(range.start)?;
         // The check comes before the allocation: a range taken from a corrupt record may have any length.
-        if range.end > self.region.len() {
+        if range.end as u64 > self.len() {
             return None;
         }
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, len).collect();

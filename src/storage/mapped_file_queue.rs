@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::append_file::AppendFile;
 use super::env::{Access, Advice, DirEntry, EntryKind, Env, File};
+use super::file_lengths::{check_lengths, contradicted};
 use super::mapped_file::MappedFile;
 use super::mapping_pool::{MappingPool, PooledFile};
 use super::open_file::OpenFile;
@@ -41,11 +42,7 @@ impl MappedFileQueue {
     /// [`Error::Io`] if the directory cannot be listed, [`Error::Corrupt`] if lengths or names do not fit together,
     /// [`Error::Invalid`] for a `file_size` of 0, or one that all files contradict.
     pub fn load(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
-        let entries = match env.list(dir) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-            listed => listed.map_err(|e| Error::io("list", dir, e))?,
-        };
-        let (mut files, ignored) = segments(dir, entries)?;
+        let (mut files, ignored) = segments(dir, entries(env.as_ref(), dir)?)?;
         let mut empty = Vec::new();
         while let Some(file) = files.pop_if(|file| file.len == 0) {
             empty.push(dir.join(segment_name(file.start)));
@@ -121,6 +118,53 @@ impl MappedFileQueue {
     /// The offset of each file's first byte, ascending.
     pub fn starts(&self) -> Vec<u64> {
         self.files().iter().filter(|f| !f.is_removed()).map(|f| f.start).collect()
+    }
+
+    /// Lists the directory again, in which another process writes: adds the files that it has made after the last one, and leaves out those that
+    /// it has removed. A file that has not its whole length yet is added by a later call.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn list_again(&self) -> Result<()> {
+        let listed = self.list()?;
+        let known = self.files().clone();
+        let starts: BTreeSet<u64> = listed.iter().map(|file| file.start).collect();
+        let gone = known
+            .iter()
+            .filter(|file| !file.is_removed() && !starts.contains(&file.start));
+        if gone.inspect(|file| file.set_removed()).count() > 0 {
+            self.removals.fetch_add(1, Ordering::AcqRel);
+        }
+        // A file that was cut short when it was listed first may be whole now.
+        let whole = known
+            .iter()
+            .rev()
+            .find(|file| file.len >= self.file_size)
+            .map(|file| file.end());
+        let mut new: Vec<_> = listed
+            .into_iter()
+            .filter(|file| whole.is_none_or(|end| file.start >= end))
+            .collect();
+        while new.pop_if(|file| file.len < self.file_size).is_some() {}
+        if new.is_empty() {
+            return Ok(());
+        }
+        let all: Vec<_> = known
+            .iter()
+            .filter(|file| whole.is_some_and(|end| file.end() <= end))
+            .cloned()
+            .collect();
+        let all: Vec<_> = all.into_iter().chain(new.into_iter().map(Arc::new)).collect();
+        check_lengths(&self.dir, self.file_size, &all)?;
+        *self.files.write().unwrap_or_else(PoisonError::into_inner) = all;
+        Ok(())
+    }
+
+    /// Drops the mappings of the files that hold the byte at `offset` or a later one: another process may have put other files in their place.
+    pub fn forget_mappings(&self, offset: u64) {
+        for file in self.files().iter().rev().take_while(|file| file.end() > offset) {
+            file.forget_mapping();
+        }
     }
 
     /// How often files were found to be removed by another process: what depends on the first offset is out of date once this
@@ -291,6 +335,24 @@ impl MappedFileQueue {
         }
     }
 
+    /// Reads bytes from `offset` on from the file that has the name now, not from its mapping, and says how many there are. `None` as for
+    /// [`find`](Self::find).
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn read_anew(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
+        let Some(file) = self.holder(offset).filter(|file| !file.is_removed()) else {
+            return Ok(None);
+        };
+        match self.env.open(file.path(), Access::Read) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.note_removed(&file).map(|()| None),
+            opened => {
+                let read = opened.and_then(|opened| opened.read_full_at(into, offset - file.start));
+                read.map(Some).map_err(|error| Error::io("read", file.path(), error))
+            }
+        }
+    }
+
     /// The file whose bytes, as they were when it was listed or added, hold `offset`.
     fn holder(&self, offset: u64) -> Option<Arc<PooledFile>> {
         let files = self.files();
@@ -304,14 +366,7 @@ impl MappedFileQueue {
     fn note_removed(&self, gone: &Arc<PooledFile>) -> Result<()> {
         // Before the listing: a file that a writer of this process adds meanwhile is not in it.
         let known = self.files().clone();
-        let listed = match self.env.list(&self.dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            listed => listed.map_err(|error| Error::io("list", &self.dir, error))?,
-        };
-        let listed = listed
-            .iter()
-            .filter_map(|entry| entry.name.to_str().and_then(parse_segment_name));
-        let listed: BTreeSet<u64> = listed.collect();
+        let listed: BTreeSet<u64> = self.list()?.iter().map(|file| file.start).collect();
         for file in &known {
             let is_unlisted = !listed.contains(&file.start);
             if Arc::ptr_eq(file, gone) || (is_unlisted && (file.start < gone.start || !file.is_mapped())) {
@@ -322,8 +377,21 @@ impl MappedFileQueue {
         Ok(())
     }
 
+    /// The files that are there now.
+    fn list(&self) -> Result<Vec<PooledFile>> {
+        segments(&self.dir, entries(self.env.as_ref(), &self.dir)?).map(|(files, _)| files)
+    }
+
     fn files(&self) -> RwLockReadGuard<'_, Vec<Arc<PooledFile>>> {
         self.files.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is in a directory; nothing if it is missing.
+fn entries(env: &dyn Env, dir: &Path) -> Result<Vec<DirEntry>> {
+    match env.list(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed.map_err(|error| Error::io("list", dir, error)),
     }
 }
 
@@ -351,63 +419,4 @@ fn segments(dir: &Path, entries: Vec<DirEntry>) -> Result<(Vec<PooledFile>, Vec<
     }
     files.sort_unstable_by_key(|f| f.start);
     Ok((files, ignored))
-}
-
-/// The error of a file size that is not that of the files, although they fit together.
-fn contradicted(dir: &Path, given: u64, files: &[PooledFile]) -> Option<Error> {
-    let first = files.first().filter(|first| first.len != given)?;
-    check_lengths(dir, first.len, files).ok()?;
-    let (path, found) = (dir.join(segment_name(first.start)), first.len);
-    let what = format!(
-        "the size given is {given} bytes, but {} has {found}, as the other files have: leave the option out, or give {found}",
-        path.display()
-    );
-    Some(Error::Invalid { what })
-}
-
-/// Whether the files can follow each other: every length but the last is `file_size`, every start is a multiple of it after the first,
-/// and every offset is a positive signed number.
-fn check_lengths(dir: &Path, file_size: u64, files: &[PooledFile]) -> Result<()> {
-    let corrupt = |file: &PooledFile, offset: u64, reason: String| {
-        Err(Error::Corrupt {
-            path: dir.join(segment_name(file.start)),
-            offset,
-            reason,
-        })
-    };
-    let first_start = files.first().map_or(0, |f| f.start);
-    for (n, file) in files.iter().enumerate() {
-        let is_last = n + 1 == files.len();
-        if file.len > file_size || (file.len < file_size && !is_last) {
-            let found = file.len;
-            return corrupt(
-                file,
-                found.min(file_size),
-                format!(
-                    "expected {file_size} bytes, as in the other files or as the option says, found {found}: the copy of this \
-                     file (or of the first) is incomplete, so copy it again, or give the right file size"
-                ),
-            );
-        }
-        if i64::try_from(file.start).is_err() || i64::try_from(file.end()).is_err() {
-            return corrupt(
-                file,
-                0,
-                "the offset in the name is beyond 2^63: no store writes such a file".to_owned(),
-            );
-        }
-        // `file_size` is 0 only if there is no file.
-        if !(file.start - first_start).is_multiple_of(file_size) {
-            return corrupt(
-                file,
-                0,
-                format!(
-                    "the name is no multiple of {file_size} bytes after the first file's, {}: files of two stores or sizes \
-                     are mixed; take this file away, or give the right file size",
-                    segment_name(first_start)
-                ),
-            );
-        }
-    }
-    Ok(())
 }

@@ -56,7 +56,7 @@ impl PooledFile {
     /// Notes that the file was removed, and drops its mapping: its bytes stay on the disk as long as they are mapped.
     pub(super) fn set_removed(&self) {
         self.removed.store(true, Ordering::Release);
-        self.state_mut().mapped = None;
+        self.forget_mapping();
     }
 
     pub(super) fn is_mapped(&self) -> bool {
@@ -70,6 +70,11 @@ impl PooledFile {
 
     pub(super) fn end(&self) -> u64 {
         self.start.saturating_add(self.len)
+    }
+
+    /// Drops the mapping: the next read maps the file that has the name then.
+    pub(super) fn forget_mapping(&self) {
+        self.state_mut().mapped = None;
     }
 
     /// Opens the file for writing. On overlayfs, the first opening for writing copies a file of a lower layer to the upper one, and
@@ -129,6 +134,8 @@ pub struct MappingPool {
 
 /// Files that stay mapped in one process: the guard has 8,192 places, and those in use beside the pool need some.
 const MAX_MAPPED_FILES: usize = 3500;
+/// The same as long as files stay open because they cannot be mapped: a process has 1,024 descriptors, as a rule.
+const MAX_OPEN_FILES: usize = 256;
 
 impl MappingPool {
     /// The pool of this process: its limit is the process's, however many stores are open. A child of fork has a pool of its own: a
@@ -170,17 +177,22 @@ impl MappingPool {
             state.mapped = Some(Arc::clone(&mapped));
             mapped
         };
-        self.admit(file);
+        let capacity = if mapped.is_in_memory() {
+            self.capacity
+        } else {
+            self.capacity.min(MAX_OPEN_FILES)
+        };
+        self.admit(file, capacity);
         Ok(mapped)
     }
 
     /// Adds a newly mapped file, and drops the oldest unused ones for it (the clock rule: used ones get another round).
-    fn admit(&self, file: &Arc<PooledFile>) {
+    fn admit(&self, file: &Arc<PooledFile>, capacity: usize) {
         // Dropped after the lock: unmapping takes long, and a thread that maps a file would wait for it.
         let mut let_go = Vec::new();
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         mapped.push_back(Arc::downgrade(file));
-        while mapped.len() > self.capacity {
+        while mapped.len() > capacity {
             let Some(oldest) = mapped.pop_front() else { break };
             let Some(file) = oldest.upgrade() else { continue };
             if file.used.swap(false, Ordering::Relaxed) {

@@ -16,6 +16,7 @@ use rustix::fs::{
     renameat_with, seek, syncfs,
 };
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use crate::error::is_short;
 
@@ -277,6 +278,9 @@ impl File for RealFile {
                 format!("mapping {len} bytes of a file of {found} bytes"),
             ));
         }
+        if access == Access::Read && len as u64 > address_space_left() / 2 {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         let mut options = MmapOptions::new();
         options.len(len);
         match access {
@@ -284,6 +288,21 @@ impl File for RealFile {
             Access::ReadWrite => Region::mapped(options.map_raw(&self.0)?, true),
         }
     }
+}
+
+/// Bytes by which the address space of this process may grow (`RLIMIT_AS`). Half of it is left to others: a process without address space ends
+/// at the next allocation that fails.
+fn address_space_left() -> u64 {
+    let Some(limit) = getrlimit(Resource::As).current else {
+        return u64::MAX;
+    };
+    let used = || {
+        let statm = fs::read_to_string("/proc/self/statm").ok()?;
+        let pages: u64 = statm.split(' ').next()?.parse().ok()?;
+        Some(pages * rustix::param::page_size() as u64)
+    };
+    // Where nothing tells, nothing is mapped: every read works without.
+    used().map_or(0, |used| limit.saturating_sub(used))
 }
 
 /// Asks for blocks that are overwritten in place. btrfs writes each page that changes to a new block otherwise, so that a full disk would

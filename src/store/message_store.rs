@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::CHECKPOINT_FILE;
+use crate::interrupt;
 use crate::log::{CommitLog, lock_flushed_mark, record_geometry};
 use crate::read::MessageReader;
 use crate::recovery::{Recovered, WritePlan, apply, open_for_writing};
@@ -225,6 +226,32 @@ impl MessageStore {
         let is_readable = self.make_readable(patience)?;
         let help = |target| self.services.help(&self.dispatched, target);
         Ok(self.barrier.wait(patience, help)? && is_readable)
+    }
+
+    /// Waits until the log can be read past `end`, and what may be read is in its queue, for `patience` at most. `false` if nothing has come, and
+    /// `None` if nothing will: the store was closed.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], those of [`crate::interrupt::check`].
+    pub fn wait_past(&self, end: i64, patience: Duration) -> Result<Option<bool>> {
+        let deadline = Instant::now() + patience;
+        loop {
+            self.catch_up(interrupt::INTERVAL)?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.log.readable.get() > end || left.is_zero() {
+                return Ok(Some(self.log.readable.get() > end));
+            }
+            // With `ASYNC_FLUSH` a read commits what was appended. With `SYNC_FLUSH` a sync makes it readable.
+            let awaited = match self.config().flush_disk_type {
+                FlushDiskType::Async => &self.log.appended,
+                FlushDiskType::Sync => &self.log.readable,
+            };
+            match awaited.wait(end + 1, Some(Instant::now() + left.min(interrupt::INTERVAL))) {
+                Wait::Poisoned(Error::Closed) => return Ok(None),
+                Wait::Poisoned(cause) => return Err(Error::poisoned(cause, self.flushed_offset())),
+                Wait::Reached | Wait::TimedOut => interrupt::check_after_wait()?,
+            }
+        }
     }
 
     /// Makes everything appended so far durable; gives the physical offset up to which the log then is.

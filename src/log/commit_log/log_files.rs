@@ -352,10 +352,10 @@ impl LogFiles {
         record.map(|layout| StoredMessage::new(buffer, layout))
     }
 
-    /// Whether the segment never changes, so that its bytes are used in place. The last one may be written or cut by its owner, so its bytes
-    /// are copied.
+    /// Whether the segment never changes and is in memory, so that its bytes are used in place. The last one may be written or cut by its owner,
+    /// so its bytes are copied.
     pub(super) fn is_sealed(&self, file: &MappedFile) -> bool {
-        file.end() as i64 != self.files_end()
+        file.is_in_memory() && file.end() as i64 != self.files_end()
     }
 
     pub(super) fn locate(&self, offset: i64) -> Result<Option<(Arc<MappedFile>, usize)>> {

@@ -10,6 +10,8 @@ mod read_ahead;
 mod log_scan;
 /// Where the log ends while it is appended to.
 mod seen_end;
+/// What another process has changed meanwhile.
+mod beside;
 /// Where the log goes on after damage.
 mod find_next_record;
 /// Making segments.

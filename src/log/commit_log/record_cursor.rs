@@ -109,7 +109,7 @@ impl RecordCursor {
         let is_in = |segment: &Segment| (segment.file.start() as i64..segment.file.end() as i64).contains(&at);
         if !self.segment.as_ref().is_some_and(is_in) {
             self.segment = log.locate(at)?.map(|(file, _)| Segment {
-                is_in_place: self.is_settled || log.is_sealed(&file),
+                is_in_place: (self.is_settled && file.is_in_memory()) || log.is_sealed(&file),
                 file,
             });
         }

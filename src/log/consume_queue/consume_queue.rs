@@ -107,6 +107,11 @@ impl ConsumeQueue {
         (state.min_offset..state.max_offset(), in_files)
     }
 
+    /// Bytes of a file; 0 if nothing tells.
+    pub(super) fn file_size(&self) -> u64 {
+        self.files.file_size()
+    }
+
     /// First queue offset of the file after the one that holds `offset`.
     pub fn next_file_start(&self, offset: i64) -> i64 {
         next_file_start(&self.files, offset)
@@ -339,6 +344,9 @@ impl ConsumeQueue {
     pub(crate) fn extend(&self, tail: QueueTail) {
         let mut state = self.state_mut();
         if let Some(first) = tail.first() {
+            if state.max_offset() == 0 {
+                state.min_offset = first;
+            }
             if state.in_files.is_empty() {
                 state.in_files = first..first;
             }

@@ -78,6 +78,10 @@ impl ConsumeQueueStore {
             store.rocksdb = store.find_rocksdb()?;
         }
         store.topics = RwLock::new(topics);
+        if store.file_size.is_none() {
+            let sizes = store.file_queues().into_iter().map(|(_, _, queue)| queue.file_size());
+            store.file_size = sizes.into_iter().find(|size| *size > 0);
+        }
         Ok(store)
     }
 
@@ -322,7 +326,7 @@ impl ConsumeQueueStore {
         queue_dirs(dir, entries).map(load).collect()
     }
 
-    fn topic_dirs(&self, kind: &str) -> Result<BTreeSet<(String, PathBuf)>> {
+    pub(super) fn topic_dirs(&self, kind: &str) -> Result<BTreeSet<(String, PathBuf)>> {
         let dir = self.root.join(kind);
         let entries = list(self.env.as_ref(), &dir)?;
         let topics = entries.into_iter().filter(is_directory);

@@ -20,6 +20,8 @@ mod write_out;
 mod truncate;
 /// All queues of a store.
 mod consume_queue_store;
+/// What another process adds and removes.
+mod beside;
 
 pub use consume_queue::ConsumeQueue;
 pub use consume_queue_store::ConsumeQueueStore;

@@ -1,9 +1,8 @@
 //! The index files of a store, oldest first, and which part of the log each of them indexes.
 
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
@@ -11,7 +10,7 @@ use crate::format::{GeometryGuess, IndexGeometry, IndexHeader, index_name, parse
 use crate::log::index::follow::Candidate;
 use crate::log::index::index_appender::IndexAppender;
 use crate::log::index::index_file::IndexFile;
-use crate::storage::{DirEntry, EntryKind, Env, Step};
+use crate::storage::{Env, Step};
 
 /// How often one query checks a file whose header changes meanwhile.
 const LOOKS: usize = 4;
@@ -49,6 +48,8 @@ pub struct IndexService {
     /// whole. `None` if every file is on disk.
     safe_until: Mutex<Option<i64>>,
     files: RwLock<Vec<Arc<IndexFile>>>,
+    /// Another process may have added keys and files since they were listed.
+    has_grown: AtomicBool,
     /// What the files of an earlier time say about the geometry of all.
     shared_geometry: OnceLock<IndexGeometry>,
     appending: Mutex<Appending>,
@@ -116,25 +117,14 @@ impl IndexService {
     /// # Errors
     /// [`Error::Io`].
     pub fn load(env: &Arc<dyn Env>, dir: &Path, given: Option<IndexGeometry>, safe_until: Option<i64>) -> Result<Self> {
-        let mut names = match env.list(dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            listed => listed.map_err(|error| Error::io("list", dir, error))?,
-        };
-        let is_index = |entry: &DirEntry| entry.kind == EntryKind::File && entry.len <= IndexGeometry::MAX_FILE_LEN;
-        names.retain(|entry| is_index(entry) && entry.name.to_str().and_then(parse_index_name).is_some());
-        names.sort_by(|a, b| a.name.cmp(&b.name));
-        let open = |entry: &DirEntry| match IndexFile::open(env.clone(), dir.join(&entry.name), entry.len) {
-            // A broker's retention has removed it since it was listed.
-            Err(error) if error.is_missing_file() => None,
-            opened => Some(opened.map(Arc::new)),
-        };
-        let files: Result<Vec<_>> = names.iter().filter_map(open).collect();
+        let files = IndexFile::open_all(env, dir, &[])?;
         Ok(Self {
             env: env.clone(),
             dir: dir.to_owned(),
             given,
             safe_until: Mutex::new(safe_until),
-            files: RwLock::new(files?),
+            files: RwLock::new(files),
+            has_grown: AtomicBool::default(),
             shared_geometry: OnceLock::new(),
             appending: Mutex::default(),
             filter_room: AtomicU64::new(MOST_FILTER_BYTES),
@@ -165,6 +155,7 @@ impl IndexService {
     /// # Errors
     /// [`Error::Io`].
     pub fn sources(&self, log: Range<i64>) -> Result<Vec<Source>> {
+        self.follow_growth()?;
         let mut sources = Vec::new();
         let mut at = log.start;
         let mut walked: fn(Range<i64>) -> Source = Source::Log;
@@ -203,6 +194,24 @@ impl IndexService {
     pub fn find_all(&self, file: &IndexFile, geometry: IndexGeometry, hashes: &[i32]) -> Result<Option<Vec<Candidate>>> {
         let is_one_of_several = self.files.read().unwrap_or_else(PoisonError::into_inner).len() > 1;
         file.find_all(geometry, hashes, is_one_of_several.then_some(&self.filter_room))
+    }
+
+    /// Notes that another process may have added keys and files. They are looked at when they are needed.
+    pub(crate) fn note_growth(&self) {
+        self.has_grown.store(true, Ordering::Release);
+    }
+
+    fn follow_growth(&self) -> Result<()> {
+        if !self.has_grown.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let known = self.files();
+        if let Some(last) = known.last() {
+            last.read_header_again()?;
+        }
+        let files = IndexFile::open_all(&self.env, &self.dir, &known)?;
+        *self.files.write().unwrap_or_else(PoisonError::into_inner) = files;
+        Ok(())
     }
 
     /// Begins to put keys. Nobody else puts any meanwhile.

@@ -36,6 +36,24 @@ impl LogPlaces {
         }
     }
 
+    /// The records from the one on that starts at `start`; none before [`go_on`](Self::go_on) is called.
+    pub(super) fn from_record(start: i64) -> Self {
+        Self {
+            cursor: RecordCursor::default(),
+            at: start,
+            start,
+            end: start,
+        }
+    }
+
+    /// Goes on up to `end`, to where the log has grown. The files may be others than before.
+    pub(super) fn go_on(&mut self, end: i64) {
+        if self.end < end {
+            self.end = end;
+            self.cursor = RecordCursor::default();
+        }
+    }
+
     /// The bytes that were not looked at yet.
     pub(super) fn left(&self) -> i64 {
         self.end - self.at.max(self.start)

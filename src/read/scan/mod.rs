@@ -19,7 +19,10 @@ mod pick;
 mod throttle;
 /// All of it together.
 mod scan;
+/// The same without an end.
+mod follow;
 
+pub use follow::{Follow, FollowFrom};
 pub use pick::Picked;
 pub use request::{BodyFilter, Order, ScanRequest, TimeOf, Transactions};
 pub use scan::{Filled, Scan};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{Check, MAX_DECODED_BODY, MessageView, decode_body};
-use crate::log::{LogRecord, RecordCursor};
+use crate::log::{LogRecord, RecordCursor, StoredMessage};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::place::{LedBy, Place};
@@ -56,6 +56,22 @@ impl Picker {
             cursor: RecordCursor::default(),
             leads: QueueLeads::default(),
         }
+    }
+
+    /// The message at a place; `None` if there is none, or none that is wanted.
+    ///
+    /// # Errors
+    /// As [`pick`](Self::pick).
+    pub(super) fn message(&mut self, place: &Place) -> Result<Option<StoredMessage>> {
+        let found = match self.pick(place, |_| Ok(true))? {
+            Outcome::Taken => self.reader.log().read(place.physical_offset, Check::Structure)?,
+            Outcome::Torn(error) => return Err(error),
+            Outcome::NoRoom | Outcome::PassedOver => return Ok(None),
+        };
+        Ok(match found {
+            LogRecord::Message(message) => Some(message),
+            _ => None, // it has expired since
+        })
     }
 
     /// Hands the message at a place to `take`, if it is wanted. `take` gives `false` if it has no room for it.

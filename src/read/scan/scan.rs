@@ -187,7 +187,7 @@ const CLOCK_SLACK: i64 = 30 * 60 * 1000;
 
 /// The physical offsets that have to be looked at. What was stored in a time lies in the segments whose first messages were stored about
 /// then.
-fn bounds(reader: &MessageReader, request: &ScanRequest) -> Result<Range<i64>> {
+pub(super) fn bounds(reader: &MessageReader, request: &ScanRequest) -> Result<Range<i64>> {
     let Range { start, end } = reader.physical_bounds();
     let mut physical = request.physical.start.max(start)..request.physical.end.min(end);
     if request.by == TimeOf::Born {

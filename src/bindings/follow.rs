@@ -1,0 +1,259 @@
+//! `Store.refresh`, `Store.follow`, `Queue.tail`: a store that grows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyMapping, PyString};
+
+use super::arguments::{self, texts};
+use super::handle::Handle;
+use super::message_iterator::{MessageIterator, Ready, read_ahead};
+use super::queue::Queue;
+use super::store::Store;
+use super::time::{Round, to_ms, to_wait};
+use crate::config::Errors;
+use crate::error::Result;
+use crate::interrupt;
+use crate::read::{Follow, FollowFrom, MessageReader, OnDamage, ScanRequest, TagFilter};
+use crate::store::MessageStore;
+
+/// The shortest and the longest time between two looks at the end of the log.
+const SHORTEST: Duration = Duration::from_micros(500);
+const LONGEST: Duration = Duration::from_millis(20);
+/// Nothing has come for so many times as long as the next look waits.
+const PATIENCE: u32 = 64;
+/// After so long the directories are looked at, too: segments and topics may have gone, or the log may have been cut.
+const LOOK_AROUND: Duration = Duration::from_millis(250);
+
+/// Waits for the messages of a pass.
+struct Following {
+    handle: Arc<Handle>,
+    follow: Follow,
+    /// Of a store that this process writes to.
+    writer: Option<Arc<MessageStore>>,
+    timeout: Option<Duration>,
+    /// When something has come last.
+    came: Instant,
+    looked_around: Instant,
+}
+
+impl Following {
+    /// Puts the messages that are there into `ready`, and waits for one if there is none. Leaves it empty when the time is over, or the store was
+    /// closed.
+    fn fill(&mut self, ready: &mut Ready) {
+        let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let end = self.follow.reader().physical_bounds().end;
+            read_ahead(ready, || self.follow.next_now().transpose());
+            if !ready.is_empty() {
+                self.came = Instant::now();
+                return;
+            }
+            match self.wait(end, deadline) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return ready.push_back(Err(error)),
+            }
+        }
+    }
+
+    /// Waits until the log has grown past `end`; `false` if that takes too long.
+    fn wait(&mut self, end: i64, deadline: Option<Instant>) -> Result<bool> {
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if let Some(writer) = &self.writer {
+                let patience = left.unwrap_or(interrupt::INTERVAL).min(interrupt::INTERVAL);
+                match writer.wait_past(end, patience)? {
+                    Some(true) => return Ok(true),
+                    Some(false) => {}
+                    None => return Ok(false),
+                }
+            } else if self.look()? || self.follow.reader().physical_bounds().end > end {
+                return Ok(true);
+            }
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+            if self.writer.is_none() {
+                let pause = (self.came.elapsed() / PATIENCE).clamp(SHORTEST, LONGEST);
+                thread::sleep(left.map_or(pause, |left| pause.min(left)));
+            }
+            interrupt::check_after_wait()?;
+        }
+    }
+
+    /// Looks for what another process has appended.
+    fn look(&mut self) -> Result<bool> {
+        let reader = self.follow.reader();
+        if !reader.may_have_grown()? && self.looked_around.elapsed() < LOOK_AROUND {
+            return Ok(false);
+        }
+        self.looked_around = Instant::now();
+        let (bytes, fresh) = self.handle.refresh(Arc::clone(reader))?;
+        if !Arc::ptr_eq(reader, &fresh) {
+            self.follow.move_to(fresh);
+            return Ok(true);
+        }
+        Ok(bytes > 0)
+    }
+}
+
+/// The reader, refreshed: a pass that begins with the end begins with what comes from now on.
+fn up_to_date(py: Python<'_>, handle: &Arc<Handle>) -> PyResult<Arc<MessageReader>> {
+    let reader = handle.reader(py)?;
+    let (_, reader) = handle.detach(py, || handle.refresh(reader))?;
+    handle.expect_open()?;
+    Ok(reader)
+}
+
+fn follow(handle: &Arc<Handle>, follow: Follow, on_damage: OnDamage, timeout: Option<Duration>) -> PyResult<MessageIterator> {
+    let mut following = Following {
+        handle: Arc::clone(handle),
+        follow,
+        writer: handle.own_writer()?,
+        timeout,
+        came: Instant::now(),
+        looked_around: Instant::now(),
+    };
+    Ok(MessageIterator::following(Arc::clone(handle), on_damage, move |ready| {
+        following.fill(ready)
+    }))
+}
+
+#[pymethods]
+impl Store {
+    /// Take up what another process has changed since the store was opened or refreshed: new messages, queues and topics, and what was removed.
+    /// Only what came since is read. Gives by how many bytes the log has grown: 0 if nothing came, and always for a store that is open for
+    /// writing, which is up to date anyway.
+    ///
+    /// Topics and queues that came from the store show it; an iteration that has begun, a slice and batches keep the end that they began with. A
+    /// message that its writer has not finished is left for a later refresh; so is one that a writer with `SYNC_FLUSH` has not made durable.
+    ///
+    /// Raises `CorruptError` if messages that could be read were cut from the log: their writer was killed, and the next one has recovered the
+    /// store. Open it again then. Raises it also for damage that whole messages follow.
+    fn refresh(&self, py: Python<'_>) -> PyResult<i64> {
+        let handle = &self.handle;
+        let reader = handle.log_reader(py)?;
+        let (bytes, _) = handle.detach(py, || handle.refresh(reader))?;
+        handle.expect_open()?;
+        Ok(bytes)
+    }
+
+    /// The messages of the store as they come, in the order of the log: an iterator that waits for more. It refreshes the store.
+    ///
+    /// `topics` is a topic or several, all by default, and also those that come later; `tags` wants one of some tags ("paid || refund"). `start` is "end"
+    /// (the messages that come from now on), "begin" (those that are there, too), a time (a datetime with a timezone, an int of ms since 1970:
+    /// messages stored then or later), or a mapping of (topic, queue id) to the queue offset to begin with: no other queues are followed then.
+    /// Half and rolled-back messages are left out. What expires before it is read is passed over; `errors` as in `get`.
+    ///
+    /// The iteration ends when no message has come for `timeout` (seconds, or a timedelta; None for never), and goes on when it is asked
+    /// again. It ends when the store is closed. A store that another process writes to is looked at every 0.5 ms while messages come, and ever more
+    /// rarely, up to 20 ms, while none do; in the writing process the iteration is woken.
+    ///
+    /// Raises `TypeError` and `ValueError` for an argument; the iteration raises `CorruptError` as `refresh`, and for damage.
+    #[pyo3(signature = (topics=None, *, start=None, timeout=None, tags=None, errors=None), text_signature = "(topics=None, *, start='end', timeout=None, tags=None, errors=None)")]
+    fn follow(
+        &self,
+        py: Python<'_>,
+        topics: Option<&Bound<'_, PyAny>>,
+        start: Option<&Bound<'_, PyAny>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::tags)] tags: Option<&str>,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+    ) -> PyResult<MessageIterator> {
+        self.handle.expect_open()?;
+        let from = match start.map(|start| (start, start.cast::<PyMapping>())) {
+            None => FollowFrom::End,
+            Some((_, Ok(offsets))) => FollowFrom::Offsets(queue_offsets(offsets)?),
+            Some((start, Err(_))) => word(start)?.map_or_else(|| to_ms(start, "start", Round::Up).map(FollowFrom::Time), Ok)?,
+        };
+        let request = ScanRequest {
+            topics: topics.map(|topics| texts(topics, "topics")).transpose()?,
+            tags: TagFilter::parse(tags.unwrap_or("*")),
+            ..ScanRequest::default()
+        };
+        let timeout = to_wait(timeout)?;
+        let on_damage = OnDamage::new(errors.unwrap_or(self.handle.errors()));
+        let reader = up_to_date(py, &self.handle)?;
+        let begun = self
+            .handle
+            .detach(py, || Follow::of_log(reader, request, from, on_damage.clone()))?;
+        follow(&self.handle, begun, on_damage, timeout)
+    }
+}
+
+#[pymethods]
+impl Queue {
+    /// The messages of the queue as they come: an iterator that waits for more, as `Store.follow`.
+    ///
+    /// `start` is "end" (the messages that come from now on), "begin" (those that are there, too), a queue offset, or a datetime with a timezone
+    /// (messages stored then or later). `timeout`, `tags` and `errors` as in `Store.follow`.
+    ///
+    /// Raises `TypeError` and `ValueError` for an argument; the iteration raises `NotFoundError` if the queue begins again, because its topic was
+    /// deleted, and `CorruptError` as `Store.follow`.
+    #[pyo3(signature = (timeout=None, *, start=None, tags=None, errors=None), text_signature = "(timeout=None, *, start='end', tags=None, errors=None)")]
+    fn tail(
+        &self,
+        py: Python<'_>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        start: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::tags)] tags: Option<&str>,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+    ) -> PyResult<MessageIterator> {
+        let (handle, topic, id) = self.place();
+        handle.expect_open()?;
+        let from = match start {
+            None => FollowFrom::End,
+            Some(start) => match word(start)? {
+                Some(from) => from,
+                None if start.hasattr("__index__")? => {
+                    let offset = arguments::whole(start, "start")?;
+                    FollowFrom::Offsets(BTreeMap::from([((topic.to_owned(), id), offset)]))
+                }
+                None => FollowFrom::Time(to_ms(start, "start", Round::Up)?),
+            },
+        };
+        let timeout = to_wait(timeout)?;
+        let tags = TagFilter::parse(tags.unwrap_or("*"));
+        let on_damage = OnDamage::new(errors.unwrap_or(handle.errors()));
+        let reader = up_to_date(py, handle)?;
+        let begun = handle.detach(py, || Follow::of_queue(reader, topic, id, tags, &from, on_damage.clone()))?;
+        follow(handle, begun, on_damage, timeout)
+    }
+}
+
+/// "begin" or "end"; `None` for what is no text.
+fn word(start: &Bound<'_, PyAny>) -> PyResult<Option<FollowFrom>> {
+    if !start.is_instance_of::<PyString>() {
+        return Ok(None);
+    }
+    match start.extract::<&str>()? {
+        "begin" => Ok(Some(FollowFrom::Begin)),
+        "end" => Ok(Some(FollowFrom::End)),
+        other => Err(PyValueError::new_err(format!(
+            "start is {other:?}: expected \"begin\", \"end\", a time or offsets"
+        ))),
+    }
+}
+
+/// A mapping of (topic, queue id) to a queue offset.
+fn queue_offsets(offsets: &Bound<'_, PyMapping>) -> PyResult<BTreeMap<(String, i32), i64>> {
+    let expected = || {
+        PyTypeError::new_err(format!(
+            "start is a mapping of (topic, queue id) to a queue offset, such as {{(\"orders\", 0): 100}}, not {offsets}"
+        ))
+    };
+    let items = offsets.items()?;
+    let pair = |item: Bound<'_, PyAny>| {
+        let (queue, offset): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
+        let (topic, id): (Bound<'_, PyAny>, Bound<'_, PyAny>) = queue.extract().map_err(|_| expected())?;
+        let topic = arguments::text(topic.as_borrowed(), "a topic of start")?.to_owned();
+        let id = arguments::whole(&id, "a queue id of start")?;
+        Ok(((topic, id), arguments::whole(&offset, "a queue offset of start")?))
+    };
+    items.iter().map(pair).collect()
+}

@@ -1,0 +1,99 @@
+//! What another process has changed in a store since it was opened.
+//!
+//! A refresh goes on where the open has ended, by the same plan: it reads the log from where that ended, and gives the entries of the new
+//! messages to the queues in memory. What that cannot tell is left to a new open.
+
+use std::sync::{Arc, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::read::message_reader::MessageReader;
+use crate::recovery::find_growth;
+
+/// What a refresh has found.
+#[derive(Debug)]
+pub struct Refreshed {
+    /// By how many bytes the log has grown.
+    pub bytes: i64,
+    /// The reader to go on with, if the one that was refreshed stays as it was: the topics of the store have changed, or it had no message.
+    pub reopened: Option<Arc<MessageReader>>,
+}
+
+impl MessageReader {
+    /// Takes up what another process has changed since the open or the last refresh: new messages, segments, queues and topics, and what was
+    /// removed. A store that this process writes to is always up to date, and nothing happens.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if messages that were readable are gone and have not expired, and for damage that whole records follow;
+    /// [`Error::Io`], those of [`crate::interrupt::check`].
+    pub fn refresh(&self) -> Result<Refreshed> {
+        let Some(last) = &self.last else {
+            return Ok(Refreshed {
+                bytes: 0,
+                reopened: None,
+            });
+        };
+        // Held to the end: of two refreshes at the same time, the second one goes on after the first.
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (log, end) = (self.log(), self.readable.get());
+        if log.segment_size() == 0 {
+            return self.reopen(end);
+        }
+        log.list_again(end)?;
+        if last.1 != 0 && log.has_lost(last.0, last.1)? {
+            return Err(self.lost(last.0));
+        }
+        if self.queue_store().has_lost_topic()? {
+            return self.reopen(end);
+        }
+        if !log.may_go_on(end)? {
+            return Ok(Refreshed {
+                bytes: 0,
+                reopened: None,
+            });
+        }
+        let growth = find_growth(self.env.as_ref(), self.path(), self.config(), log, self.queue_store(), end)?;
+        let Some(growth) = growth else {
+            return self.reopen(end);
+        };
+        // First the log: an entry must not lead past its end.
+        self.readable.advance(growth.report.log_end);
+        let entries = growth.entries.into_iter();
+        let queues: Vec<_> = entries
+            .filter_map(|((topic, queue_id), entries)| self.queue_store().add(&topic, queue_id, entries))
+            .collect();
+        if growth.report.last_store_time != 0 {
+            *last = (growth.report.last_offset, growth.report.last_store_time);
+            self.index().note_growth();
+        }
+        queues.iter().try_for_each(|queue| queue.release_written())?;
+        Ok(Refreshed {
+            bytes: growth.report.log_end - end,
+            reopened: None,
+        })
+    }
+
+    /// Whether a refresh may find more messages: the cheapest look, which asks the system for nothing.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn may_have_grown(&self) -> Result<bool> {
+        self.log().may_go_on(self.readable.get())
+    }
+
+    fn reopen(&self, end: i64) -> Result<Refreshed> {
+        let reopened = Self::open(&self.env, self.path(), self.config().clone())?;
+        Ok(Refreshed {
+            bytes: reopened.readable.get() - end,
+            reopened: Some(Arc::new(reopened)),
+        })
+    }
+
+    fn lost(&self, last: i64) -> Error {
+        self.log().corrupt(
+            last,
+            "the message that was the last one is not there any more: its writer died, and the next one has cut the log before it, or the store \
+             was replaced; open the store again, and read again what was read near its end"
+                .to_owned(),
+        )
+    }
+}

@@ -1,0 +1,234 @@
+//! Messages as they come: of the whole log in its order, or of one queue.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::log::StoredMessage;
+use crate::read::get_message::TagFilter;
+use crate::read::lookup_by_time::Side;
+use crate::read::message_reader::MessageReader;
+use crate::read::messages::QueueScan;
+use crate::read::on_damage::OnDamage;
+use crate::read::scan::log_places::LogPlaces;
+use crate::read::scan::pick::Picker;
+use crate::read::scan::request::ScanRequest;
+
+/// Where to begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FollowFrom {
+    /// With the next message that is appended.
+    End,
+    /// With the first message that is there.
+    Begin,
+    /// With the first message that was stored at this time, in ms, or later.
+    Time(i64),
+    /// With these queue offsets of these queues; no other queues are followed.
+    Offsets(BTreeMap<(String, i32), i64>),
+}
+
+/// A pass that goes on when the store has grown.
+#[derive(Debug)]
+pub struct Follow {
+    reader: Arc<MessageReader>,
+    on_damage: OnDamage,
+    of: Of,
+}
+
+enum Of {
+    Log(OfLog),
+    Queue(OfQueue),
+}
+
+/// Messages of the log, in its order.
+struct OfLog {
+    request: Arc<ScanRequest>,
+    /// The queues that are followed, and from which offset on.
+    offsets: Option<BTreeMap<(String, i32), i64>>,
+    places: LogPlaces,
+    picker: Picker,
+}
+
+/// Messages of a queue.
+struct OfQueue {
+    topic: String,
+    queue_id: i32,
+    tags: TagFilter,
+    /// The next queue offset.
+    next: i64,
+    /// Where the queue ended when it was looked at last.
+    end: i64,
+    scan: Option<QueueScan>,
+}
+
+impl fmt::Debug for Of {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Log(log) => f.debug_tuple("Log").field(&log.places).finish(),
+            Self::Queue(queue) => f.debug_tuple("Queue").field(&queue.next).finish(),
+        }
+    }
+}
+
+impl Follow {
+    /// The messages that `request` asks for, in the order of the log: its topics, queues, tags and other conditions; not its order, its limit and
+    /// its stretch.
+    ///
+    /// # Errors
+    /// As [`MessageReader::queue_ids`], and [`Error::Corrupt`], [`Error::Io`].
+    pub fn of_log(reader: Arc<MessageReader>, mut request: ScanRequest, from: FollowFrom, on_damage: OnDamage) -> Result<Self> {
+        let start = match &from {
+            FollowFrom::End => reader.physical_bounds().end,
+            FollowFrom::Begin => reader.physical_bounds().start,
+            FollowFrom::Time(time) => {
+                request.times.start = *time;
+                super::scan::bounds(&reader, &request)?.start
+            }
+            FollowFrom::Offsets(offsets) => first_of(&reader, offsets)?,
+        };
+        let request = Arc::new(request);
+        let of = OfLog {
+            offsets: match from {
+                FollowFrom::Offsets(offsets) => Some(offsets),
+                _ => None,
+            },
+            places: LogPlaces::from_record(start),
+            picker: Picker::new(Arc::clone(&reader), Arc::clone(&request), on_damage.clone()),
+            request,
+        };
+        Ok(Self {
+            reader,
+            on_damage,
+            of: Of::Log(of),
+        })
+    }
+
+    /// The messages of a queue with one of some tags.
+    ///
+    /// # Errors
+    /// As [`MessageReader::offset_at`].
+    pub fn of_queue(
+        reader: Arc<MessageReader>,
+        topic: &str,
+        queue_id: i32,
+        tags: TagFilter,
+        from: &FollowFrom,
+        on_damage: OnDamage,
+    ) -> Result<Self> {
+        let bounds = reader.queue_bounds(topic, queue_id)?;
+        let next = match from {
+            FollowFrom::End => bounds.end,
+            FollowFrom::Begin => bounds.start,
+            FollowFrom::Time(time) => reader.offset_at(topic, queue_id, *time, Side::Left)?,
+            FollowFrom::Offsets(offsets) => offsets.values().next().copied().unwrap_or(bounds.start),
+        };
+        let of = OfQueue {
+            topic: topic.to_owned(),
+            queue_id,
+            tags,
+            next,
+            end: bounds.end,
+            scan: None,
+        };
+        Ok(Self {
+            reader,
+            on_damage,
+            of: Of::Queue(of),
+        })
+    }
+
+    /// Goes on with another reader of the same store.
+    pub fn move_to(&mut self, reader: Arc<MessageReader>) {
+        match &mut self.of {
+            Of::Log(log) => log.picker = Picker::new(Arc::clone(&reader), Arc::clone(&log.request), self.on_damage.clone()),
+            Of::Queue(queue) => queue.scan = None,
+        }
+        self.reader = reader;
+    }
+
+    /// What it reads.
+    pub fn reader(&self) -> &Arc<MessageReader> {
+        &self.reader
+    }
+
+    /// The next message that is there; `None` if there is none yet.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for damage that is not skipped, [`Error::NotFound`] if the queue begins again at smaller offsets, [`Error::Io`], those
+    /// of [`crate::interrupt::check`]. It can go on after each.
+    pub fn next_now(&mut self) -> Result<Option<StoredMessage>> {
+        match &mut self.of {
+            Of::Log(log) => log.next_now(&self.reader, &self.on_damage),
+            Of::Queue(queue) => queue.next_now(&self.reader, &self.on_damage),
+        }
+    }
+}
+
+impl OfLog {
+    fn next_now(&mut self, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Option<StoredMessage>> {
+        self.places.go_on(reader.physical_bounds().end);
+        while let Some(place) = self.places.next(reader, on_damage)? {
+            if let Some(message) = self.picker.message(&place)?.filter(|message| self.is_followed(message)) {
+                return Ok(Some(message));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_followed(&self, message: &StoredMessage) -> bool {
+        let Some(offsets) = &self.offsets else { return true };
+        let view = message.view();
+        let from = offsets.get(&(view.topic().into_owned(), view.queue_id()));
+        from.is_some_and(|from| *from <= view.queue_offset())
+    }
+}
+
+impl OfQueue {
+    fn next_now(&mut self, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Option<StoredMessage>> {
+        loop {
+            while let Some(scan) = &mut self.scan {
+                match scan.next().transpose()? {
+                    Some(message) if self.tags.matches(message.view().tags().as_ref()) => return Ok(Some(message)),
+                    Some(_) => {}
+                    None => self.scan = None,
+                }
+            }
+            let bounds = reader.queue_bounds(&self.topic, self.queue_id)?;
+            if bounds.end < self.end {
+                return Err(self.begins_again(bounds.end));
+            }
+            self.end = bounds.end;
+            if self.next >= self.end {
+                return Ok(None);
+            }
+            let scan = QueueScan::new(Arc::clone(reader), self.topic.clone(), self.queue_id, self.next..self.end)?;
+            self.scan = Some(scan.on_damage(on_damage.clone()));
+            self.next = self.end;
+        }
+    }
+
+    fn begins_again(&self, end: i64) -> Error {
+        Error::NotFound {
+            what: format!(
+                "the queue {}/{} ended at queue offset {} and ends at {end} now: its topic was deleted, or all its messages expired; follow it anew",
+                self.topic, self.queue_id, self.end
+            ),
+        }
+    }
+}
+
+/// Where the first message lies that these offsets ask for.
+fn first_of(reader: &MessageReader, offsets: &BTreeMap<(String, i32), i64>) -> Result<i64> {
+    let mut first = reader.physical_bounds().end;
+    for ((topic, queue_id), offset) in offsets {
+        let bounds = reader.queue_bounds(topic, *queue_id)?;
+        let offset = bounds.start.max(*offset);
+        if offset < bounds.end {
+            let position = reader.position(topic, *queue_id, offset)?;
+            // Where the message was lost, nothing tells where the next one lies.
+            first = first.min(position.map_or(reader.physical_bounds().start, |position| position.physical_offset));
+        }
+    }
+    Ok(first)
+}

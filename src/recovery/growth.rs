@@ -1,0 +1,96 @@
+//! What came to a store since it was opened for reading: the plan of an open, from where the log ended.
+
+use std::path::Path;
+
+use crate::config::StoreConfig;
+use crate::error::{DAMAGE_ADVICE, Error, Result};
+use crate::format::{Check, Checkpoint};
+use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, load_flushed_mark};
+use crate::recovery::own_records::load_own_from;
+use crate::recovery::plan::{plan_from, scan_end};
+use crate::recovery::report::RecoveryReport;
+use crate::recovery::store_files::{Opened, check_of, shown_until};
+use crate::recovery::undispatched::QueueTails;
+use crate::storage::Env;
+
+/// The messages that the log has gained.
+pub(crate) struct Growth {
+    /// Where the log ends now, and its last message.
+    pub(crate) report: RecoveryReport,
+    /// The entries of the new messages.
+    pub(crate) entries: QueueTails,
+}
+
+/// Reads the log from `from` on, where it ended. `None` if only a new open can tell what the queues hold: a queue begins again, as after its
+/// topic was deleted, or lacks messages.
+///
+/// # Errors
+/// [`Error::Corrupt`] for damage that whole records follow, [`Error::Io`], those of [`crate::interrupt::check`].
+pub(crate) fn find_growth(
+    env: &dyn Env,
+    path: &Path,
+    config: &StoreConfig,
+    log: &LogFiles,
+    queues: &ConsumeQueueStore,
+    from: i64,
+) -> Result<Option<Growth>> {
+    let claim = load_own_from(env, path)?;
+    // Before the log is looked at: a live writer raises the mark.
+    let mark = load_flushed_mark(env, path)?.filter(|mark| Some(mark.own_from) == claim);
+    let opened = Opened {
+        log,
+        queues,
+        checkpoint: &Checkpoint::default(),
+        clean: false,
+        own_from: claim,
+        flushed: None,
+        shown_until: shown_until(env, path, mark)?,
+        closed_at: None,
+        check: check_of(config),
+        index_from: None,
+        config,
+    };
+    if opened.is_salvage() {
+        return Ok(None);
+    }
+    let until = scan_end(from, &opened)?;
+    let (mut plan, mut gap) = plan_from(from, until, &opened)?;
+    if is_half_written(&opened, &plan.report, until)? {
+        (plan, gap) = plan_from(from, plan.report.last_offset, &opened)?;
+    } else if log.claimed_end(plan.report.log_end)?.is_some_and(|end| end < until) {
+        return Err(damage(&opened, &plan.report)?);
+    }
+    let restarts = |topic: &str, id: i32, first: Option<i64>| {
+        let queue = queues.queue(topic, id).ok().flatten();
+        queue.zip(first).is_some_and(|(queue, first)| first < queue.max_offset())
+    };
+    let mut tails = plan.undispatched.iter();
+    if gap || plan.report.refused > 0 || tails.any(|((topic, id), tail)| restarts(topic, *id, tail.first())) {
+        return Ok(None);
+    }
+    Ok(Some(Growth {
+        report: plan.report,
+        entries: plan.undispatched,
+    }))
+}
+
+/// Whether the last record is one of a broker that may still be writing its properties, which no checksum covers: they end in zeros.
+fn is_half_written(opened: &Opened<'_>, report: &RecoveryReport, until: i64) -> Result<bool> {
+    if report.log_end != until || report.last_store_time == 0 || opened.is_own(report.last_offset) {
+        return Ok(false);
+    }
+    Ok(match opened.log.read(report.last_offset, Check::Structure)? {
+        LogRecord::Message(last) => last.view().properties().bytes().last() == Some(&0),
+        _ => false,
+    })
+}
+
+/// The writer goes on after a record only when the record is whole, so this one is damaged.
+fn damage(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Error> {
+    let at = report.log_end;
+    let found = match opened.log.read(at, opened.check)? {
+        LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => error,
+        _ => opened.log.corrupt(at, report.stop_reason.clone()),
+    };
+    Ok(found.advising(DAMAGE_ADVICE))
+}

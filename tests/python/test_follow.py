@@ -1,0 +1,287 @@
+"""Following a store: messages as they come, from this process and from others, without spinning."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mqstore
+
+#: Appends numbers until it is told to end, in the time between two given as an argument.
+NUMBERS = """
+import sys, threading, time, mqstore
+path, pause, options = sys.argv[1], float(sys.argv[2]), eval(sys.argv[3])
+over = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+with mqstore.open(path, "a", **options) as store:
+    print("ready", flush=True)
+    number = 0
+    while not over.wait(pause):
+        store.append("numbers", str(number).encode(), tags="even" if number % 2 == 0 else "odd", queue=number % 3)
+        number += 1
+print(number, flush=True)
+"""
+
+
+class Numbers:
+    def __init__(self, path: Path, pause: float = 0.001, **options: object) -> None:
+        arguments = [sys.executable, "-c", NUMBERS, str(path), str(pause), repr(options)]
+        self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def end(self) -> int:
+        out, _ = self.process.communicate("")
+        return int(out or -1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x", mapped_file_size_commit_log=65536, mapped_file_size_consume_queue=2000) as store:
+        for number in range(4):
+            store.append("orders", b"%d" % number, tags="paid" if number % 2 else "open", queue=number % 2)
+    return path
+
+
+def bodies(messages: Any) -> list[str]:
+    return [message.body.decode() for message in messages]
+
+
+@pytest.fixture(params=["r", "a"])
+def two(path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[mqstore.Store, mqstore.Store]]:
+    """A writer, and what follows it: a reader, or the writer itself."""
+    with mqstore.open(path, "a") as writer:
+        if request.param == "a":
+            yield writer, writer
+        else:
+            with mqstore.open(path) as store:
+                yield writer, store
+
+
+def test_follow_gives_what_comes_and_ends_when_nothing_has_come_for_a_while(
+    two: tuple[mqstore.Store, mqstore.Store],
+) -> None:
+    writer, store = two
+    following = store.follow(timeout=0.2)
+    assert bodies(following) == []
+    writer.append("orders", b"new")
+    writer.append("later", b"other", queue=7)
+    assert bodies(following) == ["new", "other"]
+    writer.append("orders", b"last")
+    assert bodies(following) == ["last"]
+
+
+def test_follow_begins_where_it_is_told_to(two: tuple[mqstore.Store, mqstore.Store]) -> None:
+    writer, store = two
+    middle = store.topics["orders"].queues[0][1].store_time
+    writer.append("orders", b"4", queue=0)
+    zero = timedelta(0)
+    assert bodies(store.follow(timeout=zero)) == []
+    assert bodies(store.follow(start="begin", timeout=0)) == ["0", "1", "2", "3", "4"]
+    assert "4" in bodies(store.follow(start=middle, timeout=0)) and "2" in bodies(store.follow(start=middle, timeout=0))
+    later = datetime.now(timezone.utc) + timedelta(hours=1)
+    assert bodies(store.follow(start=later, timeout=0)) == []
+    assert bodies(store.follow(start={("orders", 0): 1}, timeout=0)) == ["2", "4"]
+    assert bodies(store.follow(start={("orders", 0): 2, ("orders", 1): 0, ("none", 0): 5}, timeout=0)) == ["1", "3", "4"]
+
+
+def test_follow_gives_topics_and_tags_that_are_wanted(two: tuple[mqstore.Store, mqstore.Store]) -> None:
+    writer, store = two
+    writer.append("payments", b"p", tags="paid")
+    assert bodies(store.follow("payments", start="begin", timeout=0)) == ["p"]
+    assert bodies(store.follow(["orders", "none"], start="begin", timeout=0, tags="paid")) == ["1", "3"]
+    assert bodies(store.follow(start="begin", timeout=0, tags="paid || open")) == ["0", "1", "2", "3", "p"]
+
+
+def test_tail_gives_the_messages_of_a_queue(two: tuple[mqstore.Store, mqstore.Store]) -> None:
+    writer, store = two
+    queue = store.topics["orders"].queues[1]
+    tail = queue.tail(0.2)
+    writer.append("orders", b"4", queue=0)
+    writer.append("orders", b"5", queue=1, tags="paid")
+    assert bodies(tail) == ["5"]
+    assert bodies(queue.tail(0, start="begin")) == ["1", "3", "5"]
+    assert bodies(queue.tail(0, start=1)) == ["3", "5"]
+    assert bodies(queue.tail(0, start=-5)) == ["1", "3", "5"]
+    since = queue[0].store_time
+    assert bodies(queue.tail(timeout=0, start=since if isinstance(since, datetime) else "begin"))[-1] == "5"
+    ahead = queue.tail(0.2, start=4)
+    writer.append("orders", b"6", queue=1)
+    writer.append("orders", b"7", queue=1)
+    assert bodies(ahead) == ["7"]
+
+
+def test_a_closed_store_ends_the_iteration(two: tuple[mqstore.Store, mqstore.Store]) -> None:
+    _, store = two
+    following = store.follow()
+    threading.Timer(0.3, store.close).start()
+    begun = time.monotonic()
+    assert list(following) == []
+    assert 0.2 < time.monotonic() - begun < 5
+    assert list(following) == []
+
+
+@pytest.mark.parametrize("start", ["", "now", b"end", 1.5, [1], {"orders": 1}, {("orders", 0): "a"}, {("orders",): 1}])
+def test_a_start_that_is_none_is_refused(two: tuple[mqstore.Store, mqstore.Store], start: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        two[1].follow(start=start)
+
+
+def test_other_arguments_are_checked(two: tuple[mqstore.Store, mqstore.Store]) -> None:
+    _, store = two
+    queue = store.topics["orders"].queues[0]
+    with pytest.raises(ValueError, match="timeout"):
+        store.follow(timeout=-1)
+    with pytest.raises(TypeError, match="topics"):
+        store.follow(5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="start"):
+        queue.tail(start="middle")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="timezone"):
+        queue.tail(start=datetime(2026, 1, 1))
+    store.close()
+    with pytest.raises(mqstore.ClosedError):
+        store.follow()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"flush_disk_type": "SYNC_FLUSH"}, {"transient_store_pool_enable": True}],
+    ids=["mapped", "sync", "pool"],
+)
+def test_another_process_is_followed_message_by_message(path: Path, options: dict[str, object]) -> None:
+    with mqstore.open(path) as store:
+        following = store.follow("numbers", timeout=1)
+        writer = Numbers(path, **options)
+        got = [next(following) for _ in range(200)]
+        count = writer.end()
+        got += following
+        assert bodies(got) == [str(number) for number in range(count)]
+        tails = [bodies(queue.tail(0, start="begin")) for queue in store.topics["numbers"].queues]
+        assert tails == [[str(number) for number in range(count) if number % 3 == queue] for queue in range(3)]
+
+
+def test_the_writing_process_follows_itself_in_each_mode(path: Path) -> None:
+    for options in ({}, {"flush_disk_type": "SYNC_FLUSH"}, {"transient_store_pool_enable": True}):
+        with mqstore.open(path, "a", **options) as store:  # type: ignore[arg-type]
+            following = store.follow("numbers", timeout=10)
+            times = []
+
+            def write(store: mqstore.Store = store) -> None:
+                for number in range(50):
+                    time.sleep(0.01)
+                    store.append("numbers", b"%d %d" % (number, time.perf_counter_ns()))
+
+            thread = threading.Thread(target=write)
+            thread.start()
+            for number in range(50):
+                body = next(following).body.split()
+                times.append((time.perf_counter_ns() - int(body[1])) / 1e6)
+                assert int(body[0]) == number
+            thread.join()
+            assert sorted(times)[25] < 20, options
+
+
+def cpu(of: Callable[[], object]) -> float:
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    of()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.parametrize("mode", ["r", "a"])
+def test_waiting_costs_hardly_any_time_of_the_processor(path: Path, mode: Any) -> None:
+    with mqstore.open(path, mode) as store:
+        following = store.follow(timeout=1.5)
+        assert list(following) == []
+        # It has backed off by now.
+        assert cpu(lambda: list(following)) < 0.06
+
+
+INTERRUPTED = """
+import signal, sys, time, mqstore
+store = mqstore.open(sys.argv[1], sys.argv[2])
+following = store.follow(start="begin")
+for _ in range(4): next(following)
+print("waiting", flush=True)
+try:
+    next(following)
+except KeyboardInterrupt:
+    print(time.monotonic(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("mode", ["r", "a"])
+def test_an_interrupt_ends_the_wait_at_once(path: Path, mode: str) -> None:
+    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, path, mode], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+    time.sleep(0.7)
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    took = float(process.stdout.readline()) - begun
+    process.wait()
+    process.stdout.close()
+    assert took < 0.5
+
+
+def test_other_threads_run_while_one_waits(path: Path) -> None:
+    with mqstore.open(path) as store:
+        turns = 0
+        ended = threading.Event()
+        thread = threading.Thread(target=lambda: (list(store.follow(timeout=0.5)), ended.set()))
+        thread.start()
+        while not ended.is_set():
+            turns += 1
+            time.sleep(0.001)
+        thread.join()
+        assert turns > 50
+
+
+def test_a_fork_cannot_go_on_with_the_iteration_of_its_parent_and_begins_its_own(path: Path) -> None:
+    with mqstore.open(path) as store:
+        following = store.follow(start="begin", timeout=0)
+        next(following)
+        child = os.fork()
+        if child == 0:
+            try:
+                with pytest.raises(mqstore.ClosedError):
+                    next(following)
+                os._exit(0 if bodies(store.follow(start="begin", timeout=0)) == ["0", "1", "2", "3"] else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert bodies(following) == ["1", "2", "3"]
+
+
+def test_the_wait_for_a_deleted_queue_that_began_again_ends_in_an_error(path: Path) -> None:
+    import shutil
+
+    with mqstore.open(path) as store:
+        tail = store.topics["orders"].queues[0].tail(timeout=2)
+        shutil.rmtree(path / "consumequeue" / "orders")
+        with pytest.raises(mqstore.NotFoundError, match="deleted"):
+            list(tail)
+
+
+def test_a_follower_takes_a_message_within_milliseconds(path: Path) -> None:
+    with mqstore.open(path, "a") as writer, mqstore.open(path) as store:
+        following, times = store.follow("numbers", timeout=5), []
+        for _ in range(30):
+            time.sleep(0.02)
+            begun = time.perf_counter()
+            writer.append("numbers", b"x")
+            next(following)
+            times.append(time.perf_counter() - begun)
+        assert sorted(times)[15] < 0.02
