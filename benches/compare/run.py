@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import follow_latency
 import py_append
 import py_append_batch
 import py_durable
@@ -16,6 +17,7 @@ import recover_killed
 from rounds import Rust, is_smoke
 
 ROWS: dict[str, Callable[[Rust | None], None]] = {
+    "follow_latency": follow_latency.run,
     "py_append": py_append.run,
     "py_append_batch": py_append_batch.run,
     "py_durable": py_durable.run,

@@ -520,6 +520,18 @@ class Store:
         another type, `CorruptError` at a damaged message that may have one of the keys; with `errors="skip"` it leaves such
         a message out of the hits.
         """
+    def refresh(self) -> int:
+        """x"""
+    def follow(
+        self,
+        topics: str | Iterable[str] | None = None,
+        *,
+        start: Literal["begin", "end"] | _Time | Mapping[tuple[str, int], int] = "end",
+        timeout: float | timedelta | None = None,
+        tags: str | None = None,
+        errors: _Errors | None = None,
+    ) -> MessageIterator:
+        """x"""
     def scan(
         self,
         *,
@@ -940,6 +952,15 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
         self, columns: Sequence[str] | None = None, max_bytes: int = 4194304, *, errors: _Errors | None = None
     ) -> Batches:
         """The messages that it has now as Arrow record batches: as `queue[:].batches`."""
+    def tail(
+        self,
+        timeout: float | timedelta | None = None,
+        *,
+        start: Literal["begin", "end"] | _Time = "end",
+        tags: str | None = None,
+        errors: _Errors | None = None,
+    ) -> MessageIterator:
+        """x"""
     def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
         """The queue offset of a message of this queue, if it lies between the queue offsets `start` and `stop`.
 

@@ -47,8 +47,8 @@ impl Following {
     fn fill(&mut self, ready: &mut Ready) {
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            let end = self.follow.reader().physical_bounds().end;
-            read_ahead(ready, || self.follow.next_now().transpose());
+            let end = self.end();
+            read_ahead(ready, || self.follow.next_until(end).transpose());
             if !ready.is_empty() {
                 self.came = Instant::now();
                 return;
@@ -72,7 +72,7 @@ impl Following {
                     Some(false) => {}
                     None => return Ok(false),
                 }
-            } else if self.look()? || self.follow.reader().physical_bounds().end > end {
+            } else if self.look()? || self.end() > end {
                 return Ok(true);
             }
             if left.is_some_and(|left| left.is_zero()) {
@@ -86,14 +86,26 @@ impl Following {
         }
     }
 
+    /// Up to where every message is in its queue.
+    fn end(&self) -> i64 {
+        let queued = self.follow.reader().queued_until();
+        self.writer
+            .as_ref()
+            .map_or(queued, |writer| writer.dispatched_offset().min(queued))
+    }
+
     /// Looks for what another process has appended.
     fn look(&mut self) -> Result<bool> {
         let reader = self.follow.reader();
-        if !reader.may_have_grown()? && self.looked_around.elapsed() < LOOK_AROUND {
+        let how = if self.looked_around.elapsed() >= LOOK_AROUND {
+            self.looked_around = Instant::now();
+            MessageReader::refresh
+        } else if reader.may_have_grown()? {
+            MessageReader::read_on
+        } else {
             return Ok(false);
-        }
-        self.looked_around = Instant::now();
-        let (bytes, fresh) = self.handle.refresh(Arc::clone(reader))?;
+        };
+        let (bytes, fresh) = self.handle.refresh(Arc::clone(reader), how)?;
         if !Arc::ptr_eq(reader, &fresh) {
             self.follow.move_to(fresh);
             return Ok(true);
@@ -105,7 +117,7 @@ impl Following {
 /// The reader, refreshed: a pass that begins with the end begins with what comes from now on.
 fn up_to_date(py: Python<'_>, handle: &Arc<Handle>) -> PyResult<Arc<MessageReader>> {
     let reader = handle.reader(py)?;
-    let (_, reader) = handle.detach(py, || handle.refresh(reader))?;
+    let (_, reader) = handle.detach(py, || handle.refresh(reader, MessageReader::refresh))?;
     handle.expect_open()?;
     Ok(reader)
 }
@@ -138,7 +150,7 @@ impl Store {
     fn refresh(&self, py: Python<'_>) -> PyResult<i64> {
         let handle = &self.handle;
         let reader = handle.log_reader(py)?;
-        let (bytes, _) = handle.detach(py, || handle.refresh(reader))?;
+        let (bytes, _) = handle.detach(py, || handle.refresh(reader, MessageReader::refresh))?;
         handle.expect_open()?;
         Ok(bytes)
     }

@@ -18,7 +18,7 @@ use super::recipe::Recipe;
 use crate::config::{Errors, StoreConfig};
 use crate::error::{Error, Result};
 use crate::interrupt::interruptible;
-use crate::read::MessageReader;
+use crate::read::{MessageReader, Refreshed};
 use crate::storage::{Env, Generation, RealEnv};
 use crate::store::MessageStore;
 
@@ -244,12 +244,17 @@ impl Handle {
         Ok(fresh)
     }
 
-    /// Takes up what another process has changed. Gives by how many bytes the log has grown, and the reader to go on with.
+    /// Takes up what another process has changed, by [`MessageReader::refresh`] or [`MessageReader::read_on`]. Gives by how many bytes the log has
+    /// grown, and the reader to go on with.
     ///
     /// # Errors
-    /// As [`MessageReader::refresh`].
-    pub(super) fn refresh(&self, reader: Arc<MessageReader>) -> Result<(i64, Arc<MessageReader>)> {
-        let refreshed = reader.refresh()?;
+    /// Theirs.
+    pub(super) fn refresh(
+        &self,
+        reader: Arc<MessageReader>,
+        how: fn(&MessageReader) -> Result<Refreshed>,
+    ) -> Result<(i64, Arc<MessageReader>)> {
+        let refreshed = how(&reader)?;
         let Some(fresh) = refreshed.reopened else {
             return Ok((refreshed.bytes, reader));
         };

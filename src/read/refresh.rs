@@ -3,9 +3,9 @@
 //! A refresh goes on where the open has ended, by the same plan: it reads the log from where that ended, and gives the entries of the new
 //! messages to the queues in memory. What that cannot tell is left to a new open.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::read::message_reader::MessageReader;
 use crate::recovery::find_growth;
 
@@ -26,31 +26,40 @@ impl MessageReader {
     /// [`Error::Corrupt`] if messages that were readable are gone and have not expired, and for damage that whole records follow;
     /// [`Error::Io`], those of [`crate::interrupt::check`].
     pub fn refresh(&self) -> Result<Refreshed> {
+        let (log, end) = (self.log(), self.readable.get());
+        if let Some(last) = self.last.as_ref().filter(|_| log.segment_size() > 0) {
+            log.list_again(end)?;
+            if self.queue_store().has_lost_topic()? {
+                self.expect_last(*last.lock().unwrap_or_else(PoisonError::into_inner))?;
+                return self.reopen(end);
+            }
+        }
+        self.read_on()
+    }
+
+    /// As [`refresh`](Self::refresh), for messages alone: what was removed is noticed only where they need it.
+    ///
+    /// # Errors
+    /// As [`refresh`](Self::refresh).
+    pub fn read_on(&self) -> Result<Refreshed> {
+        let unchanged = Refreshed {
+            bytes: 0,
+            reopened: None,
+        };
         let Some(last) = &self.last else {
-            return Ok(Refreshed {
-                bytes: 0,
-                reopened: None,
-            });
+            return Ok(unchanged);
         };
         // Held to the end: of two refreshes at the same time, the second one goes on after the first.
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        self.expect_last(*last)?;
         let (log, end) = (self.log(), self.readable.get());
         if log.segment_size() == 0 {
             return self.reopen(end);
         }
-        log.list_again(end)?;
-        if last.1 != 0 && log.has_lost(last.0, last.1)? {
-            return Err(self.lost(last.0));
-        }
-        if self.queue_store().has_lost_topic()? {
-            return self.reopen(end);
-        }
         if !log.may_go_on(end)? {
-            return Ok(Refreshed {
-                bytes: 0,
-                reopened: None,
-            });
+            return Ok(unchanged);
         }
+        log.prepare_growth(end)?;
         let growth = find_growth(self.env.as_ref(), self.path(), self.config(), log, self.queue_store(), end)?;
         let Some(growth) = growth else {
             return self.reopen(end);
@@ -80,6 +89,12 @@ impl MessageReader {
         self.log().may_go_on(self.readable.get())
     }
 
+    /// Up to where every message of the log is in its queue, if no writer of this process moves the end. Waits for a refresh that runs.
+    pub fn queued_until(&self) -> i64 {
+        let _refreshing = self.last.as_ref().map(Mutex::lock);
+        self.readable.get()
+    }
+
     fn reopen(&self, end: i64) -> Result<Refreshed> {
         let reopened = Self::open(&self.env, self.path(), self.config().clone())?;
         Ok(Refreshed {
@@ -88,12 +103,16 @@ impl MessageReader {
         })
     }
 
-    fn lost(&self, last: i64) -> Error {
-        self.log().corrupt(
+    /// Refuses a log from which its last message was cut: other messages may stand where some were read.
+    fn expect_last(&self, (last, store_time): (i64, i64)) -> Result<()> {
+        if store_time == 0 || !self.log().has_lost(last, store_time)? {
+            return Ok(());
+        }
+        Err(self.log().corrupt(
             last,
             "the message that was the last one is not there any more: its writer died, and the next one has cut the log before it, or the store \
              was replaced; open the store again, and read again what was read near its end"
                 .to_owned(),
-        )
+        ))
     }
 }

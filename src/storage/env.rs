@@ -314,7 +314,7 @@ pub trait File: Send + Sync + Debug {
     ///
     /// # Errors
     /// `InvalidInput` if the file is shorter than `len`: a mapping never goes past the end. `OutOfMemory` if the process
-    /// has too many mappings.
+    /// has too many mappings, or too little address space.
     fn map(&self, len: usize, access: Access) -> io::Result<Region>;
 }
 

@@ -23,6 +23,7 @@ mod nowait;
 mod opening;
 mod own_writes;
 mod pool;
+mod refreshing;
 mod reopening;
 mod services;
 mod shortages;

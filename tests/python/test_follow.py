@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from encoder import Encoder
 
 import mqstore
 
@@ -265,12 +267,14 @@ def test_a_fork_cannot_go_on_with_the_iteration_of_its_parent_and_begins_its_own
         assert bodies(following) == ["1", "2", "3"]
 
 
-def test_the_wait_for_a_deleted_queue_that_began_again_ends_in_an_error(path: Path) -> None:
-    import shutil
-
-    with mqstore.open(path) as store:
+def test_a_queue_whose_topic_a_broker_deletes_ends_in_an_error(tmp_path: Path) -> None:
+    encoder = Encoder(tmp_path / "broker")
+    for topic in ("orders", "payments"):
+        encoder.append(topic, b"1")
+    encoder.write()
+    with mqstore.open(encoder.path) as store:
         tail = store.topics["orders"].queues[0].tail(timeout=2)
-        shutil.rmtree(path / "consumequeue" / "orders")
+        shutil.rmtree(encoder.path / "consumequeue" / "orders")
         with pytest.raises(mqstore.NotFoundError, match="deleted"):
             list(tail)
 

@@ -5,23 +5,32 @@ use crate::format::{BLANK_SIZE, CLAIM_SIZE, claimed_offset, claimed_store_time};
 use crate::log::commit_log::log_files::LogFiles;
 
 impl LogFiles {
-    /// Lists the segments again, and maps anew what may not be the same file any more: the segments after `end`, where the log ended, and the
-    /// one that holds it if its mapping does not show what is in the file (a file of a lower layer of overlayfs that was opened for writing
-    /// since).
+    /// Lists the segments again, and drops the mapping of the one that holds `end`, where the log ended, if it does not show what is in the file:
+    /// one of a lower layer of overlayfs that was opened for writing since.
     ///
     /// # Errors
     /// As [`LogFiles::load`].
     pub fn list_again(&self, end: i64) -> Result<()> {
         self.files.list_again()?;
-        let (offset, mut head) = (end.cast_unsigned(), [0; BLANK_SIZE]);
-        let is_written = self.files.read_anew(offset, &mut head)?.is_some() && head != [0; BLANK_SIZE];
-        let is_stale = is_written && !self.may_go_on(end)?;
-        let from = if is_stale {
-            offset
-        } else {
-            self.end_of_segment(end).cast_unsigned()
-        };
-        self.files.forget_mappings(from);
+        let mut head = [0; BLANK_SIZE];
+        let is_read = self.files.read_anew(end.cast_unsigned(), &mut head)?.is_some();
+        if is_read && head != [0; BLANK_SIZE] && !self.may_go_on(end)? {
+            self.files.forget_mappings(end.cast_unsigned());
+        }
+        Ok(())
+    }
+
+    /// Gets ready to read past `end`, where the log ended. If the log may go on after the last segment that is known, the segments are listed
+    /// again. Those after `end` may not be the same files any more, because a close removes them and the next open makes others.
+    ///
+    /// # Errors
+    /// As [`LogFiles::load`].
+    pub fn prepare_growth(&self, end: i64) -> Result<()> {
+        let next = self.end_of_segment(end);
+        if next >= self.files_end() {
+            self.files.list_again()?;
+        }
+        self.files.forget_mappings(next.cast_unsigned());
         Ok(())
     }
 

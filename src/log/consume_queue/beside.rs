@@ -1,10 +1,9 @@
 //! The queues beside a writer of another process.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::{CONSUME_QUEUE_DIR, CqUnit};
+use crate::format::CqUnit;
 use crate::log::consume_queue::consume_queue::ConsumeQueue;
 use crate::log::consume_queue::consume_queue_store::ConsumeQueueStore;
 use crate::log::consume_queue::tail::QueueTail;
@@ -13,22 +12,6 @@ use crate::log::consume_queue::tail::QueueTail;
 const MANY: usize = 4096;
 
 impl ConsumeQueueStore {
-    /// Whether a topic is gone that had queue files.
-    ///
-    /// # Errors
-    /// [`crate::error::Error::Io`].
-    pub(crate) fn has_lost_topic(&self) -> Result<bool> {
-        let there: BTreeSet<String> = self
-            .topic_dirs(CONSUME_QUEUE_DIR)?
-            .into_iter()
-            .map(|(topic, _)| topic)
-            .collect();
-        let queues = self.file_queues();
-        Ok(queues
-            .iter()
-            .any(|(topic, _, queue)| !there.contains(topic) && queue.has_files()))
-    }
-
     /// Adds the entries of messages that another process has appended, and gives the queue; `None` for a batch consume queue.
     pub(crate) fn add(&self, topic: &str, queue_id: i32, entries: QueueTail) -> Option<Arc<ConsumeQueue>> {
         let queue = self.queue_or_new(topic, queue_id)?;
@@ -38,11 +21,6 @@ impl ConsumeQueueStore {
 }
 
 impl ConsumeQueue {
-    /// Whether it has files, or has had.
-    fn has_files(&self) -> bool {
-        self.files.end_offset().is_some()
-    }
-
     /// Where there are many entries in memory, forgets those that the files have by now.
     ///
     /// # Errors

@@ -107,6 +107,11 @@ impl ConsumeQueue {
         (state.min_offset..state.max_offset(), in_files)
     }
 
+    /// Whether it has files, or has had.
+    pub(super) fn has_files(&self) -> bool {
+        self.files.end_offset().is_some()
+    }
+
     /// Bytes of a file; 0 if nothing tells.
     pub(super) fn file_size(&self) -> u64 {
         self.files.file_size()
@@ -347,7 +352,7 @@ impl ConsumeQueue {
             if state.max_offset() == 0 {
                 state.min_offset = first;
             }
-            if state.in_files.is_empty() {
+            if state.in_files.is_empty() && state.tail.is_empty() {
                 state.in_files = first..first;
             }
             // A power cut may take any of the new files, also the first one.

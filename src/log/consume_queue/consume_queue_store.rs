@@ -172,6 +172,23 @@ impl ConsumeQueueStore {
         })
     }
 
+    /// Whether another process has removed a topic that had queue files.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn has_lost_topic(&self) -> Result<bool> {
+        let there: BTreeSet<String> = self
+            .topic_dirs(CONSUME_QUEUE_DIR)?
+            .into_iter()
+            .map(|(topic, _)| topic)
+            .collect();
+        let is_lost = |(topic, queues): (&String, &TopicQueues)| match queues {
+            TopicQueues::Files(queues) => !there.contains(topic) && queues.values().any(|queue| queue.has_files()),
+            TopicQueues::Batch(_) => false,
+        };
+        Ok(self.read().iter().any(is_lost))
+    }
+
     /// Topics with a batch consume queue, which are only read.
     pub(crate) fn batch_topics(&self) -> BTreeSet<String> {
         let topics = self.read();
@@ -326,7 +343,7 @@ impl ConsumeQueueStore {
         queue_dirs(dir, entries).map(load).collect()
     }
 
-    pub(super) fn topic_dirs(&self, kind: &str) -> Result<BTreeSet<(String, PathBuf)>> {
+    fn topic_dirs(&self, kind: &str) -> Result<BTreeSet<(String, PathBuf)>> {
         let dir = self.root.join(kind);
         let entries = list(self.env.as_ref(), &dir)?;
         let topics = entries.into_iter().filter(is_directory);

@@ -14,6 +14,7 @@ use crate::read::on_damage::OnDamage;
 use crate::read::scan::log_places::LogPlaces;
 use crate::read::scan::pick::Picker;
 use crate::read::scan::request::ScanRequest;
+use crate::read::scan::scan::bounds;
 
 /// Where to begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +84,7 @@ impl Follow {
             FollowFrom::Begin => reader.physical_bounds().start,
             FollowFrom::Time(time) => {
                 request.times.start = *time;
-                super::scan::bounds(&reader, &request)?.start
+                bounds(&reader, &request)?.start
             }
             FollowFrom::Offsets(offsets) => first_of(&reader, offsets)?,
         };
@@ -152,22 +153,22 @@ impl Follow {
         &self.reader
     }
 
-    /// The next message that is there; `None` if there is none yet.
+    /// The next message that is there; `None` if there is none yet. Up to `end` every message of the log is in its queue.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for damage that is not skipped, [`Error::NotFound`] if the queue begins again at smaller offsets, [`Error::Io`], those
     /// of [`crate::interrupt::check`]. It can go on after each.
-    pub fn next_now(&mut self) -> Result<Option<StoredMessage>> {
+    pub fn next_until(&mut self, end: i64) -> Result<Option<StoredMessage>> {
         match &mut self.of {
-            Of::Log(log) => log.next_now(&self.reader, &self.on_damage),
-            Of::Queue(queue) => queue.next_now(&self.reader, &self.on_damage),
+            Of::Log(log) => log.next_until(end, &self.reader, &self.on_damage),
+            Of::Queue(queue) => queue.next(&self.reader, &self.on_damage),
         }
     }
 }
 
 impl OfLog {
-    fn next_now(&mut self, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Option<StoredMessage>> {
-        self.places.go_on(reader.physical_bounds().end);
+    fn next_until(&mut self, end: i64, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Option<StoredMessage>> {
+        self.places.go_on(end);
         while let Some(place) = self.places.next(reader, on_damage)? {
             if let Some(message) = self.picker.message(&place)?.filter(|message| self.is_followed(message)) {
                 return Ok(Some(message));
@@ -185,7 +186,7 @@ impl OfLog {
 }
 
 impl OfQueue {
-    fn next_now(&mut self, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Option<StoredMessage>> {
+    fn next(&mut self, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Option<StoredMessage>> {
         loop {
             while let Some(scan) = &mut self.scan {
                 match scan.next().transpose()? {
