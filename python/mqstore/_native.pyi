@@ -521,7 +521,17 @@ class Store:
         a message out of the hits.
         """
     def refresh(self) -> int:
-        """x"""
+        """Take up what another process has changed since the store was opened or refreshed: new messages, queues and topics,
+        and what was removed. Only what came since is read. Gives by how many bytes the log has grown: 0 if nothing came,
+        and always for a store that is open for writing, which is up to date anyway.
+
+        Topics and queues that came from the store show it; an iteration that has begun, a slice and batches keep the end
+        that they began with. A message that its writer has not finished is left for a later refresh; so is one that a
+        writer with `SYNC_FLUSH` has not made durable.
+
+        Raises `CorruptError` if messages that could be read were cut from the log: their writer was killed, and the next
+        one has recovered the store. Open it again then. Raises it also for damage that whole messages follow.
+        """
     def follow(
         self,
         topics: str | Iterable[str] | None = None,
@@ -531,7 +541,23 @@ class Store:
         tags: str | None = None,
         errors: _Errors | None = None,
     ) -> MessageIterator:
-        """x"""
+        """The messages of the store as they come, in the order of the log: an iterator that waits for more. It refreshes the
+        store.
+
+        `topics` is a topic or several, all by default, and also those that come later; `tags` wants one of some tags ("paid
+        || refund"). `start` is "end" (the messages that come from now on), "begin" (those that are there, too), a time (a
+        datetime with a timezone, an int of ms since 1970: messages stored then or later), or a mapping of (topic, queue id)
+        to the queue offset to begin with: no other queues are followed then. Half and rolled-back messages are left out.
+        What expires before it is read is passed over; `errors` as in `get`.
+
+        The iteration ends when no message has come for `timeout` (seconds, or a timedelta; None for never), and goes on
+        when it is asked again. It ends when the store is closed. A store that another process writes to is looked at every
+        0.5 ms while messages come, and ever more rarely, up to 20 ms, while none do; in the writing process the iteration
+        is woken.
+
+        Raises `TypeError` and `ValueError` for an argument; the iteration raises `CorruptError` as `refresh`, and for
+        damage.
+        """
     def scan(
         self,
         *,
@@ -960,7 +986,14 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
         tags: str | None = None,
         errors: _Errors | None = None,
     ) -> MessageIterator:
-        """x"""
+        """The messages of the queue as they come: an iterator that waits for more, as `Store.follow`.
+
+        `start` is "end" (the messages that come from now on), "begin" (those that are there, too), a queue offset, or a
+        datetime with a timezone (messages stored then or later). `timeout`, `tags` and `errors` as in `Store.follow`.
+
+        Raises `TypeError` and `ValueError` for an argument; the iteration raises `NotFoundError` if the queue begins again,
+        because its topic was deleted, and `CorruptError` as `Store.follow`.
+        """
     def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
         """The queue offset of a message of this queue, if it lies between the queue offsets `start` and `stop`.
 
@@ -1021,7 +1054,10 @@ class QueueSlice(Tabular, Reversible[Message], Collection[Message]):
 
 @final
 class MessageIterator(Iterator[Message]):
-    """Messages one by one. They are read in blocks, without the interpreter, so that other threads run meanwhile."""
+    """Messages one by one. They are read in blocks, without the interpreter, so that other threads run meanwhile.
+    `Store.follow` and `Queue.tail` give one that waits for more messages, and may be asked again after it has ended at its
+    timeout.
+    """
     @property
     def skipped(self) -> int:
         """How many messages were skipped, because they were lost or are damaged, among those that were read so far; a few

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import shutil
@@ -24,8 +25,8 @@ SEGMENT = 16_384
 #: Opens the store, and then runs the lines that it is sent, each in turn.
 WRITER = """
 import sys, mqstore
-store = mqstore.open(sys.argv[1], "a", mapped_file_size_commit_log=16384, mapped_file_size_consume_queue=2000, max_hash_slot_num=100,
-                     max_index_num=400)
+store = mqstore.open(sys.argv[1], "a", mapped_file_size_commit_log=16384, mapped_file_size_consume_queue=2000,
+                     max_hash_slot_num=100, max_index_num=400)
 print("ready", flush=True)
 for line in sys.stdin:
     exec(line)
@@ -56,7 +57,8 @@ class Writer:
         self.run(f"store.append_batch({[body.encode() for body in bodies]!r}, {topic!r}, **{options!r})")
 
     def end(self) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.close()
         self.process.wait()
         self.process.stdout.close()
@@ -91,24 +93,27 @@ def test_a_refresh_shows_new_messages_to_what_came_from_the_store(store: mqstore
     assert store.refresh() == 0
     writer.append("orders", "c")
     writer.append("payments", "p", queue=2)
-    assert bodies(queue) == ["a", "b"] and list(topics) == ["orders"]
+    assert bodies(queue) == ["a", "b"]
+    assert list(topics) == ["orders"]
     assert store.refresh() == store.max_physical_offset - end > 0
-    assert bodies(queue) == ["a", "b", "c"] and len(queue) == 3
-    assert list(topics) == ["orders", "payments"] and bodies(topics["payments"].queues[2]) == ["p"]
-    assert bodies(begun) == ["a", "b"] and pa.table(batches)["body"].to_pylist() == [b"a", b"b"]
+    assert bodies(queue) == ["a", "b", "c"]
+    assert len(queue) == 3
+    assert list(topics) == ["orders", "payments"]
+    assert bodies(topics["payments"].queues[2]) == ["p"]
+    assert bodies(begun) == ["a", "b"]
+    assert pa.table(batches)["body"].to_pylist() == [b"a", b"b"]
     assert store.refresh() == 0
 
 
-def test_a_refresh_follows_the_log_into_new_segments_queue_files_and_index_files(
-    store: mqstore.Store, writer: Writer
-) -> None:
+def test_a_refresh_follows_the_log_into_new_segments_queue_files_and_index_files(store: mqstore.Store, writer: Writer) -> None:
     queue = store.topics["orders"].queues[0]
     for number in range(20):
         writer.run(f"[store.append('orders', b'x' * 200, keys=['k%d' % n]) for n in range({number} * 50, {number} * 50 + 50)]")
         store.refresh()
         assert len(queue) == 2 + 50 * (number + 1)
         found = store.query("orders", f"k{number * 50 + 7}")
-        assert found.complete and [message.queue_offset for message in found] == [2 + number * 50 + 7]
+        assert found.complete
+        assert [message.queue_offset for message in found] == [2 + number * 50 + 7]
     assert [message.queue_offset for message in queue] == list(range(1002))
     assert len(store.scan(topics="orders").to_arrow()) == 1002
 
@@ -206,10 +211,13 @@ def test_a_message_that_is_half_written_is_given_once_it_is_whole(encoder: Encod
         encoder.append("orders", b"y" * 50, keys=["late"], properties={"long": "v" * 60}, store_time=EPOCH_MS + 400)
         before = len(queue)
         grow(encoder, cut)
-        assert store.refresh() == 0 and len(queue) == before
+        assert store.refresh() == 0
+        assert len(queue) == before
         grow(encoder)
-        assert store.refresh() > 0 and len(queue) == before + 1
-        assert queue[-1].keys == ["late"] and queue[-1].properties["long"] == "v" * 60
+        assert store.refresh() > 0
+        assert len(queue) == before + 1
+        assert queue[-1].keys == ["late"]
+        assert queue[-1].properties["long"] == "v" * 60
 
 
 def test_damage_that_whole_messages_follow_is_an_error(encoder: Encoder) -> None:
@@ -230,7 +238,8 @@ def test_a_refresh_notices_that_a_broker_has_removed_segments(encoder: Encoder) 
             (encoder.path / "commitlog" / f"{start:020}").unlink()
         assert store.refresh() == 0
         assert store.min_physical_offset == 2 * SEGMENT
-        assert queue.min_offset > 0 and len(bodies(queue)) == len(queue) == 300 - queue.min_offset
+        assert queue.min_offset > 0
+        assert len(bodies(queue)) == len(queue) == 300 - queue.min_offset
 
 
 def test_a_refresh_notices_that_a_broker_has_deleted_a_topic(encoder: Encoder) -> None:
@@ -240,7 +249,8 @@ def test_a_refresh_notices_that_a_broker_has_deleted_a_topic(encoder: Encoder) -
         (encoder.path / "abort").unlink()
         shutil.rmtree(encoder.path / "consumequeue" / "orders")
         assert store.refresh() == 0
-        assert list(store.topics) == ["payments"] and len(queue) == 0
+        assert list(store.topics) == ["payments"]
+        assert len(queue) == 0
         assert len(bodies(begun)) <= 300
         assert bodies(store.topics["payments"].queues[0]) == ["p"]
 
@@ -256,7 +266,8 @@ def test_a_queue_that_begins_again_shows_its_new_messages(encoder: Encoder) -> N
         file.write_bytes(b"".join(encoder.queues[("payments", 0)]).ljust(20 * encoder.queue_file_entries, b"\0"))
         grow(encoder)
         assert store.refresh() > 0
-        assert bodies(queue) == ["new"] and queue.max_offset == 1
+        assert bodies(queue) == ["new"]
+        assert queue.max_offset == 1
 
 
 def test_a_refresh_of_a_large_segment_takes_a_millisecond(path: Path) -> None:
@@ -278,7 +289,7 @@ def test_a_refresh_of_a_large_segment_takes_a_millisecond(path: Path) -> None:
 def test_a_refresh_keeps_few_entries_of_a_long_queue_in_memory(path: Path, writer: Writer) -> None:
     writer.append("orders", "a")
     with mqstore.open(path) as store:
-        for round in range(12):
+        for _round in range(12):
             writer.run("store.append_batch([b'x'] * 1000, 'orders')")
             time.sleep(0.05)
             store.refresh()
@@ -291,10 +302,8 @@ def test_a_refresh_keeps_few_entries_of_a_long_queue_in_memory(path: Path, write
         # The files are gone, and only what is in memory is left.
         readable = 0
         for offset in range(12_001):
-            try:
+            with contextlib.suppress(mqstore.StoreError):
                 readable += queue[offset] is not None
-            except mqstore.StoreError:
-                pass
         assert readable < 6000
 
 

@@ -30,7 +30,7 @@ def last_number(store: mqstore.Store) -> int:
 
 
 def properties(number: int) -> dict[str, str]:
-    return {"check": str(zlib.crc32(text(number))), "long": "v" * (number % 300)}
+    return {"check": str(zlib.crc32(text(number))), "long": "v" * (1 + number % 300)}
 
 
 def write(path: Path) -> None:
@@ -49,7 +49,7 @@ def number_of(message: mqstore.Message) -> int:
     number = int(message.keys[0])
     body = text(number)
     assert message.body == body, f"message {number} has another body"
-    assert message.topic == TOPICS[number % 3] and message.queue_id == number % 2, f"message {number} stands elsewhere"
+    assert (message.topic, message.queue_id) == (TOPICS[number % 3], number % 2), f"message {number} stands elsewhere"
     found = {name: message.properties.get(name, "") for name in ("check", "long")}
     assert found == properties(number), f"message {number} has other properties"
     return number
@@ -61,7 +61,8 @@ def expect_next(store: mqstore.Store, before: mqstore.Message | None, message: m
     if before is None:
         return
     last = int(before.keys[0])
-    assert number > last and (number - last) % step == 0, f"message {number} after {last}"
+    assert number > last, f"message {number} after {last}"
+    assert (number - last) % step == 0, f"message {number} after {last}"
     if number != last + step:
         store.refresh()
         assert store.min_physical_offset > before.physical_offset, f"messages from {last + step} to {number} are missing"
@@ -104,7 +105,8 @@ def refresh(path: Path) -> Iterator[int]:
                 try:
                     message = store.message_at(offset)
                 except mqstore.NotFoundError:
-                    assert store.refresh() >= 0 and store.min_physical_offset > offset
+                    assert store.refresh() >= 0
+                    assert store.min_physical_offset > offset
                     continue
                 assert str(number_of(message)) == keys[0]
                 yield 1

@@ -1,4 +1,4 @@
-"""Readers in other processes beside a writer that rolls, is stopped and is killed, while segments expire and a topic is deleted."""
+"""Readers in other processes beside a writer that is stopped and killed, while segments expire and a topic is deleted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def started(role: str, path: Path) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, PROGRAM, role, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
     return process
 
 
