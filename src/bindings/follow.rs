@@ -132,7 +132,7 @@ fn follow(handle: &Arc<Handle>, follow: Follow, on_damage: OnDamage, timeout: Op
         looked_around: Instant::now(),
     };
     Ok(MessageIterator::following(Arc::clone(handle), on_damage, move |ready| {
-        following.fill(ready)
+        following.fill(ready);
     }))
 }
 
@@ -167,7 +167,7 @@ impl Store {
     /// rarely, up to 20 ms, while none do; in the writing process the iteration is woken.
     ///
     /// Raises `TypeError` and `ValueError` for an argument; the iteration raises `CorruptError` as `refresh`, and for damage.
-    #[pyo3(signature = (topics=None, *, start=None, timeout=None, tags=None, errors=None), text_signature = "(topics=None, *, start='end', timeout=None, tags=None, errors=None)")]
+    #[pyo3(signature = (topics=None, *, start=None, timeout=None, tags=None, errors=None), text_signature = "($self, topics=None, *, start='end', timeout=None, tags=None, errors=None)")]
     fn follow(
         &self,
         py: Python<'_>,
@@ -207,7 +207,7 @@ impl Queue {
     ///
     /// Raises `TypeError` and `ValueError` for an argument; the iteration raises `NotFoundError` if the queue begins again, because its topic was
     /// deleted, and `CorruptError` as `Store.follow`.
-    #[pyo3(signature = (timeout=None, *, start=None, tags=None, errors=None), text_signature = "(timeout=None, *, start='end', tags=None, errors=None)")]
+    #[pyo3(signature = (timeout=None, *, start=None, tags=None, errors=None), text_signature = "($self, timeout=None, *, start='end', tags=None, errors=None)")]
     fn tail(
         &self,
         py: Python<'_>,

@@ -119,8 +119,13 @@ def refresh(path: Path) -> Iterator[int]:
 ROLES: dict[str, Callable[[Path], Iterator[int]]] = {"follow": follow, "tail": tail, "refresh": refresh}
 
 
+def wait_for_end() -> None:
+    sys.stdin.read()
+    over.set()
+
+
 def main(role: str, path: Path) -> None:
-    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+    threading.Thread(target=wait_for_end, daemon=True).start()
     print("ready", flush=True)
     if role == "write":
         write(path)

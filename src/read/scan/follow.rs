@@ -38,7 +38,7 @@ pub struct Follow {
 }
 
 enum Of {
-    Log(OfLog),
+    Log(Box<OfLog>),
     Queue(OfQueue),
 }
 
@@ -101,7 +101,7 @@ impl Follow {
         Ok(Self {
             reader,
             on_damage,
-            of: Of::Log(of),
+            of: Of::Log(Box::new(of)),
         })
     }
 
