@@ -136,9 +136,12 @@ impl MappedFile {
         }
     }
 
-    /// As [`Region::is_cached`].
+    /// As [`Region::is_cached`]; a file that is not mapped counts as cached.
     pub fn is_cached(&self, at: usize) -> bool {
-        self.region.is_cached(at)
+        match &self.bytes {
+            Bytes::Mapped(region) => region.is_cached(at),
+            Bytes::Open(_) => true,
+        }
     }
 
     /// As [`Region::let_go`].

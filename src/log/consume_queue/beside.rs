@@ -21,6 +21,16 @@ impl ConsumeQueueStore {
 }
 
 impl ConsumeQueue {
+    /// Whether it has files, or has had.
+    pub(super) fn has_files(&self) -> bool {
+        self.files.end_offset().is_some()
+    }
+
+    /// Bytes of a file; 0 if nothing tells.
+    pub(super) fn file_size(&self) -> u64 {
+        self.files.file_size()
+    }
+
     /// Where there are many entries in memory, forgets those that the files have by now.
     ///
     /// # Errors

@@ -107,16 +107,6 @@ impl ConsumeQueue {
         (state.min_offset..state.max_offset(), in_files)
     }
 
-    /// Whether it has files, or has had.
-    pub(super) fn has_files(&self) -> bool {
-        self.files.end_offset().is_some()
-    }
-
-    /// Bytes of a file; 0 if nothing tells.
-    pub(super) fn file_size(&self) -> u64 {
-        self.files.file_size()
-    }
-
     /// First queue offset of the file after the one that holds `offset`.
     pub fn next_file_start(&self, offset: i64) -> i64 {
         next_file_start(&self.files, offset)

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
@@ -47,9 +47,9 @@ pub struct IndexService {
     /// After a crash: full files whose last item was stored at this time or before are on disk. The others are used only if they are
     /// whole. `None` if every file is on disk.
     safe_until: Mutex<Option<i64>>,
-    files: RwLock<Vec<Arc<IndexFile>>>,
+    pub(super) files: RwLock<Vec<Arc<IndexFile>>>,
     /// Another process may have added keys and files since they were listed.
-    has_grown: AtomicBool,
+    pub(super) has_grown: AtomicBool,
     /// What the files of an earlier time say about the geometry of all.
     shared_geometry: OnceLock<IndexGeometry>,
     appending: Mutex<Appending>,
@@ -194,24 +194,6 @@ impl IndexService {
     pub fn find_all(&self, file: &IndexFile, geometry: IndexGeometry, hashes: &[i32]) -> Result<Option<Vec<Candidate>>> {
         let is_one_of_several = self.files.read().unwrap_or_else(PoisonError::into_inner).len() > 1;
         file.find_all(geometry, hashes, is_one_of_several.then_some(&self.filter_room))
-    }
-
-    /// Notes that another process may have added keys and files. They are looked at when they are needed.
-    pub(crate) fn note_growth(&self) {
-        self.has_grown.store(true, Ordering::Release);
-    }
-
-    fn follow_growth(&self) -> Result<()> {
-        if !self.has_grown.swap(false, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let known = self.files();
-        if let Some(last) = known.last() {
-            last.read_header_again()?;
-        }
-        let files = IndexFile::open_all(&self.env, &self.dir, &known)?;
-        *self.files.write().unwrap_or_else(PoisonError::into_inner) = files;
-        Ok(())
     }
 
     /// Begins to put keys. Nobody else puts any meanwhile.

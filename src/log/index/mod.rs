@@ -12,6 +12,8 @@ mod index_file;
 mod index_appender;
 /// All files of a store, and which part of the log each of them indexes.
 mod index_service;
+/// What another process adds.
+mod beside;
 /// How each file is.
 mod index_file_state;
 /// Truncation: which files and items recovery keeps.

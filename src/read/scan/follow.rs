@@ -39,7 +39,7 @@ pub struct Follow {
 
 enum Of {
     Log(Box<OfLog>),
-    Queue(OfQueue),
+    Queue(Box<OfQueue>),
 }
 
 /// Messages of the log, in its order.
@@ -135,7 +135,7 @@ impl Follow {
         Ok(Self {
             reader,
             on_damage,
-            of: Of::Queue(of),
+            of: Of::Queue(Box::new(of)),
         })
     }
 
