@@ -60,7 +60,7 @@ struct State {
 struct Group {
     gate: Arc<Gate>,
     size: usize,
-    /// No target is lower.
+    /// No target is lower. Targets of threads that have left count, too.
     lowest: i64,
     /// No target is higher.
     highest: i64,
@@ -223,6 +223,7 @@ impl Watermark {
         let is_complete = state.open.size + 1 >= state.expected;
         let until_led = state.lead_at.map(|lead_at| lead_at.saturating_duration_since(time));
         match until_led.filter(|left| !is_complete && !left.is_zero()) {
+            // Also a thread whose deadline has come: the others of its group sleep.
             None => {
                 state.led = Some(std::mem::take(&mut state.open));
                 Look::Leads

@@ -115,7 +115,7 @@ impl Message<'_> {
         self.prepare_with_body(&self.body)
     }
 
-    /// As [`Message::prepare`], of a copy of the body: of its length, for a body that others may change meanwhile.
+    /// As [`Message::prepare`], with a copy of the body in its place, which is as long: for a body that others may change meanwhile.
     #[inline]
     pub fn prepare_with_body<'m>(&'m self, body: &'m [u8]) -> Result<EncodedMessage<'m>, Malformed> {
         let properties = self.properties_before_crc();
@@ -174,8 +174,8 @@ impl Message<'_> {
     }
 }
 
-/// A record without its place: its parts are checked and measured and have their checksums, and lie where its producer left them. What
-/// remains to be done under the append lock is to write its head, and a copy.
+/// A record without its place. Its parts lie where its producer left them; they are measured, and have their checksums. What remains to be
+/// done under the append lock is to make its head and to copy all parts.
 #[derive(Clone, Debug)]
 pub struct EncodedMessage<'a> {
     message: &'a Message<'a>,
@@ -242,7 +242,8 @@ impl EncodedMessage<'_> {
         layout.body_at()
     }
 
-    /// Hands the record's bytes to `write` in parts, of which the first holds what a reader looks at first. Gives what `write` gives.
+    /// Hands the record's bytes to `write` in parts, and gives what `write` gives. The first part is the head, by which a reader knows a
+    /// record: `write` is to put it there last.
     #[inline]
     pub fn write(&self, queue_offset: i64, physical_offset: i64, store_time: i64, write: impl FnOnce(&[&[u8]]) -> bool) -> bool {
         let mut head = [0; MAX_HEAD_SIZE];

@@ -14,8 +14,8 @@ use crate::watermark::Watermark;
 
 /// Messages that one step dispatches at most, so that a write-out is never far away.
 const STEP_MESSAGES: usize = 4096;
-/// Messages after which the header of the index counts their keys and *dispatched* rises, if nobody waits for it: a write that threads
-/// share takes as long as the queue entry.
+/// Messages after which the header of the index counts their keys and *dispatched* rises, if nobody waits for it. To raise a number that
+/// other threads read takes as long as to add a queue entry.
 const TOLD_MESSAGES: usize = 32;
 /// Queues that one step writes out at most, so that no message waits for all of them.
 const STEP_QUEUES: usize = 1000;
@@ -26,10 +26,11 @@ const WRITE_OUT_AFTER: Duration = Duration::from_millis(10);
 /// How long it waits for each queue that waits, if that is longer. To write out a queue takes a fifth of that, whether it has one entry or
 /// thousands: of many queues each is to gather some.
 const WRITE_OUT_AFTER_EACH: Duration = Duration::from_micros(20);
-/// A stamp that takes so long is not made again before ten times as long has passed, however much is appended: no message is dispatched
-/// meanwhile, and a stamp of 50,000 queues takes seconds.
+/// A stamp that takes so long is not made again before ten times as long has passed, however much is appended. No message is dispatched
+/// while a stamp is made, and a stamp of 50,000 queues takes seconds.
 const SLOW_STAMP: Duration = Duration::from_millis(100);
-const PART_OF_STAMPS: u32 = 10;
+/// How many times as long.
+const PAUSE_AFTER_STAMP: u32 = 10;
 /// The longest wait between two tries of a stamp after a shortage. The wait doubles each time, because each try syncs the whole file
 /// system.
 const STAMP_RETRY_AFTER: Duration = Duration::from_secs(10);
@@ -65,8 +66,9 @@ pub struct Dispatcher {
     entries: usize,
     /// When to try again after a shortage.
     retry_at: Option<Instant>,
-    /// No stamp is made before; and how long the wait after the next shortage is.
+    /// No stamp is made before this time.
     stamp_at: Option<Instant>,
+    /// How long no stamp is made after the next shortage.
     stamp_pause: Duration,
 }
 
@@ -204,7 +206,7 @@ impl Dispatcher {
             }
             stamped => {
                 let took = begun.elapsed();
-                self.stamp_at = (took >= SLOW_STAMP).then(|| now + took * PART_OF_STAMPS);
+                self.stamp_at = (took >= SLOW_STAMP).then(|| now + took * PAUSE_AFTER_STAMP);
                 self.stamp_pause = RETRY_AFTER;
                 stamped
             }
@@ -249,7 +251,7 @@ impl Dispatcher {
         let mut scan = log.files().scan(from, log.readable.get(), Check::Structure).of_settled();
         let mut keys = index.put_keys(self.geometry);
         let dispatched = self.dispatch_some(&mut scan, &mut keys, now);
-        // Also those of a message of which only some could be put.
+        // Also after a failure: some keys of the message that failed may be in the file.
         let published = keys.publish();
         dispatched.and(published)?;
         expect_no_stop(&scan)?;
@@ -263,7 +265,7 @@ impl Dispatcher {
                 break;
             }
             self.dispatch_one(scan, keys, now)?;
-            // A read that waits for the first of many does not wait for all of them.
+            // So a read that waits for the first of many messages does not wait for all of them.
             if number % TOLD_MESSAGES == 0 || self.dispatched.waiting() > 0 {
                 keys.publish()?;
                 self.dispatched.advance(LogScan::position(scan));

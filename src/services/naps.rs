@@ -7,26 +7,26 @@ use std::time::{Duration, Instant};
 use crate::sync::{now, sleep};
 use crate::watermark::Watermark;
 
-/// So long after its last work a thread naps.
+/// For so long after its last work a thread naps. Then it sleeps until it is woken.
 const ACTIVE: Duration = Duration::from_millis(2);
-/// A nap. Each takes some 10 us of a processor.
+/// How long a nap is. Each takes some 10 us of a processor.
 const NAP: Duration = Duration::from_micros(200);
 
-/// When a thread has had work.
+/// When a thread last had work.
 #[derive(Debug)]
 pub(super) struct Naps {
-    /// What it waited for then.
+    /// What it has waited for since then.
     target: i64,
     since: Instant,
 }
 
 impl Naps {
-    /// Of a thread that has not had any.
+    /// Those of a thread that has had no work yet.
     pub(super) fn begin() -> Self {
         Self { target: 0, since: now() }
     }
 
-    /// Waits for the watermark, or until then. A new target means that there was work.
+    /// Waits until the watermark is at least `target`, or until the time `until`. A new target means that there was work.
     pub(super) fn wait(&mut self, mark: &Watermark, target: i64, until: Option<Instant>) {
         if self.target != target {
             *self = Self { target, since: now() };

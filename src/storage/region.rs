@@ -148,8 +148,8 @@ impl Region {
         self.write_parts(at, &[bytes])
     }
 
-    /// As [`write`](Region::write), of parts that come one after the other. The first of them is copied last, so that whoever looks meanwhile
-    /// finds it after the others.
+    /// As [`write`](Region::write), of parts that come one after the other. The first of them is copied last: whoever reads meanwhile and
+    /// finds it there finds the others, too.
     #[inline]
     pub fn write_parts(&self, at: usize, parts: &[&[u8]]) -> bool {
         let len = parts.iter().fold(0_usize, |len, part| len.saturating_add(part.len()));

@@ -106,7 +106,7 @@ impl Appender<'_> {
     pub fn append(self, mut message: Message<'_>) -> Result<AppendResult> {
         self.store.checker.check(&mut message, true)?;
         self.store.expect_not_busy()?;
-        let appended = self.store.log.append(expect(&message.prepare())?)?;
+        let appended = self.store.log.append(expect_legal(&message.prepare())?)?;
         let status = self.acknowledge(appended, self.waits_for([&message]))?;
         Ok(result(&message, appended, status))
     }
@@ -123,7 +123,7 @@ impl Appender<'_> {
             return Ok(None);
         }
         self.store.expect_not_busy()?;
-        let Some(appended) = self.store.log.try_append(expect(&message.prepare())?)? else {
+        let Some(appended) = self.store.log.try_append(expect_legal(&message.prepare())?)? else {
             return Ok(None);
         };
         let status = self.acknowledge(appended, waits)?;
@@ -243,9 +243,9 @@ impl Appender<'_> {
     }
 }
 
-/// A message as it was encoded, where it lies: it is too large to be moved without need.
+/// An encoded message, or why it is none. It stays where it lies: it is too large to be moved without need.
 #[inline]
-fn expect<'e, 'm>(encoded: &'e std::result::Result<EncodedMessage<'m>, Malformed>) -> Result<&'e EncodedMessage<'m>> {
+fn expect_legal<'e, 'm>(encoded: &'e std::result::Result<EncodedMessage<'m>, Malformed>) -> Result<&'e EncodedMessage<'m>> {
     encoded.as_ref().map_err(|malformed| illegal(malformed.clone()))
 }
 

@@ -293,6 +293,7 @@ impl CommitLog {
         let asks_for_next = matches!(outcome, Ok(Outcome::Written)) && state.asks_for_next();
         drop(hold);
         drop(state);
+        // Without the lock, so that a thread that this wakes does not wait for it. Of two raises the higher one counts.
         self.appended.advance(end);
         self.ask_for_large_commit(end);
         if asks_for_next {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The longest wait, as a part of what a sync takes.
+/// The longest wait is the time that a sync takes, divided by this.
 const PART_OF_SYNC: u32 = 2;
 /// The longest wait, however slow the disk is.
 const MAX_PATIENCE: Duration = Duration::from_millis(5);

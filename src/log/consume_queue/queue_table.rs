@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-/// A value for each queue that was met, by topic and queue id. The next message is often of the same topic as the last one, which is found
-/// without a search.
+/// A value for each queue that was met, by topic and queue id. The next message is often of the same topic as the last one: that topic is
+/// found without a search.
 #[derive(Debug)]
 pub struct QueueTable<T> {
     values: Vec<T>,
@@ -16,7 +16,7 @@ pub struct QueueTable<T> {
     last: usize,
 }
 
-/// Of a queue in the table.
+/// Where the value of a queue is in the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Place(usize);
 
@@ -45,9 +45,9 @@ impl<T> QueueTable<T> {
         if self.topics.get(self.last).is_none_or(|last| *last.name != *topic) {
             self.last = *self.places.get(topic)?;
         }
-        let numbers = &self.topics.get(self.last)?.queues;
-        let at = numbers.binary_search_by_key(&queue_id, |(id, _)| *id).ok()?;
-        numbers.get(at).map(|(_, place)| *place)
+        let queues = &self.topics.get(self.last)?.queues;
+        let at = queues.binary_search_by_key(&queue_id, |(id, _)| *id).ok()?;
+        queues.get(at).map(|(_, place)| *place)
     }
 
     /// The value of a queue.
@@ -65,14 +65,14 @@ impl<T> QueueTable<T> {
         let place = Place(self.values.len());
         self.values.push(value);
         let next = self.topics.len();
-        let number = *self.places.entry(topic.into()).or_insert(next);
-        if number == next {
+        let at = *self.places.entry(topic.into()).or_insert(next);
+        if at == next {
             self.topics.push(Topic {
                 name: topic.into(),
                 queues: Vec::new(),
             });
         }
-        if let Some(topic) = self.topics.get_mut(number) {
+        if let Some(topic) = self.topics.get_mut(at) {
             let at = topic.queues.partition_point(|(id, _)| *id < queue_id);
             topic.queues.insert(at, (queue_id, place));
         }
