@@ -19,6 +19,7 @@ mod falling_times;
 mod finding_tags;
 mod format_properties;
 mod format_rules;
+mod gate;
 mod geometry;
 mod golden;
 mod guard;

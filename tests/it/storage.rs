@@ -438,6 +438,22 @@ fn no_access_reaches_outside_a_region() {
     assert_bounded(&Region::on_heap(words, 1000).unwrap(), 1000);
 }
 
+/// A process may read a record while another one writes it. It knows the record by its first part.
+#[test]
+fn of_parts_that_are_written_the_first_one_is_written_last() {
+    let dir = TempDir::new().unwrap();
+    let file = RealEnv::new().create(&dir.path().join("f")).unwrap();
+    file.allocate(4096).unwrap();
+    let (region, beside) = (
+        file.map(4096, Access::ReadWrite).unwrap(),
+        file.map(4096, Access::Read).unwrap(),
+    );
+    // What a reader finds in the place of the first part, at the moment at which this is copied.
+    let found = beside.bytes(0..4).unwrap();
+    assert!(region.write_parts(0, &[b"head", found]));
+    assert_eq!(region.bytes(0..8).unwrap(), b"head\0\0\0\0");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

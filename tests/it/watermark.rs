@@ -272,7 +272,7 @@ fn a_leader_that_is_wanted_just_when_its_time_is_up_lets_the_next_one_lead() {
 
 /// Two threads wait when the first leader ends. It says how long the next one is to wait for as many.
 fn two_waited_for(patience: Duration, work: impl FnOnce(&Watermark, Instant)) {
-    let mark = Watermark::new(0);
+    let (mark, begun) = (Watermark::new(0), Instant::now());
     let first = mark.wait_or_lead(1, None).unwrap();
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -291,6 +291,7 @@ fn two_waited_for(patience: Duration, work: impl FnOnce(&Watermark, Instant)) {
         work(&mark, ended);
     });
     assert_eq!((mark.get(), mark.waiting()), (1, 0));
+    assert!(begun.elapsed() < Duration::from_secs(30), "a thread was not woken");
 }
 
 #[test]

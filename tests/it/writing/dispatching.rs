@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use mqstore::config::StoreConfig;
@@ -341,4 +341,26 @@ fn what_is_dispatched_again_for_the_index_writes_no_queue() {
     let mut changes = env.changes();
     changes.retain(|change| change.contains("/consumequeue/") && !change.starts_with("sync"));
     assert_eq!(changes, [""; 0]);
+}
+
+#[test]
+fn a_message_counts_as_dispatched_when_its_keys_are_in_the_index_and_not_before() {
+    let place = Place::new();
+    let (env, store) = stepped(&place);
+    let store = Arc::new(store);
+    let (writer, found) = (store.clone(), Arc::new(Mutex::new(Vec::new())));
+    let seen = found.clone();
+    // The first message makes an index file.
+    env.before_changes(move |change| {
+        if change.starts_with("create ") && change.contains("/index/") {
+            seen.lock().unwrap().push(writer.dispatched_offset());
+        }
+        Ok(())
+    });
+    let offset = store.append(with(message("t", 0, b"x"), &[("KEYS", "k")])).unwrap();
+    store.step(Service::Dispatch, Instant::now()).unwrap();
+    assert_eq!(*found.lock().unwrap(), [0]);
+    assert!(store.dispatched_offset() > offset.appended.physical_offset);
+    env.heal();
+    store.close().unwrap();
 }
