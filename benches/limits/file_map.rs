@@ -49,6 +49,13 @@ impl FileMap {
         }
     }
 
+    /// Copies bytes to a position.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.len());
+        // SAFETY: the bytes lie inside the mapping, and nobody has a reference to it.
+        unsafe { self.start().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+
     pub fn len(&self) -> usize {
         self.map.len()
     }

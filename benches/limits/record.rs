@@ -1,8 +1,8 @@
 //! The record kernel: a record with everything that the format demands, and nothing else.
 //!
-//! The CRC of the body, then, under one lock, which spins unless another kind is asked for: the clock, the number in the queue, the header, the copy of all bytes into the map, the
-//! raised mark. What mqstore does beyond that is its cost. The clock is the exact one: the coarse one takes 17 ns less, and is up to 4 ms late, so
-//! that a message would be stored before the call that stores it.
+//! The CRC of the body; then, under one lock, the clock, the number in the queue, the header, the copy of all bytes into the map, and the
+//! raised mark. The lock spins unless another kind is asked for. What mqstore does beyond that is its cost. The clock is the exact one:
+//! the coarse one takes 17 ns less and is up to 4 ms late, so that a message would be stored before the call that stores it.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};

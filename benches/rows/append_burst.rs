@@ -1,4 +1,4 @@
-//! One producer, pages ready: what an append costs where nothing else happens.
+//! One producer, pages ready: what an append costs where nothing else happens. Beside the limit is a copy of as many bytes.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -25,7 +25,8 @@ pub fn run(bench: &Bench) {
         };
         let ours = Contender::new(OURS, || ours(bench, &workload));
         let limit = Contender::new(LIMIT, || limit(bench, &workload));
-        bench.measure(&row, vec![ours, limit]);
+        let copy = Contender::new("limit, a copy alone", || copy(bench, &workload));
+        bench.measure(&row, vec![ours, limit, copy]);
     }
 }
 
@@ -37,6 +38,19 @@ pub fn ours(bench: &Bench, workload: &Workload) -> f64 {
     let begun = Instant::now();
     for _ in 0..count {
         black_box(store.append(workload.message(0)).unwrap());
+    }
+    each(begun.elapsed(), count)
+}
+
+/// A copy of bytes that are ready, onto a populated map.
+fn copy(bench: &Bench, workload: &Workload) -> f64 {
+    let dir = bench.dir();
+    let map = FileMap::populated(&dir.path().join("segment"), bench.size(SEGMENT, 1 << 20) as usize);
+    let record = vec![b'x'; workload.record_size()];
+    let count = workload.messages(bench.is_smoke);
+    let begun = Instant::now();
+    for number in 0..count {
+        map.write(number * record.len(), black_box(&record));
     }
     each(begun.elapsed(), count)
 }
