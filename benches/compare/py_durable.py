@@ -1,4 +1,4 @@
-"""Messages that are durable, beside Rust with the same bytes.
+"""Messages that are durable, beside a loop in Rust that writes and syncs the same records, into blocks that were written before.
 
 One thread appends W messages and then waits once until all are. P threads append, and tasks of asyncio, each waiting for its own.
 """

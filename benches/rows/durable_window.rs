@@ -29,11 +29,12 @@ pub fn run(bench: &Bench) {
             waits_for_disk: true,
         };
         let ours = Contender::new(OURS, || ours(bench, window));
-        let written = Contender::new(LIMIT, || limit(bench, BODY, window));
+        let workload = Workload::of_bodies(BODY);
+        let written = Contender::new(LIMIT, || limit(bench, &workload, window));
         let unwritten = Contender::new(NEW_BLOCKS, || {
             let dir = bench.dir();
             let file = Durable::unwritten(&dir.path().join("segment"), bench.size(1 << 30, 4 << 20));
-            write_windows(bench, BODY, window, file)
+            write_windows(bench, &workload, window, file)
         });
         bench.measure(&row, vec![ours, written, unwritten]);
     }
@@ -62,16 +63,15 @@ fn ours(bench: &Bench, window: usize) -> f64 {
 }
 
 /// As [`write_windows`], into blocks that were written before.
-pub fn limit(bench: &Bench, body: usize, window: usize) -> f64 {
+pub fn limit(bench: &Bench, workload: &Workload, window: usize) -> f64 {
     let dir = bench.dir();
     let file = Durable::new(&dir.path().join("segment"), bench.size(64 << 20, 4 << 20));
-    write_windows(bench, body, window, file)
+    write_windows(bench, workload, window, file)
 }
 
 /// The record kernel makes W records, and they are written and synced at once.
-fn write_windows(bench: &Bench, body: usize, window: usize, mut file: Durable) -> f64 {
+fn write_windows(bench: &Bench, workload: &Workload, window: usize, mut file: Durable) -> f64 {
     let dir = bench.memory_dir();
-    let workload = Workload::of_bodies(body);
     let map = FileMap::populated(&dir.path().join("memory"), (window + 1) * workload.record_size());
     let kernel = RecordKernel::new(&map, TOPIC);
     let records = vec![b'x'; window * workload.record_size()];

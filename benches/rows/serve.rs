@@ -33,7 +33,7 @@ fn answer(bench: &Bench, question: &str) -> String {
         "append" => append_sustained::ours(bench, &plain(), number(2)),
         "append_with_key" => append_sustained::ours(bench, &Workload::of_bodies(number(1)), number(2)),
         "append_batch" => append_batch(bench, &plain(), number(2), number(3)),
-        "durable_limit" => durable_window::limit(bench, number(1), number(2)),
+        "durable_limit" => durable_window::limit(bench, &plain(), number(2)),
         unknown => panic!("no question is called {unknown:?}"),
     };
     figure.to_string()
