@@ -20,6 +20,7 @@ const MESSAGES: usize = 4000;
 /// Messages of a process that is stepped, which takes some microseconds an instruction.
 const STEPPED: usize = 25;
 const BODY: usize = 100;
+const QUEUES: usize = 4;
 
 pub fn run(bench: &Bench) {
     append(bench);
@@ -58,7 +59,7 @@ fn dispatch(bench: &Bench) {
     dispatch_all(&store);
     let counts = Counts::now().since(before);
     bench.count(&row("dispatch", "allocations", 0.1), a_message(counts.allocations));
-    instructions(bench, "dispatch", bench.size(4100.0, 9000.0));
+    instructions(bench, "dispatch", bench.size(2400.0, 7600.0));
 }
 
 /// A run of the tests is compiled with few optimizations, so its bound is another one.
@@ -78,7 +79,10 @@ pub fn stepped(bench: &Bench, call: &str) {
             instructions::stepped(|| append_all(&store, &workload, STEPPED));
         }
         "dispatch" => {
+            // The first messages make their queues and an index file.
             let (_dir, store) = to_dispatch(bench, STEPPED);
+            dispatch_all(&store);
+            fill(&store, &Workload::of_bodies(BODY), STEPPED, QUEUES);
             instructions::stepped(|| dispatch_all(&store));
         }
         unknown => panic!("no work is called {unknown:?}"),
@@ -101,11 +105,12 @@ fn append_all(store: &MessageStore, workload: &Workload, count: usize) {
 fn to_dispatch(bench: &Bench, count: usize) -> (TempDir, MessageStore) {
     let dir = bench.dir();
     let store = open_stepped(&dir.path().join("store"), StoreConfig::default());
-    fill(&store, &Workload::of_bodies(BODY), count, 4);
+    fill(&store, &Workload::of_bodies(BODY), count, QUEUES);
     (dir, store)
 }
 
-/// Each one waits for its sync: a write and a sync of the log, and a write of the mark of what was flushed. Calls that change a file are counted at the interface to the system, those of other threads, too.
+/// Each one waits for its sync: a write and a sync of the log, and a write of the mark of what was flushed. The calls that change a file are
+/// counted at the interface to the system.
 fn durable_append(bench: &Bench) {
     let dir = bench.dir();
     let env = CountingEnv::new();
