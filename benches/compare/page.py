@@ -33,7 +33,9 @@ page; do not edit it. `make bench BENCH=append_burst` measures one row again, an
   the same kind. Where a row has another limit, the head of its file in `benches/rows` or `benches/compare` says so.
 - **ratio**: how many times as good ours is; 1.0 is at the limit, and more is better. It is the median of what each round says.
 - Figures are medians of the rounds after the first, which is dropped. All that is in a row takes turns within each round.
-- A row that waits for the disk is **refused** if the latency of a sync varied more than 1.5-fold between its rounds.
+- Where the limit is one of `benches/limits`, a ratio above 1.0 says by how much the machine varied, and no more.
+- A row that waits for the disk is **refused** if the latency of a sync varied more than 1.5-fold between its rounds: its
+  ratios would be those of two disks.
 - Compare only figures of one row: the machine of another hour is another machine.
 """
 
@@ -59,7 +61,8 @@ def newest(results: Iterable[Result]) -> list[Result]:
 def document(results: list[Result], about: list[str]) -> str:
     """The page."""
     commits = sorted({result["commit"] for result in results})
-    lines = [HEAD, *(f"- {line}" for line in about), f"- measured: {', '.join(commits)}", ""]
+    rounds = max(len(result["rounds"]) for result in results)
+    lines = [HEAD, *(f"- {line}" for line in about), f"- measured: {', '.join(commits)}; rounds of a row: {rounds}", ""]
     lines += [f"![every ratio against the limit]({PLOT})", "", *losses(results), ""]
     for row in dict.fromkeys(result["row"] for result in results):
         lines += [f"## {row}", "", *table([result for result in results if result["row"] == row]), ""]

@@ -36,7 +36,7 @@ pub fn run(bench: &Bench) {
 fn row(part: &str, unit: &'static str) -> Row {
     Row {
         name: "ablation",
-        params: json!({"body": BODY, "without": part}),
+        params: json!({"body": BODY, "part": part}),
         unit,
         target: Target::default(),
         waits_for_disk: false,

@@ -1,8 +1,8 @@
 //! Threads that each wait until their message is durable: how close they come to one message of each thread in every sync.
 //!
 //! With a sync that takes a time L, P threads can make P / L messages a second at most. Where the sync is simulated, on a file system in
-//! memory, L is what the same wait takes in the same round: a sleep ends some 20 us late. On the disk the limit is a loop that writes and
-//! syncs P records at once.
+//! memory, L is what the same wait takes one thread in the same round, because a wait of 1 ms may end late. On the disk the limit is one
+//! thread that writes and syncs P records at once, into blocks that were written before.
 
 use std::sync::Arc;
 use std::thread;

@@ -26,6 +26,7 @@ pub fn run(bench: &Bench) {
         return;
     };
     let workload = Workload::of_bodies(BODY);
+    // The queue entry of a message and the item of its key take 40 bytes more, and the system writes whole pages.
     let asynchronous = (FlushDiskType::Async, bench.size(50_000, 100), Target::at_most(1.10));
     let synchronous = (FlushDiskType::Sync, bench.size(1000, 10), Target::default());
     for (flush, count, target) in [asynchronous, synchronous] {
