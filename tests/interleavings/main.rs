@@ -1,8 +1,8 @@
 //! Every order of the steps of a few threads, by [loom](https://docs.rs/loom).
 //!
-//! This crate compiles the real sources of the watermark, of the naps of the dispatcher, of the allocator of segments, and of the transient store pool with its commits.
-//! What they import from `crate::sync` is in `sync.rs` here, and made of what loom has. Each test is a model: a closure that starts up to
-//! four threads.
+//! This crate compiles the real sources of the watermark, of the naps of the dispatcher, of the allocator of segments, and of the transient
+//! store pool with its commits. What they import from `crate::sync` is in `sync.rs` here, and made of what loom has. Each test is a model: a
+//! closure that starts up to four threads.
 //! [`explore`] runs it again and again, each time with other switches between the threads, until it has tried all of them. A model fails
 //! where an assertion fails, and where no thread can go on ("deadlock").
 //!
