@@ -4,9 +4,10 @@ from asyncio import AbstractEventLoop
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Reversible, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
-from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar, final, overload
+from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, final, overload
 
 import polars
+from mqstore.files import Copied, Exported, Imported
 from typing_extensions import Buffer, CapsuleType, disjoint_base
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "_append_result",
     "_checksums",
     "_get_result",
+    "_json_lines",
     "_landmarks",
     "_message",
     "_no_messages",
@@ -66,6 +68,8 @@ _PandasDataFrame: TypeAlias = Any
 _Time: TypeAlias = datetime | int
 _Errors: TypeAlias = Literal["raise", "skip"]
 _UsageBy: TypeAlias = Literal["topic", "queue_id", "tags", "hour", "segment"]
+_Partition: TypeAlias = Literal["topic", "hour"]
+_BodyAs: TypeAlias = Literal["base64", "text", "json"]
 _Properties: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 _Mode: TypeAlias = Literal["r", "r+", "a", "x"]
 # (topic, body, tags, keys, properties, queue)
@@ -89,6 +93,29 @@ _Status: TypeAlias = Literal[
     "OFFSET_TOO_SMALL",
     "NO_MESSAGE_IN_QUEUE",
 ]
+
+class _Conditions(TypedDict, total=False):
+    topics: str | Iterable[str] | None
+    queues: int | Iterable[int] | None
+    time: tuple[_Time | None, _Time | None] | None
+    by: Literal["store", "born"]
+    physical: tuple[int | None, int | None] | None
+    tags: str | None
+    keys: str | Iterable[str] | None
+    properties: Mapping[str, str] | None
+    body_contains: bytes | str | None
+    body_regex: str | None
+    limit: int | None
+    errors: _Errors | None
+    progress: Callable[[int, int], object] | None
+    max_mb_per_s: float | None
+
+class _ExportConditions(_Conditions, total=False):
+    transactions: Literal["committed", "all"]
+    order: Literal["log", "queue"]
+    reverse: bool
+    decode_body: bool
+    batch_bytes: int
 
 def new_unique_key() -> str:
     """A new unique key for a message: str, for `append(..., unique_key=...)`, as RocketMQ's client makes one for each message
@@ -629,6 +656,39 @@ class Store:
         malformed, `UnsupportedFormatError` as `get`, and `CorruptError` at a damaged message on the way; with
         `errors="skip"` it passes over such a message.
         """
+    def export(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        format: Literal["parquet", "arrow", "jsonl"] | None = None,
+        columns: Sequence[str] | None = None,
+        partition_by: _Partition | Iterable[_Partition] | None = (),
+        rewrite: Callable[[RecordBatch], _Table] | None = None,
+        body_as: _BodyAs = "base64",
+        **conditions: Unpack[_ExportConditions],
+    ) -> Exported: ...
+    def import_from(
+        self,
+        source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        format: Literal["parquet", "arrow", "jsonl"] | None = None,
+        topic: str | None = None,
+        body_as: _BodyAs = "base64",
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Imported: ...
+    def copy_to(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        rename: Mapping[str, str] | None = None,
+        keep_store_time: bool = True,
+        geometry: Literal["broker"] | Mapping[str, int] | None = None,
+        **conditions: Unpack[_Conditions],
+    ) -> Copied: ...
+    def _copy_from(
+        self, batches: Batches, rename: dict[str, str], keep_store_time: bool
+    ) -> tuple[dict[str, int], int, dict[str, int], int]: ...
+    def _options_of_copy(self) -> dict[str, Any]: ...
     def fetch(
         self,
         batch: _Table,
@@ -1428,7 +1488,8 @@ def _landmarks(store: Store) -> list[tuple[int, int]]: ...
 def _checksums(store: Store, offsets: list[int]) -> list[int | None]: ...
 def _offsets(values: list[int]) -> Offsets: ...
 def _message(record: bytes) -> Message: ...
-def _no_messages() -> RecordBatch: ...
+def _json_lines(rows: _Table, body_as: str) -> bytes: ...
+def _no_messages(columns: Sequence[str] | None = None) -> RecordBatch: ...
 def _reopen(path: str, options: dict[str, Any]) -> Store: ...
 def _stop_clock(time: _Time | None) -> None: ...
 def _topics(store: Store | Recipe, /) -> Topics: ...

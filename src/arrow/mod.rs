@@ -14,9 +14,12 @@ mod resolve;
 mod statistics;
 /// What a message on its way in is made of.
 mod incoming;
+/// Rows as JSON Lines.
+mod json_lines;
 
 pub(crate) use columns::{MessageColumns, column_names, expect_field};
 pub(crate) use incoming::{Defaults, Rows, host, incoming, no_body};
+pub(crate) use json_lines::{BodyAs, json_lines};
 pub(crate) use record_batch::{BatchBuilder, MAX_BATCH_BYTES};
 pub(crate) use resolve::{from_arrow, resolve_ids, resolve_keys, resolve_offsets, resolve_times};
 pub(crate) use statistics::{USAGE_COLUMNS, consumer_offsets, delay_offsets, index_files, lags, segments, topic_configs, usage};

@@ -249,7 +249,7 @@ impl<'a> Chunk<'a> {
     }
 
     /// A column that holds something. Where all is null its type says nothing: pandas makes numbers of such a column.
-    fn column(&self, name: &str) -> Option<&'a ArrayRef> {
+    pub(super) fn column(&self, name: &str) -> Option<&'a ArrayRef> {
         let at = self.fields.iter().position(|field| field.name() == name)?;
         let column = self.rows.columns().get(at)?;
         let is_null = *column.data_type() == DataType::Null || !column.is_empty() && column.null_count() == column.len();

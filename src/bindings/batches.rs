@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arrow_array as arrow;
 use arrow_schema::{ArrowError, SchemaRef};
 use pyo3::exceptions::{PyModuleNotFoundError, PyValueError};
+use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyCapsule;
@@ -16,6 +17,7 @@ use crate::arrow::from_arrow;
 use crate::arrow::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns};
 use crate::config::Errors;
 use crate::error::{Error, Result};
+use crate::format::MessageView;
 use crate::read::{Filled, OnDamage};
 use crate::storage::Generation;
 
@@ -179,6 +181,16 @@ impl Batches {
         })
     }
 
+    /// Hands each message to `take`, in a pass of its own.
+    pub(super) fn each(&self, py: Python<'_>, take: impl Send + Ungil + FnMut(&MessageView<'_>) -> Result<()>) -> PyResult<()> {
+        let pass = self.pass(py)?;
+        let done = self.source.detach(py, || pass.each(take));
+        if done.is_err() {
+            self.source.expect_open()?;
+        }
+        Ok(done?)
+    }
+
     /// All of it, in memory, with the exceptions of this package where a stream could only pass on a text.
     fn collect(&self, py: Python<'_>) -> PyResult<Collected> {
         let pass = self.pass(py)?;
@@ -335,6 +347,23 @@ impl Pass {
         }
     }
 
+    fn each(mut self, mut take: impl FnMut(&MessageView<'_>) -> Result<()>) -> Result<()> {
+        let Some(mut messages) = self.messages.take() else {
+            return Ok(());
+        };
+        loop {
+            self.source.expect_own_stream(self.begun_in)?;
+            let filled = messages.fill(|picked| take(picked.view).map(|()| true))?;
+            *self.latest.coverage() = messages.coverage();
+            self.tell(&messages)?;
+            match filled {
+                Filled::Paused => {}
+                Filled::Full | Filled::End => return Ok(()),
+                Filled::Stopped(error) => return Err(error),
+            }
+        }
+    }
+
     /// Tells the caller how far the pass has come.
     fn tell(&self, messages: &Messages) -> Result<()> {
         let Some(progress) = &self.progress else { return Ok(()) };
@@ -417,11 +446,4 @@ fn import<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyModule>> {
         }
         error
     })
-}
-
-/// A batch of no message with every column: what Spark's schema comes from.
-#[pyfunction(name = "_no_messages")]
-pub(super) fn no_messages() -> PyResult<RecordBatch> {
-    let empty = BatchBuilder::new(&MessageColumns::select(None)?).finish();
-    Ok(RecordBatch(empty.map_err(from_arrow)?))
 }

@@ -89,6 +89,9 @@ mod html;
 mod aiter;
 /// The clock of `mqstore.testing`.
 mod clock;
+/// `Store`: copies, files that it writes and reads.
+#[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
+mod files;
 /// What pickle calls to make again what came from a store.
 mod pickle;
 /// What a Spark worker compares to tell whether a store is the one that was planned with.
@@ -113,11 +116,13 @@ mod _native {
     #[pymodule_export]
     use super::append_result::{AppendResult, unpickle_append_result};
     #[pymodule_export]
-    use super::batches::{Batches, RecordBatch, no_messages};
+    use super::batches::{Batches, RecordBatch};
     #[pymodule_export]
     use super::buffer::{Offsets, offsets};
     #[pymodule_export]
     use super::clock::stop_clock;
+    #[pymodule_export]
+    use super::files::{json_lines, no_messages};
     #[pymodule_export]
     use super::landmarks::{checksums, landmarks};
     #[pymodule_export]

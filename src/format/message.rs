@@ -212,6 +212,12 @@ impl EncodedMessage<'_> {
         self.message.queue_id
     }
 
+    /// The store time that the message came with.
+    #[inline]
+    pub fn stated_store_time(&self) -> i64 {
+        self.message.store_time
+    }
+
     /// Whether it takes a number in its queue: prepared and rolled-back messages do not.
     #[inline]
     pub fn has_queue_offset(&self) -> bool {

@@ -51,6 +51,8 @@ pub struct Appender<'s> {
     durable: Option<bool>,
     /// See [`Appender::without_waiting`].
     only_asks: bool,
+    /// See [`Appender::keeping_store_times`].
+    keeps_store_times: bool,
 }
 
 impl MessageStore {
@@ -62,6 +64,7 @@ impl MessageStore {
             store: self,
             durable,
             only_asks: false,
+            keeps_store_times: false,
         }
     }
 
@@ -96,6 +99,16 @@ impl Appender<'_> {
     #[must_use]
     pub fn without_waiting(self) -> Self {
         Self { only_asks: true, ..self }
+    }
+
+    /// The same, but [`Appender::append_all`] gives each message the store time that it states, in a log whose times do not fall: a time
+    /// before that of the message before it, and one that the checkpoint covers, are raised.
+    #[must_use]
+    pub fn keeping_store_times(self) -> Self {
+        Self {
+            keeps_store_times: true,
+            ..self
+        }
     }
 
     /// Appends one message.
@@ -147,7 +160,8 @@ impl Appender<'_> {
         {
             interrupt::check()?;
             let mut appended = Vec::with_capacity(stretch.len());
-            let outcome = self.store.log.append_all(&encode_all(stretch, &mut bodies)?, &mut appended);
+            let encoded = encode_all(stretch, &mut bodies)?;
+            let outcome = self.store.log.append_all(&encoded, self.keeps_store_times, &mut appended);
             done.extend(results(stretch, appended));
             outcome?;
             waiting = rest;
@@ -193,6 +207,14 @@ impl Appender<'_> {
         let appended = self.store.log.append_together(&encode_all(messages, &mut bodies)?)?;
         done.extend(results(messages, appended));
         self.acknowledge_all(done.get_mut(first..).unwrap_or_default(), waits)
+    }
+
+    /// Checks a message as it is checked before it is appended.
+    ///
+    /// # Errors
+    /// [`Error::IllegalMessage`].
+    pub(super) fn check(self, message: &mut Incoming<'_>) -> Result<()> {
+        self.store.checker.check_incoming(message)
     }
 
     /// Whether to wait until these messages are durable.

@@ -13,7 +13,7 @@ use crate::storage::Env;
 ///
 /// # Errors
 /// [`Error::Invalid`] for a geometry that is not the store's, and those of measuring it.
-pub(super) fn choose_sizes(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig, is_new: bool) -> Result<Sizes> {
+pub fn choose_sizes(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig, is_new: bool) -> Result<Sizes> {
     let given = config.clone();
     let is_recorded = fill_from_record(env.as_ref(), path, config)?;
     let is_empty = is_new || (!config.has_geometry() && !measure(env, path, config)?);

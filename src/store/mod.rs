@@ -16,9 +16,13 @@ mod stats;
 mod flushed;
 /// Unique keys of messages.
 mod unique_key;
+/// Copying messages of another store.
+mod copy;
 
 pub use append::{AppendResult, Appender, PutStatus};
+pub use copy::{Copied, Copier};
 pub use flushed::Flushed;
+pub use geometry::choose_sizes;
 pub use message_checker::Incoming;
 pub use message_store::MessageStore;
 pub use stats::StoreStats;

@@ -221,19 +221,20 @@ impl CommitLog {
         }
     }
 
-    /// Appends messages in order, in one hold of the lock as long as no segment has to be made. What was appended is added to
-    /// `done`, whatever happens.
+    /// Appends messages in order, in one hold of the lock as long as no segment has to be made. If they `are_dated`, each keeps the store time
+    /// that it states, unless that falls. What was appended is added to `done`, whatever happens.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: those in `done` are stored, the others not. [`Error::Poisoned`],
     /// [`Error::Closed`].
-    pub fn append_all(&self, messages: &[EncodedMessage<'_>], done: &mut Vec<Appended>) -> Result<()> {
+    pub fn append_all(&self, messages: &[EncodedMessage<'_>], are_dated: bool, done: &mut Vec<Appended>) -> Result<()> {
         let (mut waiting, mut room) = (messages, RoomWait::default());
         while !waiting.is_empty() {
             let before = done.len();
             let outcome = self.with_state(|state, now| {
                 for message in waiting {
-                    match self.put(state, now, slice::from_ref(message), &room, |appended| done.push(appended))? {
+                    let time = if are_dated { message.stated_store_time() } else { now };
+                    match self.put(state, time, slice::from_ref(message), &room, |appended| done.push(appended))? {
                         Outcome::Written => {}
                         blocked => return Ok(blocked),
                     }

@@ -1,0 +1,225 @@
+"""`Store.export`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mqstore._files import NULL, Format, absolute, format_named, format_of, whole
+from mqstore._native import RecordBatch, Store, _json_lines, _no_messages
+from mqstore.files import Exported
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Bytes of a batch: a row group of Parquet.
+BATCH_BYTES = 32 << 20
+#: Files of partitions that are open at the same time. A partition that comes back after its file was closed gets another file.
+MOST_OPEN = 64
+#: What Hive and Spark escape in the names of partitions.
+ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
+
+
+class _File(Protocol):
+    """A file that is written."""
+
+    def write(self, rows: Any) -> int:
+        """Writes rows that speak Arrow; gives how many."""
+
+    def close(self) -> None:
+        """Writes the end of the file."""
+
+
+class _Lines:
+    """JSON Lines, without pyarrow."""
+
+    def __init__(self, path: Path, body_as: str) -> None:
+        self._file = path.open("xb")
+        self._body_as = body_as
+
+    def write(self, rows: Any) -> int:
+        lines = _json_lines(rows, self._body_as)
+        self._file.write(lines)
+        return lines.count(b"\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Table:
+    """Parquet or Arrow IPC. The first rows tell the columns."""
+
+    def __init__(self, path: Path, writer: Callable[[Path, pa.Schema], Any]) -> None:
+        self._path = path
+        self._make = writer
+        self._writer: Any = None
+
+    def write(self, rows: Any) -> int:
+        import pyarrow as pa
+
+        table = pa.table(rows)
+        if self._writer is None:
+            self._writer = self._make(self._path, table.schema)
+        self._writer.write_table(table, max(1, table.num_rows))
+        return table.num_rows
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _parquet(path: Path, schema: pa.Schema) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetWriter(path, schema, compression="zstd")
+
+
+def _arrow(path: Path, schema: pa.Schema) -> Any:
+    import pyarrow as pa
+
+    return pa.ipc.new_file(os.fspath(path), schema)
+
+
+def _begin(path: Path, format: Format, body_as: str) -> _File:
+    if format == "jsonl":
+        return _Lines(path, body_as)
+    return _Table(path, _parquet if format == "parquet" else _arrow)
+
+
+class _Files:
+    """The files of an export, by partition. Without partitions there is one, at the path itself."""
+
+    def __init__(self, path: Path, keys: Sequence[str], format: Format, body_as: str) -> None:
+        self._path = path
+        self._keys = keys
+        self._format = format
+        self._body_as = body_as
+        self._open: OrderedDict[Path, _File] = OrderedDict()
+        self._begun: Counter[Path] = Counter()
+        self.files: list[Path] = []
+        self.rows = 0
+
+    def write(self, rows: Any) -> None:
+        for folder, part in _split(rows, self._keys) if self._keys else [(Path(), rows)]:
+            self.rows += self._file(folder).write(part)
+
+    def _file(self, folder: Path) -> _File:
+        if folder in self._open:
+            self._open.move_to_end(folder)
+            return self._open[folder]
+        if len(self._open) == MOST_OPEN:
+            _, oldest = self._open.popitem(last=False)
+            oldest.close()
+        name = folder / f"part-{self._begun[folder]:05}.{self._format}" if self._keys else folder
+        self._begun[folder] += 1
+        path = self._path / name
+        if self._keys:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self.files.append(name)
+        self._open[folder] = file = _begin(path, self._format, self._body_as)
+        return file
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            return self.close()
+        while self._open:
+            # What is in the files does not count any more.
+            with suppress(Exception):
+                self.close()
+        return None
+
+
+def _split(rows: Any, keys: Sequence[str]) -> Iterator[tuple[Path, pa.RecordBatch]]:
+    """The rows of each partition, and its folder."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = pa.table(rows)
+    for column in ("topic" if key == "topic" else "store_time" for key in keys):
+        if column not in table.column_names:
+            raise ValueError(f"partition_by needs the column {column!r}: name it in columns, and keep it in rewrite")
+    for batch in table.combine_chunks().to_batches():
+        values = {
+            key: batch.column("topic").cast(pa.string())
+            if key == "topic"
+            else pc.floor_temporal(batch.column("store_time"), unit="hour")
+            for key in keys
+        }
+        numbered = pa.table(values | {"row": pa.array(range(batch.num_rows), pa.int64())})
+        groups = numbered.group_by(list(keys), use_threads=False).aggregate([("row", "list")])
+        kept = batch.drop_columns(["topic"]) if "topic" in keys else batch
+        for at in range(groups.num_rows):
+            folder = Path(*(_folder(key, groups.column(key)[at].as_py()) for key in keys))
+            yield folder, kept.take(groups.column("row_list")[at].values)
+
+
+def _folder(key: str, value: Any) -> str:
+    if value is None:
+        return f"{key}={NULL}"
+    text = value if key == "topic" else value.isoformat(timespec="hours")[:13]
+    return f"{key}={ESCAPED.sub(lambda found: f'%{ord(found[0]):02X}', text)}"
+
+
+def _keys(partition_by: str | Iterable[str] | None) -> tuple[str, ...]:
+    keys = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ())
+    if any(key not in ("topic", "hour") for key in keys) or len(set(keys)) != len(keys):
+        raise ValueError(f'partition_by is {partition_by!r}: expected "topic", "hour" or both')
+    return keys
+
+
+def _expect_pyarrow(needs: str) -> None:
+    try:
+        import pyarrow as _  # noqa: F401
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(f"{needs} needs pyarrow: pip install mqstore[arrow]") from None
+
+
+def export(
+    store: Store,
+    target: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    columns: Sequence[str] | None = None,
+    partition_by: str | Iterable[str] | None = (),
+    rewrite: Callable[[RecordBatch], Any] | None = None,
+    body_as: str = "base64",
+    **conditions: Any,
+) -> Exported:
+    """See `Store.export`."""
+    path, keys = absolute(target), _keys(partition_by)
+    chosen = format_of(path) if format is None else format_named(format)
+    if chosen != "jsonl" or keys:
+        _expect_pyarrow("partition_by" if keys else f"format {chosen!r}")
+    if body_as not in ("base64", "text", "json"):
+        raise ValueError(f'body_as is {body_as!r}: expected "base64", "text" or "json"')
+    if "topic" in keys:
+        conditions.setdefault("order", "queue")
+    conditions.setdefault("batch_bytes", BATCH_BYTES)
+    batches = store.scan(columns=columns, **conditions)
+    with whole(path) as part:
+        if keys:
+            part.mkdir()
+        with _Files(part, keys, chosen, body_as) as files:
+            # The columns of an empty file are those of no messages.
+            first = None
+            for first in batches:
+                files.write(first if rewrite is None else rewrite(first))
+            if first is None and not keys:
+                empty = _no_messages(columns)
+                files.write(empty if rewrite is None else rewrite(empty))
+        size = sum((part / name).stat().st_size for name in files.files)
+    names = tuple(path / name for name in files.files)
+    return Exported(path, names, files.rows, size, batches.skipped, batches.complete, batches.covers)

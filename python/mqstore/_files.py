@@ -1,0 +1,69 @@
+"""Files that are there only when they are whole, and what they are in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EEXIST
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal, TypeAlias, cast
+
+Format: TypeAlias = Literal["parquet", "arrow", "jsonl"]
+
+SUFFIXES: dict[str, Format] = {".parquet": "parquet", ".arrow": "arrow", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+#: What partitions are called where the value is null: Hive's name.
+NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def format_named(name: str) -> Format:
+    """The format of this name."""
+    if name not in SUFFIXES.values():
+        raise ValueError(f'format is {name!r}: expected "parquet", "arrow" or "jsonl"')
+    return cast("Format", name)
+
+
+def format_of(path: Path) -> Format:
+    """The format that the name of a file tells."""
+    if (told := SUFFIXES.get(path.suffix.lower())) is None:
+        raise ValueError(f"{path} does not say its format: let the name end in {', '.join(SUFFIXES)}, or give format")
+    return told
+
+
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """The path, also where the working directory changes meanwhile."""
+    return Path(os.path.abspath(os.fspath(path)))
+
+
+@contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """A path that gets the name `target` at the end of the block, with everything that was written there.
+
+    If the block raises, nothing is left. A process that is killed leaves the directory in which that path lies.
+    """
+    _expect_free(target)
+    with TemporaryDirectory(prefix=".mqstore-", suffix=".part", dir=target.parent) as scratch:
+        part = Path(scratch, target.name)
+        yield part
+        for folder, _, files in os.walk(part):
+            _sync(*(Path(folder, name) for name in files), Path(folder))
+        if part.is_file():
+            _sync(part)
+        _expect_free(target)
+        part.rename(target)
+    _sync(target.parent)
+
+
+def _expect_free(target: Path) -> None:
+    if os.path.lexists(target):
+        raise FileExistsError(EEXIST, "there is something of this name: remove it, or choose another name", str(target))
+
+
+def _sync(*paths: Path) -> None:
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

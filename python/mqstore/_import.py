@@ -1,0 +1,143 @@
+"""`Store.import_from`."""
+
+from __future__ import annotations
+
+import binascii
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import datetime
+from errno import ENOENT
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from mqstore._export import _expect_pyarrow
+from mqstore._files import NULL, SUFFIXES, absolute, format_named, format_of
+from mqstore._native import Store
+from mqstore.files import Imported
+
+#: Bytes that are appended at once, about.
+BATCH_BYTES = 16 << 20
+TIMES = ("born_time", "store_time")
+
+
+def _parquet(path: Path, _: str) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        meta = file.metadata
+        size = sum(meta.row_group(at).total_byte_size for at in range(meta.num_row_groups))
+        yield from file.iter_batches(batch_size=max(1, min(1 << 20, meta.num_rows * BATCH_BYTES // max(1, size))))
+
+
+def _arrow(path: Path, _: str) -> Iterator[Any]:
+    import pyarrow as pa
+
+    with pa.OSFile(os.fspath(path)) as file, pa.ipc.open_file(file) as reader:
+        for at in range(reader.num_record_batches):
+            yield reader.get_batch(at)
+
+
+def _lines(path: Path, body_as: str) -> Iterator[list[dict[str, Any]]]:
+    rows, size = [], 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                rows.append(_row(json.loads(line), body_as))
+            except (ValueError, TypeError, RecursionError) as error:
+                raise ValueError(f"{path}, line {number}: {error}") from None
+            size += len(line)
+            if size >= BATCH_BYTES:
+                yield rows
+                rows, size = [], 0
+    yield rows
+
+
+def _row(row: Any, body_as: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise ValueError(f"expected an object with the fields of a message, got {row!r:.50}")
+    if (body := row.get("body")) is not None:
+        row["body"] = _body(body, body_as)
+    elif body_as == "json" and "body" in row:
+        row["body"] = b"null"
+    for name in TIMES:
+        if isinstance(row.get(name), str):
+            row[name] = datetime.fromisoformat(row[name])
+    return row
+
+
+def _body(body: Any, body_as: str) -> bytes:
+    if body_as == "json":
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    if not isinstance(body, str):
+        raise ValueError(f'the body is no str, but {body!r:.50}: was it exported with body_as="json"?')
+    if body_as == "text":
+        return body.encode()
+    try:
+        return binascii.a2b_base64(body, strict_mode=True)
+    except ValueError as error:
+        raise ValueError(f'the body is no base64 ({error}): was it exported with body_as="text"?') from None
+
+
+READERS: dict[str, Callable[[Path, str], Iterator[Any]]] = {"parquet": _parquet, "arrow": _arrow, "jsonl": _lines}
+
+
+def _found(source: Any, format: str | None) -> Iterator[tuple[Path, str | None]]:
+    """The files, and for each the topic that its folder names."""
+    if not isinstance(source, (str, os.PathLike)):
+        for each in source:
+            yield from _found(each, format)
+        return
+    path = absolute(source)
+    if not path.is_dir():
+        yield path, None
+        return
+    empty = True
+    for file in sorted(path.rglob("*")):
+        inside = file.relative_to(path)
+        is_hidden = any(part.startswith((".", "_")) for part in inside.parts)
+        if file.is_file() and not is_hidden and (format is not None or file.suffix.lower() in SUFFIXES):
+            empty = False
+            yield file, _topic((path.name, *inside.parts[:-1]))
+    if empty:
+        raise FileNotFoundError(ENOENT, f"there is no file below it whose name ends in {', '.join(SUFFIXES)}", str(path))
+
+
+def _topic(folders: Iterable[str]) -> str | None:
+    named = [folder.removeprefix("topic=") for folder in folders if folder.startswith("topic=")]
+    return unquote(named[-1], errors="strict") if named and named[-1] != NULL else None
+
+
+def import_from(
+    store: Store,
+    source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    format: str | None = None,
+    topic: str | None = None,
+    body_as: str = "base64",
+    progress: Callable[[int, int], object] | None = None,
+) -> Imported:
+    """See `Store.import_from`."""
+    if body_as not in ("base64", "text", "json"):
+        raise ValueError(f'body_as is {body_as!r}: expected "base64", "text" or "json"')
+    given = None if format is None else format_named(format)
+    files = [(path, given or format_of(path), told) for path, told in _found(source, given)]
+    for name in {chosen for _, chosen, _ in files} - {"jsonl"}:
+        _expect_pyarrow(f"format {name!r}")
+    rows = 0
+    try:
+        for done, (path, chosen, told) in enumerate(files):
+            if progress is not None:
+                progress(done, len(files))
+            for batch in READERS[chosen](path, body_as):
+                rows += len(store.append_batch(batch, told or topic))
+    except BaseException as error:
+        # What a handler of a signal raises may be of a class that takes no attribute.
+        with suppress(Exception):
+            error.stored = rows + getattr(error, "stored", 0)  # type: ignore[attr-defined]
+        raise
+    if progress is not None:
+        progress(len(files), len(files))
+    return Imported(tuple(path for path, _, _ in files), rows)

@@ -1,0 +1,405 @@
+"""What is exported comes in again as it was, and a file is there only when it is whole."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from encoder import Encoder
+
+import mqstore
+from mqstore import Store, _export
+
+GOLDEN = [
+    "491_basic_clean",
+    "491_crash_image",
+    "491_delay_delivered",
+    "491_indexroll",
+    "491_multifile",
+    "498_basic_clean",
+    "498_mixed",
+    "533_basic_clean",
+    "533_crcprop",
+    "533_mixed",
+    "533_v2_record",
+    "551_mixed",
+]
+FORMATS = ["parquet", "arrow", "jsonl"]
+#: What the store gives, whatever a caller says.
+GIVEN = ["queue_offset", "physical_offset", "store_size", "store_time", "message_id"]
+
+
+def of_caller(store: Store, **conditions: Any) -> list[dict[str, Any]]:
+    """Every field that a caller can set, of each message. A checksum of a record is that of its place."""
+    rows = store.scan(**conditions).to_arrow().drop_columns(GIVEN).to_pylist()
+    return [row | {"properties": [pair for pair in row["properties"] if pair[0] != "__CRC32#"]} for row in rows]
+
+
+def goes_round(store: Store, path: Path, tmp_path: Path, **options: Any) -> mqstore.files.Exported:
+    """Exports and imports the messages; fails if one is not as it was."""
+    told = store.export(path, **options)
+    with mqstore.open(tmp_path / f"{path.name}.store", "x") as copy:
+        taken = copy.import_from(told.path, format=options.get("format"))
+        assert sorted(taken.files) == sorted(told.files)
+        assert (told.complete, told.skipped, told.rows) == (True, 0, taken.rows)
+        order = options.get("order", "queue" if "topic" in str(options.get("partition_by")) else "log")
+        assert of_caller(copy, order=order) == of_caller(store, order=order)
+    return told
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Store]:
+    """A writer with four kinds of messages."""
+    with mqstore.open(tmp_path / "shop", "x") as store:
+        store.append("orders", b"\xff\x00", tags="paid", keys=["k1", "k2"], properties={"a": 'q"\n\u2028'}, born_host="10.0.0.1:7")
+        store.append("%RETRY%billing", b"", queue=3, unique_key="U1", flag=-7, sys_flag=1, reconsume_times=2)
+        store.append("größe:1", b"text", properties={"__proto__": "", "c": "\x7f"}, prepared_transaction_offset=2**40)
+        store.append("orders", b'{"n": 1,\r\n "s": "\\n"}', born_time=datetime(1, 1, 1, tzinfo=UTC))
+        yield store
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", GOLDEN)
+def test_what_rocketmq_wrote_goes_round(golden: Path, tmp_path: Path, name: str, format: str) -> None:
+    with mqstore.open(golden / name) as store:
+        told = goes_round(store, tmp_path / f"out.{format}", tmp_path)
+        assert told.rows == len(of_caller(store)) > 0
+        assert told.covers == store.scan().covers or told.covers == (store.min_physical_offset, store.max_physical_offset)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_7865_events_go_round_by_topic_and_by_hour(events: Path, tmp_path: Path, format: str) -> None:
+    with mqstore.open(events) as store:
+        whole = goes_round(store, tmp_path / f"all.{format}", tmp_path, batch_bytes=100_000)
+        assert (whole.rows, whole.files) == (7865, (tmp_path / f"all.{format}",))
+        assert whole.bytes == whole.path.stat().st_size
+        parts = goes_round(store, tmp_path / "parts", tmp_path, format=format, partition_by=("topic", "hour"))
+        assert parts.bytes == sum(path.stat().st_size for path in parts.files)
+        folders = {unquote(path.relative_to(parts.path).parts[0]) for path in parts.files}
+        assert folders == {f"topic={topic}" for topic in store.topics}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_field_of_a_caller_goes_round(shop: Store, tmp_path: Path, format: str) -> None:
+    goes_round(shop, tmp_path / f"out.{format}", tmp_path)
+    goes_round(shop, tmp_path / "hours", tmp_path, format=format, partition_by="hour")
+    told = goes_round(shop, tmp_path / "topics", tmp_path, format=format, partition_by=["topic"])
+    assert {str(path.relative_to(told.path)) for path in told.files} == {
+        f"topic=orders/part-00000.{format}",
+        f"topic=%25RETRY%25billing/part-00000.{format}",
+        f"topic=größe%3A1/part-00000.{format}",
+    }
+
+
+def test_a_line_of_json_is_the_message(shop: Store, tmp_path: Path) -> None:
+    path = shop.export(tmp_path / "out.ndjson").path
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    expected = shop.scan().to_arrow().to_pylist()
+    for line, row in zip(lines, expected, strict=True):
+        times = {name: datetime.fromisoformat(line[name]) for name in ("store_time", "born_time")}
+        body = base64.b64decode(line["body"], validate=True)
+        assert line | times | {"body": body, "properties": list(line["properties"].items())} == row
+    assert lines[0]["store_time"].endswith("Z")
+    assert lines[3]["born_time"] == "0001-01-01T00:00:00.000Z"
+
+
+def test_bodies_of_every_length_become_base64(tmp_path: Path) -> None:
+    drawn = random.Random(7)
+    bodies = [drawn.randbytes(length) for length in range(100)]
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.append_batch(bodies, "orders")
+        lines = store.export(tmp_path / "out.jsonl", columns=["body"]).path.read_bytes().splitlines()
+    assert lines == [b'{"body":"%s"}' % base64.b64encode(body) for body in bodies]
+
+
+def test_json_lines_need_no_package(shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    told = shop.export(tmp_path / "out.jsonl", rewrite=lambda batch: batch)
+    assert told.rows == 4
+    with mqstore.open(tmp_path / "copy", "x") as copy:
+        assert copy.import_from(told.path).rows == 4
+    for arguments in ({"format": "parquet"}, {"format": "arrow"}, {"format": "jsonl", "partition_by": "topic"}):
+        with pytest.raises(ModuleNotFoundError, match=r"needs pyarrow: pip install mqstore\[arrow\]"):
+            shop.export(tmp_path / "out", **arguments)
+    with pytest.raises(ModuleNotFoundError, match="format 'parquet' needs pyarrow"):
+        shop.import_from(tmp_path / "in.parquet")
+
+
+def test_text_and_json_bodies_are_readable_and_go_round(tmp_path: Path) -> None:
+    bodies = [b'{"n":1.50,"s":"\\n\xc3\xa9"}', b"[1,2]", b'"x"', b"null", b"12345678901234567890123"]
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.append_batch([*bodies[:-1], b'{\n"n":\r\n1 }'], "orders")
+        text = store.export(tmp_path / "text.jsonl", body_as="text").path
+        parsed = store.export(tmp_path / "json.jsonl", body_as="json").path
+        lines = [json.loads(line) for line in parsed.read_bytes().splitlines()]
+        assert [line["body"] for line in lines] == [{"n": 1.5, "s": "\né"}, [1, 2], "x", None, {"n": 1}]
+        with mqstore.open(tmp_path / "texts", "x") as copy:
+            copy.import_from(text, body_as="text")
+            assert of_caller(copy) == of_caller(store)
+        with mqstore.open(tmp_path / "jsons", "x") as copy:
+            copy.import_from(parsed, body_as="json")
+            assert [json.loads(row["body"]) for row in of_caller(copy)] == [line["body"] for line in lines]
+
+
+@pytest.mark.parametrize(("body_as", "what"), [("text", "no UTF-8"), ("json", "no JSON")])
+def test_a_body_that_is_not_what_it_should_be_is_named(shop: Store, tmp_path: Path, body_as: str, what: str) -> None:
+    with pytest.raises(ValueError, match=f"the message at physical offset 0: the body is {what}.*base64"):
+        shop.export(tmp_path / "out.jsonl", body_as=body_as)
+    assert leftovers(tmp_path) == ["shop"]
+
+
+def leftovers(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_messages_are_a_file_with_the_columns(shop: Store, tmp_path: Path, format: str) -> None:
+    told = shop.export(tmp_path / f"out.{format}", topics="none", columns=["topic", "body"])
+    assert (told.rows, told.complete, len(told.files)) == (0, True, 1)
+    if format == "parquet":
+        assert pq.read_schema(told.path).names == ["topic", "body"]
+    if format == "arrow":
+        assert pa.ipc.open_file(told.path).schema.names == ["topic", "body"]
+    with mqstore.open(tmp_path / "copy", "x") as copy:
+        assert copy.import_from(told.path).rows == 0
+    assert shop.export(tmp_path / "parts", topics="none", partition_by="topic", format=format).files == ()
+
+
+def test_other_readers_read_the_partitions(shop: Store, tmp_path: Path) -> None:
+    told = shop.export(tmp_path / "parts", partition_by=("topic", "hour"), format="parquet")
+    hour = f"{shop.scan().to_arrow()['store_time'][0].as_py():%Y-%m-%dT%H}"
+    by_duckdb = duckdb.sql(f"select topic, hour, count(*) from read_parquet('{told.path}/**/*.parquet') group by all").fetchall()
+    assert sorted(by_duckdb) == sorted([("orders", hour, 2), ("%RETRY%billing", hour, 1), ("größe:1", hour, 1)])
+    types = pa.schema([("topic", pa.string()), ("hour", pa.string())])
+    table = ds.dataset(told.path, partitioning=ds.partitioning(types, flavor="hive")).to_table()
+    assert sorted(table["topic"].to_pylist()) == sorted(["orders", "orders", "%RETRY%billing", "größe:1"])
+
+
+def test_a_partition_that_comes_back_gets_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_export, "MOST_OPEN", 2)
+    with mqstore.open(tmp_path / "store", "x") as store:
+        for number in range(60):
+            store.append(f"t{number % 5}", b"%d" % number, queue=number % 2)
+        told = store.export(tmp_path / "parts", partition_by="topic", format="jsonl", order="log", batch_bytes=2000)
+        assert len(told.files) > 5
+        with mqstore.open(tmp_path / "copy", "x") as copy:
+            copy.import_from(told.path)
+            assert of_caller(copy, order="queue") == of_caller(store, order="queue")
+
+
+def test_what_rewrite_gives_is_written(shop: Store, tmp_path: Path) -> None:
+    def paid(batch: mqstore.RecordBatch) -> pa.Table:
+        table = batch.to_arrow()
+        return pa.table({"day": pc.cast(table["store_time"], pa.date32()).cast(pa.string()), "size": pc.binary_length(table["body"])})
+
+    told = shop.export(tmp_path / "out.parquet", topics="orders", rewrite=paid)
+    assert (told.rows, pq.read_table(told.path)["size"].to_pylist()) == (2, [2, 21])
+    empty = shop.export(tmp_path / "empty.parquet", topics="none", rewrite=paid)
+    assert pq.read_schema(empty.path).names == ["day", "size"]
+    dropped = shop.export(tmp_path / "out.jsonl", rewrite=lambda batch: batch.to_arrow().filter(pc.field("flag") == -7))
+    assert dropped.rows == 1
+    with pytest.raises(TypeError, match="expected a table that speaks Arrow"):
+        shop.export(tmp_path / "none.jsonl", rewrite=lambda _: None)
+    with pytest.raises(ValueError, match="partition_by needs the column 'store_time'"):
+        shop.export(tmp_path / "none", partition_by="hour", columns=["topic", "body"], format="arrow")
+    assert "none" not in " ".join(leftovers(tmp_path))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("partition_by", [(), "topic"])
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, ZeroDivisionError])
+def test_what_a_callable_raises_leaves_nothing(
+    events: Path, tmp_path: Path, format: str, partition_by: Any, raised: type[BaseException]
+) -> None:
+    calls = 0
+
+    def third(batch: mqstore.RecordBatch) -> mqstore.RecordBatch:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise raised
+        return batch
+
+    with mqstore.open(events) as store:
+        with pytest.raises(raised):
+            store.export(tmp_path / "out", format=format, rewrite=third, batch_bytes=50_000, partition_by=partition_by)
+        with pytest.raises(raised):
+            store.export(tmp_path / "out", format=format, progress=lambda *_: third(None))  # type: ignore[arg-type]
+        calls = -1000
+        assert leftovers(tmp_path) == []
+        told: list[tuple[int, int]] = []
+        store.export(tmp_path / "out", format=format, progress=lambda *at: told.append(at))
+    assert told == sorted(told)
+    assert told[-1][0] == told[-1][1]
+
+
+KILLED = """
+import os, signal, sys
+import mqstore
+calls = 0
+def die(batch):
+    global calls
+    calls += 1
+    if calls == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+with mqstore.open(sys.argv[1]) as store:
+    store.export(sys.argv[2], rewrite=die, batch_bytes=50_000)
+"""
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_killed_export_leaves_no_file_of_the_name(events: Path, tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"out.{format}"
+    done = subprocess.run([sys.executable, "-c", KILLED, events, path], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = leftovers(tmp_path)
+    assert left.startswith(".mqstore-")
+    assert left.endswith(".part")
+    with mqstore.open(events) as store:
+        assert store.export(path).rows == 7865
+
+
+FULL = """
+import errno, resource, signal, sys
+import mqstore, pyarrow.parquet
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+with mqstore.open(sys.argv[1]) as store:
+    try:
+        store.export(sys.argv[2], batch_bytes=50_000)
+    except OSError as error:
+        sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_disk_without_room_leaves_nothing(events: Path, tmp_path: Path, format: str) -> None:
+    subprocess.run([sys.executable, "-c", FULL, events, tmp_path / f"out.{format}"], check=True)
+    assert leftovers(tmp_path) == []
+
+
+def test_a_file_that_is_there_is_not_replaced(shop: Store, tmp_path: Path) -> None:
+    (tmp_path / "out.jsonl").write_text("mine")
+    with pytest.raises(FileExistsError, match="out.jsonl"):
+        shop.export(tmp_path / "out.jsonl")
+    with pytest.raises(FileExistsError, match="late.jsonl"):
+        shop.export(tmp_path / "late.jsonl", rewrite=lambda batch: (tmp_path / "late.jsonl").write_text("mine") and batch)
+    assert [(tmp_path / name).read_text() for name in ("out.jsonl", "late.jsonl")] == ["mine", "mine"]
+    with pytest.raises(FileNotFoundError):
+        shop.export(tmp_path / "nowhere" / "out.jsonl")
+    assert leftovers(tmp_path) == ["late.jsonl", "out.jsonl", "shop"]
+
+
+def test_damage_is_counted_or_raised(tmp_path: Path) -> None:
+    made = Encoder(tmp_path / "store")
+    offsets = [made.append("orders", b"body %d" % number) for number in range(10)]
+    made.log[made.log.index(b"body 4")] ^= 1
+    made.write()
+    assert len(offsets) == 10
+    with mqstore.open(made.path) as store:
+        with pytest.raises(mqstore.CorruptError):
+            store.export(tmp_path / "out.jsonl")
+        told = store.export(tmp_path / "out.jsonl", errors="skip")
+        assert (told.rows, told.skipped, told.complete) == (9, 1, False)
+        assert store.export(tmp_path / "three.jsonl", limit=3).complete is False
+
+
+def test_arguments_are_checked_before_anything_is_written(shop: Store, tmp_path: Path) -> None:
+    wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
+        (ValueError, "does not say its format", {}),
+        (ValueError, "format is 'csv'", {"format": "csv"}),
+        (ValueError, "partition_by is", {"format": "jsonl", "partition_by": "tags"}),
+        (ValueError, "partition_by is", {"format": "jsonl", "partition_by": ("topic", "topic")}),
+        (ValueError, "body_as is", {"format": "jsonl", "body_as": "hex"}),
+        (ValueError, "does not have", {"format": "jsonl", "columns": ["bdy"]}),
+        (TypeError, "topic_s", {"format": "jsonl", "topic_s": "orders"}),
+        (TypeError, "progress", {"format": "jsonl", "progress": 7}),
+    ]
+    for kind, text, arguments in wrong:
+        with pytest.raises(kind, match=text):
+            shop.export(tmp_path / "out", **arguments)
+    assert leftovers(tmp_path) == ["shop"]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (b"{", "line 2: "),
+        (b"[1]", "line 2: expected an object"),
+        (b'{"topic":"t","body":"!"}', r"line 2: the body is no base64.*body_as=\"text\""),
+        (b'{"topic":"t","body":{}}', r"line 2: the body is no str.*body_as=\"json\""),
+        (b'{"topic":"t","body":"","born_time":"soon"}', "line 2: Invalid isoformat"),
+        (b'{"topic":"t"}', "message 1: "),
+        (b'{"topic":"t","body":"","colour":"red"}', '"colour" is no field'),
+    ],
+)
+def test_a_line_that_is_no_message_is_named_and_nothing_of_its_batch_is_stored(tmp_path: Path, line: bytes, text: str) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(b'{"topic":"t","body":"YQ=="}\n%s\n' % line)
+    with mqstore.open(tmp_path / "store", "x") as store:
+        with pytest.raises((ValueError, TypeError), match=text) as raised:
+            store.import_from(file)
+        assert getattr(raised.value, "stored", None) == 0
+        assert list(store.topics) == []
+
+
+def test_a_failed_import_says_how_many_rows_are_stored(shop: Store, tmp_path: Path) -> None:
+    good = shop.export(tmp_path / "good.jsonl").path
+    bad = tmp_path / "bad.jsonl"
+    bad.write_bytes(b"{")
+    told: list[tuple[int, int]] = []
+    with mqstore.open(tmp_path / "store", "x") as store:
+        with pytest.raises(ValueError, match=r"bad\.jsonl, line 1") as raised:
+            store.import_from([good, good, bad], progress=lambda *at: told.append(at))
+        assert raised.value.stored == 8  # type: ignore[attr-defined]
+        assert (len(of_caller(store)), told) == (8, [(0, 3), (1, 3), (2, 3)])
+        with pytest.raises(FileNotFoundError):
+            store.import_from(tmp_path / "missing.jsonl")
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(FileNotFoundError, match="no file below it"):
+            store.import_from(tmp_path / "empty")
+        with pytest.raises(mqstore.ReadOnlyError), mqstore.open(tmp_path / "store") as reader:
+            reader.import_from(good)
+
+
+def test_a_topic_is_given_to_rows_without_one(shop: Store, tmp_path: Path) -> None:
+    path = shop.export(tmp_path / "out.parquet", columns=["body", "tags"], topics="orders").path
+    with mqstore.open(tmp_path / "copy", "x") as copy:
+        copy.import_from(path, topic="archive")
+        assert [row["tags"] for row in of_caller(copy, topics="archive")] == ["paid", None]
+
+
+def test_times_of_no_year_that_is_written_are_numbers(tmp_path: Path) -> None:
+    made = Encoder(tmp_path / "store")
+    made.append("orders", b"x", born_time=-(2**62))
+    made.write()
+    with mqstore.open(made.path) as store:
+        line = json.loads(store.export(tmp_path / "out.jsonl").path.read_bytes())
+    assert line["born_time"] is None or line["born_time"] == -(2**62)
+
+
+def test_a_store_that_was_closed_raises_and_leaves_nothing(shop: Store, tmp_path: Path) -> None:
+    with pytest.raises(mqstore.ClosedError):
+        shop.export(tmp_path / "out.jsonl", rewrite=lambda batch: shop.close() or batch, batch_bytes=1)
+    with pytest.raises(mqstore.ClosedError):
+        shop.export(tmp_path / "out.jsonl")
+    assert leftovers(tmp_path) == ["shop"]
