@@ -2,8 +2,8 @@
 
 The references: every event by (topic, queue_id, queue_offset), every distinct (topic, issue number) by key, and one per cent
 that do not exist. The events themselves, beside the stores, say what each answer must be. The messages of both stores are fetched
-and compared column by column. The events are also written once in each write mode. Exit code 1 if an answer is wrong or a column
-differs that must not.
+and compared column by column. RocketMQ's store is exported to Parquet and read back. The events are also written once in each
+write mode. Exit code 1 if an answer is wrong or a column differs that must not.
 
 python spark_examples/resolve_events.py
 """
@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import col, count_if, explode, lit, map_entries, max_by, sequence, sort_array
 
 import mqstore
+import mqstore.files
 from _modes import print_modes, write_in_each_mode
 from _session import CORES, WORK, Event, events_store, load_events, start_spark, step
 from mqstore.spark import fetch, resolve_keys, resolve_offsets
@@ -258,6 +260,21 @@ def comparable(name: str) -> Column:
     return sort_array(map_entries(name)) if name.endswith("_properties") else col(name)
 
 
+def export_and_read_back(store: Path, scratch: Path, events: list[Event]) -> tuple[mqstore.files.Exported, list[str]]:
+    """The whole store scanned, exported to Parquet and read back by pyarrow; and what is wrong with it."""
+    with mqstore.open(store) as opened:
+        exported = opened.export(scratch / "events.parquet")
+        scanned = opened.scan().to_arrow()
+    wrong = []
+    if not (exported.complete and pq.read_table(exported.path).equals(scanned)):
+        wrong.append("what was exported to Parquet is not what a scan gives")
+    names = ("topic", "queue_id", "queue_offset", "body")
+    found = Counter(zip(*(scanned[name].to_pylist() for name in names), strict=True))
+    if found != Counter((event.topic, event.queue_id, event.queue_offset, event.body) for event in events):
+        wrong.append("what a scan gives is not the events")
+    return exported, wrong
+
+
 def print_table(outcomes: dict[str, Outcome]) -> None:
     """A line a topic, largest first, then the totals; the answers of the stores side by side."""
     totals = {writer: TopicCount() for writer in outcomes}
@@ -323,6 +340,8 @@ def main() -> int:
             outcomes[writer] = examine(spark, store, asked)
         timings = time_jobs(spark, stores, asked)
         columns = compare(spark, stores[ROCKETMQ], stores[OURS], asked)
+        with step("exporting the store that RocketMQ wrote to Parquet, and reading it back"):
+            exported, wrong = export_and_read_back(stores[ROCKETMQ], Path(scratch), events)
     spark.stop()
 
     print(f"\n{len(events):,} events in two stores, resolved with Spark: one that RocketMQ wrote, one that mqstore wrote\n")
@@ -330,7 +349,7 @@ def main() -> int:
     print_timings(timings)
     print_columns(columns)
     print_modes(modes)
-    wrong = [f"{writer}: {answer}" for writer, outcome in outcomes.items() for answer in outcome.wrong]
+    wrong += [f"{writer}: {answer}" for writer, outcome in outcomes.items() for answer in outcome.wrong]
     differing = [column for column in columns if column.differing and column.name not in OWN_COLUMNS]
     wrong += [
         f"the store of {each.mode.threads} threads with {each.mode.name} lacks events" for each in modes if not each.is_complete
@@ -343,7 +362,8 @@ def main() -> int:
         f"\nChecked against the events, in both stores: {outcomes[OURS].fetched:,} bodies are equal byte for byte, "
         f"{len(asked.carriers):,} keys lead to the\nevents that carry them, and what does not exist was reported missing. "
         f"The {len(events):,} messages of the two are equal in {len(columns) - len(OWN_COLUMNS)}\nof {len(columns)} columns, "
-        f"and may differ in {', '.join(sorted(OWN_COLUMNS))}."
+        f"and may differ in {', '.join(sorted(OWN_COLUMNS))}.\n"
+        f"RocketMQ's store was scanned, exported to Parquet ({exported.rows:,} rows, {exported.bytes:,} bytes) and read back equal."
     )
     return 0
 

@@ -7,16 +7,16 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
-from mqstore._files import NULL, Format, absolute, format_named, format_of, whole
+from mqstore._files import NULL, absolute, format_named, format_of, whole
 from mqstore._native import RecordBatch, Store, _json_lines, _no_messages
 from mqstore.files import Exported
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+# pyarrow ships no types.
+_PyArrowSchema: TypeAlias = Any
+_PyArrowRecordBatch: TypeAlias = Any
 
 #: Bytes of a batch: a row group of Parquet.
 BATCH_BYTES = 32 << 20
@@ -55,7 +55,7 @@ class _Lines:
 class _Table:
     """Parquet or Arrow IPC. The first rows tell the columns."""
 
-    def __init__(self, path: Path, writer: Callable[[Path, pa.Schema], Any]) -> None:
+    def __init__(self, path: Path, writer: Callable[[Path, _PyArrowSchema], Any]) -> None:
         self._path = path
         self._make = writer
         self._writer: Any = None
@@ -67,26 +67,26 @@ class _Table:
         if self._writer is None:
             self._writer = self._make(self._path, table.schema)
         self._writer.write_table(table, max(1, table.num_rows))
-        return table.num_rows
+        return int(table.num_rows)
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
 
 
-def _parquet(path: Path, schema: pa.Schema) -> Any:
+def _parquet(path: Path, schema: _PyArrowSchema) -> Any:
     import pyarrow.parquet as pq
 
     return pq.ParquetWriter(path, schema, compression="zstd")
 
 
-def _arrow(path: Path, schema: pa.Schema) -> Any:
+def _arrow(path: Path, schema: _PyArrowSchema) -> Any:
     import pyarrow as pa
 
     return pa.ipc.new_file(os.fspath(path), schema)
 
 
-def _begin(path: Path, format: Format, body_as: str) -> _File:
+def _begin(path: Path, format: str, body_as: str) -> _File:
     if format == "jsonl":
         return _Lines(path, body_as)
     return _Table(path, _parquet if format == "parquet" else _arrow)
@@ -95,7 +95,7 @@ def _begin(path: Path, format: Format, body_as: str) -> _File:
 class _Files:
     """The files of an export, by partition. Without partitions there is one, at the path itself."""
 
-    def __init__(self, path: Path, keys: Sequence[str], format: Format, body_as: str) -> None:
+    def __init__(self, path: Path, keys: Sequence[str], format: str, body_as: str) -> None:
         self._path = path
         self._keys = keys
         self._format = format
@@ -142,7 +142,7 @@ class _Files:
         return None
 
 
-def _split(rows: Any, keys: Sequence[str]) -> Iterator[tuple[Path, pa.RecordBatch]]:
+def _split(rows: Any, keys: Sequence[str]) -> Iterator[tuple[Path, _PyArrowRecordBatch]]:
     """The rows of each partition, and its folder."""
     import pyarrow as pa
     import pyarrow.compute as pc

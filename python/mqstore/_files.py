@@ -8,23 +8,20 @@ from contextlib import contextmanager
 from errno import EEXIST
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, TypeAlias, cast
 
-Format: TypeAlias = Literal["parquet", "arrow", "jsonl"]
-
-SUFFIXES: dict[str, Format] = {".parquet": "parquet", ".arrow": "arrow", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+SUFFIXES: dict[str, str] = {".parquet": "parquet", ".arrow": "arrow", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 #: What partitions are called where the value is null: Hive's name.
 NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-def format_named(name: str) -> Format:
+def format_named(name: str) -> str:
     """The format of this name."""
     if name not in SUFFIXES.values():
         raise ValueError(f'format is {name!r}: expected "parquet", "arrow" or "jsonl"')
-    return cast("Format", name)
+    return name
 
 
-def format_of(path: Path) -> Format:
+def format_of(path: Path) -> str:
     """The format that the name of a file tells."""
     if (told := SUFFIXES.get(path.suffix.lower())) is None:
         raise ValueError(f"{path} does not say its format: let the name end in {', '.join(SUFFIXES)}, or give format")

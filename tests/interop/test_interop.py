@@ -16,7 +16,7 @@ from typing import Any
 import compare
 import embedded
 import pytest
-from generator import DELAY_LEVELS, Generator, Geometry, Record, Step, count_kinds
+from generator import DELAY_LEVELS, Generator, Geometry, Record, Step, count_kinds, is_visible
 from proof import Proof
 from rocketmq import Dump, RocketMQ
 
@@ -237,6 +237,39 @@ def test_a_store_has_one_writer_and_is_read_beside_it(rocketmq: RocketMQ, geomet
     assert not list(compare.dumps(found, rocketmq.ask(store, geometry, [])[0]))
     with mqstore.open(store, mode="r+"), pytest.raises(RuntimeError, match="Lock failed"):
         rocketmq.ask(store, geometry, [])
+
+
+def test_rocketmq_reads_and_extends_a_copy_of_its_store(
+    rocketmq: RocketMQ, geometry: Geometry, proof: Proof, tmp_path: Path
+) -> None:
+    proof.way = "a copy that mqstore makes of RocketMQ's store, in files of other sizes"
+    origin, copy = tmp_path / "origin", tmp_path / "copy"
+    plan = make_plan(rocketmq, geometry, "copy", proof, MESSAGES, separator_at_end=rocketmq.separator_at_end)
+    rocketmq.write(origin, geometry, plan)
+    other = Geometry(2 * geometry.segment, geometry.queue, 2 * geometry.slots + 1, geometry.items)
+    sizes = {name: size for name, size in embedded.options(other).items() if name != "message_delay_level"}
+    with mqstore.open(origin, index_tags=rocketmq.index_tags, **embedded.options(geometry)) as store:
+        told = store.copy_to(copy, geometry=sizes, keep_store_time=True)
+        before = [unplaced(record) for _, record in sorted(embedded.dump(store, geometry.segment).records.items())]
+    assert (told.complete, told.raised) == (True, 0)
+    check_closed(copy)
+    compare_all(rocketmq, other, copy, proof, "copy", [])
+    theirs, _ = rocketmq.ask(copy, other, [])
+    # What no consumer sees is not copied.
+    expected = [record for record in before if is_visible(record["sys_flag"])]
+    assert [unplaced(record) for _, record in sorted(theirs.records.items())] == expected
+    assert len(expected) == told.rows
+    proof.messages["copied"] += told.rows
+    rocketmq.write(copy, other, plan[:100])
+    with mqstore.open(copy) as store:
+        proof.differences += compare.dumps(embedded.dump(store, other.segment), rocketmq.ask(copy, other, [])[0])
+    settle(proof, [])
+
+
+def unplaced(record: Record) -> Record:
+    """All of a record but its place."""
+    placed = {"queue_offset", "physical_offset", "store_size", "message_id"}
+    return {name: value for name, value in record.items() if name not in placed}
 
 
 def test_a_broker_with_default_sizes_extends_our_store(rocketmq: RocketMQ, tmp_path: Path) -> None:

@@ -181,9 +181,9 @@ def test_a_broker_s_state_of_transactions_is_left_out_and_counted(broker: Path, 
 
 
 def test_a_batch_that_is_stored_whole_is_refused_with_its_place(golden: Path, tmp_path: Path) -> None:
-    with mqstore.open(golden / "533_batchcq") as store:
-        with pytest.raises(mqstore.IllegalMessageError, match="topic TopicQ at physical offset 0 cannot be copied: .*batch"):
-            store.copy_to(tmp_path / "copy")
+    refused = pytest.raises(mqstore.IllegalMessageError, match="topic TopicQ at physical offset 0 cannot be copied: .*batch")
+    with mqstore.open(golden / "533_batchcq") as store, refused:
+        store.copy_to(tmp_path / "copy")
     with mqstore.open(golden / "491_multifile") as store:
         tiny = {"mapped_file_size_commit_log": 4096, "mapped_file_size_consume_queue": 1000}
         told = store.copy_to(tmp_path / "tiny", geometry=tiny)
@@ -247,7 +247,9 @@ with mqstore.open(sys.argv[1]) as store:
 
 @pytest.mark.parametrize(("how", "left"), [("signal.SIGKILL", 1), ("signal.SIGINT", 0)])
 def test_a_copy_that_is_killed_or_interrupted_is_no_store(events: Path, tmp_path: Path, how: str, left: int) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED.format(how=how), events, tmp_path / "copy"], check=False, stderr=subprocess.PIPE)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED.format(how=how), events, tmp_path / "copy"], check=False, stderr=subprocess.PIPE
+    )
     assert done.returncode == (-signal.SIGKILL if left else -signal.SIGINT)
     assert [name.endswith(".part") for name in leftovers(tmp_path)] == [True] * left
 

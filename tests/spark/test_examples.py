@@ -26,6 +26,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
                 "total                 7,865  4,838,322" + 2 * "     7,865       79     3,915       40",
                 "Checked against the events, in both stores: 7,865 bodies are equal byte for byte, 3,915 keys",
                 "The 7,865 messages of the two are equal in 14\nof 19 columns",
+                "exported to Parquet (7,865 rows, ",
             ],
         ),
     ],
@@ -65,8 +66,13 @@ events[7] = dataclasses.replace(events[7], body=b"not what RocketMQ wrote")
 resolve_events.load_events = lambda: events
 """)
     assert done.returncode == 1, done.stderr
-    assert "3 answers are WRONG" in done.stdout
-    for wrong in ("RocketMQ 5.3.3: the body of", "body differs in 1 messages", "store_size differs in 1 messages"):
+    assert "4 answers are WRONG" in done.stdout
+    for wrong in (
+        "what a scan gives is not the events",
+        "RocketMQ 5.3.3: the body of",
+        "body differs in 1 messages",
+        "store_size differs in 1 messages",
+    ):
         assert wrong in done.stdout
 
 
