@@ -363,7 +363,8 @@ def main() -> int:
         f"{len(asked.carriers):,} keys lead to the\nevents that carry them, and what does not exist was reported missing. "
         f"The {len(events):,} messages of the two are equal in {len(columns) - len(OWN_COLUMNS)}\nof {len(columns)} columns, "
         f"and may differ in {', '.join(sorted(OWN_COLUMNS))}.\n"
-        f"RocketMQ's store was scanned, exported to Parquet ({exported.rows:,} rows, {exported.bytes:,} bytes) and read back equal."
+        f"RocketMQ's store was scanned and exported to Parquet ({exported.rows:,} rows, {exported.bytes:,} bytes), "
+        "and\nread back equal."
     )
     return 0
 
