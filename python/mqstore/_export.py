@@ -160,7 +160,7 @@ def _split(rows: Any, keys: Sequence[str]) -> Iterator[tuple[Path, _PyArrowRecor
         }
         numbered = pa.table(values | {"row": pa.array(range(batch.num_rows), pa.int64())})
         groups = numbered.group_by(list(keys), use_threads=False).aggregate([("row", "list")])
-        kept = batch.drop_columns(["topic"]) if "topic" in keys else batch
+        kept = batch.select([name for name in batch.schema.names if name != "topic" or "topic" not in keys])
         for at in range(groups.num_rows):
             folder = Path(*(_folder(key, groups.column(key)[at].as_py()) for key in keys))
             yield folder, kept.take(groups.column("row_list")[at].values)

@@ -144,6 +144,11 @@ class Store:
     fetch = _in_a_thread(mqstore.Store.fetch)
     scan = _in_a_thread(mqstore.Store.scan)
 
+    # Callables are called in the thread.
+    export = _in_a_thread(mqstore.Store.export)
+    import_from = _in_a_thread(mqstore.Store.import_from)
+    copy_to = _in_a_thread(mqstore.Store.copy_to)
+
     usage = _in_a_thread(mqstore.Store.usage)
     segments = _in_a_thread(mqstore.Store.segments)
     index_files = _in_a_thread(mqstore.Store.index_files)

@@ -103,8 +103,9 @@ impl Store {
     /// a killed process leaves behind.
     ///
     /// Raises `FileExistsError` if `path` exists, `TypeError` and `ValueError` for an argument and where `rename` gives a topic the name of another
-    /// one that keeps it, `IllegalMessageError` for a message that no store takes (a batch that is stored whole, or one that is larger than a
-    /// segment of the copy), `DiskFullError`, `OSError`, and what a `scan` and `progress` raise. No store is at `path` then.
+    /// one that keeps it, `IllegalMessageError` for a message that no store takes (a batch that is stored whole, one that is larger than a segment
+    /// of the copy, and one whose properties take 32,767 bytes without the separator at their end, which brokers before 5.2 leave out),
+    /// `DiskFullError`, `OSError`, and what a `scan` and `progress` raise. No store is at `path` then.
     #[pyo3(
         signature = (path, **options),
         text_signature = "(self, path, *, rename=None, keep_store_time=True, geometry=None, **conditions)"
