@@ -1,11 +1,13 @@
 //! The queues beside a writer of another process.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::error::Result;
 use crate::format::CqUnit;
-use crate::log::consume_queue::consume_queue::ConsumeQueue;
+use crate::log::consume_queue::consume_queue::{ConsumeQueue, State, UNIT};
 use crate::log::consume_queue::consume_queue_store::ConsumeQueueStore;
+use crate::log::consume_queue::entries::search;
 use crate::log::consume_queue::tail::QueueTail;
 
 /// Entries in the memory of one queue from which on the files are asked whether they have them.
@@ -63,5 +65,58 @@ impl ConsumeQueue {
             state.tail.forget_before(end);
         }
         Ok(())
+    }
+
+    /// Moves the smallest offset if files of the queue or of the log were found to be removed since the last call. `in_log` is how often
+    /// segments were found to be removed, and the log now starts at `first_physical`.
+    pub(crate) fn follow_removals(&self, in_log: u64, first_physical: impl Fn() -> i64) -> Result<()> {
+        loop {
+            let removals = in_log + self.files.removals();
+            if self.followed.load(Ordering::Acquire) == removals {
+                return Ok(());
+            }
+            // This reads entries, and may find more files removed.
+            self.correct_min_offset(first_physical())?;
+            self.followed.store(removals, Ordering::Release);
+        }
+    }
+
+    /// Moves the smallest offset to the first entry whose message starts at or after `first_physical`.
+    pub(crate) fn correct_min_offset(&self, first_physical: i64) -> Result<()> {
+        let mut entries = self.entries();
+        let mut state = self.state_mut();
+        let expired = |unit: CqUnit| unit.is_pre_blank() || unit.physical_offset < first_physical;
+        let mut all = state.in_files.start..state.max_offset();
+        loop {
+            let mut unit_at = |offset: i64| match state.tail.get(offset) {
+                Some(unit) => Ok(Some(unit)),
+                None => entries.get(offset),
+            };
+            // In most queues no message has expired, and the first entry says so.
+            let is_live = |unit: CqUnit| unit.is_valid() && !expired(unit);
+            let first = if !all.is_empty() && unit_at(all.start)?.is_some_and(is_live) {
+                all.start
+            } else {
+                search(all.clone(), |offset| {
+                    Ok(unit_at(offset)?.is_some_and(|unit| unit.is_valid() && expired(unit)))
+                })?
+            };
+            all.start = self.after_removed(&state, first);
+            if all.start == first {
+                state.min_offset = first;
+                return Ok(());
+            }
+        }
+    }
+
+    /// The first queue offset, from `offset` on, whose entry did not lie in a file that another process has removed.
+    fn after_removed(&self, state: &State, offset: i64) -> i64 {
+        if !(state.in_files.contains(&offset) && self.is_removed(offset)) {
+            return offset;
+        }
+        let starts = self.files.starts().into_iter().map(|start| start as i64 / UNIT);
+        let next_file = starts.into_iter().find(|start| *start > offset);
+        let ends = next_file.into_iter().chain(state.tail.next(offset..));
+        ends.min().unwrap_or(state.in_files.end)
     }
 }

@@ -5,19 +5,19 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::error::{DAMAGE_ADVICE, Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
 use crate::log::consume_queue::entries::{
-    EntryReader, QueueEnds, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file, search,
+    EntryReader, QueueEnds, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file,
 };
 use crate::log::consume_queue::entries_ahead::{AHEAD, EntriesAhead};
 use crate::log::consume_queue::tail::QueueTail;
 use crate::storage::{Env, MappedFileQueue, MappingPool};
 
-const UNIT: i64 = CQ_UNIT_SIZE as i64;
+pub(super) const UNIT: i64 = CQ_UNIT_SIZE as i64;
 
 /// One queue of one topic.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct ConsumeQueue {
     pub(super) files: MappedFileQueue,
     state: RwLock<State>,
     /// How many removed files, of the queue and of the log, the smallest offset takes account of.
-    followed: AtomicU64,
+    pub(super) followed: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -37,11 +37,11 @@ pub(super) struct State {
     /// Entries of the files that were read when they were opened, as long as nothing was written to them.
     pub(super) ends: QueueEnds,
     pub(super) tail: QueueTail,
-    min_offset: i64,
+    pub(super) min_offset: i64,
 }
 
 impl State {
-    fn max_offset(&self) -> i64 {
+    pub(super) fn max_offset(&self) -> i64 {
         self.in_files.end.max(self.tail.end().unwrap_or(0))
     }
 }
@@ -185,7 +185,7 @@ impl ConsumeQueue {
     }
 
     /// Whether the file that held this entry was removed by another process.
-    fn is_removed(&self, offset: i64) -> bool {
+    pub(super) fn is_removed(&self, offset: i64) -> bool {
         let at = offset.checked_mul(UNIT).and_then(|at| u64::try_from(at).ok());
         at.is_some_and(|at| self.files.is_removed(at))
     }
@@ -349,59 +349,6 @@ impl ConsumeQueue {
             state.in_files.start = state.in_files.start.min(first);
         }
         state.tail.extend(tail);
-    }
-
-    /// Moves the smallest offset if files of the queue or of the log were found to be removed since the last call. `in_log` is how often
-    /// segments were found to be removed, and the log now starts at `first_physical`.
-    pub(crate) fn follow_removals(&self, in_log: u64, first_physical: impl Fn() -> i64) -> Result<()> {
-        loop {
-            let removals = in_log + self.files.removals();
-            if self.followed.load(Ordering::Acquire) == removals {
-                return Ok(());
-            }
-            // This reads entries, and may find more files removed.
-            self.correct_min_offset(first_physical())?;
-            self.followed.store(removals, Ordering::Release);
-        }
-    }
-
-    /// Moves the smallest offset to the first entry whose message starts at or after `first_physical`.
-    pub(crate) fn correct_min_offset(&self, first_physical: i64) -> Result<()> {
-        let mut entries = self.entries();
-        let mut state = self.state_mut();
-        let expired = |unit: CqUnit| unit.is_pre_blank() || unit.physical_offset < first_physical;
-        let mut all = state.in_files.start..state.max_offset();
-        loop {
-            let mut unit_at = |offset: i64| match state.tail.get(offset) {
-                Some(unit) => Ok(Some(unit)),
-                None => entries.get(offset),
-            };
-            // In most queues no message has expired, and the first entry says so.
-            let is_live = |unit: CqUnit| unit.is_valid() && !expired(unit);
-            let first = if !all.is_empty() && unit_at(all.start)?.is_some_and(is_live) {
-                all.start
-            } else {
-                search(all.clone(), |offset| {
-                    Ok(unit_at(offset)?.is_some_and(|unit| unit.is_valid() && expired(unit)))
-                })?
-            };
-            all.start = self.after_removed(&state, first);
-            if all.start == first {
-                state.min_offset = first;
-                return Ok(());
-            }
-        }
-    }
-
-    /// The first queue offset, from `offset` on, whose entry did not lie in a file that another process has removed.
-    fn after_removed(&self, state: &State, offset: i64) -> i64 {
-        if !(state.in_files.contains(&offset) && self.is_removed(offset)) {
-            return offset;
-        }
-        let starts = self.files.starts().into_iter().map(|start| start as i64 / UNIT);
-        let next_file = starts.into_iter().find(|start| *start > offset);
-        let ends = next_file.into_iter().chain(state.tail.next(offset..));
-        ends.min().unwrap_or(state.in_files.end)
     }
 
     /// Adds the entry of a new message of the log. Gives the number of entries that now wait to be written out; `None` if the entry was there

@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use crate::error::{Error, Result};
 use crate::format::{
     GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, detect_sparse_index_geometry,
-    index_admits, parse_index_name,
+    index_admits,
 };
 use crate::interrupt;
 use crate::log::index::follow::{Candidate, Chain, Link, follow_all, item};
 use crate::log::index::hash_filter::{FilterSlot, HashFilter};
 use crate::log::index::newest_items::{NewestItems, windows};
-use crate::storage::{Access, DirEntry, EntryKind, Env, File, MappedFile, MappingPool, OpenFile, PooledFile};
+use crate::storage::{Access, Env, File, MappedFile, MappingPool, OpenFile, PooledFile};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 64 * 1024;
@@ -101,32 +101,6 @@ impl IndexFile {
             filter: FilterSlot::default(),
             usable: OnceLock::new(),
         })
-    }
-
-    /// The index files in `dir`, oldest first; one that no broker can map is none. Those that are known already are not opened again.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub(super) fn open_all(env: &Arc<dyn Env>, dir: &Path, known: &[Arc<Self>]) -> Result<Vec<Arc<Self>>> {
-        let mut names = match env.list(dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            listed => listed.map_err(|error| Error::io("list", dir, error))?,
-        };
-        let is_index = |entry: &DirEntry| entry.kind == EntryKind::File && entry.len <= IndexGeometry::MAX_FILE_LEN;
-        names.retain(|entry| is_index(entry) && entry.name.to_str().and_then(parse_index_name).is_some());
-        names.sort_by(|a, b| a.name.cmp(&b.name));
-        let open = |entry: &DirEntry| {
-            let path = dir.join(&entry.name);
-            if let Some(known) = known.iter().find(|file| file.path() == path && file.file_len() == entry.len) {
-                return Some(Ok(known.clone()));
-            }
-            match Self::open(env.clone(), path, entry.len) {
-                // A broker's retention has removed it since it was listed.
-                Err(error) if error.is_missing_file() => None,
-                opened => Some(opened.map(Arc::new)),
-            }
-        };
-        names.iter().filter_map(open).collect()
     }
 
     /// Notes that this process makes the file with the geometry that is asked for: its items need no check.
