@@ -345,3 +345,30 @@ def test_a_scan_reads_no_faster_than_it_may(tmp_path: Path) -> None:
 def test_wrong_arguments_are_refused_by_name(golden: Path, arguments: dict[str, Any], error: type[Exception], match: str) -> None:
     with mqstore.open(golden / "533_mixed") as store, pytest.raises(error, match=match):
         store.scan(**arguments)
+
+
+def test_a_time_is_looked_for_in_every_segment_that_may_hold_it(tmp_path: Path) -> None:
+    """Beside a segment that was made ahead, and one whose first record is damaged."""
+    path = tmp_path / "s"
+    expected: list[int] = []
+    ways: list[dict[str, Any]] = [{}, {"topics": "t"}, {"order": "queue"}]
+    with mqstore.open(path, mode="x", mapped_file_size_commit_log=16384) as store:
+        since = store.append("u", b"first").store_time
+        for segments in (2, 4):
+            expected += [store.append("t", bytes(1000)).physical_offset for _ in range(5 * segments)]
+            deadline = time.monotonic() + 10
+            while len(list((path / "commitlog").iterdir())) < segments:
+                assert time.monotonic() < deadline, "no segment was made ahead"
+                time.sleep(0.01)
+            for way in ways:
+                for reader in (store, mqstore.open(path)):
+                    scan = reader.scan(time=(since, None), body_contains=bytes(1000), **way)
+                    assert (offsets(scan), scan.complete) == (expected, True)
+    second = path / "commitlog" / f"{16384:020}"
+    data = bytearray(second.read_bytes())
+    data[:100] = bytes(100)
+    second.write_bytes(data)
+    with mqstore.open(path) as store:
+        scan = store.scan(time=(since, None), body_contains=bytes(1000), errors="skip")
+        assert offsets(scan) == [offset for offset in expected if offset != 16384]
+        assert not scan.complete

@@ -194,14 +194,15 @@ pub(super) fn bounds(reader: &MessageReader, request: &ScanRequest) -> Result<Ra
         return Ok(physical);
     }
     let log = reader.log();
-    let starts: Vec<i64> = log.starts().collect();
+    // Not the segment that a writer has made ahead.
+    let starts: Vec<i64> = log.starts().take_while(|start| *start < end).collect();
+    let begun = |at: usize| starts.get(at).map_or(Ok(None), |start| log.claimed_store_time(*start));
     // How many segments begin with a message of this time or an earlier one; one whose time is not known counts as earlier.
     let begun_at = |time: i64| -> Result<usize> {
         let (mut low, mut high) = (0, starts.len());
         while low < high {
             let middle = usize::midpoint(low, high);
-            let start = starts.get(middle).copied().unwrap_or_default();
-            if log.claimed_store_time(start)?.is_none_or(|stored| stored <= time) {
+            if begun(middle)?.is_none_or(|stored| stored <= time) {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -209,10 +210,15 @@ pub(super) fn bounds(reader: &MessageReader, request: &ScanRequest) -> Result<Ra
         }
         Ok(low)
     };
-    if request.times.start > i64::MIN
-        && let Some(last_before) = begun_at(request.times.start.saturating_sub(CLOCK_SLACK))?.checked_sub(1)
-    {
-        physical.start = physical.start.max(starts.get(last_before).copied().unwrap_or(start));
+    if request.times.start > i64::MIN {
+        let time = request.times.start.saturating_sub(CLOCK_SLACK);
+        // One whose time is not known may have begun after it.
+        for at in (0..begun_at(time)?).rev() {
+            if begun(at)?.is_some_and(|stored| stored <= time) {
+                physical.start = physical.start.max(starts.get(at).copied().unwrap_or(start));
+                break;
+            }
+        }
     }
     if request.times.end < i64::MAX {
         let first_after = begun_at(request.times.end.saturating_add(CLOCK_SLACK))?;
