@@ -372,3 +372,35 @@ def test_a_time_is_looked_for_in_every_segment_that_may_hold_it(tmp_path: Path) 
         scan = store.scan(time=(since, None), body_contains=bytes(1000), errors="skip")
         assert offsets(scan) == [offset for offset in expected if offset != 16384]
         assert not scan.complete
+
+
+@pytest.mark.parametrize("damage", ["another message's", "inside a record", "past the log"])
+def test_an_entry_that_leads_to_no_message_of_its_queue_is_damage_whatever_the_way(tmp_path: Path, damage: str) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        for number in range(100):
+            store.append("t", b"%d" % number)
+            store.append("u", bytes(2000))
+    entries = next((tmp_path / "s" / "consumequeue" / "t" / "0").iterdir())
+    data = bytearray(entries.read_bytes())
+    match damage:
+        case "another message's":
+            data[1000:1008] = data[1200:1208]
+        case "inside a record":
+            data[1007] ^= 1
+        case _:
+            data[1001] ^= 1
+    entries.write_bytes(data)
+    with mqstore.open(tmp_path / "s") as store:
+        ways: list[dict[str, Any]] = [
+            {},
+            {"reverse": True},
+            {"topics": "t"},
+            {"order": "queue"},
+            {"topics": "t", "order": "queue"},
+        ]
+        for arguments in ways:
+            with pytest.raises(CorruptError, match=entries.name):
+                store.scan(**arguments).to_arrow()
+            scan = store.scan(**arguments, errors="skip", columns=["topic"])
+            assert scan.to_arrow().column("topic").to_pylist().count("t") == 99
+            assert (scan.skipped, scan.complete) == (1, False), arguments

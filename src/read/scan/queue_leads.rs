@@ -25,7 +25,7 @@ impl QueueLeads {
     /// Whether the queue of the message leads to it. `true` for a topic without queues in files: nothing tells then.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a damaged entry, [`Error::Io`].
+    /// [`Error::Corrupt`] for a damaged entry, and for one that leads to no message of the queue; [`Error::Io`].
     pub(super) fn to(&mut self, view: &MessageView<'_>, reader: &MessageReader) -> Result<bool> {
         let known = self.queues.find(view.topic_bytes(), view.queue_id());
         let place = if let Some(place) = known {
@@ -34,13 +34,19 @@ impl QueueLeads {
             let queue = Queue::of(view, reader)?;
             self.queues.add(view.topic_bytes(), view.queue_id(), queue)
         };
-        Ok(match self.queues.get_mut(place) {
-            Some(Queue::Files(Some((queue, ahead)))) => queue
-                .unit_ahead(view.queue_offset(), ahead)?
-                .is_some_and(|unit| unit.physical_offset == view.physical_offset()),
-            Some(Queue::Files(None)) => false,
-            Some(Queue::Lost) | None => true,
-        })
+        let unit = match self.queues.get_mut(place) {
+            Some(Queue::Files(Some((queue, ahead)))) => queue.unit_ahead(view.queue_offset(), ahead)?,
+            Some(Queue::Files(None)) => None,
+            Some(Queue::Lost) | None => return Ok(true),
+        };
+        match unit {
+            Some(unit) if unit.physical_offset != view.physical_offset() => {
+                // A later topic of the same name has a message with this queue offset. Without one the entry is damaged.
+                reader.message_of_entry(&view.topic(), view.queue_id(), view.queue_offset(), unit)?;
+                Ok(false)
+            }
+            unit => Ok(unit.is_some()),
+        }
     }
 }
 

@@ -55,7 +55,8 @@ impl QueuePlaces {
         }))
     }
 
-    /// The queue offset and the entry of the next message, which stays the next one. A message that is unwanted by its entry is passed over.
+    /// The queue offset and the entry of the next message, which stays the next one. A message that is unwanted by its entry is passed over. An
+    /// entry that points past the log is damaged, and its message may be wanted.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -73,7 +74,9 @@ impl QueuePlaces {
                     self.taken
                 };
                 let Some(unit) = self.block.get(at) else { break };
-                if request.physical.contains(&unit.physical_offset) && request.tags.may_match(&self.queue.topic, unit) {
+                let is_in_place =
+                    request.physical.contains(&unit.physical_offset) || unit.physical_offset >= reader.physical_bounds().end;
+                if is_in_place && request.tags.may_match(&self.queue.topic, unit) {
                     return Ok(Some((self.block_start + at as i64, *unit)));
                 }
                 self.taken += 1;
