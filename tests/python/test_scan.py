@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import struct
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -404,3 +405,35 @@ def test_an_entry_that_leads_to_no_message_of_its_queue_is_damage_whatever_the_w
             scan = store.scan(**arguments, errors="skip", columns=["topic"])
             assert scan.to_arrow().column("topic").to_pylist().count("t") == 99
             assert (scan.skipped, scan.complete) == (1, False), arguments
+
+
+def with_a_light_queue(path: Path) -> list[int]:
+    """A store in which every other message is in a light queue, too; gives their physical offsets."""
+    with mqstore.open(path, mode="x") as store:
+        light = []
+        for number in range(50):
+            properties = {"INNER_MULTI_DISPATCH": "%LMQ%other,%LMQ%g", "INNER_MULTI_QUEUE_OFFSET": f"7,{number // 2}"}
+            result = store.append("t", b"%d" % number, queue=3, properties=properties if number % 2 else {})
+            if number % 2:
+                light.append(result)
+        store.append_batch([bytes(1000)] * 50, topic="u")
+    folder = path / "consumequeue" / "%LMQ%g" / "0"
+    folder.mkdir(parents=True)
+    entries = b"".join(struct.pack(">qiq", result.physical_offset, result.wrote_bytes, 0) for result in light)
+    (folder / f"{0:020}").write_bytes(entries.ljust(6_000_000, b"\0"))
+    return [result.physical_offset for result in light]
+
+
+@pytest.mark.parametrize("order", ["log", "queue"])
+@pytest.mark.parametrize("transactions", ["committed", "all"])
+def test_a_light_queue_is_scanned_whatever_else_is_named(tmp_path: Path, order: str, transactions: str) -> None:
+    light = with_a_light_queue(tmp_path / "s")
+    for is_lost in (False, True):
+        if is_lost:
+            shutil.rmtree(tmp_path / "s" / "consumequeue" / "%LMQ%g")
+        with mqstore.open(tmp_path / "s") as store:
+            for topics in (["%LMQ%g"], ["%LMQ%g", "gone"]):
+                scan = store.scan(topics=topics, order=order, transactions=transactions)
+                assert (offsets(scan), scan.complete) == (light, True), topics
+                none = store.scan(topics=topics, queues=3, order=order, transactions=transactions)
+                assert offsets(none) == []

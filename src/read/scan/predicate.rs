@@ -10,10 +10,17 @@ use crate::read::get_message::TagFilter;
 use crate::read::scan::place::{LedBy, Place};
 use crate::read::scan::request::{ScanRequest, TimeOf, Transactions};
 
+/// Before the name of a light queue, which is the topic of its files.
+pub(super) const LIGHT_QUEUE_PREFIX: &str = "%LMQ%";
+/// The queue id of every light queue.
+const LIGHT_QUEUE_ID: i32 = 0;
+
 /// The conditions of a request, the cheap ones first.
 #[derive(Debug)]
 pub(super) struct Predicate {
     topics: Option<HashSet<Vec<u8>, RandomState>>,
+    /// The light queues among the topics.
+    light: Vec<String>,
     /// Ascending.
     queues: Option<Vec<i32>>,
     times: Option<(TimeOf, Range<i64>)>,
@@ -32,6 +39,12 @@ impl Predicate {
         }
         Self {
             topics: topics.map(|topics| topics.iter().map(|topic| topic.clone().into_bytes()).collect()),
+            light: topics
+                .into_iter()
+                .flatten()
+                .filter(|topic| topic.starts_with(LIGHT_QUEUE_PREFIX))
+                .cloned()
+                .collect(),
             queues,
             times: (request.times != (i64::MIN..i64::MAX)).then(|| (request.by, request.times.clone())),
             transactions: request.transactions,
@@ -50,10 +63,16 @@ impl Predicate {
     fn is_in_place(&self, view: &MessageView<'_>) -> bool {
         let counts =
             self.transactions == Transactions::All || matches!(view.transaction(), Transaction::None | Transaction::Commit);
-        let queues = self.queues.as_ref();
-        counts
-            && queues.is_none_or(|queues| queues.binary_search(&view.queue_id()).is_ok())
-            && self.topics.as_ref().is_none_or(|topics| topics.contains(view.topic_bytes()))
+        let is_wanted = |id: i32| self.queues.as_ref().is_none_or(|queues| queues.binary_search(&id).is_ok());
+        let is_named = || self.topics.as_ref().is_none_or(|topics| topics.contains(view.topic_bytes()));
+        counts && (is_wanted(view.queue_id()) && is_named() || is_wanted(LIGHT_QUEUE_ID) && self.is_in_light_queue(view))
+    }
+
+    fn is_in_light_queue(&self, view: &MessageView<'_>) -> bool {
+        !self.light.is_empty() && {
+            let names = view.properties().get(property::INNER_MULTI_DISPATCH).unwrap_or_default();
+            names.split(',').any(|name| self.light.iter().any(|light| light == name))
+        }
     }
 
     fn is_in_time(&self, view: &MessageView<'_>) -> bool {

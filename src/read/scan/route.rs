@@ -11,7 +11,7 @@ use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::log_places::{LogPlaces, LogPlacesBackward};
 use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue};
-use crate::read::scan::predicate::Predicate;
+use crate::read::scan::predicate::{LIGHT_QUEUE_PREFIX, Predicate};
 use crate::read::scan::queue_places::QueuePlaces;
 use crate::read::scan::request::{Order, ScanRequest, Transactions};
 
@@ -218,9 +218,6 @@ fn topics_with_queues(reader: &MessageReader, request: &ScanRequest) -> Result<B
     Ok(found)
 }
 
-/// Before the name of a light queue, which is the topic of its files.
-const LIGHT_QUEUE_PREFIX: &str = "%LMQ%";
-
 /// The queues of a topic that are looked at, the last one first if the scan is reversed.
 fn queues_of(reader: &MessageReader, request: &ScanRequest, topic: &str) -> Result<Vec<QueuePlaces>> {
     let mut queues = Vec::new();
@@ -256,14 +253,18 @@ fn queues_that_pay(reader: &MessageReader, request: &ScanRequest, topics: &[Stri
     Ok((is_light || bytes < (end - start) / 2).then_some(queues))
 }
 
-/// The messages of the log that count and whose topics are not among those that have queues.
+/// The messages of the log that count, of the topics that are not among those that have queues.
 fn find_queueless(
     reader: &MessageReader,
     request: &ScanRequest,
     with_queues: &BTreeSet<String>,
     on_damage: &OnDamage,
 ) -> Result<Queueless> {
-    let predicate = Predicate::new(request);
+    let mut queueless = request.clone();
+    if let Some(topics) = &mut queueless.topics {
+        topics.retain(|topic| !with_queues.contains(topic));
+    }
+    let predicate = Predicate::new(&queueless);
     let mut found = Queueless::new();
     let mut cursor = RecordCursor::default();
     let mut places = LogPlaces::new(reader, request.physical.clone());
