@@ -1,6 +1,7 @@
 //! `RecordBatch`, and `Batches`: a source of them that can be read again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use arrow_array as arrow;
 use arrow_schema::{ArrowError, SchemaRef};
@@ -276,6 +277,7 @@ impl Batches {
             source: self.source.clone(),
             begun_in: Generation::current(),
             pass: Mutex::new(self.pass(py)?),
+            reads: Mutex::default(),
         })
     }
 
@@ -336,8 +338,14 @@ impl Pass {
             *self.latest.coverage() = messages.coverage();
             let told = self.tell(messages);
             match (filled, told) {
-                (Filled::Stopped(error), _) | (_, Err(error)) => self.failed = Some(error),
-                (Filled::Paused, Ok(())) => continue,
+                // At once: whoever is interrupted asks for no other batch.
+                (Filled::Stopped(error @ Error::Interrupted { .. }), _) | (_, Err(error)) => return Err(error),
+                (Filled::Stopped(error), _) => self.failed = Some(error),
+                (Filled::Paused, Ok(())) => {
+                    // What is told may fork, or close the store.
+                    self.source.expect_own_stream(self.begun_in)?;
+                    continue;
+                }
                 (Filled::End | Filled::Full, Ok(())) => {}
             }
             if !self.builder.is_empty() {
@@ -381,6 +389,14 @@ struct BatchIterator {
     source: Arc<Source>,
     begun_in: Generation,
     pass: Mutex<Pass>,
+    /// The thread that reads the next batch. Locked only for a moment.
+    reads: Mutex<Option<ThreadId>>,
+}
+
+impl BatchIterator {
+    fn reads(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[pymethods]
@@ -392,9 +408,18 @@ impl BatchIterator {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
         // Before the lock, which another thread may have held at the fork.
         self.source.expect_own_pass(self.begun_in)?;
+        let this_thread = thread::current().id();
+        // Code of the caller's that runs while a batch is read, such as `progress`, would wait for itself.
+        if *self.reads() == Some(this_thread) {
+            return Err(PyValueError::new_err(
+                "this pass is being read, by the call that made this one",
+            ));
+        }
         let mut pass = self.pass.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
         let pass = &mut *pass;
-        let batch = py.detach(|| pass.next()).transpose();
+        *self.reads() = Some(this_thread);
+        let batch = self.source.detach(py, || pass.next()).transpose();
+        *self.reads() = None;
         if batch.is_err() {
             self.source.expect_open()?;
         }

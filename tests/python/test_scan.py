@@ -5,7 +5,11 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import signal
 import struct
+import subprocess
+import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -437,3 +441,52 @@ def test_a_light_queue_is_scanned_whatever_else_is_named(tmp_path: Path, order: 
                 assert (offsets(scan), scan.complete) == (light, True), topics
                 none = store.scan(topics=topics, queues=3, order=order, transactions=transactions)
                 assert offsets(none) == []
+
+
+def test_a_signal_ends_the_wait_for_a_batch(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        store.append_batch([bytes(10_000)] * 400, topic="t")
+        for tags in (None, "none"):
+
+            def ring(signum: int, frame: object) -> None:
+                raise TimeoutError("rung")
+
+            before = signal.signal(signal.SIGALRM, ring)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            begun = time.monotonic()
+            try:
+                with pytest.raises(TimeoutError, match="rung"):
+                    next(iter(store.scan(max_mb_per_s=0.1, tags=tags, batch_bytes=1 << 30)))
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, before)
+            assert time.monotonic() - begun < 5
+
+
+def test_progress_cannot_read_the_pass_that_it_is_told_of(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        store.append_batch([bytes(1000)] * 5000, topic="t")
+        batches: Iterator[mqstore.RecordBatch]
+        batches = iter(store.scan(tags="none", progress=lambda done, of: next(batches)))
+        with pytest.raises(ValueError, match="this pass is being read"):
+            next(batches)
+
+
+def test_progress_that_forks_leaves_the_pass_to_the_parent(tmp_path: Path) -> None:
+    code = """
+import mqstore, os, sys
+with mqstore.open(sys.argv[1], "x") as store:
+    store.append_batch([bytes(1000)] * 5000, topic="t")
+child = None
+def progress(done, of):
+    global child
+    if child is None:
+        child = os.fork()
+with mqstore.open(sys.argv[1]) as store:
+    try:
+        rows = sum(len(batch) for batch in store.scan(progress=progress, tags="none"))
+    except ValueError as error:
+        os._exit(7 if "forked" in str(error) and child == 0 else 8)
+assert child and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, tmp_path / "s"], check=True, timeout=60)
