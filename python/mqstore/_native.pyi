@@ -1196,6 +1196,7 @@ class MessageIterator(Iterator[Message]):
         """How many messages were skipped, because they were lost or are damaged, among those that were read so far; a few
         messages are read ahead. Always 0 in a store that was opened with `errors="raise"`.
         """
+    def __aiter__(self) -> AsyncIterator[Message]: ...
     def __next__(self) -> Message: ...
 
 @final

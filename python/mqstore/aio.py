@@ -143,6 +143,8 @@ class Store:
     resolve_ids = _in_a_thread(mqstore.Store.resolve_ids)
     fetch = _in_a_thread(mqstore.Store.fetch)
     scan = _in_a_thread(mqstore.Store.scan)
+    refresh = _in_a_thread(mqstore.Store.refresh)
+    follow = _in_a_thread(mqstore.Store.follow)
 
     # Callables are called in the thread.
     export = _in_a_thread(mqstore.Store.export)
@@ -179,6 +181,12 @@ async def _each(items: Iterable[_T]) -> AsyncIterator[_T]:
             yield item
     if error is not None:
         raise error
+
+
+async def _as_they_come(messages: Iterator[_T]) -> AsyncIterator[_T]:
+    """What an iterator gives that may wait for the next one: `__aiter__` of what `follow` and `tail` give."""
+    while (message := await asyncio.to_thread(next, messages, None)) is not None:
+        yield message
 
 
 def _read_block(items: Iterator[_T]) -> tuple[list[_T], Exception | None]:

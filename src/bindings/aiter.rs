@@ -3,18 +3,20 @@
 use pyo3::prelude::*;
 
 use super::batches::Batches;
+use super::message_iterator::MessageIterator;
 use super::queue::{Queue, QueueSlice};
 
 /// The same as iterating gives, for the tasks of an event loop.
 macro_rules! in_a_thread {
-    ($($class:ident)*) => {
+    ($read:literal: $($class:ident)*) => {
         $(#[pymethods]
         impl $class {
             fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-                slf.py().import("mqstore.aio")?.call_method1("_each", (slf,))
+                slf.py().import("mqstore.aio")?.call_method1($read, (slf,))
             }
         })*
     };
 }
 
-in_a_thread!(Batches Queue QueueSlice);
+in_a_thread!("_each": Batches Queue QueueSlice);
+in_a_thread!("_as_they_come": MessageIterator);

@@ -217,3 +217,22 @@ def test_a_writer_reads_what_its_tasks_appended(tmp_path: Path) -> None:
             assert [message.body async for message in store.topics["orders"].queues[0]] == [b"%d" % n for n in range(100)]
 
     asyncio.run(main())
+
+
+def test_a_task_follows_a_store_while_others_append(tmp_path: Path) -> None:
+    async def take(messages: AsyncIterable[mqstore.Message], count: int) -> list[bytes]:
+        bodies = []
+        async for message in messages:
+            bodies.append(message.body)
+            if len(bodies) == count:
+                break
+        return bodies
+
+    async def run() -> list[bytes]:
+        async with mqstore.aio.open(tmp_path / "s", "x") as store:
+            following = asyncio.create_task(take(await store.follow(timeout=30), 100))
+            for number in range(100):
+                await store.append("t", b"%d" % number)
+            return await following
+
+    assert asyncio.run(run()) == [b"%d" % number for number in range(100)]
