@@ -48,7 +48,7 @@ impl Following {
     fn fill(&mut self, ready: &mut Ready) {
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            let end = self.end();
+            let end = self.follow.reader().queued_until();
             read_ahead(ready, || self.follow.next_until(end).transpose());
             if !ready.is_empty() {
                 self.came = Instant::now();
@@ -73,7 +73,7 @@ impl Following {
                     Some(false) => {}
                     None => return Ok(false),
                 }
-            } else if self.look()? || self.end() > end {
+            } else if self.look()? || self.follow.reader().queued_until() > end {
                 return Ok(true);
             }
             if left.is_some_and(|left| left.is_zero()) {
@@ -85,14 +85,6 @@ impl Following {
             }
             interrupt::check_after_wait()?;
         }
-    }
-
-    /// Up to where every message is in its queue.
-    fn end(&self) -> i64 {
-        let queued = self.follow.reader().queued_until();
-        self.writer
-            .as_ref()
-            .map_or(queued, |writer| writer.dispatched_offset().min(queued))
     }
 
     /// Looks for what another process has appended.

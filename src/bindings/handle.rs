@@ -182,7 +182,13 @@ impl Handle {
     /// The reader, after a writer of this process has put into queues and index what was appended before the call. A writer that cannot
     /// is not waited for: the caller is warned. Its errors are those of [`walking_reader`](Self::walking_reader).
     pub(super) fn reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
-        warn_of_lag(py, self.reader_after(py, MessageStore::is_caught_up, MessageStore::catch_up)?)
+        self.reader_and_lag(py).map(|(reader, _)| reader)
+    }
+
+    /// As [`reader`](Self::reader), and whether everything that was appended before the call is in queues and index.
+    pub(super) fn reader_and_lag(self: &Arc<Self>, py: Python<'_>) -> PyResult<(Arc<MessageReader>, bool)> {
+        let (reader, is_there) = self.reader_after(py, MessageStore::is_caught_up, MessageStore::catch_up)?;
+        Ok((warn_of_lag(py, (reader, is_there))?, is_there))
     }
 
     /// As [`reader`](Self::reader), for a call that looks into the log alone: it waits for a commit where only what is committed is read.

@@ -44,8 +44,8 @@ pub(super) struct Coverage {
 
 /// A pass over the messages of a source.
 pub(super) enum Messages {
-    /// In a store.
-    Stored(Box<Scan>),
+    /// In a store, and whether everything that was appended before the pass is in its queues.
+    Stored(Box<Scan>, bool),
     /// In memory, and how many of them were given.
     Held(Arc<[Held]>, usize),
 }
@@ -54,9 +54,9 @@ impl Messages {
     /// What the pass tells of itself.
     pub(super) fn coverage(&self) -> Coverage {
         match self {
-            Self::Stored(scan) => Coverage {
+            Self::Stored(scan, is_queued) => Coverage {
                 covers: Some(scan.covers()),
-                is_complete: scan.is_complete(),
+                is_complete: *is_queued && scan.is_complete(),
             },
             Self::Held(messages, given) => Coverage {
                 covers: None,
@@ -68,7 +68,7 @@ impl Messages {
     /// As [`Scan::progress`].
     pub(super) fn progress(&self) -> (u64, u64) {
         match self {
-            Self::Stored(scan) => scan.progress(),
+            Self::Stored(scan, _) => scan.progress(),
             Self::Held(messages, given) => (*given as u64, messages.len() as u64),
         }
     }
@@ -76,7 +76,7 @@ impl Messages {
     /// As [`Scan::fill`].
     pub(super) fn fill(&mut self, mut take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Filled> {
         let (messages, given) = match self {
-            Self::Stored(scan) => return scan.fill(take),
+            Self::Stored(scan, _) => return scan.fill(take),
             Self::Held(messages, given) => (messages, given),
         };
         while let Some(message) = messages.get(*given) {
@@ -110,8 +110,9 @@ impl Source {
     pub(super) fn messages(&self, py: Python<'_>, on_damage: &OnDamage) -> PyResult<Messages> {
         match self {
             Self::Store(handle, part) => {
-                let reader = handle.reader(py)?;
-                Ok(handle.detach(py, || part.messages(&reader, on_damage))?)
+                let (reader, is_queued) = handle.reader_and_lag(py)?;
+                let scan = handle.detach(py, || part.scan(reader, on_damage.clone()))?;
+                Ok(Messages::Stored(Box::new(scan), is_queued))
             }
             Self::Memory(messages) => Ok(Messages::Held(messages.clone(), 0)),
         }
@@ -177,13 +178,11 @@ impl fmt::Display for Source {
 }
 
 impl Part {
-    fn messages(&self, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Messages> {
-        let (reader, on_damage) = (reader.clone(), on_damage.clone());
-        let scan = match self {
-            Self::Queues(topic, stretches) => Scan::of_queues(reader, topic, stretches, on_damage)?,
-            Self::Records(offsets) => Scan::of_records(reader, offsets, on_damage),
-            Self::Scan(request) => Scan::new(reader, ScanRequest::clone(request), on_damage)?,
-        };
-        Ok(Messages::Stored(Box::new(scan)))
+    fn scan(&self, reader: Arc<MessageReader>, on_damage: OnDamage) -> Result<Scan> {
+        match self {
+            Self::Queues(topic, stretches) => Scan::of_queues(reader, topic, stretches, on_damage),
+            Self::Records(offsets) => Ok(Scan::of_records(reader, offsets, on_damage)),
+            Self::Scan(request) => Scan::new(reader, ScanRequest::clone(request), on_damage),
+        }
     }
 }

@@ -34,6 +34,8 @@ pub struct MessageReader {
     index: Arc<IndexService>,
     /// Where the log ends; a writer of this process moves it, or a refresh.
     pub(super) readable: Arc<Watermark>,
+    /// Up to where the messages that a writer of this process has appended since the open are in their queues.
+    pub(super) dispatched: Arc<Watermark>,
     report: RecoveryReport,
     /// Where the last message starts, and when it was stored: a refresh goes on after it. `None` if a writer of this process moves the end.
     pub(super) last: Option<Mutex<(i64, i64)>>,
@@ -51,21 +53,23 @@ impl MessageReader {
         expect_store(env.as_ref(), path)?;
         fill_from_record(env.as_ref(), path, &mut config)?;
         let recovered = open_for_reading(env, path, &config)?;
-        let readable = Arc::new(Watermark::new(recovered.report.log_end));
+        let log_end = Arc::new(Watermark::new(recovered.report.log_end));
         let last = Mutex::new((recovered.report.last_offset, recovered.report.last_store_time));
         Ok(Self {
             last: Some(last),
-            ..Self::new(env, path, config, recovered, readable)
+            ..Self::new(env, path, config, recovered, log_end.clone(), log_end)
         })
     }
 
-    /// Reads a store that was recovered. Its log ends at `readable`, which the writer of this process raises.
+    /// Reads a store that was recovered. Its log ends at `readable`, and the messages before `dispatched` are in their queues: the writer of
+    /// this process raises both.
     pub(crate) fn new(
         env: &Arc<dyn Env>,
         path: &Path,
         config: StoreConfig,
         recovered: Recovered,
         readable: Arc<Watermark>,
+        dispatched: Arc<Watermark>,
     ) -> Self {
         Self {
             env: env.clone(),
@@ -75,6 +79,7 @@ impl MessageReader {
             queues: recovered.queues,
             index: recovered.index,
             readable,
+            dispatched,
             report: recovered.report,
             last: None,
             physical_memory: env.physical_memory(),

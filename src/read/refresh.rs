@@ -89,10 +89,11 @@ impl MessageReader {
         self.log().may_go_on(self.readable.get())
     }
 
-    /// Up to where every message of the log is in its queue, if no writer of this process moves the end. Waits for a refresh that runs.
+    /// Up to where every message of the log is in its queue. Waits for a refresh that runs. A writer of this process puts the last messages there
+    /// a moment after their append.
     pub fn queued_until(&self) -> i64 {
         let _refreshing = self.last.as_ref().map(Mutex::lock);
-        self.readable.get()
+        self.readable.get().min(self.dispatched.get().max(self.recovery().log_end))
     }
 
     fn reopen(&self, end: i64) -> Result<Refreshed> {

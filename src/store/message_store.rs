@@ -138,7 +138,6 @@ impl MessageStore {
             env: env.clone(),
             path: path.to_owned(),
             checker: MessageChecker::new(&config, log.max_record_size(), recovered.queues.batch_topics())?,
-            dispatched,
             barrier,
             flush_wanted,
             services: Services::new(dispatcher, flusher, &log, &config),
@@ -148,7 +147,15 @@ impl MessageStore {
             })),
             opened_in: Generation::current(),
             faults_before: guard_faults(),
-            reader: Arc::new(MessageReader::new(env, path, config, recovered, log.readable.clone())),
+            reader: Arc::new(MessageReader::new(
+                env,
+                path,
+                config,
+                recovered,
+                log.readable.clone(),
+                dispatched.clone(),
+            )),
+            dispatched,
             log,
         })
     }

@@ -9,6 +9,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -376,6 +377,36 @@ def test_a_time_is_looked_for_in_every_segment_that_may_hold_it(tmp_path: Path) 
         scan = store.scan(time=(since, None), body_contains=bytes(1000), errors="skip")
         assert offsets(scan) == [offset for offset in expected if offset != 16384]
         assert not scan.complete
+
+
+@pytest.mark.parametrize("arguments", [{}, {"order": "queue"}])
+def test_scans_beside_appends_miss_nothing_of_what_they_cover(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    """Each scan goes on where the one before ended."""
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        appended: list[int] = []
+        is_over = threading.Event()
+
+        def append() -> None:
+            number = 0
+            while not is_over.is_set():
+                appended.extend(store.append_batch([b"x" * 50] * 20, topic=f"t{number % 7}", queue=number % 5))
+                number += 1
+
+        threads = [threading.Thread(target=append) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        end, found = 0, []
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline:
+            scan = store.scan(physical=(end, None), columns=["physical_offset"], **arguments)
+            found += offsets(scan)
+            assert scan.complete
+            assert scan.covers is not None
+            end = scan.covers[1]
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        assert sorted(found) == sorted(offset for offset in appended if offset < end)
 
 
 @pytest.mark.parametrize("damage", ["another message's", "inside a record", "past the log"])

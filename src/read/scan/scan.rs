@@ -9,7 +9,7 @@ use crate::read::on_damage::OnDamage;
 use crate::read::scan::pick::{Outcome, Picked, Picker};
 use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue};
 use crate::read::scan::queue_places::QueuePlaces;
-use crate::read::scan::request::{ScanRequest, TimeOf};
+use crate::read::scan::request::{ScanRequest, TimeOf, Transactions};
 use crate::read::scan::route::{Part, Route};
 use crate::read::scan::throttle::Throttle;
 
@@ -186,9 +186,12 @@ impl Scan {
 const CLOCK_SLACK: i64 = 30 * 60 * 1000;
 
 /// The physical offsets that have to be looked at. What was stored in a time lies in the segments whose first messages were stored about
-/// then.
+/// then. Where queues tell which messages count, a message that is not in its queue yet is left to a later scan.
 pub(super) fn bounds(reader: &MessageReader, request: &ScanRequest) -> Result<Range<i64>> {
-    let Range { start, end } = reader.physical_bounds();
+    let Range { start, mut end } = reader.physical_bounds();
+    if request.transactions == Transactions::Committed {
+        end = end.min(reader.queued_until());
+    }
     let mut physical = request.physical.start.max(start)..request.physical.end.min(end);
     if request.by == TimeOf::Born {
         return Ok(physical);

@@ -12,8 +12,10 @@ use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::Message;
 use mqstore::interrupt::interruptible;
-use mqstore::read::{OffsetResolver, QueryBy, QueryRequest, QueueScan};
-use mqstore::services::Service;
+use mqstore::read::{
+    Filled, OffsetResolver, OnDamage, Order, Picked, QueryBy, QueryRequest, QueueScan, Scan, ScanRequest, Transactions,
+};
+use mqstore::services::{Next, Service};
 use mqstore::store::{Incoming, MessageStore};
 
 use super::services::stepped;
@@ -370,4 +372,41 @@ fn a_batch_that_is_ended_says_what_it_has_stored() {
         break;
     }
     store.close().unwrap();
+}
+
+#[test]
+fn a_scan_covers_only_messages_that_are_in_their_queues_and_a_later_one_gives_the_rest() {
+    for order in [Order::Log, Order::Queue] {
+        let place = Place::new();
+        let (_, store) = stepped(&place);
+        let scan = |from: i64, transactions: Transactions| {
+            let request = ScanRequest {
+                physical: from..i64::MAX,
+                transactions,
+                order,
+                ..ScanRequest::default()
+            };
+            let mut scan = Scan::new(store.reader().clone(), request, OnDamage::new(Errors::Raise)).unwrap();
+            let mut found = Vec::new();
+            let take = |picked: Picked<'_>| {
+                found.push(picked.view.physical_offset());
+                Ok(true)
+            };
+            assert!(matches!(scan.fill(take).unwrap(), Filled::End));
+            assert!(scan.is_complete());
+            (found, scan.covers())
+        };
+        let append = || put(&store, "orders", b"x");
+        let dispatch = || while store.step(Service::Dispatch, Instant::now()).unwrap() == Next::Again {};
+        let first = append();
+        dispatch();
+        let second = append();
+        let (found, covers) = scan(0, Transactions::Committed);
+        assert_eq!((found, covers), (vec![first], 0..second));
+        let (found, covers) = scan(0, Transactions::All);
+        assert_eq!((found, covers.end), (vec![first, second], store.appended_offset()));
+        dispatch();
+        let (found, covers) = scan(second, Transactions::Committed);
+        assert_eq!((found, covers), (vec![second], second..store.appended_offset()));
+    }
 }
