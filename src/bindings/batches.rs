@@ -1,18 +1,18 @@
-//! `RecordBatch`, and `Batches`: a source of them that can be read again.
+//! `Batches`: a source of record batches that can be read again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 use arrow_array as arrow;
 use arrow_schema::{ArrowError, SchemaRef};
-use pyo3::exceptions::{PyModuleNotFoundError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyCapsule;
 
-use super::capsule::{export_batch, export_schema, export_stream};
-use super::interpreter_exit::hang_at_exit;
+use super::capsule::{export_schema, export_stream};
+use super::record_batch::{RecordBatch, to_arrow, to_pandas, to_polars};
 use super::source::{Coverage, Messages, Source};
 use crate::arrow::from_arrow;
 use crate::arrow::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns};
@@ -21,84 +21,6 @@ use crate::error::{Error, Result};
 use crate::format::MessageView;
 use crate::read::{Filled, OnDamage};
 use crate::storage::Generation;
-
-/// One Arrow record batch. Hand it to pyarrow, polars, duckdb or pandas as it is, or call one of the `to_` methods.
-#[pyclass(frozen, subclass, module = "mqstore")]
-pub(super) struct RecordBatch(pub(super) arrow::RecordBatch);
-
-#[pymethods]
-impl RecordBatch {
-    /// The names of its columns, a list of str.
-    #[getter]
-    fn column_names(&self) -> Vec<String> {
-        self.0
-            .schema_ref()
-            .fields()
-            .iter()
-            .map(|field| field.name().clone())
-            .collect()
-    }
-
-    /// A pyarrow.RecordBatch with the same memory.
-    ///
-    /// Raises `ImportError` without pyarrow.
-    fn to_arrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        to_arrow(slf.as_any(), "record_batch")
-    }
-
-    /// A polars.DataFrame.
-    ///
-    /// Raises `ImportError` without polars.
-    fn to_polars<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        to_polars(slf.as_any())
-    }
-
-    /// A pandas.DataFrame.
-    ///
-    /// Raises `ImportError` without pandas or pyarrow.
-    fn to_pandas<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        to_pandas(slf.as_any(), "record_batch")
-    }
-
-    /// The Arrow PyCapsule interface.
-    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        export_schema(py, self.0.schema_ref())
-    }
-
-    /// The Arrow PyCapsule interface.
-    #[pyo3(signature = (requested_schema=None))]
-    fn __arrow_c_array__<'py>(
-        &self,
-        py: Python<'py>,
-        requested_schema: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
-        drop(requested_schema); // a wish that the interface lets a producer decline
-        export_batch(py, &self.0)
-    }
-
-    /// The Arrow PyCapsule interface.
-    #[pyo3(signature = (requested_schema=None))]
-    fn __arrow_c_stream__<'py>(
-        &self,
-        py: Python<'py>,
-        requested_schema: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyCapsule>> {
-        drop(requested_schema);
-        export_stream(py, self.0.schema(), std::iter::once(Ok(self.0.clone())))
-    }
-
-    fn __len__(&self) -> usize {
-        self.0.num_rows()
-    }
-
-    fn __repr__(&self) -> String {
-        format!(
-            "<mqstore.RecordBatch {} rows: {}>",
-            self.0.num_rows(),
-            self.column_names().join(", ")
-        )
-    }
-}
 
 /// Messages as Arrow record batches, read when they are asked for; it can be read any number of times, from the start each time.
 ///
@@ -445,30 +367,4 @@ impl Collected {
         drop(requested_schema);
         export_stream(py, self.schema.clone(), self.batches.clone().into_iter().map(Ok))
     }
-}
-
-fn to_arrow<'py>(batches: &Bound<'py, PyAny>, function: &str) -> PyResult<Bound<'py, PyAny>> {
-    hang_at_exit();
-    import(batches.py(), "pyarrow")?.call_method1(function, (batches,))
-}
-
-fn to_polars<'py>(batches: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    hang_at_exit();
-    import(batches.py(), "polars")?.call_method1("DataFrame", (batches,))
-}
-
-fn to_pandas<'py>(batches: &Bound<'py, PyAny>, function: &str) -> PyResult<Bound<'py, PyAny>> {
-    hang_at_exit();
-    import(batches.py(), "pandas")?;
-    to_arrow(batches, function)?.call_method0("to_pandas")
-}
-
-/// A package that mqstore itself does without.
-fn import<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyModule>> {
-    py.import(name).map_err(|error| {
-        if error.is_instance_of::<PyModuleNotFoundError>(py) {
-            return PyModuleNotFoundError::new_err(format!("this call needs {name}: pip install {name}"));
-        }
-        error
-    })
 }

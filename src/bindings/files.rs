@@ -8,8 +8,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::arguments;
-use super::batches::{Batches, RecordBatch};
+use super::batches::Batches;
 use super::capsule::import_table;
+use super::record_batch::RecordBatch;
 use super::store::Store;
 use crate::arrow::{self, BatchBuilder, BodyAs, MessageColumns, from_arrow};
 use crate::config::StoreConfig;

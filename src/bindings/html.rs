@@ -3,8 +3,9 @@
 use pyo3::prelude::*;
 
 use super::append_result::AppendResult;
-use super::batches::{Batches, RecordBatch};
+use super::batches::Batches;
 use super::message::Message;
+use super::record_batch::RecordBatch;
 use super::recovery::RecoveryReport;
 use super::stats::{StoreStats, TopicStats};
 use super::store::Store;

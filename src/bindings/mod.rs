@@ -39,7 +39,9 @@ mod message;
 mod message_iterator;
 /// Where the messages of batches come from.
 mod source;
-/// `RecordBatch`, and `Batches`: a source of them that can be read again.
+/// `RecordBatch`.
+mod record_batch;
+/// `Batches`: a source of record batches that can be read again.
 mod batches;
 /// What turns into a table: the methods that a queue, a slice of one, a topic and a result share.
 mod tabular;
@@ -116,7 +118,7 @@ mod _native {
     #[pymodule_export]
     use super::append_result::{AppendResult, unpickle_append_result};
     #[pymodule_export]
-    use super::batches::{Batches, RecordBatch};
+    use super::batches::Batches;
     #[pymodule_export]
     use super::buffer::{Offsets, offsets};
     #[pymodule_export]
@@ -139,6 +141,8 @@ mod _native {
     use super::queue::{Queue, QueueSlice};
     #[pymodule_export]
     use super::recipe::Recipe;
+    #[pymodule_export]
+    use super::record_batch::RecordBatch;
     #[pymodule_export]
     use super::recovery::RecoveryReport;
     #[pymodule_export]

@@ -9,12 +9,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::arguments;
-use super::batches::{Batches, RecordBatch};
+use super::batches::Batches;
 use super::capsule::import_table;
 use super::handle::Handle;
 use super::message::Message;
 use super::mode::Mode;
 use super::recipe::{Recipe, Reduced, part_of_pickle};
+use super::record_batch::RecordBatch;
 use super::recovery::RecoveryReport;
 use super::results::{GetResult, QueryResult};
 use super::source::Source;

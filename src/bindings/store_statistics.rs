@@ -7,7 +7,7 @@ use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 
 use super::arguments;
-use super::batches::RecordBatch;
+use super::record_batch::RecordBatch;
 use super::store::Store;
 use super::usage::{Usage, usage_by};
 use crate::arrow;

@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::arguments::type_of;
-use super::batches::RecordBatch;
 use super::interpreter_exit::hang_at_exit;
+use super::record_batch::RecordBatch;
 use crate::arrow::{self, USAGE_COLUMNS};
 use crate::read::{self, UsageBy};
 
