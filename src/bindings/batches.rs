@@ -138,7 +138,7 @@ impl Batches {
         self.latest(py).on_damage.skipped()
     }
 
-    /// Whether the latest pass has given all there is: it came to its end, no limit left a message out, none was skipped, none expired
+    /// Whether the latest pass has given all there is: it came to its end before a `limit`, no message was skipped, none expired
     /// meanwhile, and the open found no sign of messages that are missing. False before the first pass.
     #[getter]
     fn complete(&self, py: Python<'_>) -> bool {

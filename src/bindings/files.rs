@@ -25,7 +25,7 @@ impl Store {
     /// Write messages to files: Parquet, Arrow IPC or JSON Lines; gives an `mqstore.files.Exported` with the files and exact counts.
     ///
     /// `target` gets its name when all of it is written and synced: until then it is in a directory `.mqstore-*.part` beside it, which a killed
-    /// process leaves behind. `format` is "parquet", "arrow" or "jsonl"; by default as the name ends (.parquet, .arrow, .jsonl, .ndjson). The
+    /// process leaves there. `format` is "parquet", "arrow" or "jsonl"; by default as the name ends (.parquet, .arrow, .jsonl, .ndjson). The
     /// first two need pyarrow (extra `arrow`). The other arguments are those of `scan`, which selects the messages; memory is taken for one
     /// batch of `batch_bytes` (32 MiB by default), a row group of Parquet.
     ///
@@ -88,9 +88,9 @@ impl Store {
     ///
     /// The arguments are those of `scan`, but for what would change messages or their order. `topics` selects topics, all by default; `rename`
     /// maps names of topics to new ones, to the same one to merge them. Bodies, properties (but for `__CRC32#`, which is made anew), queue ids,
-    /// hosts, flags, born times, unique keys and keys are as they were, and with `keep_store_time` so are store times; a time that is before that of the message before it is
-    /// raised to that (`Copied.raised`). Queue offsets begin at 0 in each queue, and physical offsets and offset ids are new.
-    /// `prepared_transaction_offset` stays and names a place in the old log. Messages that wait for their delay are copied, too, and still name
+    /// hosts, flags, born times, unique keys and keys are as they were, and with `keep_store_time` so are store times; a time that is before that
+    /// of the message before it is raised to that (`Copied.raised`). Queue offsets begin at 0 in each queue, and physical offsets and offset ids
+    /// are new. `prepared_transaction_offset` stays and names a place in the old log. Messages that wait for their delay are copied, too, and still name
     /// their topic by its old name. No settings of a broker are copied: a broker on the copy delivers from the first offset of each delay level and
     /// to each group.
     ///
@@ -101,7 +101,7 @@ impl Store {
     ///
     /// `geometry` is None for the sizes of this store, "broker", or a mapping of the sizes that `mqstore.open` takes by name, with those of a small
     /// store for the others. The copy is closed and synced before it is at `path`: until then it is in a directory `.mqstore-*.part` beside it, which
-    /// a killed process leaves behind.
+    /// a killed process leaves there.
     ///
     /// Raises `FileExistsError` if `path` exists, `TypeError` and `ValueError` for an argument and where `rename` gives a topic the name of another
     /// one that keeps it, `IllegalMessageError` for a message that no store takes (a batch that is stored whole, one that is larger than a segment

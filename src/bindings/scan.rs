@@ -23,7 +23,7 @@ impl Store {
     /// `topics` is a topic or several, `queues` a queue id or several. `time` is a pair of times (a datetime with a timezone, an int of ms
     /// since 1970, or None for open), the first inclusive and the second exclusive, of the store time, or of the born time with `by="born"`;
     /// `physical` is such a pair of physical offsets at which records start. `tags` wants one of some tags ("paid || refund"), `keys` one of
-    /// some keys (a unique key, or one of the keys of a message), `properties` all of some properties with their values. `body_contains`
+    /// some keys (a unique key, or one of the keys of a message; no message has one of none), `properties` all of some properties with their values. `body_contains`
     /// (bytes or str) and `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed; with `decode_body=True` the column
     /// `body` has it so.
     ///
@@ -76,7 +76,7 @@ impl Store {
             times: pair(time, "time", i64::MIN, |time| to_ms(time, "time", Round::Up))?,
             by: arguments::word("by", by, [("store", TimeOf::Store), ("born", TimeOf::Born)])?,
             tags: TagFilter::parse(tags.unwrap_or("*")),
-            keys: keys.map_or(Ok(Vec::new()), |keys| texts(keys, "keys"))?,
+            keys: keys.map(|keys| texts(keys, "keys")).transpose()?,
             properties: properties.map_or(Ok(Vec::new()), pairs)?,
             body: BodyFilter::new(contained.as_deref(), body_regex)?,
             transactions: arguments::word(

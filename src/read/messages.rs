@@ -1,4 +1,4 @@
-//! Reading many messages, one by one: of a queue from one offset to another, and at given places of the log.
+//! Reading the messages of a queue, one by one, from one offset to another.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -144,50 +144,6 @@ impl DoubleEndedIterator for QueueScan {
                 Ok(message) => return Some(Ok(message)),
                 Err(error) => {
                     if let Err(error) = self.pass_over_backward(offset, error) {
-                        return Some(Err(error));
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// An iterator over the messages at some physical offsets, in their order. An offset at which no message starts, or a damaged one, is an
-/// error, after which the iteration can go on, or is skipped.
-#[derive(Debug)]
-pub struct RecordScan {
-    reader: Arc<MessageReader>,
-    offsets: Arc<[i64]>,
-    at: usize,
-    on_damage: OnDamage,
-}
-
-impl RecordScan {
-    /// The messages at these offsets.
-    pub fn new(reader: Arc<MessageReader>, offsets: Arc<[i64]>, on_damage: OnDamage) -> Self {
-        Self {
-            reader,
-            offsets,
-            at: 0,
-            on_damage,
-        }
-    }
-}
-
-impl Iterator for RecordScan {
-    type Item = Result<StoredMessage>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Err(interrupted) = interrupt::check() {
-                return Some(Err(interrupted));
-            }
-            let offset = *self.offsets.get(self.at)?;
-            self.at += 1;
-            match self.reader.message_at(offset) {
-                Ok(message) => return Some(Ok(message)),
-                Err(error) => {
-                    if let Err(error) = self.on_damage.pass_over(error, 1) {
                         return Some(Err(error));
                     }
                 }

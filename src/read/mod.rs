@@ -30,7 +30,7 @@ pub use get_message::{GetMessageStatus, GetRequest, GetResult, TagFilter};
 pub use inventory::Segment;
 pub use lookup_by_time::Side;
 pub use message_reader::{MessageReader, Position};
-pub use messages::{QueueScan, RecordScan};
+pub use messages::QueueScan;
 pub use on_damage::OnDamage;
 pub use query::{QueryBy, QueryRequest, QueryResult};
 pub use refresh::Refreshed;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mqstore::config::{Errors, Recovery, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::segment_name;
-use mqstore::read::{GetRequest, MessageReader, OffsetResolver, OnDamage, QueueScan, RecordScan, Side, TagFilter};
+use mqstore::read::{Filled, GetRequest, MessageReader, OffsetResolver, OnDamage, QueueScan, Scan, Side, TagFilter};
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::{TempDir, tempdir};
@@ -101,6 +101,16 @@ fn scan(reader: &Arc<MessageReader>) -> QueueScan {
     QueueScan::new(reader.clone(), "orders".to_owned(), 0, 0..i64::MAX).unwrap()
 }
 
+/// The queue offsets that a pass gives before it stops, and why it stops.
+fn fill(scan: &mut Scan) -> (Vec<i64>, Filled) {
+    let mut found = Vec::new();
+    let filled = scan.fill(|picked| {
+        found.push(picked.view.queue_offset());
+        Ok(true)
+    });
+    (found, filled.unwrap())
+}
+
 fn request(offset: i64, errors: Errors) -> GetRequest {
     GetRequest {
         topic: "orders".to_owned(),
@@ -180,16 +190,21 @@ fn a_get_skips_and_counts_or_raises_and_names_the_option() {
 fn records_at_given_places_are_skipped_and_counted_where_no_message_can_be_read() {
     for store in both() {
         let reader = open(store.path());
-        let offsets: Arc<[i64]> = store.offsets.iter().copied().chain([-1, 7, i64::MAX]).collect();
+        let offsets: Vec<i64> = store.offsets.iter().copied().chain([-1, 7, i64::MAX]).collect();
         let on_damage = OnDamage::new(Errors::Skip);
-        let found = RecordScan::new(reader.clone(), offsets.clone(), on_damage.clone());
-        let found: Vec<i64> = found.map(|message| message.unwrap().view().queue_offset()).collect();
+        let (found, filled) = fill(&mut Scan::of_records(reader.clone(), &offsets, on_damage.clone()));
         assert_eq!(found, store.left());
+        assert!(matches!(filled, Filled::End), "{filled:?}");
         assert_eq!(on_damage.skipped(), 9);
-        let mut raising = RecordScan::new(reader, offsets, OnDamage::new(Errors::Raise));
-        let error = raising.next().unwrap().unwrap_err();
+        let mut raising = Scan::of_records(reader, &offsets, OnDamage::new(Errors::Raise));
+        let (found, filled) = fill(&mut raising);
+        assert!(found.is_empty(), "the first one is damaged: {found:?}");
+        let Filled::Stopped(error) = filled else {
+            panic!("{filled:?}")
+        };
         assert!(error.to_string().contains("errors=\"skip\""), "{error}");
-        assert_eq!(raising.next().unwrap().unwrap().view().queue_offset(), 1);
+        let (found, _) = fill(&mut raising);
+        assert_eq!(found.first(), Some(&1), "a pass goes on after damage");
     }
 }
 

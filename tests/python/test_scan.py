@@ -155,6 +155,12 @@ def test_conditions_select_what_python_would(golden: Path, events: Path, name: s
         assert found > 500
 
 
+@pytest.mark.parametrize("name", ["topics", "queues", "keys"])
+def test_one_of_none_is_no_message(events: Path, name: str) -> None:
+    with mqstore.open(events) as store:
+        assert store.scan(**{name: []}).to_arrow().num_rows == 0
+
+
 def test_the_columns_are_those_of_the_messages(events: Path) -> None:
     with mqstore.open(events) as store:
         topic = next(iter(store.topics))

@@ -16,7 +16,7 @@ from checker import Verdict
 
 PROGRAM = Path(__file__).with_name("beside.py")
 READERS = ("follow", "follow", "follow", "tail", "tail", "refresh", "refresh", "refresh")
-#: Segments that are kept; the readers are not so far behind.
+#: Segments that are kept: more than a reader can have left to read.
 KEPT = 24
 
 

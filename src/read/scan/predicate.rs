@@ -26,7 +26,7 @@ pub(super) struct Predicate {
     times: Option<(TimeOf, Range<i64>)>,
     transactions: Transactions,
     tags: TagFilter,
-    keys: HashSet<String, RandomState>,
+    keys: Option<HashSet<String, RandomState>>,
     properties: Vec<(String, String)>,
 }
 
@@ -49,7 +49,7 @@ impl Predicate {
             times: (request.times != (i64::MIN..i64::MAX)).then(|| (request.by, request.times.clone())),
             transactions: request.transactions,
             tags: request.tags.clone(),
-            keys: request.keys.iter().cloned().collect(),
+            keys: request.keys.as_ref().map(|keys| keys.iter().cloned().collect()),
             properties: request.properties.clone(),
         }
     }
@@ -85,17 +85,16 @@ impl Predicate {
 
     fn has_properties(&self, view: &MessageView<'_>) -> bool {
         (self.tags.is_any() || self.tags.matches(view.tags().as_ref()))
-            && (self.keys.is_empty() || self.has_key(view))
+            && self.keys.as_ref().is_none_or(|wanted| has_key(view, wanted))
             && self.properties.iter().all(|(name, value)| {
                 let found = view.properties().get(name);
                 found.is_some_and(|found| found == *value)
             })
     }
+}
 
-    fn has_key(&self, view: &MessageView<'_>) -> bool {
-        let properties = view.properties();
-        let unique_key = properties.get(property::UNIQ_KEY);
-        unique_key.is_some_and(|key| self.keys.contains(key.as_ref()))
-            || properties.keys().any(|key| self.keys.contains(key.as_ref()))
-    }
+fn has_key(view: &MessageView<'_>, wanted: &HashSet<String, RandomState>) -> bool {
+    let properties = view.properties();
+    let unique_key = properties.get(property::UNIQ_KEY);
+    unique_key.is_some_and(|key| wanted.contains(key.as_ref())) || properties.keys().any(|key| wanted.contains(key.as_ref()))
 }

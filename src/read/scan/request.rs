@@ -23,8 +23,8 @@ pub struct ScanRequest {
     pub by: TimeOf,
     /// Tags that are wanted.
     pub tags: TagFilter,
-    /// Keys of which a message has one: a unique key, or one of its keys. Empty for any.
-    pub keys: Vec<String>,
+    /// Keys of which a message has one: a unique key, or one of its keys; `None` for any.
+    pub keys: Option<Vec<String>>,
     /// Properties, all of which a message has, with these values.
     pub properties: Vec<(String, String)>,
     /// What the body holds, decompressed.
@@ -52,7 +52,7 @@ impl Default for ScanRequest {
             times: i64::MIN..i64::MAX,
             by: TimeOf::Store,
             tags: TagFilter::default(),
-            keys: Vec::new(),
+            keys: None,
             properties: Vec::new(),
             body: BodyFilter::default(),
             transactions: Transactions::Committed,

@@ -148,7 +148,7 @@ impl Scan {
         Ok(Filled::End)
     }
 
-    /// Whether what was handed over is all there is: the pass came to its end, the limit left nothing out, no message was skipped, none
+    /// Whether what was handed over is all there is: the pass came to its end before the limit, no message was skipped, none
     /// expired meanwhile, and the open found no sign of messages that are missing.
     pub fn is_complete(&self) -> bool {
         self.is_ended
