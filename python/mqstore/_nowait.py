@@ -129,9 +129,13 @@ def _hand_over(outcomes: dict[_Loop, _Outcomes]) -> None:
         if loop is None:
             _settle(each)
         else:
-            # Nobody waits in a loop that is closed.
-            with suppress(RuntimeError):
+            # Whatever a loop raises, the other futures are completed all the same.
+            try:
                 loop.call_soon_threadsafe(_settle, each)
+            except Exception:
+                # Nobody waits in a loop that is closed.
+                if not loop.is_closed():
+                    getLogger("concurrent.futures").exception("handing futures of mqstore to %r", loop)
 
 
 def _settle(outcomes: _Outcomes) -> None:

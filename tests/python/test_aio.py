@@ -349,6 +349,22 @@ logging.disable()  # asyncio tells of the task that was never finished
     sync_test(slow_sync, path, AIO + code)
 
 
+def test_a_loop_that_cannot_be_woken_keeps_no_other_future_waiting(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("cannot be woken")
+
+    async def abandoned(store: mqstore.Store) -> None:
+        asyncio.get_running_loop().call_soon_threadsafe = fail  # type: ignore[method-assign]
+        waits = asyncio.ensure_future(mqstore.aio.Store(store).append("orders", b"x", durable=True))
+        done, _ = await asyncio.wait([waits], timeout=0.5)
+        assert not done
+
+    with mqstore.open(path, "x", **NEVER) as store:
+        asyncio.run(abandoned(store))
+        assert store.append_nowait("orders", b"y").result(20).status == "PUT_OK"
+    assert "cannot be woken" in caplog.text
+
+
 def test_where_no_loop_runs_nothing_is_stored(path: Path) -> None:
     with mqstore.open(path, "x", **NEVER) as plain:
         waits = mqstore.aio.Store(plain).append("orders", b"x", durable=True)
