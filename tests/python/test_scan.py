@@ -415,6 +415,10 @@ def test_scans_beside_appends_miss_nothing_of_what_they_cover(tmp_path: Path, ar
         assert sorted(found) == sorted(offset for offset in appended if offset < end)
 
 
+#: To all messages of topic "t", and perhaps others.
+WAYS: list[dict[str, Any]] = [{}, {"reverse": True}, {"topics": "t"}, {"order": "queue"}, {"topics": "t", "order": "queue"}]
+
+
 @pytest.mark.parametrize("damage", ["another message's", "inside a record", "past the log"])
 def test_an_entry_that_leads_to_no_message_of_its_queue_is_damage_whatever_the_way(tmp_path: Path, damage: str) -> None:
     with mqstore.open(tmp_path / "s", mode="x") as store:
@@ -432,14 +436,7 @@ def test_an_entry_that_leads_to_no_message_of_its_queue_is_damage_whatever_the_w
             data[1001] ^= 1
     entries.write_bytes(data)
     with mqstore.open(tmp_path / "s") as store:
-        ways: list[dict[str, Any]] = [
-            {},
-            {"reverse": True},
-            {"topics": "t"},
-            {"order": "queue"},
-            {"topics": "t", "order": "queue"},
-        ]
-        for arguments in ways:
+        for arguments in WAYS:
             with pytest.raises(CorruptError, match=entries.name):
                 store.scan(**arguments).to_arrow()
             scan = store.scan(**arguments, errors="skip", columns=["topic"])
@@ -477,6 +474,27 @@ def test_a_light_queue_is_scanned_whatever_else_is_named(tmp_path: Path, order: 
                 assert (offsets(scan), scan.complete) == (light, True), topics
                 none = store.scan(topics=topics, queues=3, order=order, transactions=transactions)
                 assert offsets(none) == []
+
+
+@pytest.mark.parametrize(("field", "at", "form"), [("queue id", 12, ">i"), ("queue offset", 20, ">q")])
+@pytest.mark.parametrize("value", [1, 7, 1 << 30])
+def test_a_record_that_names_another_place_in_its_queues_is_damage_on_every_way(
+    tmp_path: Path, field: str, at: int, form: str, value: int
+) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        places = [store.append("t", b"%d" % number, queue=number % 3).physical_offset for number in range(100)]
+        store.append_batch([bytes(100)] * 100, topic="u")
+    [segment] = (tmp_path / "s" / "commitlog").iterdir()
+    with segment.open("r+b") as file:
+        file.seek(places[51] + at)
+        file.write(struct.pack(form, value))
+    with mqstore.open(tmp_path / "s") as store:
+        for arguments in WAYS:
+            with pytest.raises(CorruptError, match="points here"):
+                store.scan(**arguments).to_arrow()
+            scan = store.scan(**arguments, errors="skip", columns=["topic"])
+            assert scan.to_arrow().column("topic").to_pylist().count("t") == 99
+            assert (scan.skipped, scan.complete) == (1, False), arguments
 
 
 def test_a_signal_ends_the_wait_for_a_batch(tmp_path: Path) -> None:
