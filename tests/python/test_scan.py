@@ -476,6 +476,28 @@ def test_a_light_queue_is_scanned_whatever_else_is_named(tmp_path: Path, order: 
                 assert offsets(none) == []
 
 
+@pytest.mark.parametrize("order", ["log", "queue"])
+@pytest.mark.parametrize("transactions", ["committed", "all"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_message_of_several_queues_that_are_named_is_given_once(
+    tmp_path: Path, order: str, transactions: str, reverse: bool
+) -> None:
+    light = with_a_light_queue(tmp_path / "s")
+    ways: dict[str, Any] = {"order": order, "transactions": transactions, "reverse": reverse}
+    for gone in (None, "t", "%LMQ%g"):
+        if gone is not None:
+            shutil.rmtree(tmp_path / "s" / "consumequeue" / gone)
+        with mqstore.open(tmp_path / "s") as store:
+            both = offsets(store.scan(topics="t", transactions="all"))
+            assert len(both) == 50
+            for topics in (["t", "%LMQ%g"], ["%LMQ%g", "%LMQ%other", "t"]):
+                assert sorted(offsets(store.scan(topics=topics, **ways))) == both, (topics, gone)
+            for topics in (["%LMQ%g", "%LMQ%other"], ["%LMQ%other", "%LMQ%a", "%LMQ%g"]):
+                assert sorted(offsets(store.scan(topics=topics, **ways))) == light, (topics, gone)
+            # The queue of the topic has another id.
+            assert sorted(offsets(store.scan(topics=["t", "%LMQ%g"], queues=0, **ways))) == light, gone
+
+
 @pytest.mark.parametrize(("field", "at", "form"), [("queue id", 12, ">i"), ("queue offset", 20, ">q")])
 @pytest.mark.parametrize("value", [1, 7, 1 << 30])
 def test_a_record_that_names_another_place_in_its_queues_is_damage_on_every_way(

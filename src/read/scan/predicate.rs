@@ -10,8 +10,11 @@ use crate::read::get_message::TagFilter;
 use crate::read::scan::place::{LedBy, Place};
 use crate::read::scan::request::{ScanRequest, TimeOf, Transactions};
 
-/// Before the name of a light queue, which is the topic of its files.
-pub(super) const LIGHT_QUEUE_PREFIX: &str = "%LMQ%";
+/// Whether this is the name of a light queue, which is the topic of its files.
+pub(super) fn is_light(topic: &str) -> bool {
+    topic.starts_with("%LMQ%")
+}
+
 /// The queue id of every light queue.
 const LIGHT_QUEUE_ID: i32 = 0;
 
@@ -19,7 +22,7 @@ const LIGHT_QUEUE_ID: i32 = 0;
 #[derive(Debug)]
 pub(super) struct Predicate {
     topics: Option<HashSet<Vec<u8>, RandomState>>,
-    /// The light queues among the topics.
+    /// The light queues among the topics, ascending.
     light: Vec<String>,
     /// Ascending.
     queues: Option<Vec<i32>>,
@@ -37,14 +40,16 @@ impl Predicate {
         if let Some(queues) = &mut queues {
             queues.sort_unstable();
         }
+        let mut light: Vec<_> = topics
+            .into_iter()
+            .flatten()
+            .filter(|topic| is_light(topic))
+            .cloned()
+            .collect();
+        light.sort_unstable();
         Self {
             topics: topics.map(|topics| topics.iter().map(|topic| topic.clone().into_bytes()).collect()),
-            light: topics
-                .into_iter()
-                .flatten()
-                .filter(|topic| topic.starts_with(LIGHT_QUEUE_PREFIX))
-                .cloned()
-                .collect(),
+            light,
             queues,
             times: (request.times != (i64::MIN..i64::MAX)).then(|| (request.by, request.times.clone())),
             transactions: request.transactions,
@@ -54,25 +59,34 @@ impl Predicate {
         }
     }
 
-    /// A queue that leads to a message is one that is looked at; a light queue leads to messages of other topics.
     pub(super) fn admits(&self, place: &Place, view: &MessageView<'_>) -> bool {
-        (!matches!(place.by, LedBy::Log) || self.is_in_place(view)) && self.is_in_time(view) && self.has_properties(view)
+        let is_in_place = match &place.by {
+            LedBy::Log => self.counts(view) && self.given_with(view).is_some(),
+            // A light queue leads to messages of other topics.
+            LedBy::Queue(queue, _) if self.light.contains(&queue.topic) => self.given_with(view) == Some(queue.topic.as_bytes()),
+            LedBy::Queue(..) | LedBy::Caller => true,
+        };
+        is_in_place && self.is_in_time(view) && self.has_properties(view)
     }
 
-    /// Whether the message belongs to the topics and queues that are looked at, and counts as one.
-    fn is_in_place(&self, view: &MessageView<'_>) -> bool {
-        let counts =
-            self.transactions == Transactions::All || matches!(view.transaction(), Transaction::None | Transaction::Commit);
+    fn counts(&self, view: &MessageView<'_>) -> bool {
+        self.transactions == Transactions::All || matches!(view.transaction(), Transaction::None | Transaction::Commit)
+    }
+
+    /// The topic with which the message is given, once though several are named: its own one, else the first of its light queues. `None` if it
+    /// belongs to no topic and queue that is looked at.
+    pub(super) fn given_with<'a>(&'a self, view: &'a MessageView<'_>) -> Option<&'a [u8]> {
         let is_wanted = |id: i32| self.queues.as_ref().is_none_or(|queues| queues.binary_search(&id).is_ok());
-        let is_named = || self.topics.as_ref().is_none_or(|topics| topics.contains(view.topic_bytes()));
-        counts && (is_wanted(view.queue_id()) && is_named() || is_wanted(LIGHT_QUEUE_ID) && self.is_in_light_queue(view))
-    }
-
-    fn is_in_light_queue(&self, view: &MessageView<'_>) -> bool {
-        !self.light.is_empty() && {
-            let names = view.properties().get(property::INNER_MULTI_DISPATCH).unwrap_or_default();
-            names.split(',').any(|name| self.light.iter().any(|light| light == name))
+        let own = view.topic_bytes();
+        if is_wanted(view.queue_id()) && self.topics.as_ref().is_none_or(|topics| topics.contains(own)) {
+            return Some(own);
         }
+        if self.light.is_empty() || !is_wanted(LIGHT_QUEUE_ID) {
+            return None;
+        }
+        let names = view.properties().get(property::INNER_MULTI_DISPATCH).unwrap_or_default();
+        let is_in = |light: &&String| names.split(',').any(|name| name == *light);
+        self.light.iter().find(is_in).map(|light| light.as_bytes())
     }
 
     fn is_in_time(&self, view: &MessageView<'_>) -> bool {

@@ -11,7 +11,7 @@ use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::log_places::{LogPlaces, LogPlacesBackward};
 use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue};
-use crate::read::scan::predicate::{LIGHT_QUEUE_PREFIX, Predicate};
+use crate::read::scan::predicate::{Predicate, is_light};
 use crate::read::scan::queue_places::QueuePlaces;
 use crate::read::scan::request::{Order, ScanRequest, Transactions};
 
@@ -206,7 +206,7 @@ fn topics_with_queues(reader: &MessageReader, request: &ScanRequest) -> Result<B
     let mut found = BTreeSet::new();
     for topic in all.into_iter().filter(is_named) {
         // A light queue leads to messages of other topics: they are not given twice.
-        let counts = request.topics.is_some() || !topic.starts_with(LIGHT_QUEUE_PREFIX);
+        let counts = request.topics.is_some() || !is_light(&topic);
         match reader.queue_ids(&topic) {
             Ok(_) if counts => {
                 found.insert(topic);
@@ -249,22 +249,18 @@ fn queues_that_pay(reader: &MessageReader, request: &ScanRequest, topics: &[Stri
         }
     }
     let Range { start, end } = reader.physical_bounds();
-    let is_light = with_queues.iter().any(|topic| topic.starts_with(LIGHT_QUEUE_PREFIX));
-    Ok((is_light || bytes < (end - start) / 2).then_some(queues))
+    let has_light = with_queues.iter().any(|topic| is_light(topic));
+    Ok((has_light || bytes < (end - start) / 2).then_some(queues))
 }
 
-/// The messages of the log that count, of the topics that are not among those that have queues.
+/// The messages of the log that count, and are not given with one of the topics that have queues.
 fn find_queueless(
     reader: &MessageReader,
     request: &ScanRequest,
     with_queues: &BTreeSet<String>,
     on_damage: &OnDamage,
 ) -> Result<Queueless> {
-    let mut queueless = request.clone();
-    if let Some(topics) = &mut queueless.topics {
-        topics.retain(|topic| !with_queues.contains(topic));
-    }
-    let predicate = Predicate::new(&queueless);
+    let predicate = Predicate::new(request);
     let mut found = Queueless::new();
     let mut cursor = RecordCursor::default();
     let mut places = LogPlaces::new(reader, request.physical.clone());
@@ -273,14 +269,15 @@ fn find_queueless(
         let Some(view) = cursor.view().filter(|view| predicate.admits(&place, view)) else {
             continue;
         };
-        if std::str::from_utf8(view.topic_bytes()).is_ok_and(|topic| with_queues.contains(topic)) {
+        let Some(topic) = predicate.given_with(&view) else { continue };
+        if std::str::from_utf8(topic).is_ok_and(|topic| with_queues.contains(topic)) {
             continue;
         }
         let place = (view.queue_id(), view.queue_offset(), view.physical_offset());
-        match found.get_mut(view.topic_bytes()) {
+        match found.get_mut(topic) {
             Some(places) => places.push(place),
             None => {
-                found.insert(view.topic_bytes().to_vec(), vec![place]);
+                found.insert(topic.to_vec(), vec![place]);
             }
         }
     }
