@@ -624,8 +624,8 @@ class Store:
         the column `body` has it so.
 
         By default this is what consumers see, and, of topics whose queues are gone or are a database, what they would see.
-        `transactions="all"` gives every whole record of the log: half and rolled-back messages, and those of an earlier
-        topic of the same name, too.
+        A message that stands in light queues, too, is given once. `transactions="all"` gives every whole record of the log:
+        half and rolled-back messages, and those of an earlier topic of the same name, too.
 
         `order` is "log" (by physical offset) or "queue" (by topic, queue id and queue offset); `reverse=True` turns it, and
         `limit` counts in it. For "queue", the places of messages that stand in no queue are looked for first and kept, 24
@@ -634,7 +634,8 @@ class Store:
 
         `columns`, `errors` as in `Topic.batches`; `batch_bytes` is about the most that a batch holds. `progress` is called
         with two ints as the messages are read: about how many bytes are done, and of how many. `max_mb_per_s` bounds the
-        reading, in 10**6 bytes a second.
+        reading, in 10**6 bytes a second. While `progress` runs, no thread can ask for the next batch of this iterator: that
+        raises `ValueError`.
 
         Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at damage, or skips it, and what
         `progress` raises.

@@ -1,7 +1,6 @@
 //! `Batches`: a source of record batches that can be read again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, ThreadId};
 
 use arrow_array as arrow;
 use arrow_schema::{ArrowError, SchemaRef};
@@ -14,6 +13,7 @@ use pyo3::types::PyCapsule;
 use super::capsule::{export_schema, export_stream};
 use super::record_batch::{RecordBatch, to_arrow, to_pandas, to_polars};
 use super::source::{Coverage, Messages, Source};
+use super::turn::Turn;
 use crate::arrow::from_arrow;
 use crate::arrow::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns};
 use crate::config::Errors;
@@ -100,6 +100,7 @@ impl Batches {
             builder: BatchBuilder::new(&self.columns),
             max_bytes: self.max_bytes,
             progress: self.progress.as_ref().map(|progress| progress.clone_ref(py)),
+            turn: Arc::default(),
             latest,
         })
     }
@@ -195,11 +196,12 @@ impl Batches {
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<BatchIterator> {
+        let pass = self.pass(py)?;
         Ok(BatchIterator {
             source: self.source.clone(),
             begun_in: Generation::current(),
-            pass: Mutex::new(self.pass(py)?),
-            reads: Mutex::default(),
+            turn: pass.turn.clone(),
+            pass: Mutex::new(pass),
         })
     }
 
@@ -232,6 +234,8 @@ struct Pass {
     builder: BatchBuilder,
     max_bytes: usize,
     progress: Option<Py<PyAny>>,
+    /// While `progress` runs, no thread waits for the next batch.
+    turn: Arc<Turn>,
     latest: Latest,
 }
 
@@ -297,7 +301,9 @@ impl Pass {
     /// Tells the caller how far the pass has come.
     fn tell(&self, messages: &Messages) -> Result<()> {
         let Some(progress) = &self.progress else { return Ok(()) };
-        let told = Python::try_attach(|py| progress.call1(py, messages.progress()));
+        let told = self
+            .turn
+            .tell(|| Python::try_attach(|py| progress.call1(py, messages.progress())));
         match told {
             Some(Err(raised)) => Err(Error::Interrupted { cause: Arc::new(raised) }),
             Some(Ok(_)) | None => Ok(()),
@@ -310,15 +316,9 @@ impl Pass {
 struct BatchIterator {
     source: Arc<Source>,
     begun_in: Generation,
+    turn: Arc<Turn>,
+    /// Locked by the thread whose turn it is.
     pass: Mutex<Pass>,
-    /// The thread that reads the next batch. Locked only for a moment.
-    reads: Mutex<Option<ThreadId>>,
-}
-
-impl BatchIterator {
-    fn reads(&self) -> MutexGuard<'_, Option<ThreadId>> {
-        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[pymethods]
@@ -328,20 +328,12 @@ impl BatchIterator {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
-        // Before the lock, which another thread may have held at the fork.
+        // Before the turn, which another thread may have had at the fork.
         self.source.expect_own_pass(self.begun_in)?;
-        let this_thread = thread::current().id();
-        // Code of the caller's that runs while a batch is read, such as `progress`, would wait for itself.
-        if *self.reads() == Some(this_thread) {
-            return Err(PyValueError::new_err(
-                "this pass is being read, by the call that made this one",
-            ));
-        }
+        let _turn = self.turn.take(py)?;
         let mut pass = self.pass.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
         let pass = &mut *pass;
-        *self.reads() = Some(this_thread);
         let batch = self.source.detach(py, || pass.next()).transpose();
-        *self.reads() = None;
         if batch.is_err() {
             self.source.expect_open()?;
         }

@@ -41,6 +41,8 @@ mod message_iterator;
 mod source;
 /// `RecordBatch`.
 mod record_batch;
+/// Whose turn it is to read a pass that several threads share.
+mod turn;
 /// `Batches`: a source of record batches that can be read again.
 mod batches;
 /// What turns into a table: the methods that a queue, a slice of one, a topic and a result share.

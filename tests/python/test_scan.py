@@ -548,6 +548,28 @@ def test_progress_cannot_read_the_pass_that_it_is_told_of(tmp_path: Path) -> Non
             next(batches)
 
 
+def test_a_thread_that_progress_waits_for_cannot_read_the_pass(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        store.append_batch([bytes(1000)] * 5000, topic="t")
+        failed: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                next(batches)
+            except ValueError as error:
+                failed.append(error)
+
+        def progress(done: int, of: int) -> None:
+            thread = threading.Thread(target=ask)
+            thread.start()
+            thread.join()
+
+        batches = iter(store.scan(progress=progress))
+        assert sum(len(batch) for batch in batches) == 5000
+        assert failed
+        assert all("this pass is being read" in str(error) for error in failed)
+
+
 def test_progress_that_forks_leaves_the_pass_to_the_parent(tmp_path: Path) -> None:
     code = """
 import mqstore, os, sys
