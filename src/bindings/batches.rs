@@ -189,9 +189,9 @@ impl Batches {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         drop(requested_schema);
-        let batches = self
-            .pass(py)?
-            .map(|batch| batch.map_err(|error| ArrowError::ExternalError(error.into())));
+        let (mut pass, source) = (self.pass(py)?, self.source.clone());
+        let batches = std::iter::from_fn(move || source.interruptible_in_main_thread(|| pass.next()));
+        let batches = batches.map(|batch| batch.map_err(|error| ArrowError::ExternalError(error.into())));
         export_stream(py, self.columns.schema().clone(), batches)
     }
 

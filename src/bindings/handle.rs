@@ -174,6 +174,16 @@ impl Handle {
         interruptible_by_signals(move || handle.expect_own_pass(begun_in), work)
     }
 
+    /// As [`interruptible`](Self::interruptible), for who may be called while another thread holds the interpreter and waits for this one:
+    /// only the main thread asks, and only there do handlers of signals run.
+    pub(super) fn interruptible_in_main_thread<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
+        if rustix::thread::gettid() == rustix::process::getpid() {
+            self.interruptible(work)
+        } else {
+            work()
+        }
+    }
+
     /// As [`interruptible`](Self::interruptible), without the interpreter.
     pub(super) fn detach<T: Ungil>(self: &Arc<Self>, py: Python<'_>, work: impl Send + Ungil + FnOnce() -> T) -> T {
         py.detach(|| self.interruptible(work))

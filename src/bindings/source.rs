@@ -134,6 +134,14 @@ impl Source {
         }
     }
 
+    /// As [`Handle::interruptible_in_main_thread`].
+    pub(super) fn interruptible_in_main_thread<T>(&self, work: impl FnOnce() -> T) -> T {
+        match self {
+            Self::Store(handle, _) => handle.interruptible_in_main_thread(work),
+            Self::Memory(_) => work(),
+        }
+    }
+
     /// # Errors
     /// `ClosedError`.
     pub(super) fn expect_open(&self) -> PyResult<()> {

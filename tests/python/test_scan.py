@@ -13,10 +13,12 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import mqstore
@@ -519,24 +521,38 @@ def test_a_record_that_names_another_place_in_its_queues_is_damage_on_every_way(
             assert (scan.skipped, scan.complete) == (1, False), arguments
 
 
+@contextmanager
+def rings_after(seconds: float) -> Iterator[None]:
+    """A signal comes after so long, whose handler raises; what it interrupts ends soon."""
+
+    def ring(signum: int, frame: object) -> None:
+        raise TimeoutError("rung")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    begun = time.monotonic()
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - begun < 5
+
+
 def test_a_signal_ends_the_wait_for_a_batch(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "s", mode="x") as store:
         store.append_batch([bytes(10_000)] * 400, topic="t")
         for tags in (None, "none"):
+            with rings_after(0.2), pytest.raises(TimeoutError, match="rung"):
+                next(iter(store.scan(max_mb_per_s=0.1, tags=tags, batch_bytes=1 << 30)))
 
-            def ring(signum: int, frame: object) -> None:
-                raise TimeoutError("rung")
 
-            before = signal.signal(signal.SIGALRM, ring)
-            signal.setitimer(signal.ITIMER_REAL, 0.2)
-            begun = time.monotonic()
-            try:
-                with pytest.raises(TimeoutError, match="rung"):
-                    next(iter(store.scan(max_mb_per_s=0.1, tags=tags, batch_bytes=1 << 30)))
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                signal.signal(signal.SIGALRM, before)
-            assert time.monotonic() - begun < 5
+def test_a_signal_ends_the_wait_of_a_consumer_of_the_stream(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        store.append_batch([bytes(10_000)] * 400, topic="t")
+        reader = pa.RecordBatchReader.from_stream(store.scan(max_mb_per_s=0.1, batch_bytes=1 << 30))
+        with rings_after(0.2), pytest.raises(Exception, match="rung"):
+            reader.read_next_batch()
 
 
 def test_progress_cannot_read_the_pass_that_it_is_told_of(tmp_path: Path) -> None:
