@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::config::StoreConfig;
 use crate::error::{DAMAGE_ADVICE, Error, Result};
-use crate::format::{Check, Checkpoint};
+use crate::format::Checkpoint;
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, load_flushed_mark};
 use crate::recovery::own_records::load_own_from;
 use crate::recovery::plan::{plan_from, scan_end};
@@ -42,6 +42,7 @@ pub(crate) fn find_growth(
         queues,
         checkpoint: &Checkpoint::default(),
         clean: false,
+        is_written_to: true,
         own_from: claim,
         flushed: None,
         shown_until: shown_until(env, path, mark)?,
@@ -54,10 +55,8 @@ pub(crate) fn find_growth(
         return Ok(None);
     }
     let until = scan_end(from, &opened)?;
-    let (mut plan, mut gap) = plan_from(from, until, &opened)?;
-    if is_half_written(&opened, &plan.report, until)? {
-        (plan, gap) = plan_from(from, plan.report.last_offset, &opened)?;
-    } else if log.claimed_end(plan.report.log_end)?.is_some_and(|end| end < until) {
+    let (plan, gap) = plan_from(from, until, &opened)?;
+    if log.claimed_end(plan.report.log_end)?.is_some_and(|end| end < until) {
         return Err(damage(&opened, &plan.report)?);
     }
     let restarts = |topic: &str, id: i32, first: Option<i64>| {
@@ -72,17 +71,6 @@ pub(crate) fn find_growth(
         report: plan.report,
         entries: plan.undispatched,
     }))
-}
-
-/// Whether the last record is one of a broker that may still be writing its properties, which no checksum covers: they end in zeros.
-fn is_half_written(opened: &Opened<'_>, report: &RecoveryReport, until: i64) -> Result<bool> {
-    if report.log_end != until || report.last_store_time == 0 || opened.is_own(report.last_offset) {
-        return Ok(false);
-    }
-    Ok(match opened.log.read(report.last_offset, Check::Structure)? {
-        LogRecord::Message(last) => last.view().properties().bytes().last() == Some(&0),
-        _ => false,
-    })
 }
 
 /// The writer goes on after a record only when the record is whole, so this one is damaged.

@@ -79,6 +79,7 @@ pub(crate) fn open_for_reading(env: &Arc<dyn Env>, path: &Path, config: &StoreCo
     let shown_until = files.shown_until(env.as_ref(), path)?;
     let opened = Opened {
         shown_until,
+        is_written_to: files.is_written_to(env.as_ref(), path)?,
         ..files.opened(config, None)
     };
     let plan = loop {

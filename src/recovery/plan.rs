@@ -84,15 +84,32 @@ pub fn plan(opened: &Opened<'_>) -> Result<RecoveryPlan> {
     Ok(plan)
 }
 
-/// The bound of a scan from `scan_start`. It excludes what a live writer appends meanwhile, or does not show yet; there is none beside
-/// the open of a writer. A salvage has no such bound: it would take whole records past the bound for records after damage.
+/// The bound of a scan from `scan_start`. It excludes what a live writer appends meanwhile, has begun to append, or does not show yet; there
+/// is none beside the open of a writer. A salvage has no such bound: it would take whole records past the bound for records after damage.
 pub(super) fn scan_end(scan_start: i64, opened: &Opened<'_>) -> Result<i64> {
     if opened.clean || opened.is_salvage() || opened.is_for_writing() {
         return Ok(opened.log.files_end());
     }
-    let end = opened.log.seen_end(scan_start)?;
+    let last = opened.log.last_seen(scan_start)?;
+    // Looked at before the record is read: its end is written last, so what is read later is whole.
+    let end = if is_half_written(opened, &last)? {
+        last.start
+    } else {
+        last.end
+    };
     // A stamp that was read after the mark may cover more.
     Ok(opened.shown_until.map_or(end, |shown| end.min(shown.max(scan_start))))
+}
+
+/// Whether the last record is one of a broker that is still writing its properties, which no checksum covers: they end in zeros.
+fn is_half_written(opened: &Opened<'_>, last: &Range<i64>) -> Result<bool> {
+    if !opened.is_written_to || last.is_empty() || opened.is_own(last.start) {
+        return Ok(false);
+    }
+    Ok(match opened.log.read(last.start, Check::Structure)? {
+        LogRecord::Message(message) => message.view().properties().bytes().last() == Some(&0),
+        _ => false,
+    })
 }
 
 /// The plan when the log is read from `scan_start` to `until`, and whether a queue has a gap then.

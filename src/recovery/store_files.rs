@@ -65,6 +65,7 @@ impl StoreFiles {
             queues: &self.queues,
             checkpoint: &self.checkpoint,
             clean: self.clean,
+            is_written_to: false,
             own_from: self.claim.filter(|_| !self.clean),
             flushed: self.own_mark().map(|mark| mark.flushed),
             closed_at: None,
@@ -88,6 +89,22 @@ impl StoreFiles {
     /// [`Error::Io`].
     pub(crate) fn shown_until(&self, env: &dyn Env, path: &Path) -> Result<Option<i64>> {
         shown_until(env, path, self.own_mark().filter(|_| !self.clean))
+    }
+
+    /// Whether another store of this process or another, or a broker, has the store open for writing.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn is_written_to(&self, env: &dyn Env, path: &Path) -> Result<bool> {
+        if self.clean {
+            return Ok(false);
+        }
+        let path = path.join(LOCK_FILE);
+        match env.is_locked(&path) {
+            // Not a regular file, or a file that only its writer may read.
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) => Ok(false),
+            is_locked => is_locked.map_err(|error| Error::io("look at the lock of", path, error)),
+        }
     }
 }
 
@@ -114,6 +131,8 @@ pub struct Opened<'a> {
     pub checkpoint: &'a Checkpoint,
     /// Whether the last writer closed the store: there is no `abort` file.
     pub clean: bool,
+    /// Whether another process may be appending: its last record may be half written.
+    pub is_written_to: bool,
     /// The physical offset from which on every record is ours.
     pub own_from: Option<i64>,
     /// Every byte of the log below this physical offset was on disk: the mark of what was flushed. `None` if there is none, or if it is about

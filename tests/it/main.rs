@@ -10,6 +10,7 @@
     clippy::print_stdout
 )]
 
+mod beside_a_broker;
 mod broker_settings;
 mod child;
 mod counting_env;

@@ -1,19 +1,22 @@
 //! Where the log ends at one moment, while another process may append to it.
 
+use std::ops::Range;
+
 use crate::error::Result;
 use crate::format::{BLANK_SIZE, CLAIM_SIZE, Check, MIN_RECORD_SIZE, Record, claimed_offset, claimed_size, read_record};
 use crate::log::commit_log::log_files::LogFiles;
 use crate::storage::MappedFile;
 
 impl LogFiles {
-    /// Where the log ends now, at `from` or after, by the lengths of its records alone. A record is checked more slowly than a writer
-    /// appends the next one, so a scan without this bound would follow the writer for as long as its segment has room. `from` is
-    /// where a record starts, or may start.
+    /// The last record of the log now, at `from` or after, by the lengths of records alone: its start, and where the log ends. Empty if
+    /// there is none. A record is checked more slowly than a writer appends the next one, so a scan without this bound would follow the
+    /// writer for as long as its segment has room. `from` is where a record starts, or may start.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
-    pub fn seen_end(&self, from: i64) -> Result<i64> {
+    pub fn last_seen(&self, from: i64) -> Result<Range<i64>> {
         let mut at = self.newest_written_start(from)?;
+        let mut last = None;
         while let Some((file, position)) = self.locate(at)? {
             let mut position = position as u64;
             let next = loop {
@@ -24,7 +27,10 @@ impl LogFiles {
                     break None;
                 }
                 match size_of_record(head, (file.start() + position) as i64) {
-                    Some(size) if position + size <= file.len() => position += size,
+                    Some(size) if position + size <= file.len() => {
+                        last = Some((file.start() + position) as i64);
+                        position += size;
+                    }
                     _ => break next_segment(head, &file, position),
                 }
             };
@@ -34,7 +40,7 @@ impl LogFiles {
                 None => break,
             }
         }
-        Ok(at)
+        Ok(last.unwrap_or(at)..at)
     }
 
     /// The start of the newest segment after `from` in which something was written; `from` if there is none.
