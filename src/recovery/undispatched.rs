@@ -87,6 +87,11 @@ impl<'a> Undispatched<'a> {
         if known.as_ref().is_some_and(is_whole) {
             return Ok(());
         }
+        if lacking.ends_before(queue_offset) && lacking.leads_past(log, unit.physical_offset)? {
+            // Its topic was deleted since, and made again. Or its queue offset is damaged, and the queue does not lack it.
+            self.refused += 1;
+            return Ok(());
+        }
         let is_possible = lacking.is_valid && (0..MAX_QUEUE_OFFSET).contains(&queue_offset) && queue_id >= 0;
         // The entry leads to another message with this queue offset.
         let is_taken = match known.filter(|known| known.physical_offset != unit.physical_offset) {
@@ -145,6 +150,21 @@ impl Lacking {
             queue_id,
             entries: QueueTail::default(),
         })
+    }
+
+    /// Whether the queue has no entry at this queue offset, nor after it.
+    fn ends_before(&self, offset: i64) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.max_offset() <= offset)
+    }
+
+    /// Whether the last entry of the queue leads to a message that lies after this physical offset.
+    fn leads_past(&self, log: &LogFiles, physical_offset: i64) -> Result<bool> {
+        let Some(queue) = &self.queue else { return Ok(false) };
+        let last = queue.max_offset() - 1;
+        match queue.known_unit(last, &mut EntriesAhead::default())? {
+            Some(unit) if unit.physical_offset > physical_offset => leads(log, &self.topic, self.queue_id, last, unit),
+            _ => Ok(false),
+        }
     }
 
     /// The queue offset of the queue's next message; `None` for a queue without a message.
