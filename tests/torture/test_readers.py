@@ -16,6 +16,8 @@ from checker import Verdict
 
 PROGRAM = Path(__file__).with_name("beside.py")
 READERS = ("follow", "follow", "follow", "tail", "tail", "refresh", "refresh", "refresh")
+#: How long it takes at least, in seconds, and its share of the time of `make torture`.
+LEAST, SHARE = 60, 0.05
 #: Segments that are kept: more than a reader can have left to read.
 KEPT = 24
 
@@ -54,15 +56,13 @@ def disturb(chance: random.Random, path: Path, writer: subprocess.Popen[str]) ->
     return writer
 
 
-def test_readers_beside_a_writer_see_whole_messages_and_miss_none(
-    place: Path, layer: Callable[[str], results.Layer], is_long: bool
-) -> None:
+def test_readers_beside_a_writer_see_whole_messages_and_miss_none(place: Path, layer: Callable[[str], results.Layer]) -> None:
     cases, path, chance = layer("readers in other processes beside a writer"), place / "store", random.Random(results.SEED)
     writer = started("write", path)
     while not list((path / "commitlog").glob("0*")):
         time.sleep(0.01)
     readers = [started(role, path) for role in READERS]
-    until = time.monotonic() + (60 if is_long else 6)
+    until = time.monotonic() + max(LEAST, SHARE * results.MINUTES * 60)
     while time.monotonic() < until:
         time.sleep(0.2 + chance.random() * 0.3)
         writer = disturb(chance, path, writer)
