@@ -149,16 +149,19 @@ class RocketMQ:
 
 @cache
 def java_command(version: str, *, compiled_in_full: bool) -> list[str]:
-    """Compiles the harness against a version, unless that was done, and gives the command that starts it.
+    """The command that starts the harness against a version.
 
     Compiling Java's byte code in full takes longer than a test runs.
     """
-    java = need("java", "openjdk-17-jdk-headless")
-    target = HERE / "target" / version
+    return [*java(HERE, HERE / "target" / version, version, compiled_in_full=compiled_in_full), "interop.Harness"]
+
+
+def java(project: Path, target: Path, version: str, *, compiled_in_full: bool = False) -> list[str]:
+    """Compiles a project against a version, unless that was done, and gives the command that starts a class of it."""
     classpath = target / "classpath"
-    sources = [HERE / "pom.xml", *(path for path in (HERE / "src").rglob("*") if path.is_file())]
+    sources = [project / "pom.xml", *(path for path in (project / "src").rglob("*") if path.is_file())]
     if not classpath.exists() or classpath.stat().st_mtime < max(path.stat().st_mtime for path in sources):
-        maven(version)
+        maven(project, version)
         classpath.touch()
     options = [
         "-Xmx512m",
@@ -167,20 +170,19 @@ def java_command(version: str, *, compiled_in_full: bool) -> list[str]:
     ]
     # 4.9 unmaps files by reflection.
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")]
-    return [java, *options, *opened, "-cp", f"{target / 'classes'}{os.pathsep}{classpath.read_text().strip()}", "interop.Harness"]
+    program = need("java", "openjdk-17-jdk-headless")
+    return [program, *options, *opened, "-cp", f"{target / 'classes'}{os.pathsep}{classpath.read_text().strip()}"]
 
 
-def maven(version: str) -> None:
-    """Compiles the harness and lists the jars it needs, fetching what is not there yet."""
-    command = [need("mvn", "maven"), "--quiet", "--batch-mode", "--file", str(HERE / "pom.xml")]
+def maven(project: Path, version: str) -> None:
+    """Compiles a project and lists the jars it needs, fetching what is not there yet."""
+    command = [need("mvn", "maven"), "--quiet", "--batch-mode", "--file", str(project / "pom.xml")]
     command += [f"-Drocketmq.version={version}", f"-Drocketmq.api={version[0]}", "compile", "dependency:build-classpath"]
     # Of several Javas Maven would take the first, and that one may have no compiler.
     home = os.environ.get("JAVA_HOME") or str(Path(need("javac", "openjdk-17-jdk-headless")).resolve().parents[1])
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"JAVA_HOME": home})
     if done.returncode != 0:
-        raise RuntimeError(
-            f"Maven could not build the harness for RocketMQ {version}:\n{done.stdout[-8000:]}{done.stderr[-2000:]}"
-        )
+        raise RuntimeError(f"Maven could not build {project} for RocketMQ {version}:\n{done.stdout[-8000:]}{done.stderr[-2000:]}")
 
 
 def by_command(lines: list[str]) -> dict[str, list[Any]]:

@@ -1,0 +1,149 @@
+package interop;
+
+import com.google.gson.Gson;
+import java.io.BufferedReader;
+import java.io.FileDescriptor;
+import java.io.FileInputStream;
+import java.io.FileOutputStream;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.io.OutputStream;
+import java.io.PrintStream;
+import java.lang.reflect.Method;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import java.util.Properties;
+import org.apache.rocketmq.broker.BrokerController;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.common.namesrv.NamesrvConfig;
+import org.apache.rocketmq.namesrv.NamesrvController;
+import org.apache.rocketmq.remoting.netty.NettyClientConfig;
+import org.apache.rocketmq.remoting.netty.NettyServerConfig;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+
+/**
+ * A name server, a broker and their clients in one process, on free ports of 127.0.0.1. The argument is the broker's configuration file.
+ *
+ * <p>Each line of the standard input is a command. Lines of JSON answer it, and {@code {"done": COMMAND}} comes last; {@code {"done": "start"}}
+ * says that the broker serves. Commands: {@code create TOPIC QUEUES}, {@code delete TOPIC}, {@code send FIRST TOPIC QUEUES...} (messages of
+ * consecutive numbers, until {@code rest}; the acknowledged ones are told at once), {@code consume TOPIC TAGS} (every message of every queue)
+ * and {@code expire} (remove the oldest files now). The end of the input closes the broker.
+ */
+public final class Broker {
+    private static final Gson GSON = new Gson();
+
+    private final PrintStream out;
+    private final NamesrvController nameServer;
+    private final BrokerController broker;
+    private final Clients clients;
+
+    private Broker(String configuration, PrintStream out) throws Exception {
+        this.out = out;
+        NettyServerConfig server = onFreePort();
+        nameServer = new NamesrvController(new NamesrvConfig(), server);
+        if (!nameServer.initialize()) {
+            throw new IllegalStateException("the name server does not start");
+        }
+        nameServer.start();
+        String address = "127.0.0.1:" + server.getListenPort();
+        broker = newBroker(configuration, address);
+        if (!broker.initialize()) {
+            throw new IllegalStateException("the broker does not load its store");
+        }
+        broker.start();
+        clients = new Clients(address, broker.getBrokerAddr(), this::print);
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        // Only answers go to the standard output, whatever the classes print.
+        PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
+        System.setOut(new PrintStream(OutputStream.nullOutputStream()));
+        int exit = 0;
+        try {
+            new Broker(arguments[0], out).obeyAll();
+        } catch (Exception | Error failure) {
+            failure.printStackTrace();
+            exit = 1;
+        }
+        System.exit(exit); // some services leave threads running
+    }
+
+    private static NettyServerConfig onFreePort() {
+        NettyServerConfig server = new NettyServerConfig();
+        server.setBindAddress("127.0.0.1");
+        server.setListenPort(0);
+        return server;
+    }
+
+    private static BrokerController newBroker(String configuration, String nameServer) throws Exception {
+        Properties properties = new Properties();
+        try (InputStream file = new FileInputStream(configuration)) {
+            properties.load(file);
+        }
+        BrokerConfig config = new BrokerConfig();
+        config.setBrokerName(Clients.BROKER_NAME);
+        config.setBrokerIP1("127.0.0.1");
+        config.setNamesrvAddr(nameServer);
+        config.setAutoCreateTopicEnable(false);
+        MessageStoreConfig store = new MessageStoreConfig();
+        store.setHaListenPort(0);
+        MixAll.properties2Object(properties, config);
+        MixAll.properties2Object(properties, store);
+        return new BrokerController(config, onFreePort(), new NettyClientConfig(), store);
+    }
+
+    private void obeyAll() throws Exception {
+        print(Map.of("done", "start"));
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            obey(line.split(" "));
+            print(Map.of("done", line));
+        }
+        clients.close();
+        broker.shutdown();
+        nameServer.shutdown();
+    }
+
+    private void obey(String[] words) throws Exception {
+        switch (words[0]) {
+            case "create":
+                clients.create(words[1], Integer.parseInt(words[2]));
+                break;
+            case "delete":
+                clients.delete(words[1]);
+                break;
+            case "send":
+                clients.send(words);
+                break;
+            case "rest":
+                clients.rest();
+                break;
+            case "consume":
+                clients.consume(words[1], words[2]);
+                break;
+            case "expire":
+                expire();
+                break;
+            default:
+                throw new IllegalArgumentException("unknown command " + words[0]);
+        }
+    }
+
+    /** What the broker does every ten seconds, beginning a minute after its start. */
+    private void expire() throws ReflectiveOperationException {
+        DefaultMessageStore store = (DefaultMessageStore) broker.getMessageStore();
+        store.executeDeleteFilesManually();
+        for (String name : new String[] {"cleanFilesPeriodically", "cleanQueueFilesPeriodically"}) {
+            Method clean = DefaultMessageStore.class.getDeclaredMethod(name);
+            clean.setAccessible(true);
+            clean.invoke(store);
+        }
+    }
+
+    private synchronized void print(Object line) {
+        out.println(GSON.toJson(line));
+        out.flush();
+    }
+}
