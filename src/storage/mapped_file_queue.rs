@@ -127,8 +127,13 @@ impl MappedFileQueue {
     /// As [`load`](Self::load).
     pub fn list_again(&self) -> Result<()> {
         let listed = self.list()?;
-        let known = self.files().clone();
         let starts: BTreeSet<u64> = listed.iter().map(|file| file.start).collect();
+        if let Some(last) = starts.last() {
+            // One after all others was made ahead, and its writer has removed it: nothing in it has expired, and another one may take its place.
+            let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+            files.retain(|file| file.start <= *last);
+        }
+        let known = self.files().clone();
         let gone = known
             .iter()
             .filter(|file| !file.is_removed() && !starts.contains(&file.start));

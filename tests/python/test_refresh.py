@@ -139,6 +139,23 @@ def test_a_refresh_goes_on_after_its_writer_was_closed_and_another_one_has_made_
         assert len(bodies(queue)) == len(queue)
 
 
+def test_a_segment_that_was_made_ahead_is_not_expired_when_its_writer_removes_it(
+    path: Path, store: mqstore.Store, writer: Writer
+) -> None:
+    while len(list((path / "commitlog").iterdir())) < 2:
+        time.sleep(0.001)
+    queue = store.topics["orders"].queues[0]
+    store.refresh()
+    writer.run("store.close()")
+    assert len(list((path / "commitlog").iterdir())) == 1
+    store.refresh()
+    writer.end()
+    writer.__init__(path)  # type: ignore[misc]
+    writer.append("orders", *["x" * 900] * 20)
+    store.refresh()
+    assert len(bodies(queue)) == len(queue) == 22
+
+
 def test_a_refresh_of_a_store_of_this_process_finds_nothing_to_do(path: Path) -> None:
     with mqstore.open(path, "x") as store:
         store.append("orders", b"a")

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use mqstore::config::{Errors, FlushDiskType, StoreConfig};
 use mqstore::error::Error;
 use mqstore::read::{Follow, FollowFrom, MessageReader, OnDamage, ScanRequest, StoredMessage};
 use mqstore::storage::Env;
 
-use super::{Place, SEGMENT, bodies, killed, message, open, put, small, walk};
+use super::{Place, SEGMENT, bodies, killed, message, open, put, small, soon, walk};
 use crate::counting_env::CountingEnv;
 use mqstore::store::OpenMode;
 
@@ -138,6 +139,29 @@ fn a_store_of_which_nothing_can_be_mapped_reads_the_same() {
     let file = std::fs::OpenOptions::new().write(true).open(segment).unwrap();
     file.set_len(last % SEGMENT + 40).unwrap();
     assert!(matches!(reader.message_at(last as i64), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn a_segment_that_was_made_ahead_is_not_expired_when_its_writer_removes_it() {
+    let place = Place::new();
+    let store = place.create();
+    put(&store, "t", &[6; 900]);
+    let begun = soon();
+    while place.names("commitlog").len() < 2 {
+        assert!(Instant::now() < begun, "no segment is made ahead");
+        std::thread::yield_now();
+    }
+    let reader = place.reader();
+    store.close().unwrap();
+    assert_eq!(place.names("commitlog").len(), 1);
+    reader.refresh().unwrap();
+    let store = open(&place.store, StoreConfig::default(), OpenMode::Existing).unwrap();
+    for _ in 1..20 {
+        put(&store, "t", &[6; 900]);
+    }
+    reader.refresh().unwrap();
+    assert_eq!(reader.physical_bounds().end, store.appended_offset());
+    assert_eq!(bodies(&reader, "t", 0).len(), 20);
 }
 
 fn given(follow: &mut Follow) -> Vec<StoredMessage> {
