@@ -42,6 +42,11 @@ pub(super) fn text(value: &[u8]) -> Cow<'_, str> {
     str::from_utf8(value).map_or_else(|_| String::from_utf8_lossy(value), Cow::Borrowed)
 }
 
+/// Whether that is this text.
+pub(super) fn is_text(value: &[u8], wanted: &str) -> bool {
+    value == wanted.as_bytes() || (str::from_utf8(value).is_err() && text(value) == wanted)
+}
+
 pub(super) fn put(out: &mut [u8], at: usize, value: &[u8]) {
     if let Some(field) = at.checked_add(value.len()).and_then(|end| out.get_mut(at..end)) {
         field.copy_from_slice(value);

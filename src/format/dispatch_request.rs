@@ -1,6 +1,6 @@
 use std::borrow::Cow;
 
-use super::bytes::text;
+use super::bytes::{is_text, text};
 use super::consume_queue::CqUnit;
 use super::delay_level::{DelayLevels, SCHEDULE_TOPIC};
 use super::index::{TAG_KEY_PREFIX, hash_of_key, hash_of_topic, index_key_of_tag};
@@ -83,6 +83,11 @@ impl<'a> DispatchRequest<'a> {
             [] => text(key),
             _ => index_key_of_tag(&text(key)).into(),
         })
+    }
+
+    /// Whether the key is one of [`index_keys`](Self::index_keys), tags apart.
+    pub fn has_key(&self, key: &str) -> bool {
+        self.keys_in_parts(false).any(|[_, own]| is_text(own, key))
     }
 
     /// As [`index_key_hash`](super::index_key_hash) gives them for the keys.

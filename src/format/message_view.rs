@@ -1,6 +1,6 @@
 use std::borrow::Cow;
 
-use super::bytes::{i32_at, i64_at, slice_at, text};
+use super::bytes::{i32_at, i64_at, is_text, slice_at, text};
 use super::crc::{CRC_PROPERTY_SIZE, before_crc_property, covering, crc_property, crc31, split_crc_property};
 use super::host::Host;
 use super::message::Message;
@@ -130,6 +130,11 @@ impl<'a> MessageView<'a> {
     /// Malformed UTF-8 becomes U+FFFD.
     pub fn topic(&self) -> Cow<'a, str> {
         text(self.topic_bytes())
+    }
+
+    /// Whether [`topic`](Self::topic) is this one.
+    pub fn has_topic(&self, topic: &str) -> bool {
+        is_text(self.topic_bytes(), topic)
     }
 
     /// The stored property bytes, a `__CRC32#` included.

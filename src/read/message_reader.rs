@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::config::StoreConfig;
 use crate::error::{DAMAGE_ADVICE, Error, HOLE_ADVICE, Result};
-use crate::format::{Check, CqUnit, MessageId, is_salvage_record};
+use crate::format::{Check, CqUnit, IndexHeader, MessageId, is_salvage_record};
 use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record};
 use crate::read::unreadable::{EXPIRED, WAS_LOST, first_damage, nothing_at};
 use crate::recovery::{Recovered, RecoveryReport, expect_store, open_for_reading};
@@ -39,6 +39,8 @@ pub struct MessageReader {
     report: RecoveryReport,
     /// Where the last message starts, and when it was stored: a refresh goes on after it. `None` if a writer of this process moves the end.
     pub(super) last: Option<Mutex<(i64, i64)>>,
+    /// An index that has all keys of the last message: the header of its last file, and where the log ended.
+    pub(super) indexed_to_end: Mutex<Option<(IndexHeader, i64)>>,
     physical_memory: u64,
 }
 
@@ -82,6 +84,7 @@ impl MessageReader {
             dispatched,
             report: recovered.report,
             last: None,
+            indexed_to_end: Mutex::default(),
             physical_memory: env.physical_memory(),
         }
     }

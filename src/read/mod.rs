@@ -9,6 +9,8 @@ mod message_reader;
 mod refresh;
 
 mod walk;
+/// Where the messages of each stretch of the log are found by their keys.
+mod sources;
 mod messages;
 mod get_message;
 mod lookup_by_time;

@@ -54,7 +54,7 @@ impl QueryBy {
     /// Whether the message would stand in the index under this key or tag.
     fn is_of(&self, view: &MessageView<'_>) -> bool {
         match self {
-            Self::Key(key) => DispatchRequest::of(view).index_keys(false).any(|own| own == *key),
+            Self::Key(key) => DispatchRequest::of(view).has_key(key),
             Self::Tag(tag) => indexed_tag(view).is_some_and(|own| own == *tag),
         }
     }
@@ -128,13 +128,13 @@ impl MessageReader {
             limit: request.limit.unwrap_or(usize::MAX),
             errors: request.errors,
             wanted: |view: &MessageView<'_>| {
-                times.contains(&view.store_time()) && view.topic() == request.topic && request.by.is_of(view)
+                times.contains(&view.store_time()) && view.has_topic(&request.topic) && request.by.is_of(view)
             },
         };
         let mut found = Found::default();
         let mut covers = bounds.end..bounds.end;
         let mut is_cut = false;
-        for mut source in self.index().sources(bounds)?.into_iter().rev() {
+        for mut source in self.sources(bounds)?.into_iter().rev() {
             if found.messages.len() >= search.limit {
                 is_cut = true;
                 break;
@@ -182,7 +182,7 @@ impl MessageReader {
             wanted: |view: &MessageView<'_>| view.unique_key().is_some_and(|key| key == unique_key),
         };
         let mut found = Found::default();
-        for source in self.index().sources(self.physical_bounds())? {
+        for source in self.sources(self.physical_bounds())? {
             let Source::Index(file, geometry, range) = &source else {
                 continue;
             };
@@ -267,7 +267,7 @@ impl MessageReader {
 
     /// Adds the salvage records of the stretch that an index file covers: the keys of the messages that were lost there are in no index.
     fn collect_lost(&self, file: &IndexFile, geometry: IndexGeometry, range: &Range<i64>, unread: &mut Unread) -> Result<()> {
-        let (salvage_records, _) = file.offsets(geometry, index_key_hash("", ""), &(i64::MIN..=i64::MAX))?;
+        let salvage_records = file.salvage_records(geometry)?;
         for offset in salvage_records.into_iter().filter(|offset| range.contains(offset)) {
             if let LogRecord::Message(message) = self.log().read(offset, Check::Structure)?
                 && is_salvage_record(&message.view())

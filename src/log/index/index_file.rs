@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use crate::error::{Error, Result};
 use crate::format::{
     GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, detect_sparse_index_geometry,
-    index_admits,
+    index_admits, index_key_hash,
 };
 use crate::interrupt;
 use crate::log::index::follow::{Candidate, Chain, Link, follow_all, item};
@@ -38,6 +38,7 @@ pub struct IndexFile {
     whole: Verdict<bool>,
     admits: Verdict<bool>,
     ends: Verdict<bool>,
+    has_salvage_records: Verdict<bool>,
     filter: FilterSlot,
     /// The geometry with which it was found to be of use, which is final.
     pub(super) usable: OnceLock<IndexGeometry>,
@@ -98,6 +99,7 @@ impl IndexFile {
             whole: Verdict::default(),
             admits: Verdict::default(),
             ends: Verdict::default(),
+            has_salvage_records: Verdict::default(),
             filter: FilterSlot::default(),
             usable: OnceLock::new(),
         })
@@ -219,6 +221,16 @@ impl IndexFile {
             }
         }
         Ok((found, true))
+    }
+
+    /// Physical offsets of the salvage records that stand in the file, newest first.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn salvage_records(&self, geometry: IndexGeometry) -> Result<Vec<i64>> {
+        let find = || Ok(self.offsets(geometry, index_key_hash("", ""), &(i64::MIN..=i64::MAX))?.0);
+        let has_some = self.has_salvage_records.get(self.header(), is_so, || Ok(!find()?.is_empty()))?;
+        if has_some { find() } else { Ok(Vec::new()) }
     }
 
     /// The records that can have these keys, by the hash of each, in no order; `None` if a chain is broken. `room` is how many bytes of

@@ -44,7 +44,7 @@ impl MessageReader {
             errors,
             found: Vec::new(),
         };
-        for source in self.index().sources(self.physical_bounds())? {
+        for source in self.sources(self.physical_bounds())? {
             search.look_into(&source)?;
         }
         Ok(KeyHits::new(search.found, wanted.len()))

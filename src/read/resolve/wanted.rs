@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
+
 use crate::format::{DispatchRequest, MessageView, index_key_hash};
 
 /// Keys to be found, each with a number.
@@ -14,7 +16,7 @@ pub(super) enum Wanted<'a> {
 }
 
 /// Their numbers. A unique key has that of its first topic, and no topic here.
-pub(super) type Numbers<'a> = HashMap<(&'a str, &'a str), Vec<usize>>;
+pub(super) type Numbers<'a> = HashMap<(&'a str, &'a str), Vec<usize>, RandomState>;
 
 impl<'a> Wanted<'a> {
     pub(super) fn len(self) -> usize {
@@ -43,15 +45,15 @@ impl<'a> Wanted<'a> {
     /// Whether the message carries the key.
     pub(super) fn is_of(self, number: usize, view: &MessageView<'_>) -> bool {
         let Some((topic, key)) = self.get(number) else { return false };
-        view.topic() == topic
+        view.has_topic(topic)
             && match self {
-                Self::Keys(_) => DispatchRequest::of(view).index_keys(false).any(|own| own == key),
+                Self::Keys(_) => DispatchRequest::of(view).has_key(key),
                 Self::UniqueKeys(..) => view.unique_key().is_some_and(|own| own == key),
             }
     }
 
     pub(super) fn numbers(self) -> Numbers<'a> {
-        let mut numbers = Numbers::new();
+        let mut numbers = Numbers::default();
         match self {
             Self::Keys(pairs) => {
                 for (number, pair) in pairs.iter().enumerate() {
