@@ -22,22 +22,28 @@ pub(crate) fn resolve_offsets(reader: &MessageReader, wanted: &Table) -> Result<
     let mut found = room_for(wanted.rows())?;
     for rows in wanted.chunks() {
         let (topic, queue_id, queue_offset) = (rows.text("topic")?, rows.integer("queue_id")?, rows.integer("queue_offset")?);
-        for row in 0..rows.len() {
-            interrupt::check()?;
+        let place = |row| {
             if rows.is_null(row) {
-                found.push(None);
-                continue;
+                return Ok(None);
             }
             let (topic, queue_id, queue_offset) = (topic.at(row)?, queue_id.at(row)?, queue_offset.at(row)?);
             let queue_id = queue_id.and_then(|id| i32::try_from(id).ok());
-            found.push(match (topic, queue_id, queue_offset) {
-                (Some(topic), Some(queue_id), Some(queue_offset)) => resolver.position(topic, queue_id, queue_offset)?,
-                _ => None,
-            });
+            Ok((|| Some((topic?, queue_id?, queue_offset?)))())
+        };
+        let mut places = Vec::with_capacity(AT_ONCE);
+        for start in (0..rows.len()).step_by(AT_ONCE) {
+            places.clear();
+            for row in start..rows.len().min(start + AT_ONCE) {
+                places.push(place(row)?);
+            }
+            resolver.positions(&places, &mut found)?;
         }
     }
     positions(&found)
 }
+
+/// Rows that are read before they are resolved.
+const AT_ONCE: usize = 1024;
 
 /// `id` -> `physical_offset` and `store_size`, a row for a row; null where there is no message.
 ///

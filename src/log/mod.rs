@@ -21,7 +21,7 @@ pub use commit_log::{
     Appended, CommitLog, LogFiles, LogRecord, LogScan, LogStats, PutStats, QueueOffsets, RecordCursor, SegmentStats,
     StoredMessage,
 };
-pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, QueueTable, QueueTail, UnitCursor};
+pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, Place, QueueTable, QueueTail, UnitCursor};
 pub use flushed_mark_file::{FlushedMarkFile, is_flushed_mark_locked, load_flushed_mark, lock_flushed_mark};
 pub(crate) use index::IndexPut;
 pub use index::{Candidate, Chains, IndexFile, IndexFileState, IndexService, KeptIndex, Source};

@@ -122,6 +122,7 @@ impl MappedFile {
 
     /// Fills `into` from position `at` on; `false` outside the file, or if the bytes could not be read
     /// ([`check_intact`](Self::check_intact) tells which).
+    #[inline]
     pub fn read(&self, at: usize, into: &mut [u8]) -> bool {
         match &self.bytes {
             Bytes::Mapped(region) => region.read(at, into),

@@ -119,6 +119,7 @@ impl Region {
 
     /// Fills `into` from position `at` on. `false` if the region ends before, or if a byte could not be read
     /// ([`intact`](Self::intact) tells which); `into` then holds nothing of use.
+    #[inline]
     pub fn read(&self, at: usize, into: &mut [u8]) -> bool {
         let Some(from) = self.pointer(at, into.len()) else {
             return false;

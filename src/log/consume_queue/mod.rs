@@ -26,6 +26,6 @@ mod beside;
 pub use consume_queue::ConsumeQueue;
 pub use consume_queue_store::ConsumeQueueStore;
 pub use entries_ahead::EntriesAhead;
-pub use queue_table::QueueTable;
+pub use queue_table::{Place, QueueTable};
 pub use tail::QueueTail;
 pub use unit_cursor::UnitCursor;

@@ -61,6 +61,17 @@ impl UnitCursor {
         self.queue.unit(offset)
     }
 
+    /// Brings the entry into the cache of the processor, if its file was met before, so that [`unit`](Self::unit) does not wait for it.
+    #[inline]
+    pub fn touch(&self, offset: i64) {
+        if let Some(at) = position_in_queue(offset).filter(|_| self.in_files.contains(&offset))
+            && let Some(file) = self.files.get(self.last)
+            && (file.start()..file.end()).contains(&at)
+        {
+            file.read((at - file.start()) as usize, &mut [0]);
+        }
+    }
+
     /// The entry as the file has it; `None` if there is no file, or if it could not be read.
     #[inline]
     fn in_file(&mut self, offset: i64) -> Result<Option<CqUnit>> {

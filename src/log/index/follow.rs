@@ -134,6 +134,7 @@ pub(super) fn follow_all(
     }
 }
 
+#[inline]
 pub(super) fn slot_value(mapped: &MappedFile, geometry: IndexGeometry, slot: u32) -> Option<i32> {
     let mut bytes = [0; 4];
     mapped

@@ -6,6 +6,7 @@
 //! | 40 | one 4-byte slot per hash value modulo the number of slots: number of the newest item of its chain, 0 = none |
 //! | 40 + 4 slots | items of 20 bytes, numbered from 0; item 0 is never used |
 
+use std::convert;
 use std::io;
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
@@ -169,7 +170,7 @@ impl IndexFile {
     /// # Errors
     /// [`Error::Io`].
     pub fn admits(&self, geometry: IndexGeometry) -> Result<bool> {
-        self.admits.get(self.header(), is_so, || {
+        self.admits.get(self.header(), convert::identity, || {
             let mapped = self.mapped()?;
             let file = mapped.as_ref().and_then(|mapped| mapped.bytes(0..mapped.len() as usize));
             Ok(file.is_some_and(|file| index_admits(file, geometry)))
@@ -183,7 +184,7 @@ impl IndexFile {
     /// [`Error::Io`].
     pub fn has_own_ends(&self, geometry: IndexGeometry, grows: bool) -> Result<bool> {
         let header = self.header();
-        self.ends.get(header, is_so, || {
+        self.ends.get(header, convert::identity, || {
             let Some(mapped) = self.mapped()? else { return Ok(false) };
             let leads_to = |number: i32| item(&mapped, geometry, number).map(|item| item.physical_offset);
             let is_last =
@@ -229,7 +230,9 @@ impl IndexFile {
     /// [`Error::Io`].
     pub fn salvage_records(&self, geometry: IndexGeometry) -> Result<Vec<i64>> {
         let find = || Ok(self.offsets(geometry, index_key_hash("", ""), &(i64::MIN..=i64::MAX))?.0);
-        let has_some = self.has_salvage_records.get(self.header(), is_so, || Ok(!find()?.is_empty()))?;
+        let has_some = self
+            .has_salvage_records
+            .get(self.header(), convert::identity, || Ok(!find()?.is_empty()))?;
         if has_some { find() } else { Ok(Vec::new()) }
     }
 
@@ -286,7 +289,8 @@ impl IndexFile {
     /// [`Error::Io`].
     pub fn is_whole(&self, geometry: IndexGeometry) -> Result<bool> {
         let header = self.header();
-        self.whole.get(header, is_so, || self.look_whole(geometry, header))
+        self.whole
+            .get(header, convert::identity, || self.look_whole(geometry, header))
     }
 
     /// What a crash tears shows in one of these: each item links to the one before it in its slot, and offsets and times never fall
@@ -391,10 +395,6 @@ impl IndexFile {
     fn map(&self) -> Result<Arc<MappedFile>> {
         self.pool.get(self.env.as_ref(), &self.file)
     }
-}
-
-fn is_so(said: bool) -> bool {
-    said
 }
 
 /// Whether the items are those of the header, and none has a smaller offset or time than the one before it.

@@ -19,6 +19,10 @@ use crate::read::unreadable::{Unread, first_damage};
 
 /// Records that are read ahead at once.
 pub(super) const AHEAD: usize = 1024;
+/// Candidates whose keys are brought into the cache of the processor at once.
+const NEAR: usize = 64;
+/// Messages of a walk for which a table of the keys takes longer than to look through the hashes. Between two index files lie two.
+const FEW: usize = 4;
 
 impl MessageReader {
     /// For each `(topic, key)`: every message with it, ascending by physical offset. With [`Errors::Skip`] damaged messages are left out; where no
@@ -65,7 +69,7 @@ struct KeySearch<'a> {
     wanted: Wanted<'a>,
     /// Of each key.
     hashes: Vec<i32>,
-    /// Made when the log has to be walked.
+    /// Made when many messages have to be walked.
     numbers: OnceCell<Numbers<'a>>,
     errors: Errors,
     /// By the number of the key.
@@ -98,10 +102,13 @@ impl KeySearch<'_> {
         for window in candidates.chunks(AHEAD) {
             let offsets: Vec<i64> = window.iter().map(|candidate| candidate.physical_offset).collect();
             self.reader.log().read_ahead(&offsets)?;
-            for of_record in window.chunk_by(|one, next| one.physical_offset == next.physical_offset) {
-                interrupt::check()?;
-                if !self.check(&mut cursor, of_record)? {
-                    return Ok(false);
+            for near in window.chunks(NEAR) {
+                self.wanted.touch(near.iter().map(|candidate| candidate.key));
+                for of_record in near.chunk_by(|one, next| one.physical_offset == next.physical_offset) {
+                    interrupt::check()?;
+                    if !self.check(&mut cursor, of_record)? {
+                        return Ok(false);
+                    }
                 }
             }
         }
@@ -139,9 +146,15 @@ impl KeySearch<'_> {
 
     fn walk(&mut self, source: &Source) -> Result<()> {
         let (reader, wanted, found) = (self.reader, self.wanted, &mut self.found);
-        let numbers = self.numbers.get_or_init(|| wanted.numbers());
+        let mut walked = 0;
         let mut add = |view: &MessageView<'_>| {
-            wanted.each_of(view, numbers, |number| found.push((number, KeyHit::of(view))));
+            let add = |number| found.push((number, KeyHit::of(view)));
+            walked += 1;
+            if walked <= FEW {
+                wanted.each_by_hash(view, &self.hashes, add);
+            } else {
+                wanted.each_of(view, self.numbers.get_or_init(|| wanted.numbers()), add);
+            }
         };
         let unread = reader.walk_source(source, |message| add(&message.view()))?;
         let Some(damage) = first_damage(&unread) else {
@@ -149,7 +162,7 @@ impl KeySearch<'_> {
         };
         reader.skip(damage.clone(), self.errors)?;
         let mut unread = Unread::new();
-        let mut topics = wanted.topics(numbers).into_iter();
+        let mut topics = wanted.topics(self.numbers.get_or_init(|| wanted.numbers())).into_iter();
         topics.try_for_each(|topic| reader.visit_queued(topic, &source.range(), &mut unread, |message| add(&message.view())))
     }
 }

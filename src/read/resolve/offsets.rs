@@ -4,11 +4,14 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::log::{QueueTable, UnitCursor};
+use crate::log::{Place, QueueTable, UnitCursor};
 use crate::read::message_reader::{MessageReader, Position};
 
 /// Files of queues that are kept mapped, about.
 const MOST_FILES: usize = 256;
+
+/// Entries that are brought into the cache of the processor at once.
+const NEAR: usize = 64;
 
 /// Finds one message after the other, and keeps what the next ones need: a queue is looked for once, and so is a segment. Shows each queue as
 /// it was when it was first asked for.
@@ -41,18 +44,63 @@ impl<'a> OffsetResolver<'a> {
     ///
     /// # Errors
     /// As [`MessageReader::queue_ids`], and [`Error::Io`].
-    #[inline]
     pub fn position(&mut self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<Position>> {
-        interrupt::check()?;
-        let place = if let Some(known) = self.queues.find(topic.as_bytes(), queue_id) {
-            known
-        } else {
-            if self.files > MOST_FILES {
-                (self.queues, self.files) = (QueueTable::default(), 0);
+        self.let_go();
+        let place = self.place(topic, queue_id)?;
+        self.position_in(place, queue_offset)
+    }
+
+    /// The [`position`](Self::position) of each that is wanted, by topic, queue id and queue offset.
+    ///
+    /// # Errors
+    /// As [`position`](Self::position).
+    pub fn positions(&mut self, wanted: &[Option<(&str, i32, i64)>], found: &mut Vec<Option<Position>>) -> Result<()> {
+        let mut places = Vec::with_capacity(NEAR);
+        for near in wanted.chunks(NEAR) {
+            places.clear();
+            for place in near {
+                places.push(match place {
+                    Some((topic, queue_id, queue_offset)) => Some((self.place(topic, *queue_id)?, *queue_offset)),
+                    None => None,
+                });
             }
-            let queue = self.reader.queue(topic, queue_id)?;
-            self.queues.add(topic.as_bytes(), queue_id, queue.map(UnitCursor::new))
-        };
+            // The entries lie anywhere: so the processor waits for the memory once for several of them.
+            for (place, queue_offset) in places.iter().flatten() {
+                if let Some(Some(cursor)) = self.queues.get(*place) {
+                    cursor.touch(*queue_offset);
+                }
+            }
+            for place in &places {
+                found.push(match place {
+                    Some((place, queue_offset)) => self.position_in(*place, *queue_offset)?,
+                    None => None,
+                });
+            }
+            self.let_go();
+        }
+        Ok(())
+    }
+
+    /// The place of the queue, until [`let_go`](Self::let_go) is called.
+    #[inline]
+    fn place(&mut self, topic: &str, queue_id: i32) -> Result<Place> {
+        interrupt::check()?;
+        if let Some(known) = self.queues.find(topic.as_bytes(), queue_id) {
+            return Ok(known);
+        }
+        let queue = self.reader.queue(topic, queue_id)?;
+        Ok(self.queues.add(topic.as_bytes(), queue_id, queue.map(UnitCursor::new)))
+    }
+
+    /// Keeps nothing of any queue, if that is much.
+    fn let_go(&mut self) {
+        if self.files > MOST_FILES {
+            (self.queues, self.files) = (QueueTable::default(), 0);
+        }
+    }
+
+    #[inline]
+    fn position_in(&mut self, place: Place, queue_offset: i64) -> Result<Option<Position>> {
         let Some(Some(cursor)) = self.queues.get_mut(place) else {
             return Ok(None);
         };

@@ -1,6 +1,7 @@
 //! The keys that are looked for, and the messages that carry them.
 
 use std::collections::HashMap;
+use std::hint::black_box;
 
 use foldhash::fast::RandomState;
 
@@ -50,6 +51,25 @@ impl<'a> Wanted<'a> {
                 Self::Keys(_) => DispatchRequest::of(view).has_key(key),
                 Self::UniqueKeys(..) => view.unique_key().is_some_and(|own| own == key),
             }
+    }
+
+    /// Brings the keys with these numbers into the cache of the processor, which waits for the memory once for several of them. They come in no
+    /// order, and one after the other it would wait for each.
+    pub(super) fn touch(self, numbers: impl Iterator<Item = usize>) {
+        for number in numbers {
+            let first = self.get(number).and_then(|(_, key)| key.as_bytes().first());
+            black_box(first.copied());
+        }
+    }
+
+    /// As [`each_of`](Self::each_of), by the hash of each key.
+    pub(super) fn each_by_hash(self, view: &MessageView<'_>, hashes: &[i32], mut take: impl FnMut(usize)) {
+        let own: Vec<i32> = DispatchRequest::of(view).index_key_hashes(false).collect();
+        for (number, hash) in hashes.iter().enumerate() {
+            if own.contains(hash) && self.is_of(number, view) {
+                take(number);
+            }
+        }
     }
 
     pub(super) fn numbers(self) -> Numbers<'a> {
