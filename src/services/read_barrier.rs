@@ -62,7 +62,7 @@ impl ReadBarrier {
             match self.dispatched.wait(target, Some(Instant::now() + step)) {
                 Wait::Reached => return Ok(true),
                 Wait::Poisoned(_) => break,
-                Wait::TimedOut => interrupt::check()?,
+                Wait::TimedOut => interrupt::check_after_wait()?,
             }
             left -= step;
         }

@@ -63,7 +63,7 @@ mod interrupt {
     pub(crate) const INTERVAL: Duration = Duration::from_secs(1000 * 3600);
 
     #[expect(clippy::unnecessary_wraps, reason = "as the real one")]
-    pub(crate) fn check() -> Result<()> {
+    pub(crate) fn check_after_wait() -> Result<()> {
         Ok(())
     }
 }

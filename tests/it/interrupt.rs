@@ -10,9 +10,11 @@ use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::{Error, Result};
 use mqstore::format::{Message, encode_properties};
 use mqstore::interrupt::{INTERVAL, check, interruptible};
-use mqstore::read::{MessageReader, UsageBy};
+use mqstore::read::{Filled, MessageReader, OnDamage, Scan, ScanRequest, UsageBy};
+use mqstore::services::ReadBarrier;
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
+use mqstore::watermark::Watermark;
 use tempfile::TempDir;
 
 /// Runs a loop with turns of this length for this long; gives the longest time between two questions. A turn in which the machine does
@@ -147,4 +149,52 @@ fn nobody_is_asked_outside_of_an_interruptible_call() {
         check().unwrap();
     }
     assert_eq!(asked.get(), 0);
+}
+
+/// How often `wait` asks whether to go on, after checks so fast that the next 64 would not look at the clock.
+fn asked_while(wait: impl FnOnce()) -> u32 {
+    let asked = Rc::new(Cell::new(0));
+    let count = asked.clone();
+    let ask = move || {
+        count.set(count.get() + 1);
+        Ok(())
+    };
+    interruptible(ask, || {
+        for _ in 0..127 {
+            check().unwrap();
+        }
+        wait();
+    });
+    asked.get()
+}
+
+#[test]
+fn a_scan_that_waits_because_of_its_rate_asks_after_its_naps() {
+    let place = TempDir::new().unwrap();
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let store = MessageStore::open(&env, &place.path().join("store"), StoreConfig::default(), OpenMode::New).unwrap();
+    for _ in 0..2 {
+        let message = Message {
+            body: vec![0; 1 << 20].into(),
+            ..keyed()
+        };
+        store.append(message).unwrap();
+    }
+    store.catch_up(Duration::from_secs(10)).unwrap();
+    let request = ScanRequest {
+        max_bytes_per_s: Some(2 << 20),
+        ..ScanRequest::default()
+    };
+    let mut scan = Scan::new(store.reader().clone(), request, OnDamage::new(Errors::Raise)).unwrap();
+    // Half a second: 25 naps.
+    let asked = asked_while(|| assert!(matches!(scan.fill(|_| Ok(true)), Ok(Filled::Paused))));
+    assert!(asked > 0);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_read_that_waits_for_the_dispatcher_asks_after_each_wait() {
+    let barrier = ReadBarrier::new(Arc::new(Watermark::new(1)), Arc::new(Watermark::new(0)));
+    let asked = asked_while(|| assert!(!barrier.wait(INTERVAL * 4, |_| Ok(())).unwrap()));
+    assert!(asked > 0);
 }

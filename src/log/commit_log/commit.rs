@@ -92,7 +92,7 @@ impl CommitLog {
         loop {
             let slice = deadline.min(Instant::now() + interrupt::INTERVAL);
             match self.committed.wait(offset, Some(slice)) {
-                Wait::TimedOut if slice < deadline => interrupt::check()?,
+                Wait::TimedOut if slice < deadline => interrupt::check_after_wait()?,
                 wait => return Ok(wait),
             }
         }

@@ -93,7 +93,7 @@ impl CommitLog {
                     Err(cause) if cause.is_shortage() => return Err(cause),
                     Err(_) => {}
                 },
-                Err(Wait::TimedOut) if slice < deadline => interrupt::check()?,
+                Err(Wait::TimedOut) if slice < deadline => interrupt::check_after_wait()?,
                 Err(wait) => {
                     if matches!(wait, Wait::Reached) {
                         self.sync_counts.requests.fetch_add(1, Ordering::Relaxed);

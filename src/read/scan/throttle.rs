@@ -40,7 +40,7 @@ impl Throttle {
                 return Ok(());
             }
             thread::sleep(early.min(NAP));
-            interrupt::check()?;
+            interrupt::check_after_wait()?;
         }
     }
 }
