@@ -39,6 +39,9 @@ impl Store {
     /// ints as the messages are read: about how many bytes are done, and of how many. `max_mb_per_s` bounds the reading, in 10**6 bytes a
     /// second. While `progress` runs, no thread can ask for the next batch of this iterator: that raises `ValueError`.
     ///
+    /// With `order="log"` the pages of the log that the scan brings into the page cache are dropped after they were read; those that were
+    /// there before stay.
+    ///
     /// Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at damage, or skips it, and what `progress` raises.
     #[pyo3(signature = (*, topics=None, queues=None, time=None, by="store", physical=None, tags=None, keys=None, properties=None,
                         body_contains=None, body_regex=None, transactions="committed", columns=None, order="log", limit=None, reverse=false,

@@ -138,9 +138,9 @@ impl MappedFile {
     }
 
     /// As [`Region::is_cached`]; a file that is not mapped counts as cached.
-    pub fn is_cached(&self, at: usize) -> bool {
+    pub fn is_cached(&self, range: Range<usize>) -> bool {
         match &self.bytes {
-            Bytes::Mapped(region) => region.is_cached(at),
+            Bytes::Mapped(region) => region.is_cached(range),
             Bytes::Open(_) => true,
         }
     }

@@ -198,16 +198,19 @@ impl Region {
         }
     }
 
-    /// Whether the page of position `at` is in memory. `true` outside of the region, on the heap, and where the system does not tell.
-    pub fn is_cached(&self, at: usize) -> bool {
-        let (Some(byte), Memory::Mapping(_)) = (self.pointer(at, 1), &self.memory) else {
+    /// Whether a page of the range is in memory. `true` outside of the region, on the heap, and where the system does not tell, as of a file
+    /// that this user may not write.
+    pub fn is_cached(&self, range: Range<usize>) -> bool {
+        let len = range.end.saturating_sub(range.start);
+        let (Some(start), Memory::Mapping(_)) = (self.pointer(range.start, len), &self.memory) else {
             return true;
         };
-        let page = byte.map_addr(|address| address & !(page_size() - 1));
-        let mut state = 1_u8;
-        // SAFETY: the page lies in the mapping, which starts with a page, and one byte tells of one page. No byte of the mapping is touched.
-        let told = unsafe { libc::mincore(page.cast(), 1, &raw mut state) };
-        told != 0 || state & 1 == 1
+        let page = start.map_addr(|address| address & !(page_size() - 1));
+        let len = start.addr() - page.addr() + len;
+        let mut states = vec![0_u8; len.div_ceil(page_size())];
+        // SAFETY: the pages lie in the mapping, which starts with a page, and one byte tells of each. No byte of the mapping is touched.
+        let told = unsafe { libc::mincore(page.cast(), len, states.as_mut_ptr()) };
+        told != 0 || states.iter().any(|state| state & 1 == 1)
     }
 
     /// Makes the pages of a range ready to be written, so that writing them asks nothing of the system. Their bytes stay, and count as changed: a

@@ -171,7 +171,7 @@ fn drop_cached(path: &Path) -> bool {
     let env = RealEnv::new();
     let opened = env.open(path, Access::Read).unwrap();
     opened.advise(0..file.metadata().unwrap().len(), Advice::DontNeed).unwrap();
-    !map(path).is_cached(0)
+    !map(path).is_cached(0..1)
 }
 
 fn map(path: &Path) -> Arc<MappedFile> {
@@ -194,11 +194,11 @@ fn records_that_are_not_in_memory_are_read_from_disk_together() {
     let wanted = [1, 3, 4].map(|number| number * segment);
     records.read_ahead(&wanted).unwrap();
     let begun = Instant::now();
-    while ![1, 3, 4].iter().all(|number: &usize| map(&files[*number]).is_cached(0)) {
+    while ![1, 3, 4].iter().all(|number: &usize| map(&files[*number]).is_cached(0..1)) {
         assert!(begun.elapsed() < Duration::from_secs(10), "nothing is read");
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert!(!map(&files[6]).is_cached(0), "what is not wanted is not read");
+    assert!(!map(&files[6]).is_cached(0..1), "what is not wanted is not read");
     // What is outside of the log, and no record at all, is passed over.
     records.read_ahead(&[]).unwrap();
     records.read_ahead(&[-1, segment / 2, i64::MAX]).unwrap();

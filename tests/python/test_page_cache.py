@@ -1,4 +1,4 @@
-"""What a writer leaves in the page cache of its log."""
+"""What a writer and a scan leave in the page cache of the log."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import mmap
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ MIB = 1 << 20
 STEP = 16 * MIB
 BODY = os.urandom(64 << 10)
 MESSAGES = 1600
+SMALL_MESSAGES = 32_000
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
@@ -25,26 +27,35 @@ libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
-def resident(file: Path) -> int:
-    """Bytes of a file that are in the page cache."""
+def resident_pages(file: Path) -> set[int]:
+    """Pages of a file that are in the page cache."""
     length = file.stat().st_size
     pages = ctypes.create_string_buffer(length // mmap.PAGESIZE)
     with file.open("rb") as opened:
         at = libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, opened.fileno(), 0)
     assert libc.mincore(at, length, pages) == 0, ctypes.get_errno()
     libc.munmap(at, length)
-    return sum(byte & 1 for byte in pages.raw) * mmap.PAGESIZE
+    return {page for page, byte in enumerate(pages.raw) if byte & 1}
+
+
+def resident(file: Path) -> int:
+    """Bytes of a file that are in the page cache."""
+    return len(resident_pages(file)) * mmap.PAGESIZE
 
 
 def is_dropped_from_memory(directory: Path) -> bool:
     """Whether this file system has its pages on a disk, too."""
     file = directory / "probe"
-    with file.open("wb") as opened:
-        opened.write(bytes(MIB))
-        opened.flush()
+    file.write_bytes(bytes(MIB))
+    drop(file)
+    return resident(file) == 0
+
+
+def drop(file: Path) -> None:
+    """Drops what is in the page cache of a file that nobody has mapped."""
+    with file.open("rb") as opened:
         os.fsync(opened.fileno())
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return resident(file) == 0
 
 
 def fill(store: mqstore.Store) -> None:
@@ -93,3 +104,36 @@ def test_what_is_flushed_leaves_the_page_cache_past_the_ratio_of_memory(tmp_path
             assert len(queue) == MESSAGES
             assert all(message.body == BODY for message in queue)
             assert store.query("orders", key="7")[0].queue_offset == 7
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of 100 MiB in seven segments; every fourth message is of a topic of its own."""
+    directory = tmp_path_factory.mktemp("cold")
+    if not is_dropped_from_memory(directory):
+        pytest.skip("the file system of the temporary directory is in memory alone")
+    with mqstore.open(directory / "store", "x", mapped_file_size_commit_log=16 * MIB) as store:
+        for _ in range(SMALL_MESSAGES // 1000):
+            store.append_batch([("few" if n % 4 == 0 else "orders", BODY[:3000]) for n in range(1000)])
+    return directory / "store"
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+@pytest.mark.parametrize("arguments", [{}, {"reverse": True}, {"topics": "few"}], ids=str)
+def test_a_scan_of_what_is_not_cached_leaves_the_page_cache_as_it_was(
+    closed: Path, monkeypatch: pytest.MonkeyPatch, threads: str, arguments: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    segments = sorted((closed / "commitlog").iterdir())
+    for segment in segments:
+        drop(segment)
+    with segments[2].open("rb") as opened:
+        opened.seek(5 * MIB)
+        opened.read(3 * MIB)
+    before = [resident_pages(segment) for segment in segments]
+    with mqstore.open(closed) as store:
+        rows = store.scan(columns=["body"], **arguments).to_arrow()
+    assert len(rows) == SMALL_MESSAGES // (4 if "topics" in arguments else 1)
+    after = [resident_pages(segment) for segment in segments]
+    assert all(kept <= left for kept, left in zip(before, after, strict=True))
+    assert sum(map(len, after)) - sum(map(len, before)) < 16 * MIB // mmap.PAGESIZE

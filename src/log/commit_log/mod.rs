@@ -6,6 +6,8 @@ mod log_files;
 mod record_cursor;
 /// Reading many of them from disk.
 mod read_ahead;
+/// Reading them one after the other, and what that leaves in the page cache.
+mod sequential_read;
 /// Reading them record by record.
 mod log_scan;
 /// Where the log ends while it is appended to.
@@ -50,3 +52,4 @@ pub use log_files::{LogFiles, LogRecord, StoredMessage};
 pub use log_scan::LogScan;
 pub use log_stats::{LogStats, PutStats, SegmentStats};
 pub use record_cursor::RecordCursor;
+pub use sequential_read::SequentialRead;

@@ -49,7 +49,7 @@ impl LogFiles {
 
     fn seem_cached(&self, offsets: &[i64]) -> Result<bool> {
         for offset in offsets.iter().step_by((offsets.len() / SAMPLES).max(1)) {
-            if self.locate(*offset)?.is_some_and(|(file, at)| !file.is_cached(at)) {
+            if self.locate(*offset)?.is_some_and(|(file, at)| !file.is_cached(at..at + 1)) {
                 return Ok(false);
             }
         }

@@ -170,6 +170,7 @@ impl OfLog {
     fn next_until(&mut self, end: i64, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Option<StoredMessage>> {
         self.places.go_on(end);
         while let Some(place) = self.places.next(reader, on_damage)? {
+            self.places.drop_before(reader.log(), place.physical_offset);
             if let Some(message) = self.picker.message(&place)?.filter(|message| self.is_followed(message)) {
                 return Ok(Some(message));
             }

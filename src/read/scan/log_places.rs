@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::error::Result;
 use crate::format::{Check, is_salvage_record};
 use crate::interrupt;
-use crate::log::{LogRecord, RecordCursor};
+use crate::log::{LogFiles, LogRecord, RecordCursor, SequentialRead};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::place::{LedBy, Place};
@@ -20,6 +20,7 @@ pub(super) struct LogPlaces {
     /// Where the places begin that are given.
     start: i64,
     end: i64,
+    read: SequentialRead,
 }
 
 impl LogPlaces {
@@ -33,6 +34,7 @@ impl LogPlaces {
             at: segment.max(log.first_offset()),
             start: stretch.start,
             end: stretch.end,
+            read: SequentialRead::default(),
         }
     }
 
@@ -43,6 +45,7 @@ impl LogPlaces {
             at: start,
             start,
             end: start,
+            read: SequentialRead::default(),
         }
     }
 
@@ -69,6 +72,7 @@ impl LogPlaces {
         while self.at < self.end {
             interrupt::check()?;
             let at = self.at;
+            self.read.at(log, at, self.end);
             match self.cursor.read(log, at, Check::Structure)? {
                 LogRecord::Message(()) => {
                     let Some(view) = self.cursor.view() else { break };
@@ -94,6 +98,11 @@ impl LogPlaces {
         Ok(None)
     }
 
+    /// As [`SequentialRead::drop_before`].
+    pub(super) fn drop_before(&mut self, log: &LogFiles, offset: i64) {
+        self.read.drop_before(log, offset);
+    }
+
     /// Goes on after a place where no record starts.
     fn pass_over(&mut self, reader: &MessageReader, found: &LogRecord<()>, on_damage: &OnDamage) -> Result<()> {
         let (damage, next) = reader.past_damage(self.at, found, self.end)?;
@@ -113,6 +122,8 @@ pub(super) struct LogPlacesBackward {
     left: Range<i64>,
     /// The records of a segment, the next one at the end.
     found: Vec<Place>,
+    /// What was read to find them.
+    read: SequentialRead,
 }
 
 impl LogPlacesBackward {
@@ -120,6 +131,7 @@ impl LogPlacesBackward {
         Self {
             left: stretch,
             found: Vec::new(),
+            read: SequentialRead::default(),
         }
     }
 
@@ -133,8 +145,11 @@ impl LogPlacesBackward {
     /// # Errors
     /// As [`LogPlaces::next`].
     pub(super) fn next(&mut self, reader: &MessageReader, on_damage: &OnDamage) -> Result<Option<Place>> {
+        let log = reader.log();
+        if self.found.is_empty() {
+            self.read.drop_before(log, i64::MAX);
+        }
         while self.found.is_empty() && !self.left.is_empty() {
-            let log = reader.log();
             let segment = log
                 .end_of_segment(self.left.end - 1)
                 .saturating_sub(log.segment_size() as i64);
@@ -144,6 +159,7 @@ impl LogPlacesBackward {
             while let Some(place) = places.next(reader, on_damage)? {
                 self.found.push(place);
             }
+            self.read = places.read;
         }
         Ok(self.found.pop())
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::format::Check;
 use crate::interrupt;
-use crate::log::RecordCursor;
+use crate::log::{RecordCursor, SequentialRead};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::log_places::{LogPlaces, LogPlacesBackward};
@@ -32,7 +32,7 @@ pub(super) enum Part {
     /// The same, from its end.
     LogBackward(LogPlacesBackward),
     /// A stretch of a queue.
-    Queue(QueuePlaces),
+    Queue(QueuePlaces, SequentialRead),
     /// The records at these physical offsets, the next one at the end; all but so many are being read from disk.
     Records(LedBy, Vec<i64>, usize),
 }
@@ -49,6 +49,7 @@ pub(super) struct Merged {
     /// Queues whose next message is not known.
     unknown: Vec<usize>,
     reverse: bool,
+    read: SequentialRead,
 }
 
 /// Messages that stand in no queue, by topic, queue id, queue offset and physical offset.
@@ -92,7 +93,13 @@ impl Route {
             let next = match part {
                 Part::Log(places) => places.next(reader, on_damage)?,
                 Part::LogBackward(places) => places.next(reader, on_damage)?,
-                Part::Queue(places) => places.next(reader, request, on_damage)?,
+                Part::Queue(places, read) => {
+                    let next = places.next(reader, request, on_damage)?;
+                    if let Some(place) = &next {
+                        read.at(reader.log(), place.physical_offset, request.physical.end);
+                    }
+                    next
+                }
                 Part::Records(by, offsets, left) => {
                     if offsets.len() <= *left {
                         *left = left.saturating_sub(AHEAD);
@@ -107,12 +114,28 @@ impl Route {
                     })
                 }
             };
-            if next.is_some() {
+            // The last part knows what it has brought into the page cache.
+            if next.is_some() || parts.len() == 1 {
                 return Ok(next);
             }
             parts.pop();
         }
         Ok(None)
+    }
+
+    /// The messages up to the one at `done` in the order of the scan were read, or all of them. What the scan has brought into the page cache
+    /// for them is dropped, if it reads the log once. A queue has the messages of others between its own, and they may come next.
+    pub(super) fn drop_behind(&mut self, reader: &MessageReader, done: Option<i64>) {
+        let (log, before) = (reader.log(), done.unwrap_or(i64::MAX));
+        match self {
+            Self::Merged(merged) => merged.read.drop_before(log, before),
+            Self::Parts(parts) => match parts.last_mut() {
+                Some(Part::Log(places)) => places.drop_before(log, before),
+                Some(Part::Queue(_, read)) => read.keep(),
+                // A reversed pass over the log drops segment by segment, as it goes.
+                Some(Part::LogBackward(_) | Part::Records(..)) | None => {}
+            },
+        }
     }
 
     /// How much is left, in bytes that are read meanwhile or could be.
@@ -136,7 +159,7 @@ impl Route {
         let mut by_topic: BTreeMap<Vec<u8>, Vec<Part>> = BTreeMap::new();
         for topic in with_queues {
             let queues = queues_of(reader, request, &topic)?;
-            by_topic.insert(topic.into_bytes(), queues.into_iter().map(Part::Queue).collect());
+            by_topic.insert(topic.into_bytes(), queues.into_iter().map(Part::queue).collect());
         }
         for (topic, mut places) in queueless {
             places.sort_unstable();
@@ -161,11 +184,15 @@ impl Part {
         Self::Records(by, offsets, left)
     }
 
+    pub(super) fn queue(places: QueuePlaces) -> Self {
+        Self::Queue(places, SequentialRead::default())
+    }
+
     fn left(&self) -> i64 {
         match self {
             Self::Log(places) => places.left(),
             Self::LogBackward(places) => places.left(),
-            Self::Queue(places) => places.left(),
+            Self::Queue(places, _) => places.left(),
             Self::Records(_, offsets, _) => offsets.len() as i64 * READ_ALONE,
         }
     }
@@ -178,6 +205,7 @@ impl Merged {
             next: BinaryHeap::with_capacity(queues.len()),
             queues,
             reverse,
+            read: SequentialRead::default(),
         }
     }
 
@@ -192,10 +220,14 @@ impl Merged {
         }
         let Some((_, first)) = self.next.pop() else { return Ok(None) };
         self.unknown.push(first);
-        match self.queues.get_mut(first) {
-            Some(queue) => queue.next(reader, request, on_damage),
-            None => Ok(None),
+        let Some(queue) = self.queues.get_mut(first) else {
+            return Ok(None);
+        };
+        let next = queue.next(reader, request, on_damage)?;
+        if let Some(place) = &next {
+            self.read.at(reader.log(), place.physical_offset, request.physical.end);
         }
+        Ok(next)
     }
 }
 
@@ -265,6 +297,7 @@ fn find_queueless(
     let mut cursor = RecordCursor::default();
     let mut places = LogPlaces::new(reader, request.physical.clone());
     while let Some(place) = places.next(reader, on_damage)? {
+        places.drop_before(reader.log(), place.physical_offset);
         cursor.read(reader.log(), place.physical_offset, Check::Structure)?;
         let Some(view) = cursor.view().filter(|view| predicate.admits(&place, view)) else {
             continue;
@@ -281,5 +314,6 @@ fn find_queueless(
             }
         }
     }
+    places.drop_before(reader.log(), i64::MAX);
     Ok(found)
 }

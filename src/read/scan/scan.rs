@@ -26,6 +26,8 @@ pub struct Scan {
     /// How many messages may still be given.
     left: u64,
     throttle: Option<Throttle>,
+    /// Where the last message was read, or looked for.
+    at: i64,
     /// Bytes that were read since the last pause.
     since_pause: u64,
     /// What was left of the route at its start.
@@ -86,7 +88,7 @@ impl Scan {
                     id: *id,
                     queue,
                 };
-                parts.push(Part::Queue(QueuePlaces::new(queue, offsets, false)));
+                parts.push(Part::queue(QueuePlaces::new(queue, offsets, false)));
             }
         }
         Ok(Self::over(reader, ScanRequest::default(), on_damage, Route::Parts(parts)))
@@ -100,6 +102,7 @@ impl Scan {
             picker: Picker::new(Arc::clone(&reader), Arc::clone(&request), on_damage.clone()),
             left: request.limit.unwrap_or(u64::MAX),
             throttle: request.max_bytes_per_s.map(Throttle::new),
+            at: 0,
             since_pause: 0,
             whole: route.left().max(0),
             removals: reader.log().removals(),
@@ -129,10 +132,12 @@ impl Scan {
                 Ok(Some(place)) => place,
                 Ok(None) => {
                     self.is_ended = true;
+                    self.route.drop_behind(&self.reader, None);
                     return Ok(Filled::End);
                 }
                 Err(error) => return Ok(Filled::Stopped(error)),
             };
+            self.at = place.physical_offset;
             self.since_pause += u64::from(place.size) + READ_ALONE.unsigned_abs();
             match self.picker.pick(&place, &mut take) {
                 Ok(Outcome::Taken) => self.left -= 1,
@@ -163,6 +168,7 @@ impl Scan {
     }
 
     fn pause(&mut self) -> Result<()> {
+        self.route.drop_behind(&self.reader, Some(self.at));
         if let Some(throttle) = &mut self.throttle {
             throttle.wait(self.since_pause)?;
         }

@@ -1,0 +1,102 @@
+//! What a pass over the log reads: from disk before it needs it, and out of the page cache again after it. What was in the page cache
+//! before stays there: a broker that runs beside may need it.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::log::commit_log::log_files::LogFiles;
+
+/// Bytes that are looked at together, and that one request to read ahead names. A longer request may be cut off at what the disk takes at
+/// once.
+const BLOCK: usize = 128 * 1024;
+/// Bytes that are read ahead at most.
+const MAX_WINDOW: i64 = 4 << 20;
+/// Places with less between them are read in one piece.
+const GAP: i64 = 16 * 1024;
+/// Bytes that are dropped at once, about.
+const PIECE: i64 = 1 << 20;
+
+/// Goes along with a pass that reads records one after the other.
+#[derive(Debug, Default)]
+pub struct SequentialRead {
+    /// Where the pass was at the last look.
+    from: i64,
+    /// Where the next look is due.
+    due: i64,
+    /// Up to where the page cache was looked into.
+    ahead: i64,
+    /// Bytes to look ahead; 0 before the first look. It grows as long as the pass goes on without a leap.
+    window: i64,
+    /// What was in no page cache before, in pieces, ascending.
+    brought: VecDeque<Range<i64>>,
+}
+
+impl SequentialRead {
+    /// The pass is about to read at `offset`, and goes up to `end`. Costs a comparison most times. A place far from the one before is left
+    /// to be read by itself.
+    #[inline]
+    pub fn at(&mut self, log: &LogFiles, offset: i64, end: i64) {
+        if !(self.from..self.due).contains(&offset) {
+            self.look(log, offset, end);
+        }
+    }
+
+    fn look(&mut self, log: &LogFiles, offset: i64, end: i64) {
+        let is_first = self.window == 0;
+        let goes_on = (self.from..=self.ahead.max(self.due)).contains(&offset);
+        self.from = offset;
+        if !is_first && !goes_on {
+            self.window = BLOCK as i64;
+            self.ahead = offset;
+            self.due = offset.saturating_add(GAP);
+            return;
+        }
+        self.window = (self.window * 2).clamp(BLOCK as i64, MAX_WINDOW);
+        self.ahead = self.ahead.max(offset);
+        let until = end.min(offset.saturating_add(self.window));
+        while self.ahead < until {
+            self.ahead = self.look_at_block(log, self.ahead);
+        }
+        self.due = if self.ahead < end {
+            self.ahead - self.window / 2
+        } else {
+            self.ahead
+        };
+    }
+
+    /// Reads the block that holds `offset`, if its first page is not in the page cache, and gives its end. What cannot be read is left to the
+    /// pass, which says why.
+    fn look_at_block(&mut self, log: &LogFiles, offset: i64) -> i64 {
+        let Ok(Some((file, position))) = log.locate(offset) else {
+            return log.end_of_segment(offset);
+        };
+        let start = position - position % BLOCK;
+        let end = (start + BLOCK).min(file.len() as usize);
+        let block = file.start() as i64 + start as i64..file.start() as i64 + end as i64;
+        if !file.is_cached(start..start + 1) {
+            let is_new = !file.is_cached(start..end);
+            file.prefetch(start..end);
+            match self.brought.back_mut() {
+                _ if !is_new => {}
+                Some(last) if last.end == block.start && start > 0 && last.end - last.start < PIECE => last.end = block.end,
+                _ => self.brought.push_back(block.clone()),
+            }
+        }
+        block.end
+    }
+
+    /// The pass needs nothing before `offset` any more: what it has brought into the page cache there is dropped.
+    pub fn drop_before(&mut self, log: &LogFiles, offset: i64) {
+        while self.brought.front().is_some_and(|piece| piece.end <= offset)
+            && let Some(piece) = self.brought.pop_front()
+        {
+            // What cannot be dropped costs memory and nothing else.
+            let _ = log.drop_cached(piece.start as u64..piece.end as u64);
+        }
+    }
+
+    /// What was brought stays in the page cache.
+    pub fn keep(&mut self) {
+        self.brought.clear();
+    }
+}
