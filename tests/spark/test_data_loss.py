@@ -13,9 +13,9 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 import mqstore
-from mqstore.spark import _store, fetch, resolve_keys, resolve_offsets
-from mqstore.spark._store import StoreRef
+from mqstore.spark import _snapshot, fetch, resolve_keys, resolve_offsets
 from mqstore.spark.source import MessageDataSource, MessageReader, QueueRanges
+from mqstore.spark.stores import plan as snapshots
 
 SEGMENT = 8192
 MESSAGES = 400
@@ -23,7 +23,7 @@ MESSAGES = 400
 
 @pytest.fixture(autouse=True)
 def _nothing_open() -> None:
-    _store._opened.clear()
+    _snapshot._opened.clear()
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_plan_reads_all_that_it_planned(store: Path) -> None:
 def test_a_scan_fails_when_planned_messages_expire(store: Path, opened_before: bool, errors: str) -> None:
     reader, parts = plan(store, errors=errors)
     if not opened_before:
-        _store._opened.clear()
+        _snapshot._opened.clear()
     expire_half(store)
     with pytest.raises(mqstore.StoreError, match="planned"):
         rows(reader, parts)
@@ -84,7 +84,7 @@ def test_a_scan_fails_when_planned_messages_expire(store: Path, opened_before: b
 def test_a_scan_fails_when_planned_messages_expire_while_a_task_reads(store: Path) -> None:
     reader, parts = plan(store)
     whole = QueueRanges([queue for part in parts for queue in part.ranges])
-    _store._opened.clear()
+    _snapshot._opened.clear()
     task = reader.read(whole)
     next(task)
     expire_half(store)
@@ -96,7 +96,7 @@ def test_a_scan_fails_when_planned_messages_expire_while_a_task_reads(store: Pat
 def test_a_scan_fails_when_another_store_takes_the_place(store: Path, opened_before: bool) -> None:
     reader, parts = plan(store)
     if not opened_before:
-        _store._opened.clear()
+        _snapshot._opened.clear()
     replace(store)
     for part in parts:
         with pytest.raises(mqstore.StoreError, match="not the store that the job was planned with"):
@@ -121,15 +121,15 @@ def test_a_store_that_grew_since_is_read_as_planned(store: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [expire_half, replace])
-def test_a_reference_refuses_a_store_that_lost_something_or_is_another(store: Path, change: Callable[[Path], None]) -> None:
-    ref = StoreRef.plan(store)
-    ref.open(whole=True)
+def test_a_snapshot_refuses_a_store_that_lost_something_or_is_another(store: Path, change: Callable[[Path], None]) -> None:
+    snapshot = snapshots(store)[None]
+    snapshot.open(whole=True)
     change(store)
     with pytest.raises(mqstore.StoreError, match="planned"):
-        ref.open(whole=True)
-    _store._opened.clear()
+        snapshot.open(whole=True)
+    _snapshot._opened.clear()
     with pytest.raises(mqstore.StoreError, match="planned"):
-        ref.open(whole=True)
+        snapshot.open(whole=True)
 
 
 @pytest.mark.parametrize(

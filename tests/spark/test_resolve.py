@@ -141,6 +141,8 @@ def test_a_path_and_an_open_store_answer_the_same(spark: SparkSession, events_st
 class BatchesOf:
     """Stands for a frame, to see the batches that fetch makes of one batch of offsets."""
 
+    sparkSession = None
+
     def __init__(self, offsets: list[int]) -> None:
         self.schema = StructType([MESSAGE_SCHEMA["physical_offset"]])
         self.offsets = pa.record_batch([pa.array(offsets, pa.int64())], names=["physical_offset"])

@@ -17,7 +17,8 @@ from pyspark.sql.types import ByteType, CharType, DataType, IntegerType, LongTyp
 
 import mqstore
 from mqstore.spark._schema import message_schema
-from mqstore.spark._store import StoreLike, StoreRef
+from mqstore.spark._snapshot import Snapshot
+from mqstore.spark.stores import StoreLike, plan
 
 #: Size of an Arrow batch of messages; one message that is larger makes a batch of its own.
 BATCH_BYTES = 4 << 20
@@ -38,12 +39,12 @@ def resolve_offsets(df: DataFrame, store: StoreLike) -> DataFrame:
     """
     arguments = {"topic": _TEXT, "queue_id": _INTEGER, "queue_offset": _INTEGER}
     _require(df, "resolve_offsets", arguments, appended=("physical_offset", "store_size"))
-    ref = StoreRef.plan(store)
+    (snapshot,) = plan(store, df.sparkSession).values()
 
     @arrow_udf(_POSITION)  # type: ignore[call-overload, untyped-decorator]  # pyspark types only the deprecated form
     def position(topic: pa.Array, queue_id: pa.Array, queue_offset: pa.Array) -> pa.Array:
         wanted = pa.RecordBatch.from_arrays([topic, queue_id, queue_offset], names=list(arguments))
-        return pa.array(_resolve(ref, lambda reader: reader.resolve_offsets(wanted)))
+        return pa.array(_resolve(snapshot, lambda reader: reader.resolve_offsets(wanted)))
 
     resolved = df.select("*", position(*map(col, arguments)).alias(_TEMPORARY))
     return resolved.select("*", f"`{_TEMPORARY}`.physical_offset", f"`{_TEMPORARY}`.store_size").drop(_TEMPORARY)
@@ -57,20 +58,20 @@ def resolve_keys(df: DataFrame, store: StoreLike) -> DataFrame:
     """
     arguments = {"topic": _TEXT, "key": _TEXT}
     _require(df, "resolve_keys", arguments, appended=("hits",))
-    ref = StoreRef.plan(store)
+    (snapshot,) = plan(store, df.sparkSession).values()
 
     @arrow_udf(_HITS)  # type: ignore[call-overload, untyped-decorator]
     def hits(topic: pa.Array, key: pa.Array) -> pa.Array:
         wanted = pa.RecordBatch.from_arrays([topic, key], names=list(arguments))
-        return pa.record_batch(_resolve(ref, lambda reader: reader.resolve_keys(wanted))).column("hits")
+        return pa.record_batch(_resolve(snapshot, lambda reader: reader.resolve_keys(wanted))).column("hits")
 
     return df.select("*", hits(*map(col, arguments)).alias("hits"))
 
 
-def _resolve(ref: StoreRef, resolve: Callable[[mqstore.Store], mqstore.RecordBatch]) -> mqstore.RecordBatch:
+def _resolve(snapshot: Snapshot, resolve: Callable[[mqstore.Store], mqstore.RecordBatch]) -> mqstore.RecordBatch:
     """What `resolve` finds in a store that holds all that was planned, before and after: what expires is not found."""
-    found = resolve(ref.open(whole=True))
-    ref.open(whole=True)
+    found = resolve(snapshot.open(whole=True))
+    snapshot.open(whole=True)
     return found
 
 
@@ -88,16 +89,16 @@ def fetch(
         raise ValueError(f'errors is "raise" or "skip", not {errors!r}')
     schema = message_schema(columns)
     _require(df, "fetch", {"physical_offset": (LongType,)})
-    ref = StoreRef.plan(store)
+    (snapshot,) = plan(store, df.sparkSession).values()
     names, skips = schema.names, errors == "skip"
 
     def messages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for offsets in batches:
-            found = ref.open(whole=skips).fetch(offsets, columns=names, max_bytes=BATCH_BYTES, errors=errors)
+            found = snapshot.open(whole=skips).fetch(offsets, columns=names, max_bytes=BATCH_BYTES, errors=errors)
             for batch in found:
-                ref.open(whole=skips)
+                snapshot.open(whole=skips)
                 yield pa.record_batch(batch)
-            log_skipped(found, ref.path)
+            log_skipped(found, snapshot.path)
 
     return df.select("physical_offset").mapInArrow(messages, schema)
 

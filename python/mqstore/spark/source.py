@@ -25,8 +25,9 @@ from pyspark.sql.types import StructType
 import mqstore
 from mqstore._native import _checksums
 from mqstore.spark._schema import check_message_schema, message_schema
-from mqstore.spark._store import Landmark, StoreRef, expect_landmarks
+from mqstore.spark._snapshot import Landmark, expect_landmarks
 from mqstore.spark.resolve import BATCH_BYTES, log_skipped
+from mqstore.spark.stores import plan
 
 _ACCEPTED = ("path", "topics", "columns", "targetPartitionBytes", "errors")
 
@@ -141,7 +142,7 @@ class MessageReader(DataSourceReader):
     def __init__(self, scan: ScanOptions, columns: Sequence[str]) -> None:
         self._scan = scan
         self._columns = list(columns)
-        self._ref = StoreRef.plan(scan.path)
+        (self._ref,) = plan(scan.path).values()
 
     def partitions(self) -> Sequence[InputPartition]:
         store = self._ref.open()

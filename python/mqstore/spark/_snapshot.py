@@ -1,0 +1,132 @@
+"""What a job knows of a store: how a worker opens it, and what it held when the job was planned. Never an open handle."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mqstore
+from mqstore._native import _checksums, _landmarks
+
+# A worker process serves many jobs, one after the other. Each open store pins its mapped segments, deleted ones too, so only
+# the most recently used are kept: as many as one job may have brokers.
+_KEPT_OPEN = 32
+
+_LogIdentity = tuple[int, int, int]
+
+# Options of `mqstore.open`, by name.
+Options = tuple[tuple[str, Any], ...]
+
+# Physical offset of a record, and a checksum of its bytes.
+Landmark = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A store as it was when a job was planned: it travels to the workers, which open the store and see nothing else of it."""
+
+    broker: str | None
+    """Whose store it is; None in a job with one store."""
+    path: str
+    options: Options
+    start: int
+    """The smallest physical offset."""
+    end: int
+    """The largest physical offset: a message at or past it came later, and is no part of the job."""
+    landmarks: tuple[Landmark, ...]
+    """The first and the last record: another store at the same path has others."""
+
+    @classmethod
+    def of(cls, store: mqstore.Store, broker: str | None, options: Options) -> Snapshot:
+        """What this reader shows."""
+        bounds = store.min_physical_offset, store.max_physical_offset
+        return cls(broker, store.path, options, *bounds, tuple(_landmarks(store)))
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], broker: str | None, path: str, options: Options) -> Snapshot:
+        """What `manifest` wrote down. ValueError if it is none."""
+        try:
+            start, end = int(manifest["start"]), int(manifest["end"])
+            landmarks = tuple((int(offset), int(checksum)) for offset, checksum in manifest["landmarks"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"the manifest of {path} is none that mqstore.spark.manifest made: {error!r}") from None
+        return cls(broker, path, options, start, end, landmarks)
+
+    def manifest(self) -> dict[str, Any]:
+        """The bounds as JSON has them."""
+        return {"path": self.path, "start": self.start, "end": self.end, "landmarks": [list(mark) for mark in self.landmarks]}
+
+    def open(self, *, whole: bool = False) -> mqstore.Store:
+        """The store, opened once per process and again when it changed since or ends before this snapshot does.
+
+        StoreError if it is not the store that was planned with, and, if `whole`, if a part of that has expired. A reader looks
+        for its files when it first needs them, so ask again after reading.
+        """
+        key = self.path, self.options
+        with _lock:
+            opened = _opened.pop(key, None)
+            if opened is None or opened.is_stale(self.end):
+                # A stale reader is dropped, not closed: another thread may still be inside it.
+                opened = _Opened(self.path, self.options)
+            opened.expect_planned(self)
+            _opened[key] = opened
+            while len(_opened) > _KEPT_OPEN:
+                del _opened[next(iter(_opened))]
+        if whole and opened.store.min_physical_offset > self.start:
+            raise mqstore.StoreError(
+                f"{self.path} starts at physical offset {opened.store.min_physical_offset} now, but started at {self.start} "
+                "where the job was planned: messages have expired since; start the job again"
+            )
+        return opened.store
+
+
+class _Opened:
+    """An open store and the state of its log directory just before it was opened."""
+
+    def __init__(self, path: str, options: Options) -> None:
+        self._path = path
+        self._log = _log_identity(path)
+        self._planned: set[Snapshot] = set()
+        self.store = mqstore.open(path, **dict(options))
+
+    def expect_planned(self, planned: Snapshot) -> None:
+        """StoreError unless this is the store of that snapshot."""
+        if planned in self._planned:
+            return
+        if self.store.max_physical_offset < planned.end:
+            raise mqstore.StoreError(
+                f"{planned.path} ends at physical offset {self.store.max_physical_offset} here, but ended at {planned.end} "
+                "where the job was planned: this node holds an older copy, or the store was cut since; "
+                "bring the copy up to date or start the job again"
+            )
+        expect_landmarks(self.store, planned.landmarks)
+        self._planned.add(planned)
+
+    def is_stale(self, end: int) -> bool:
+        return self.store.closed or self.store.max_physical_offset < end or self._log != _log_identity(self._path)
+
+
+def expect_landmarks(store: mqstore.Store, landmarks: Iterable[Landmark]) -> None:
+    """StoreError unless these records are the store's own; one that has expired is no sign of another store."""
+    for offset, checksum in landmarks:
+        if _checksums(store, [offset]) != [checksum] and offset >= store.min_physical_offset:
+            raise mqstore.StoreError(
+                f"{store.path} is not the store that the job was planned with: the record at physical offset {offset} "
+                "is another one; start the job again"
+            )
+
+
+def _log_identity(path: str) -> _LogIdentity | None:
+    """Changes when a segment comes or goes, and when another store takes this one's place."""
+    try:
+        log = os.stat(os.path.join(path, "commitlog"))
+    except OSError:
+        return None
+    return log.st_dev, log.st_ino, log.st_mtime_ns
+
+
+_lock = threading.Lock()
+_opened: dict[tuple[str, Options], _Opened] = {}
