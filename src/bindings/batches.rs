@@ -26,7 +26,8 @@ use crate::storage::Generation;
 ///
 /// Iterating gives `RecordBatch` objects of about `max_bytes` at most (a larger message has one for itself). Hand it to pyarrow,
 /// polars or duckdb as it is, or call one of the `to_` methods. Raises `ClosedError` once the store is closed, and from a batch what
-/// reading its messages raises (through `__arrow_c_stream__` the consumer raises its own error with the same text).
+/// reading its messages raises (through `__arrow_c_stream__` the consumer raises its own error with the same text). An iterator that has
+/// raised `CorruptError` or `NotFoundError` gives the messages after that one when it is asked again.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Batches {
     source: Arc<Source>,
@@ -227,7 +228,7 @@ pub(super) fn expect_batch_size(name: &str, bytes: usize) -> PyResult<()> {
 struct Pass {
     source: Arc<Source>,
     begun_in: Generation,
-    /// `None` after the end or an error.
+    /// `None` after the end, and after an error that is not about one message.
     messages: Option<Messages>,
     /// What failed after the last batch.
     failed: Option<Error>,
@@ -244,19 +245,24 @@ impl Iterator for Pass {
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut messages = self.messages.take()?;
-        let batch = self.fill(&mut messages).transpose();
-        if matches!(batch, Some(Ok(_))) {
-            self.messages = Some(messages);
+        match self.fill(&mut messages) {
+            // Past damage, too: whoever asks again wants the rest.
+            Ok(Some(next)) => {
+                self.messages = Some(messages);
+                Some(next)
+            }
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
         }
-        batch
     }
 }
 
 impl Pass {
-    fn fill(&mut self, messages: &mut Messages) -> Result<Option<arrow::RecordBatch>> {
+    /// The next batch, or what is wrong at the next message; the pass ends with an error of its own.
+    fn fill(&mut self, messages: &mut Messages) -> Result<Option<Result<arrow::RecordBatch>>> {
         self.source.expect_own_stream(self.begun_in)?;
         if let Some(error) = self.failed.take() {
-            return Err(error);
+            return Ok(Some(Err(error)));
         }
         loop {
             let (builder, max_bytes) = (&mut self.builder, self.max_bytes);
@@ -275,9 +281,9 @@ impl Pass {
                 (Filled::End | Filled::Full, Ok(())) => {}
             }
             if !self.builder.is_empty() {
-                return self.builder.finish().map(Some).map_err(from_arrow);
+                return self.builder.finish().map(|batch| Some(Ok(batch))).map_err(from_arrow);
             }
-            return self.failed.take().map_or(Ok(None), Err);
+            return Ok(self.failed.take().map(Err));
         }
     }
 

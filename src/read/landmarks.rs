@@ -1,5 +1,7 @@
 //! Telling whether a store that is opened again is the same one: its first and last records have not changed.
 
+use std::sync::PoisonError;
+
 use crate::error::Result;
 use crate::format::{Check, crc32};
 use crate::log::LogRecord;
@@ -12,7 +14,11 @@ impl MessageReader {
     /// [`crate::error::Error::Io`].
     pub fn landmarks(&self) -> Result<Vec<(i64, u32)>> {
         let mut found = Vec::new();
-        for offset in [self.physical_bounds().start, self.recovery().last_offset] {
+        let refreshed = self
+            .last
+            .as_ref()
+            .map(|last| last.lock().unwrap_or_else(PoisonError::into_inner).0);
+        for offset in [self.physical_bounds().start, refreshed.unwrap_or(self.recovery().last_offset)] {
             if let Some(checksum) = self.record_checksum(offset)? {
                 found.push((offset, checksum));
             }

@@ -8,7 +8,9 @@ use std::time::SystemTime;
 
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
-use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter, UsageBy};
+use mqstore::read::{
+    Filled, GetRequest, MessageReader, OnDamage, Picked, QueryBy, QueryRequest, QueueScan, Scan, ScanRequest, Side, TagFilter, UsageBy,
+};
 use mqstore::storage::Env;
 use tempfile::{tempdir, tempdir_in};
 
@@ -145,6 +147,62 @@ fn a_list_of_the_segments_reads_the_head_of_each() {
     );
     reader.usage(&[], Errors::Raise).unwrap();
     assert!(env.bytes_read_below(&log) - before > 900_000);
+}
+
+/// How many messages a scan gives.
+fn scanned(reader: &Arc<MessageReader>, request: ScanRequest) -> usize {
+    let mut scan = Scan::new(reader.clone(), request, OnDamage::new(Errors::Raise)).unwrap();
+    let mut count = 0;
+    let mut take = |_: Picked<'_>| {
+        count += 1;
+        Ok(true)
+    };
+    while !matches!(scan.fill(&mut take).unwrap(), Filled::End) {}
+    count
+}
+
+#[test]
+fn a_scan_of_a_stretch_does_not_read_the_segment_before_it() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 20, 300_000, 100, 400);
+    for _ in 0..900 {
+        writer.put("orders", 0, &[7; 1000], &[]);
+    }
+    writer.finish(true);
+    let env = CountingEnv::new();
+    let reader = open(&env, dir.path());
+    let before = env.bytes_read_below(&dir.path().join("commitlog"));
+    let request = ScanRequest {
+        physical: 800_000..810_000,
+        ..ScanRequest::default()
+    };
+    assert!((8..=10).contains(&scanned(&reader, request)));
+    let read = env.bytes_read_below(&dir.path().join("commitlog")) - before;
+    assert!(read < 300_000, "{read} bytes");
+}
+
+#[test]
+fn a_scan_of_a_topic_in_a_stretch_reads_the_entries_of_that_stretch() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 16 << 20, 300_000, 100, 400);
+    for _ in 0..5000 {
+        writer.put("rare", 0, b"x", &[]);
+        writer.put("usual", 0, &[7; 2000], &[]);
+    }
+    writer.finish(true);
+    let env = CountingEnv::new();
+    let reader = open(&env, dir.path());
+    let queue = dir.path().join("consumequeue/rare");
+    let before = env.bytes_read_below(&queue);
+    let last = reader.physical_bounds().end;
+    let request = ScanRequest {
+        topics: Some(vec!["rare".to_owned()]),
+        physical: last - 100_000..last,
+        ..ScanRequest::default()
+    };
+    assert!((40..=50).contains(&scanned(&reader, request)));
+    let read = env.bytes_read_below(&queue) - before;
+    assert!(read < 10_000, "{read} bytes of 100,000");
 }
 
 #[test]

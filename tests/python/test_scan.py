@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,60 @@ def test_damage_ends_a_scan_or_is_skipped_and_counted(copied: Callable[[str], Pa
             assert sorted(found) == [offset for offset in wanted if offset != victim.physical_offset]
         # What is not wanted is not missed.
         assert offsets(store.scan(tags="no such tag")) == []
+
+
+def test_stretches_that_meet_give_together_what_a_scan_of_all_gives(golden: Path) -> None:
+    chance = random.Random(7)
+    for name in GOLDEN:
+        with mqstore.open(golden / name) as store:
+            bounds = store.min_physical_offset, store.max_physical_offset
+            cuts = [bounds[0], *sorted(chance.randint(*bounds) for _ in range(12)), bounds[1]]
+            for topics in (None, *([topic] for topic in store.topics)):
+                together = [o for each in pairwise(cuts) for o in offsets(store.scan(topics=topics, physical=each))]
+                assert together == offsets(store.scan(topics=topics)), (name, topics, cuts)
+
+
+def test_a_record_in_a_body_is_not_taken_for_the_start_of_a_stretch(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        for number in range(200):
+            store.append("t", b"%d" % number * 100)
+        last = store.topics["t"].queues[0][-1]
+        at = last.physical_offset + last.store_size
+        # Deep inside the body of another message a whole record, which names the place at which it comes to lie.
+        imitated = at + last.raw.index(last.body) + 100_000
+        imitation = bytearray(last.raw)
+        struct.pack_into(">q", imitation, 28, imitated)
+        assert store.append("t", bytes(100_000) + imitation).physical_offset == at
+        after = store.append("t", b"after").physical_offset
+        assert store.message_at(imitated).body == last.body, "it looks like a record"
+        assert offsets(store.scan(physical=(imitated, None))) == [after]
+
+
+def test_a_pass_goes_on_past_damage_when_it_is_asked_again(copied: Callable[[str], Path]) -> None:
+    path = copied("533_mixed")
+    with mqstore.open(path) as store:
+        messages = committed(store, 16384)
+    segments = {}
+    victims = [m for m in messages if len(m.body) > 20][3:30:9]
+    for victim in victims:
+        segment = path / "commitlog" / f"{victim.physical_offset // 16384 * 16384:020}"
+        data = segments.setdefault(segment, bytearray(segment.read_bytes()))
+        data[bytes(data).index(victim.body, victim.physical_offset % 16384) + 5] ^= 1
+    for segment, data in segments.items():
+        segment.write_bytes(data)
+    with mqstore.open(path) as store:
+        found, damage = [], []
+        each = iter(store.scan())
+        while True:
+            try:
+                found += next(each).to_arrow().column("physical_offset").to_pylist()
+            except CorruptError as error:
+                damage.append(error.offset)
+            except StopIteration:
+                break
+        assert found == [m.physical_offset for m in messages if m not in victims]
+        assert len(damage) == len(victims) == 3
+        assert next(each, None) is None
 
 
 def test_after_a_damaged_length_the_scan_goes_on_at_the_next_whole_record(copied: Callable[[str], Path]) -> None:

@@ -6,12 +6,14 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::format::{BLANK_SIZE, CLAIM_SIZE, Check, claimed_size, record_heads};
+use crate::format::{BLANK_SIZE, CLAIM_SIZE, Check, MessageView, claimed_size, record_heads};
 use crate::interrupt;
 use crate::log::commit_log::log_files::{LogFiles, LogRecord};
 
 /// Bytes that are searched for a record at once.
 const SEARCHED_AT_ONCE: usize = 64 * 1024;
+/// A search for a record that is known elsewhere looks at this many places that look like one.
+const MAX_LOOKED_AT: usize = 64;
 /// One search reads at most this many bytes of places that look like the start of a record and are none. A damaged log has few such
 /// places. In a log made by an attacker every byte may be one.
 const MAX_IMITATED: u64 = 4 << 30;
@@ -31,6 +33,34 @@ impl LogFiles {
             return Ok(Some(end));
         }
         self.search(end.max(from), since)
+    }
+
+    /// The first of these places of a segment at which a whole record stands that `is_known`; `None` if there is none among the first few places
+    /// that look like the start of a record.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn find_known_record(&self, places: Range<i64>, is_known: impl Fn(&MessageView<'_>) -> bool) -> Result<Option<i64>> {
+        let Some((file, position)) = self.locate(places.start)? else {
+            return Ok(None);
+        };
+        let len = (places.end - places.start) as usize;
+        let mut bytes = vec![0; (len + CLAIM_SIZE).min(file.len() as usize - position)];
+        if !file.read(position, &mut bytes) {
+            return Ok(None);
+        }
+        for head in record_heads(&bytes, places.start)
+            .take_while(|head| *head < len)
+            .take(MAX_LOOKED_AT)
+        {
+            let found = places.start + head as i64;
+            if let LogRecord::Message(message) = self.read(found, Check::Structure)?
+                && is_known(&message.view())
+            {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     /// Follows damaged records from `damaged` on by their own lengths. Returns the first place that has no damaged record, or a damaged one

@@ -3,13 +3,16 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::format::{Check, is_salvage_record};
+use crate::format::{Check, MessageView, is_salvage_record};
 use crate::interrupt;
 use crate::log::{LogFiles, LogRecord, RecordCursor, SequentialRead};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::place::{LedBy, Place};
 use crate::read::unreadable::WAS_LOST;
+
+/// How far before a place a record is looked for, one distance after the other.
+const SEARCHED: [i64; 3] = [64 << 10, 1 << 20, 16 << 20];
 
 /// A walk over the log.
 #[derive(Debug)]
@@ -24,18 +27,18 @@ pub(super) struct LogPlaces {
 }
 
 impl LogPlaces {
-    /// The records that start in a stretch of the log. Only the start of a segment is known to be the start of a record, so the walk begins
-    /// there: a body may hold bytes that look like a record of just that place.
-    pub(super) fn new(reader: &MessageReader, stretch: Range<i64>) -> Self {
-        let log = reader.log();
-        let segment = log.end_of_segment(stretch.start).saturating_sub(log.segment_size() as i64);
-        Self {
+    /// The records that start in a stretch of the log.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`].
+    pub(super) fn new(reader: &MessageReader, stretch: Range<i64>) -> Result<Self> {
+        Ok(Self {
             cursor: RecordCursor::default(),
-            at: segment.max(log.first_offset()),
+            at: record_before(reader, stretch.start)?,
             start: stretch.start,
             end: stretch.end,
             read: SequentialRead::default(),
-        }
+        })
     }
 
     /// The records from the one on that starts at `start`; none before [`go_on`](Self::go_on) is called.
@@ -115,6 +118,32 @@ impl LogPlaces {
     }
 }
 
+/// Where a record starts, at this place or before it and, if possible, near. Only the start of a segment, and where a queue leads to, is known to
+/// be the start of a record: a body may hold bytes that look like a record of just that place.
+fn record_before(reader: &MessageReader, place: i64) -> Result<i64> {
+    let log = reader.log();
+    let segment = log.end_of_segment(place).saturating_sub(log.segment_size() as i64);
+    let segment = segment.max(log.first_offset());
+    let mut end = place.saturating_add(1);
+    for distance in SEARCHED {
+        let start = place.saturating_sub(distance);
+        if start <= segment {
+            break;
+        }
+        if let Some(found) = log.find_known_record(start..end, |view| is_led_to(reader, view))? {
+            return Ok(found);
+        }
+        end = start;
+    }
+    Ok(segment)
+}
+
+/// Whether the queue of a record leads to it. What a queue cannot tell is not known.
+fn is_led_to(reader: &MessageReader, view: &MessageView<'_>) -> bool {
+    let position = reader.position(&view.topic(), view.queue_id(), view.queue_offset());
+    position.is_ok_and(|found| found.is_some_and(|found| found.physical_offset == view.physical_offset()))
+}
+
 /// The same records, from the last one on: segment by segment, the places of one of which are kept.
 #[derive(Debug)]
 pub(super) struct LogPlacesBackward {
@@ -154,7 +183,7 @@ impl LogPlacesBackward {
                 .end_of_segment(self.left.end - 1)
                 .saturating_sub(log.segment_size() as i64);
             let start = segment.clamp(self.left.start, self.left.end);
-            let mut places = LogPlaces::new(reader, start..self.left.end);
+            let mut places = LogPlaces::new(reader, start..self.left.end)?;
             self.left.end = start;
             while let Some(place) = places.next(reader, on_damage)? {
                 self.found.push(place);

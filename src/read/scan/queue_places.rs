@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::CqUnit;
+use crate::format::{Check, CqUnit};
 use crate::interrupt;
-use crate::log::EntriesAhead;
+use crate::log::{EntriesAhead, LogRecord};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue};
@@ -116,6 +116,44 @@ impl QueuePlaces {
                 .map_or(0, |unit| i64::from(unit.size));
         }
         Ok((end - start).saturating_mul(sizes / 2 + READ_ALONE))
+    }
+
+    /// Leaves out most entries whose messages lie before or after a stretch of the log. Entries ascend.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn narrow(&mut self, reader: &MessageReader, stretch: &Range<i64>) -> Result<()> {
+        self.offsets.start = self.around(reader, stretch.start)?.start;
+        self.offsets.end = self.around(reader, stretch.end)?.end;
+        Ok(())
+    }
+
+    /// The first queue offset whose message lies at or past a place of the log; a range with it, where a message on the way cannot be read: an
+    /// entry alone may be damaged.
+    fn around(&self, reader: &MessageReader, place: i64) -> Result<Range<i64>> {
+        let Range { mut start, mut end } = self.offsets;
+        while start < end {
+            let middle = start.midpoint(end);
+            let Some(unit) = self.queue.queue.known_unit(middle, &mut EntriesAhead::default())? else {
+                break;
+            };
+            let by = LedBy::Queue(Arc::clone(&self.queue), middle);
+            let expected = Place {
+                physical_offset: unit.physical_offset,
+                size: 0,
+                by,
+            };
+            match reader.log().read(unit.physical_offset, Check::Structure)? {
+                LogRecord::Message(message) if expected.is_of(&message.view()) => {}
+                _ => break,
+            }
+            if unit.physical_offset < place {
+                start = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+        Ok(start..end)
     }
 
     fn read_forward(&mut self, reader: &MessageReader, on_damage: &OnDamage) -> Result<()> {

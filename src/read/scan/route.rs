@@ -73,7 +73,7 @@ impl Route {
         let part = if request.reverse {
             Part::LogBackward(LogPlacesBackward::new(request.physical.clone()))
         } else {
-            Part::Log(LogPlaces::new(reader, request.physical.clone()))
+            Part::Log(LogPlaces::new(reader, request.physical.clone())?)
         };
         Ok(Self::Parts(vec![part]))
     }
@@ -282,7 +282,15 @@ fn queues_that_pay(reader: &MessageReader, request: &ScanRequest, topics: &[Stri
     }
     let Range { start, end } = reader.physical_bounds();
     let has_light = with_queues.iter().any(|topic| is_light(topic));
-    Ok((has_light || bytes < (end - start) / 2).then_some(queues))
+    if !has_light && bytes >= (end - start) / 2 {
+        return Ok(None);
+    }
+    if request.physical != (start..end) {
+        queues
+            .iter_mut()
+            .try_for_each(|places| places.narrow(reader, &request.physical))?;
+    }
+    Ok(Some(queues))
 }
 
 /// The messages of the log that count, and are not given with one of the topics that have queues.
@@ -295,7 +303,7 @@ fn find_queueless(
     let predicate = Predicate::new(request);
     let mut found = Queueless::new();
     let mut cursor = RecordCursor::default();
-    let mut places = LogPlaces::new(reader, request.physical.clone());
+    let mut places = LogPlaces::new(reader, request.physical.clone())?;
     while let Some(place) = places.next(reader, on_damage)? {
         places.drop_before(reader.log(), place.physical_offset);
         cursor.read(reader.log(), place.physical_offset, Check::Structure)?;
