@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 import mqstore
 from mqstore.spark import _snapshot, fetch, resolve_keys, resolve_offsets
-from mqstore.spark.source import MessageDataSource, MessageReader, QueueRanges
+from mqstore.spark._partitions import Stretch
+from mqstore.spark.source import MessageDataSource, MessageReader
 from mqstore.spark.stores import plan as snapshots
 
 SEGMENT = 8192
@@ -51,15 +52,15 @@ def replace(path: Path) -> None:
     make(path, b"another")
 
 
-def plan(path: Path, **options: str) -> tuple[MessageReader, list[QueueRanges]]:
+def plan(path: Path, **options: str) -> tuple[MessageReader, list[Stretch]]:
     source = MessageDataSource({"path": str(path), "targetPartitionBytes": "4096", **options})
     reader = source.reader(source.schema())
     parts = reader.partitions()
-    assert len(parts) > 2
+    assert len(parts) > (2 if "queue_offset" not in options.get("columns", "") else 0)
     return pickle.loads(pickle.dumps((reader, parts)))  # type: ignore[no-any-return]
 
 
-def rows(reader: MessageReader, parts: list[QueueRanges]) -> list[bytes]:
+def rows(reader: MessageReader, parts: list[Stretch]) -> list[bytes]:
     return [body.as_py() for part in parts for batch in reader.read(part) for body in batch.column("body")]
 
 
@@ -69,27 +70,62 @@ def test_a_plan_reads_all_that_it_planned(store: Path) -> None:
 
 
 @pytest.mark.parametrize("opened_before", [True, False])
-@pytest.mark.parametrize("errors", ["raise", "skip"])
-def test_a_scan_fails_when_planned_messages_expire(store: Path, opened_before: bool, errors: str) -> None:
-    reader, parts = plan(store, errors=errors)
+@pytest.mark.parametrize("mode", ["FAILFAST", "DROPMALFORMED", "PERMISSIVE"])
+def test_a_scan_fails_when_planned_messages_expire(store: Path, opened_before: bool, mode: str) -> None:
+    reader, parts = plan(store, mode=mode)
     if not opened_before:
         _snapshot._opened.clear()
     expire_half(store)
     with pytest.raises(mqstore.StoreError, match="planned"):
         rows(reader, parts)
-    # What is left of the plan is read: the last part of each queue.
+    # What is left of the plan is read.
     assert len(rows(reader, parts[-1:])) > 0
 
 
 def test_a_scan_fails_when_planned_messages_expire_while_a_task_reads(store: Path) -> None:
     reader, parts = plan(store)
-    whole = QueueRanges([queue for part in parts for queue in part.ranges])
+    whole = Stretch(None, (parts[0].physical[0], parts[-1].physical[1]))
     _snapshot._opened.clear()
     task = reader.read(whole)
     next(task)
     expire_half(store)
     with pytest.raises(mqstore.StoreError, match="expired since|planned"):
         list(task)
+
+
+@pytest.mark.parametrize("columns", ["body", "queue_offset"])
+def test_what_expired_is_passed_over_and_logged_if_that_does_not_fail_the_job(
+    store: Path, caplog: pytest.LogCaptureFixture, columns: str
+) -> None:
+    reader, parts = plan(store, failOnDataLoss="false", columns=columns)
+    expire_half(store)
+    left = sum(batch.num_rows for part in parts for batch in reader.read(part))
+    assert 100 < left < 300
+    assert "have expired" in caplog.text
+    with mqstore.open(store) as after:
+        assert left == sum(len(queue) for queue in after.topics["orders"].queues)
+    reader, parts = plan(make(store.with_name("other"), b"planned"), columns=columns)
+    expire_half(store.with_name("other"))
+    with pytest.raises(mqstore.StoreError, match="has expired since"):
+        [list(reader.read(part)) for part in parts]
+
+
+def test_a_scan_of_a_topic_does_not_miss_what_expired_of_others(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mode="x", mapped_file_size_commit_log=SEGMENT) as store:
+        for number in range(MESSAGES):
+            store.append("late" if number > 300 else "early", b"planned %d" % number)
+    reader, parts = plan(tmp_path / "s", topics="late", columns="body", targetPartitionBytes="2000")
+    expire_half(tmp_path / "s")
+    assert len(rows(reader, parts)) == 99
+
+
+def test_a_scan_fails_when_a_longer_store_takes_the_place(store: Path) -> None:
+    for columns in ("body", "queue_offset"):
+        reader, parts = plan(store, columns=columns)
+        shutil.rmtree(store)
+        make(store, b"another, longer one")
+        with pytest.raises(mqstore.StoreError, match="not the store that the job was planned with"):
+            [list(reader.read(part)) for part in parts]
 
 
 @pytest.mark.parametrize("opened_before", [True, False])
@@ -105,7 +141,7 @@ def test_a_scan_fails_when_another_store_takes_the_place(store: Path, opened_bef
 
 def test_a_scan_fails_when_another_store_takes_the_place_while_a_task_reads(store: Path) -> None:
     reader, parts = plan(store)
-    task: Iterator[pa.RecordBatch] = reader.read(QueueRanges([queue for part in parts for queue in part.ranges]))
+    task: Iterator[pa.RecordBatch] = reader.read(Stretch(None, (0, parts[-1].physical[1])))
     next(task)
     replace(store)
     with pytest.raises(mqstore.StoreError, match="not the store that the job was planned with"):
@@ -168,13 +204,31 @@ def test_a_scan_and_a_fetch_pass_over_damage_if_told_so(spark: SparkSession, sto
     with mqstore.open(store) as reader:
         place = reader.query("orders", "k7")[0].physical_offset
     damage(store)
-    load = spark.read.format("mqstore")
-    with pytest.raises(PythonException, match="errors="):
-        load.load(str(store)).collect()
-    assert load.option("errors", "skip").load(str(store)).count() == MESSAGES - 1
+    for fails in ({}, {"mode": "FAILFAST"}, {"errors": "raise"}):
+        with pytest.raises(PythonException, match="CorruptError"):
+            spark.read.format("mqstore").options(**fails).load(str(store)).collect()
+    for skips in ({"mode": "dropMalformed"}, {"errors": "skip"}):
+        assert spark.read.format("mqstore").options(**skips).load(str(store)).count() == MESSAGES - 1
     places = spark.createDataFrame([(0,), (place,)], "physical_offset long")
     with pytest.raises(PythonException, match="errors="):
         fetch(places, store).collect()
     assert fetch(places, store, errors="skip").count() == 1
     with pytest.raises(ValueError, match="errors"):
         fetch(places, store, errors="ignore")  # type: ignore[arg-type]
+
+
+def test_a_permissive_scan_has_a_row_for_what_is_damaged(spark: SparkSession, store: Path) -> None:
+    with mqstore.open(store) as reader:
+        place = reader.query("orders", "k7")[0].physical_offset
+    damage(store)
+    load = spark.read.format("mqstore").option("mode", "PERMISSIVE")
+    frame = load.load(str(store))
+    assert frame.columns[-1] == "_corrupt_record"
+    (corrupt,) = frame.where("_corrupt_record is not null").collect()
+    assert corrupt.physical_offset == place
+    assert "CRC" in corrupt._corrupt_record
+    assert [name for name, value in corrupt.asDict().items() if value is not None] == ["physical_offset", "_corrupt_record"]
+    assert frame.where("_corrupt_record is null").count() == MESSAGES - 1
+    without = load.schema("body binary, queue_id int").load(str(store)).collect()
+    assert len(without) == MESSAGES
+    assert sum(row.body is None for row in without) == 1

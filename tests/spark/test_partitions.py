@@ -1,17 +1,27 @@
 from __future__ import annotations
 
+import json
 import random
+from collections import Counter
+from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from mqstore.spark.source import (
+import mqstore
+from mqstore.spark import _snapshot, manifest
+from mqstore.spark._options import ScanOptions
+from mqstore.spark._partitions import (
     LEAST_PARTITION_BYTES,
-    PARTITIONS_PER_CORE,
     TARGET_PARTITION_BYTES,
     QueueRange,
+    QueueRanges,
+    Stretch,
     pack,
     partition_count,
+    quantiles,
 )
+from mqstore.spark.source import MessageDataSource, MessageReader
 
 
 def some_queues(seed: int) -> list[QueueRange]:
@@ -64,19 +74,105 @@ def test_a_big_queue_is_split_and_small_ones_share_a_partition() -> None:
 
 def test_nothing_packs_into_nothing() -> None:
     assert pack([], 0) == []
-    assert partition_count(0, None, 8) == 0
+
+
+def count(size_bytes: int, messages: int = 0, *, cores: int = 2, **options: str) -> int:
+    with mock.patch("os.sched_getaffinity", return_value=range(cores)):
+        return partition_count(size_bytes, messages, ScanOptions.parse({"path": "/s", **options}))
 
 
 def test_a_small_store_keeps_all_cores_busy_without_tiny_partitions() -> None:
-    assert partition_count(1, None, 8) == 1
-    assert partition_count(2 * LEAST_PARTITION_BYTES, None, 8) == 2
-    assert partition_count(100 * LEAST_PARTITION_BYTES, None, 8) == 8
+    assert count(1, cores=8) == 1
+    assert count(2 * LEAST_PARTITION_BYTES, cores=8) == 2
+    assert count(100 * LEAST_PARTITION_BYTES, cores=8) == 8
 
 
-def test_a_large_store_makes_partitions_of_the_default_size_up_to_a_bound_by_cores() -> None:
-    assert partition_count(20 * TARGET_PARTITION_BYTES + 1, None, 2) == 21
-    assert partition_count(10_000 * TARGET_PARTITION_BYTES, None, 2) == 2 * PARTITIONS_PER_CORE
+def test_a_large_store_makes_partitions_of_the_default_size_however_many() -> None:
+    assert count(20 * TARGET_PARTITION_BYTES + 1) == 21
+    assert count(10 << 40) == 40960
 
 
 def test_a_given_size_is_kept_whatever_the_cores() -> None:
-    assert partition_count(1_000_001, 1000, 2) == 1001
+    assert count(1_000_001, targetPartitionBytes="1000") == 1001
+
+
+def test_more_partitions_are_made_if_asked_for() -> None:
+    assert count(1000, minPartitions="7") == 7
+    assert count(1000, 100, maxRecordsPerPartition="30") == 4
+
+
+def test_quantiles_cut_weights_into_about_equal_parts() -> None:
+    chance = random.Random(3)
+    weights = sorted((chance.randint(0, 10**6), chance.randint(1, 100)) for _ in range(1000))
+    ends = quantiles(weights, 10)
+    parts = Counter(sum(offset >= end for end in ends) for offset, weight in weights for _ in range(weight))
+    assert len(parts) == 10
+    assert max(parts.values()) < 1.1 * min(parts.values())
+
+
+def planned(path: Path, **options: str) -> tuple[MessageReader, list[Stretch | QueueRanges]]:
+    source = MessageDataSource({"path": str(path), **options})
+    reader = source.reader(source.schema())
+    return reader, list(reader.partitions())  # type: ignore[arg-type]
+
+
+def rows(reader: MessageReader, parts: list[Stretch | QueueRanges]) -> list[list[dict[str, object]]]:
+    return [[row for batch in reader.read(part) for row in batch.to_pylist()] for part in parts]
+
+
+def test_a_scan_of_all_is_cut_into_stretches_of_the_log(events_store: Path) -> None:
+    reader, parts = planned(events_store, targetPartitionBytes="500000", columns="physical_offset,store_size,tags")
+    assert len(parts) > 5
+    each = rows(reader, parts)
+    offsets = [row["physical_offset"] for part in each for row in part]
+    assert len(offsets) == 7865
+    assert offsets == sorted(offsets)
+    assert all(sum(row["store_size"] for row in part) < 520_000 for part in each)
+
+
+def test_a_scan_of_a_topic_is_cut_where_its_messages_lie(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        for number in range(3000):
+            # The wanted ones lie in the second half.
+            store.append("wanted" if number > 1500 and number % 5 == 0 else "other", bytes(1000), queue=number % 3)
+    reader, parts = planned(tmp_path / "s", targetPartitionBytes="40000", columns="body", topics="wanted")
+    sizes = [len(part) for part in rows(reader, parts)]
+    assert sum(sizes) == 300 - 1
+    assert len(sizes) == pytest.approx(299 * 1100 / 40000, rel=0.3)
+    assert max(sizes) < 2 * 40000 / 1000
+
+
+def test_columns_that_queues_know_are_read_from_the_queues(events_store: Path) -> None:
+    columns = ["topic", "queue_id", "queue_offset", "physical_offset", "store_size"]
+    reader, parts = planned(events_store, columns=",".join(columns))
+    assert all(isinstance(part, QueueRanges) for part in parts)
+    by_log, stretches = planned(events_store, columns=",".join([*columns, "tags"]))
+    assert all(isinstance(part, Stretch) for part in stretches)
+    expected = [{name: row[name] for name in columns} for part in rows(by_log, stretches) for row in part]
+    found = [row for part in rows(reader, parts) for row in part]
+    assert sorted(found, key=lambda row: row["physical_offset"]) == expected
+
+
+def test_a_store_that_only_executors_see_is_planned_by_its_manifest(events_store: Path) -> None:
+    options = {"manifests": json.dumps({"": manifest(events_store)}), "columns": "queue_id", "targetPartitionBytes": "1000000"}
+    with mock.patch("os.path.exists", return_value=False):
+        reader, parts = planned(events_store, **options)
+    assert all(isinstance(part, Stretch) for part in parts)
+    assert len(parts) > 3
+    assert sum(map(len, rows(reader, parts))) == 7865
+
+
+def test_each_message_of_many_queues_is_planned_once_whatever_is_asked_of_it(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as store:
+        store.append_batch([(f"t{n % 10}", b"x", None, None, None, n // 10 % 20) for n in range(1000)])
+    for options in ({"columns": "body"}, {"columns": "queue_id"}, {"topics": ",".join(f"t{n}" for n in range(10))}):
+        reader, parts = planned(tmp_path / "s", **options)
+        assert sum(map(len, rows(reader, parts))) == 1000
+
+
+def test_a_process_opens_a_store_once_to_plan_and_read_it(events_store: Path) -> None:
+    with mock.patch("mqstore.spark._snapshot.mqstore.open", side_effect=mqstore.open) as opened:
+        _snapshot._opened.clear()
+        reader, parts = planned(events_store, topics="docs", targetPartitionBytes="100000")
+        rows(reader, parts)
+    assert opened.call_count == 1

@@ -23,10 +23,11 @@ from pyspark.sql import SparkSession
 
 from mqstore.spark._schema import MESSAGE_SCHEMA
 from mqstore.spark.resolve import fetch, resolve_keys, resolve_offsets
+from mqstore.spark.scan import Where, scan
 from mqstore.spark.source import MessageDataSource
 from mqstore.spark.stores import Stores, manifest
 
-__all__ = ["MESSAGE_SCHEMA", "Stores", "fetch", "manifest", "register", "resolve_keys", "resolve_offsets"]
+__all__ = ["MESSAGE_SCHEMA", "Stores", "Where", "fetch", "manifest", "register", "resolve_keys", "resolve_offsets", "scan"]
 
 
 def register(spark: SparkSession) -> None:

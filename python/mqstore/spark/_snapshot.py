@@ -60,21 +60,17 @@ class Snapshot:
         return {"path": self.path, "start": self.start, "end": self.end, "landmarks": [list(mark) for mark in self.landmarks]}
 
     def open(self, *, whole: bool = False) -> mqstore.Store:
-        """The store, opened once per process and again when it changed since or ends before this snapshot does.
+        """The store, opened once per process, and again when its segments have changed since.
 
         StoreError if it is not the store that was planned with, and, if `whole`, if a part of that has expired. A reader looks
         for its files when it first needs them, so ask again after reading.
         """
-        key = self.path, self.options
         with _lock:
-            opened = _opened.pop(key, None)
-            if opened is None or opened.is_stale(self.end):
-                # A stale reader is dropped, not closed: another thread may still be inside it.
-                opened = _Opened(self.path, self.options)
+            opened = _take(self.path, self.options)
+            if opened.store.max_physical_offset < self.end:
+                opened = opened.grown()
             opened.expect_planned(self)
-            _opened[key] = opened
-            while len(_opened) > _KEPT_OPEN:
-                del _opened[next(iter(_opened))]
+            _keep(opened)
         if whole and opened.store.min_physical_offset > self.start:
             raise mqstore.StoreError(
                 f"{self.path} starts at physical offset {opened.store.min_physical_offset} now, but started at {self.start} "
@@ -83,14 +79,34 @@ class Snapshot:
         return opened.store
 
 
+def look(path: str, broker: str | None, options: Options) -> Snapshot:
+    """A snapshot of a store that this process sees, as it is now."""
+    with _lock:
+        opened = _take(path, options).grown()
+        snapshot = Snapshot.of(opened.store, broker, options)
+        _keep(opened)
+    return snapshot
+
+
 class _Opened:
     """An open store and the state of its log directory just before it was opened."""
 
     def __init__(self, path: str, options: Options) -> None:
-        self._path = path
+        self.key = path, options
         self._log = _log_identity(path)
         self._planned: set[Snapshot] = set()
         self.store = mqstore.open(path, **dict(options))
+
+    def is_current(self) -> bool:
+        return not self.store.closed and self._log == _log_identity(self.key[0])
+
+    def grown(self) -> _Opened:
+        """The same with what was appended since, or the store opened anew where that cannot be told."""
+        try:
+            self.store.refresh()
+        except mqstore.StoreError:
+            return _Opened(*self.key)
+        return self
 
     def expect_planned(self, planned: Snapshot) -> None:
         """StoreError unless this is the store of that snapshot."""
@@ -105,8 +121,17 @@ class _Opened:
         expect_landmarks(self.store, planned.landmarks)
         self._planned.add(planned)
 
-    def is_stale(self, end: int) -> bool:
-        return self.store.closed or self.store.max_physical_offset < end or self._log != _log_identity(self._path)
+
+def _take(path: str, options: Options) -> _Opened:
+    """The open store of this process, or a new one. A stale one is dropped, not closed: another thread may still be inside it."""
+    opened = _opened.pop((path, options), None)
+    return opened if opened is not None and opened.is_current() else _Opened(path, options)
+
+
+def _keep(opened: _Opened) -> None:
+    _opened[opened.key] = opened
+    while len(_opened) > _KEPT_OPEN:
+        del _opened[next(iter(_opened))]
 
 
 def expect_landmarks(store: mqstore.Store, landmarks: Iterable[Landmark]) -> None:

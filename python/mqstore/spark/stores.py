@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import threading
@@ -14,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import mqstore
-from mqstore.spark._snapshot import Options, Snapshot
+from mqstore.spark._snapshot import Options, Snapshot, look
 
 Path = str | os.PathLike[str]
 Manifest = Mapping[str, Any]
@@ -83,6 +84,16 @@ class Stores:
                 del _pinned[next(iter(_pinned))]
         return store
 
+    def as_options(self) -> dict[str, str]:
+        """As options of format "mqstore"."""
+        given = {f"option.{name}": json.dumps(value) for name, value in self._options}
+        manifests = {broker or "": _load(manifest) for broker, manifest in self._manifests.items()}
+        if manifests:
+            given["manifests"] = json.dumps(manifests)
+        if self.brokers == (None,):
+            return given | {"path": self.path()}
+        return given | {"stores": json.dumps(self._paths)}
+
     def __repr__(self) -> str:
         return f"Stores of {self._names()}"
 
@@ -124,21 +135,34 @@ def plan(store: StoreLike, spark: SparkSession | None = None) -> dict[str | None
     The bounds come from the manifest if there is one, are read here if the path is here, and otherwise by a task of `spark` for
     each broker.
     """
+    stores = plan_far(store, spark)
+    return {broker: _snapshot(stores, broker, stores._manifests.get(broker)) for broker in stores.brokers}
+
+
+def plan_far(store: StoreLike, spark: SparkSession | None) -> Stores:
+    """The same stores, with the manifests of those that are not here."""
     stores = as_stores(store)
     far = [broker for broker in stores.brokers if broker not in stores._manifests and not os.path.exists(stores.path(broker))]
-    manifests = stores._manifests | (_read_far(stores, far, spark) if far and spark is not None else {})
-    return {broker: _snapshot(stores, broker, manifests.get(broker)) for broker in stores.brokers}
+    if not far or spark is None:
+        return stores
+    found = copy.copy(stores)
+    found._manifests = stores._manifests | _read_far(stores, far, spark)
+    return found
 
 
 def _snapshot(stores: Stores, broker: str | None, given: Manifest | Path | None) -> Snapshot:
     path, options = stores.path(broker), stores._options
     if given is None:
-        with mqstore.open(path, **dict(options)) as reader:
-            return Snapshot.of(reader, broker, options)
-    if not isinstance(given, Mapping):
-        with open(local_path(given), encoding="utf-8") as file:
-            given = json.load(file)
-    return Snapshot.from_manifest(given, broker, path, options)
+        return look(path, broker, options)
+    return Snapshot.from_manifest(_load(given), broker, path, options)
+
+
+def _load(given: Manifest | Path) -> Manifest:
+    if isinstance(given, Mapping):
+        return given
+    with open(local_path(given), encoding="utf-8") as file:
+        loaded: Manifest = json.load(file)
+    return loaded
 
 
 def _read_far(stores: Stores, brokers: list[str | None], spark: SparkSession) -> dict[str | None, Manifest]:

@@ -1,0 +1,142 @@
+"""What a read asks of messages, and what of that a filter of Spark says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import pyspark.sql.datasource as spark_source
+
+#: Both ends of an interval, the second exclusive.
+Interval = tuple[int, int]
+
+EVERYWHERE: Interval = (0, (1 << 63) - 1)
+ALWAYS: Interval = (-(1 << 63), (1 << 63) - 1)
+
+# Columns that the entries of a queue tell.
+QUEUE_COLUMNS = frozenset({"topic", "queue_id", "queue_offset", "physical_offset", "store_size"})
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# An expression of tags has `||`, `*` and spaces in it; text that is not UTF-8 reads with U+FFFD in it.
+_PLAIN_TAG = re.compile(r"[^|*\s\ufffd]+")
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Which messages are wanted; the default is all of them."""
+
+    topics: frozenset[str] | None = None
+    queues: frozenset[int] | None = None
+    queue_offsets: Interval = EVERYWHERE
+    physical: Interval = EVERYWHERE
+    time: Interval = ALWAYS
+    """ms since 1970."""
+    by: Literal["store", "born"] = "store"
+    tags: str | None = None
+    keys: tuple[str, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+    body_contains: str | None = None
+    body_regex: str | None = None
+
+    @property
+    def are_none(self) -> bool:
+        """Whether no message can meet them."""
+        intervals = (self.queue_offsets, self.physical, self.time)
+        return self.topics == frozenset() or self.queues == frozenset() or any(start >= stop for start, stop in intervals)
+
+    @property
+    def are_known_by_queues(self) -> bool:
+        """Whether the entry of a message tells whether it meets them."""
+        return self == Conditions(self.topics, self.queues, self.queue_offsets, self.physical)
+
+    def of_scan(self, stretch: Interval, topics: Iterable[str] | None) -> dict[str, Any]:
+        """As arguments of `Store.scan`. That has no condition of queue offsets."""
+        return {
+            "topics": None if topics is None else list(topics),
+            "queues": None if self.queues is None else sorted(self.queues),
+            "physical": intersection(self.physical, stretch),
+            "time": tuple(None if end in ALWAYS else end for end in self.time),
+            "by": self.by,
+            "tags": self.tags,
+            "keys": list(self.keys) or None,
+            "properties": dict(self.properties) or None,
+            "body_contains": self.body_contains,
+            "body_regex": self.body_regex,
+        }
+
+
+def intersection(one: Interval, other: Interval) -> Interval:
+    """What is in both; an empty interval if nothing is."""
+    start, stop = max(one[0], other[0]), min(one[1], other[1])
+    return start, max(start, stop)
+
+
+def push(conditions: Conditions, filters: Iterable[spark_source.Filter]) -> tuple[Conditions, list[spark_source.Filter]]:
+    """The conditions narrowed by these filters, and the filters that Spark has to apply all the same."""
+    rest = []
+    for each in filters:
+        narrowed, is_exact = _narrow(conditions, each)
+        conditions = conditions if narrowed is None else narrowed
+        if narrowed is None or not is_exact:
+            rest.append(each)
+    return conditions, rest
+
+
+def _narrow(conditions: Conditions, each: spark_source.Filter) -> tuple[Conditions | None, bool]:
+    """The conditions with this filter, None if they cannot say it; and whether they then say all of it."""
+    attribute = getattr(each, "attribute", ())
+    if len(attribute) != 1:
+        return None, False
+    column, values = attribute[0].lower(), _values(each)
+    match column:
+        case "topic" if values is not None and all("\ufffd" not in value for value in values):
+            topics = frozenset(values) if conditions.topics is None else conditions.topics & frozenset(values)
+            return replace(conditions, topics=topics), True
+        case "queue_id" if values is not None:
+            queues = frozenset(values) if conditions.queues is None else conditions.queues & frozenset(values)
+            return replace(conditions, queues=queues), True
+        case "tags" if values and conditions.tags is None and all(map(_PLAIN_TAG.fullmatch, values)):
+            return replace(conditions, tags=" || ".join(values)), True
+        case "unique_key" if values and not conditions.keys and "\ufffd" not in "".join(values):
+            # The keys of other messages may equal it.
+            return replace(conditions, keys=tuple(values)), False
+        case "physical_offset" if (interval := _interval(each, values)) is not None:
+            return replace(conditions, physical=intersection(conditions.physical, interval)), False
+        case "queue_offset" if (interval := _interval(each, values)) is not None:
+            return replace(conditions, queue_offsets=intersection(conditions.queue_offsets, interval)), False
+        case "store_time" | "born_time" if (interval := _interval(each, values, _ms)) is not None:
+            by: Literal["store", "born"] = "store" if column == "store_time" else "born"
+            if conditions.time != ALWAYS and conditions.by != by:
+                return None, False
+            return replace(conditions, time=intersection(conditions.time, interval), by=by), False
+    return None, False
+
+
+def _values(each: spark_source.Filter) -> list[Any] | None:
+    """The values of which a column must have one."""
+    match each:
+        case spark_source.EqualTo() | spark_source.EqualNullSafe():
+            return None if each.value is None else [each.value]
+        case spark_source.In():
+            return [value for value in each.value if value is not None]
+    return None
+
+
+def _interval(each: spark_source.Filter, values: Sequence[Any] | None, number: Any = int) -> Interval | None:
+    """The least interval with all values that a column may have, in the unit that `number` gives, rounded down."""
+    least, most = ALWAYS
+    if values is not None:
+        return (number(min(values)), number(max(values)) + 1) if values else (0, 0)
+    match each:
+        case spark_source.GreaterThan() | spark_source.GreaterThanOrEqual():
+            return number(each.value), most
+        case spark_source.LessThan() | spark_source.LessThanOrEqual():
+            return least, number(each.value) + 1
+    return None
+
+
+def _ms(time: datetime) -> int:
+    return (time - _EPOCH) // timedelta(milliseconds=1)

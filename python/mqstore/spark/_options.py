@@ -1,0 +1,226 @@
+"""The options of a read, checked: names in any case, as Spark has them; each error names the option and what is accepted."""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeVar
+
+import mqstore
+from mqstore.spark._conditions import _EPOCH, ALWAYS, Conditions
+from mqstore.spark.stores import Stores, local_path
+
+#: Before the name of an option of `mqstore.open`.
+OPEN_PREFIX = "option."
+
+_T = TypeVar("_T")
+
+Mode = Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"]
+Pushdown = Literal["auto", "true", "false"]
+
+ACCEPTED = (
+    *("path", "stores", "manifests", "topics", "queues", "startingTimestamp", "endingTimestamp", "by", "tags", "keys"),
+    *("properties", "bodyContains", "bodyRegex", "columns", "decodeBody", "targetPartitionBytes", "minPartitions"),
+    *("maxRecordsPerPartition", "mode", "errors", "failOnDataLoss", "pushdown"),
+)
+
+
+class Given:
+    """The options as they were given, to be taken one after the other."""
+
+    def __init__(self, options: Mapping[str, str], accepted: tuple[str, ...]) -> None:
+        self._values = {name.lower(): value for name, value in options.items()}
+        if "provider" in self._values:
+            raise ValueError("Spark gives a Python source no options when it reads a table: use CREATE TEMPORARY VIEW")
+        known = {name.lower() for name in (*accepted, "paths")}
+        unknown = [name for name in sorted(self._values) if name not in known and not name.startswith(OPEN_PREFIX)]
+        if unknown:
+            raise ValueError(
+                f"unknown option {', '.join(unknown)}; accepted are {', '.join(accepted)}, and {OPEN_PREFIX}<name> for an "
+                "option of mqstore.open"
+            )
+
+    def get(self, option: str) -> str | None:
+        """None if it was not given."""
+        return self._values.get(option.lower())
+
+    def word(self, option: str, accepted: Mapping[str, _T], default: _T) -> _T:
+        """One of some words, in any case."""
+        text = self.get(option)
+        if text is None:
+            return default
+        for word, value in accepted.items():
+            if text.lower() == word.lower():
+                return value
+        raise ValueError(f"option {option} is one of {', '.join(accepted)}, not {text!r}")
+
+    def is_true(self, option: str, default: bool) -> bool:
+        """A truth value."""
+        return self.word(option, {"true": True, "false": False}, default)
+
+    def count(self, option: str) -> int | None:
+        """A positive number."""
+        text = self.get(option)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit() and int(text) > 0):
+            raise ValueError(f"option {option} is a positive number, not {text!r}")
+        return int(text)
+
+    def names(self, option: str) -> tuple[str, ...] | None:
+        """A list with commas, or a list of JSON for names that hold commas."""
+        text = self.get(option)
+        if text is None:
+            return None
+        given = self.json(option, list) if text.startswith("[") else text.split(",")
+        names = tuple(dict.fromkeys(str(name).strip() for name in given))
+        if "" in names or not names:
+            raise ValueError(f"option {option} holds an empty name: {text!r}; leave the option out for all {option}")
+        return names
+
+    def json(self, option: str, kind: type[_T]) -> _T:
+        """A value of JSON, an empty one if it was not given."""
+        text = self.get(option)
+        if text is None:
+            return kind()
+        word = "list" if kind is list else "object"
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"option {option} is no JSON {word}: {error}: {text!r}") from None
+        if not isinstance(value, kind):
+            raise ValueError(f"option {option} is a JSON {word}, not {text!r}")
+        return value
+
+    def time(self, option: str, default: int) -> int:
+        """A time in ms since 1970, or in ISO 8601 with a timezone; as ms, rounded up."""
+        text = self.get(option)
+        if text is None:
+            return default
+        if text.lstrip("-").isdigit():
+            return int(text)
+        try:
+            return -((_EPOCH - datetime.fromisoformat(text)) // timedelta(milliseconds=1))
+        except (ValueError, TypeError):
+            raise ValueError(
+                f"option {option} is a number of ms since 1970, or a time with its timezone such as 2026-11-23T05:00:00Z, not {text!r}"
+            ) from None
+
+    def open_options(self) -> dict[str, Any]:
+        """Those of `mqstore.open`, as values of Python."""
+        found = {name: value for name, value in self._values.items() if name.startswith(OPEN_PREFIX)}
+        return {name.removeprefix(OPEN_PREFIX): _python(value) for name, value in found.items()}
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What batch and stream have in common."""
+
+    stores: Stores
+    columns: tuple[str, ...] | None
+    decode_body: bool
+    mode: Mode
+    fail_on_data_loss: bool
+
+    @property
+    def errors(self) -> Literal["raise", "skip"]:
+        """As `mqstore` names it."""
+        return "skip" if self.mode == "DROPMALFORMED" else "raise"
+
+    @classmethod
+    def parse(cls, given: Given) -> ReadOptions:
+        """ValueError says which option is wrong and what is accepted."""
+        return cls(
+            _stores(given),
+            given.names("columns"),
+            given.is_true("decodeBody", default=False),
+            _mode(given),
+            given.is_true("failOnDataLoss", default=True),
+        )
+
+
+@dataclass(frozen=True)
+class ScanOptions:
+    """The options of one load, checked."""
+
+    read: ReadOptions
+    conditions: Conditions
+    target_partition_bytes: int | None
+    min_partitions: int
+    max_records: int | None
+    pushdown: Pushdown
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> ScanOptions:
+        """ValueError says which option is wrong and what is accepted."""
+        given = Given(options, ACCEPTED)
+        words: dict[str, Pushdown] = {"auto": "auto", "true": "true", "false": "false"}
+        return cls(
+            ReadOptions.parse(given),
+            _conditions(given),
+            given.count("targetPartitionBytes"),
+            given.count("minPartitions") or 1,
+            given.count("maxRecordsPerPartition"),
+            given.word("pushdown", words, "auto"),
+        )
+
+
+def _conditions(given: Given) -> Conditions:
+    topics, queues, keys = given.names("topics"), given.names("queues"), given.get("keys")
+    if queues is not None and not all(queue.isascii() and queue.isdigit() for queue in queues):
+        raise ValueError(f"option queues is a list of queue ids with commas, not {given.get('queues')!r}")
+    by: dict[str, Literal["store", "born"]] = {"store": "store", "born": "born"}
+    time = given.time("startingTimestamp", ALWAYS[0]), given.time("endingTimestamp", ALWAYS[1])
+    if time[0] > time[1]:
+        raise ValueError(f"option startingTimestamp is {time[0]}, past endingTimestamp, which is {time[1]} (ms since 1970)")
+    return Conditions(
+        topics=None if topics is None else frozenset(topics),
+        queues=None if queues is None else frozenset(map(int, queues)),
+        time=time,
+        by=given.word("by", by, "store"),
+        tags=given.get("tags"),
+        keys=() if keys is None else tuple(keys.split()),
+        properties=tuple((name, str(value)) for name, value in given.json("properties", dict).items()),
+        body_contains=given.get("bodyContains"),
+        body_regex=given.get("bodyRegex"),
+    )
+
+
+def _mode(given: Given) -> Mode:
+    """`errors` is the older name of two of the modes."""
+    if given.get("errors") is not None and given.get("mode") is not None:
+        raise ValueError("options mode and errors say the same: give one of the two")
+    modes: dict[str, Mode] = {word: word for word in ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")}
+    errors: dict[str, Mode] = {"raise": "FAILFAST", "skip": "DROPMALFORMED"}
+    return given.word("mode", modes, given.word("errors", errors, "FAILFAST"))
+
+
+def _stores(given: Given) -> Stores:
+    """One store without a broker, or several: `stores` names their brokers, several paths and a pattern are their own names."""
+    paths = given.json("paths", list) or ([path] if (path := given.get("path")) else [])
+    named = given.json("stores", dict)
+    if bool(paths) == bool(named):
+        raise ValueError(
+            'name the store directory by load("/path/of/the/store"), or several stores by option '
+            'stores = {"broker-a": "/mnt/a", ...}; ' + ("both are given" if paths else "path is missing")
+        )
+    manifests, options = given.json("manifests", dict), given.open_options()
+    if named:
+        return Stores(named, manifests=manifests, **options)
+    if len(paths) == 1 and not glob.has_magic(paths[0]):
+        return Stores._only(paths[0], tuple(options.items()), manifests.get("") or None)
+    found = [path for each in map(local_path, paths) for path in (sorted(glob.glob(each)) if glob.has_magic(each) else [each])]
+    if not found:
+        raise mqstore.NotAStoreError(2, "no directory matches", ", ".join(paths))
+    return Stores({path: path for path in found}, **options)
+
+
+def _python(text: str) -> Any:
+    """A value of an option of `mqstore.open`: a number, a truth value or a text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,183 @@
+"""What a task does: it reads its part of a store, if that is still the store of the plan, and gives the rows that Spark wants."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+import mqstore
+from mqstore.spark._conditions import Conditions, Interval, intersection
+from mqstore.spark._options import ReadOptions
+from mqstore.spark._partitions import QueueRange
+from mqstore.spark._schema import BROKER, CORRUPT_RECORD
+from mqstore.spark._snapshot import Snapshot
+from mqstore.spark.resolve import BATCH_BYTES, log_skipped
+
+# Entries of a queue that are read at once.
+_ENTRIES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows that Spark wants: its schema, and the names by which mqstore knows the columns."""
+
+    schema: StructType
+    columns: tuple[str, ...]
+    of_message: tuple[str, ...] = field(init=False)
+    """The columns that come from a message."""
+
+    def __post_init__(self) -> None:
+        names = tuple(name for name in self.columns if name not in (BROKER, CORRUPT_RECORD))
+        object.__setattr__(self, "of_message", names or ("queue_id",))
+
+    def arrow_schema(self) -> pa.Schema:
+        """As Spark compares it with each batch."""
+        return to_arrow_schema(self.schema, timezone="UTC")
+
+    def batch(self, schema: pa.Schema, found: pa.RecordBatch, broker: str | None) -> pa.RecordBatch:
+        """A batch of messages with the columns that no message has."""
+        if found.schema.equals(schema):
+            return found
+        rows = found.num_rows
+        others = {
+            BROKER: lambda: pa.repeat(pa.scalar(broker, pa.string()), rows),
+            CORRUPT_RECORD: lambda: pa.nulls(rows, pa.string()),
+        }
+        arrays = [others[name]() if name in others else found.column(name) for name in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def corrupt(self, schema: pa.Schema, error: Exception, physical_offset: int | None, broker: str | None) -> pa.RecordBatch:
+        """The row of a message that cannot be read."""
+        known = {BROKER: broker, CORRUPT_RECORD: str(error), "physical_offset": physical_offset}
+        arrays = [pa.array([known.get(name)], kind) for name, kind in zip(self.columns, schema.types, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def read_stretch(snapshot: Snapshot, asked: dict[str, Any], rows: Rows, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """The messages of a stretch of the log. StoreError if the store does not hold all of it any more."""
+    schema, physical = rows.arrow_schema(), asked["physical"]
+    store = snapshot.open()
+    watch = _Watch(snapshot, physical[0], options.fail_on_data_loss)
+    watch.look()
+    batches = store.scan(
+        **asked, columns=rows.of_message, decode_body=options.decode_body, batch_bytes=BATCH_BYTES, errors=options.errors
+    )
+    each = iter(batches)
+    while True:
+        try:
+            found = next(each)
+        except StopIteration:
+            break
+        except mqstore.CorruptError as error:
+            watch.look()
+            if options.mode != "PERMISSIVE":
+                raise
+            yield rows.corrupt(schema, error, _physical_offset(store, error), snapshot.broker)
+            continue
+        watch.look()
+        yield rows.batch(schema, pa.record_batch(found), snapshot.broker)
+    watch.look()
+    watch.log(physical[1])
+    log_skipped(batches, store.path)
+
+
+class _Watch:
+    """Whether what is read is still there, asked after each read: a reader looks for its files when it first needs them."""
+
+    def __init__(self, snapshot: Snapshot, start: int, fails: bool) -> None:
+        self._snapshot = snapshot
+        self._start = start
+        self._fails = fails
+        self._gone = start
+
+    def look(self) -> None:
+        """StoreError if another store is there, and, if that fails the job, if the first of it has expired."""
+        self._gone = max(self._gone, self._snapshot.open().min_physical_offset)
+        if self._fails and self._gone > self._start:
+            raise expired(self._snapshot, f"the log from physical offset {self._start} to {self._gone}")
+
+    def log(self, stop: int) -> None:
+        """Tell, in the log of a worker, what was passed over."""
+        if self._gone > self._start:
+            stretch = f"{self._start} to {min(self._gone, stop)}"
+            logging.getLogger("mqstore.spark").warning("%s: physical offsets %s have expired", self._snapshot.path, stretch)
+
+
+def expired(snapshot: Snapshot, what: str) -> mqstore.StoreError:
+    """What a job fails with that misses something."""
+    return mqstore.StoreError(
+        f"{snapshot.path}: {what}, which was planned to be read, has expired since; start the job again, or read what is left "
+        "with failOnDataLoss=false"
+    )
+
+
+def _physical_offset(store: mqstore.Store, error: mqstore.CorruptError) -> int | None:
+    """Where the damage lies, if that is in the log: a segment is named by the offset at which it starts."""
+    folder, name = os.path.split(error.path)
+    return int(name) + error.offset if os.path.basename(folder) == "commitlog" and name.isdigit() else None
+
+
+def read_queues(
+    snapshot: Snapshot, part: QueueRange, conditions: Conditions, rows: Rows, options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    """What the entries of a queue tell of its messages. Those themselves are not read."""
+    schema = rows.arrow_schema()
+    physical = intersection(conditions.physical, (snapshot.start, snapshot.end))
+    topic = pa.repeat(pa.scalar(part.topic, pa.string()), _ENTRIES)
+    queue_id = pa.repeat(pa.scalar(part.queue_id, pa.int32()), _ENTRIES)
+    for start in range(part.start, part.stop, _ENTRIES):
+        offsets = pa.array(np.arange(start, min(start + _ENTRIES, part.stop), dtype=np.int64))
+        same = [topic.slice(0, len(offsets)), queue_id.slice(0, len(offsets)), offsets]
+        entries = pa.RecordBatch.from_arrays(same, ["topic", "queue_id", "queue_offset"])
+        found = pa.record_batch(snapshot.open().resolve_offsets(entries))
+        store = snapshot.open()
+        for name in ("physical_offset", "store_size"):
+            entries = entries.append_column(name, found.column(name))
+        missing = entries.filter(pc.is_null(found.column("physical_offset")))
+        if missing.num_rows:
+            for error in _missing(snapshot, store, part, missing.column("queue_offset").to_pylist(), options):
+                yield rows.corrupt(schema, error, None, snapshot.broker)
+        yield rows.batch(schema, _within(entries, physical), snapshot.broker)
+
+
+def _within(entries: pa.RecordBatch, physical: Interval) -> pa.RecordBatch:
+    """Those whose messages lie in this stretch of the log; they ascend."""
+    offsets = entries.column("physical_offset")
+    is_in = pc.and_(pc.greater_equal(offsets, physical[0]), pc.less(offsets, physical[1]))
+    return entries if offsets.null_count == 0 and pc.all(is_in).as_py() else entries.filter(is_in)
+
+
+def _missing(
+    snapshot: Snapshot, store: mqstore.Store, part: QueueRange, offsets: list[int], options: ReadOptions
+) -> Iterator[Exception]:
+    """Why entries lead to no message: errors of PERMISSIVE rows, if no error is raised."""
+    topic = store.topics.get(part.topic)
+    queue = None if topic is None else topic.queues[part.queue_id]
+    least = part.stop if queue is None else queue.min_offset
+    gone = sum(offset < least for offset in offsets)
+    if gone and options.fail_on_data_loss:
+        raise expired(snapshot, f"{gone} messages of {part.topic}/{part.queue_id} from queue offset {offsets[0]} on")
+    if gone:
+        logging.getLogger("mqstore.spark").warning("%s: %d messages of %s have expired", snapshot.path, gone, part.topic)
+    for offset in offsets[gone:]:
+        try:
+            assert queue is not None
+            queue[offset]
+            error: mqstore.StoreError = mqstore.NotFoundError(
+                f"{part.topic}/{part.queue_id} has no message at queue offset {offset}"
+            )
+        except (mqstore.CorruptError, mqstore.NotFoundError, IndexError) as found:
+            error = found if isinstance(found, mqstore.StoreError) else mqstore.NotFoundError(str(found))
+        if options.mode == "FAILFAST":
+            raise error
+        if options.mode == "PERMISSIVE":
+            yield error

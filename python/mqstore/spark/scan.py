@@ -1,0 +1,90 @@
+"""Reading messages into a frame, with typed arguments for the options of format "mqstore"."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TypedDict
+
+from pyspark.sql import DataFrame, SparkSession
+
+from mqstore.spark.stores import StoreLike, plan_far
+
+
+class Where(TypedDict, total=False):
+    """Conditions of `scan`, as `mqstore.Store.scan` has them; all of those given must hold."""
+
+    queues: int | Iterable[int]
+    """Queue ids."""
+    tags: str
+    """One of some tags: "paid || refund"."""
+    keys: str | Iterable[str]
+    """One of some keys, or unique keys."""
+    properties: Mapping[str, str]
+    """All of some properties."""
+    body_contains: str
+    """What the decompressed body holds."""
+    body_regex: str
+    """A pattern of Rust's regex crate that the decompressed body matches somewhere."""
+
+
+def scan(
+    spark: SparkSession,
+    store: StoreLike,
+    *,
+    columns: Sequence[str] | None = None,
+    topics: str | Iterable[str] | None = None,
+    starting: datetime | int | None = None,
+    ending: datetime | int | None = None,
+    where: Where | None = None,
+    **options: str | int | bool,
+) -> DataFrame:
+    """The messages of a store, or of some `Stores`, as a frame. It reads only what the arguments ask for, whatever Spark pushes.
+
+    `columns` are those of a message that the frame has, all by default, and `broker` before them with `Stores`. Where they are
+    of topic, queue_id, queue_offset, physical_offset and store_size, and no other condition is given than topics and queues,
+    the queues alone are read. `topics` is a topic or several. `starting` and `ending` bound the store time, the second
+    exclusive: a datetime with a timezone, or ms since 1970. `options` are those of format "mqstore": `mode="DROPMALFORMED"`.
+
+    Each action on the frame plans anew and reads what the store holds then; with an open reader it reads what that shows. A
+    store that only the executors see is looked at now, by a task for each broker. Raises ValueError for an argument; the action
+    raises what docs/SPARK.md says.
+    """
+    given: dict[str, str | int | bool | None] = {
+        "columns": None if columns is None else json.dumps(list(columns)),
+        "topics": None if topics is None else json.dumps(_listed(topics)),
+        "startingTimestamp": _time("starting", starting),
+        "endingTimestamp": _time("ending", ending),
+        **_options_of(where or {}),
+        **plan_far(store, spark).as_options(),
+        **options,
+    }
+    return spark.read.format("mqstore").options(**{name: value for name, value in given.items() if value is not None}).load()
+
+
+def _options_of(where: Where) -> dict[str, str | None]:
+    unknown = set(where).difference(Where.__annotations__)
+    if unknown:
+        raise ValueError(f"where has {', '.join(sorted(unknown))}; it may have {', '.join(Where.__annotations__)}")
+    queues, keys, properties = where.get("queues"), where.get("keys"), where.get("properties")
+    return {
+        "queues": None if queues is None else ",".join(map(str, [queues] if isinstance(queues, int) else queues)),
+        "tags": where.get("tags"),
+        "keys": None if keys is None else " ".join(_listed(keys)),
+        "properties": None if properties is None else json.dumps(dict(properties)),
+        "bodyContains": where.get("body_contains"),
+        "bodyRegex": where.get("body_regex"),
+    }
+
+
+def _listed(names: str | Iterable[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _time(name: str, time: datetime | int | None) -> str | None:
+    if isinstance(time, datetime):
+        if time.tzinfo is None:
+            raise ValueError(f"{name} is a datetime with a timezone, not {time!r}")
+        return time.astimezone(UTC).isoformat()
+    return None if time is None else str(time)
