@@ -9,7 +9,8 @@ use std::time::SystemTime;
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
 use mqstore::read::{
-    Filled, GetRequest, MessageReader, OnDamage, Picked, QueryBy, QueryRequest, QueueScan, Scan, ScanRequest, Side, TagFilter, UsageBy,
+    Filled, GetRequest, MessageReader, OnDamage, Picked, QueryBy, QueryRequest, QueueScan, Scan, ScanRequest, Side, TagFilter,
+    UsageBy,
 };
 use mqstore::storage::Env;
 use tempfile::{tempdir, tempdir_in};
