@@ -19,7 +19,6 @@ OPEN_PREFIX = "option."
 _T = TypeVar("_T")
 
 Mode = Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"]
-Pushdown = Literal["auto", "true", "false"]
 
 ACCEPTED = (
     *("path", "stores", "manifests", "topics", "queues", "startingTimestamp", "endingTimestamp", "by", "tags", "keys"),
@@ -106,7 +105,7 @@ class Given:
             return -((_EPOCH - datetime.fromisoformat(text)) // timedelta(milliseconds=1))
         except (ValueError, TypeError):
             raise ValueError(
-                f"option {option} is a number of ms since 1970, or a time with its timezone such as 2026-11-23T05:00:00Z, not {text!r}"
+                f"option {option} is a number of ms since 1970, or a time with its timezone, as 2026-11-23T05:00:00Z, not {text!r}"
             ) from None
 
     def open_options(self) -> dict[str, Any]:
@@ -151,20 +150,19 @@ class ScanOptions:
     target_partition_bytes: int | None
     min_partitions: int
     max_records: int | None
-    pushdown: Pushdown
+    pushes_filters: bool
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ScanOptions:
         """ValueError says which option is wrong and what is accepted."""
         given = Given(options, ACCEPTED)
-        words: dict[str, Pushdown] = {"auto": "auto", "true": "true", "false": "false"}
         return cls(
             ReadOptions.parse(given),
             _conditions(given),
             given.count("targetPartitionBytes"),
             given.count("minPartitions") or 1,
             given.count("maxRecordsPerPartition"),
-            given.word("pushdown", words, "auto"),
+            given.is_true("pushdown", default=False),
         )
 
 

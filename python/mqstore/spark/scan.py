@@ -40,16 +40,17 @@ def scan(
     where: Where | None = None,
     **options: str | int | bool,
 ) -> DataFrame:
-    """The messages of a store, or of some `Stores`, as a frame. It reads only what the arguments ask for, whatever Spark pushes.
+    """The messages of a store, or of some `Stores`, as a frame. Only what the arguments ask for is read: Spark's filters are not
+    needed for that.
 
     `columns` are those of a message that the frame has, all by default, and `broker` before them with `Stores`. Where they are
     of topic, queue_id, queue_offset, physical_offset and store_size, and no other condition is given than topics and queues,
     the queues alone are read. `topics` is a topic or several. `starting` and `ending` bound the store time, the second
     exclusive: a datetime with a timezone, or ms since 1970. `options` are those of format "mqstore": `mode="DROPMALFORMED"`.
 
-    Each action on the frame plans anew and reads what the store holds then; with an open reader it reads what that shows. A
-    store that only the executors see is looked at now, by a task for each broker. Raises ValueError for an argument; the action
-    raises what docs/SPARK.md says.
+    The first action on the frame plans the read, and every later one reads the same: what the store held then. With an open
+    reader it is what that shows. A store that only the executors see is looked at now, by a task for each broker. Raises
+    ValueError for an argument; the action raises what docs/SPARK.md says.
     """
     given: dict[str, str | int | bool | None] = {
         "columns": None if columns is None else json.dumps(list(columns)),

@@ -8,7 +8,6 @@ A job reads what the store held when the job was planned, or fails: when message
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -21,8 +20,6 @@ from mqstore.spark._partitions import Place, QueueRanges, Stretch, expect_topics
 from mqstore.spark._read import Rows, read_queues, read_stretch
 from mqstore.spark._schema import known_columns, read_schema, select
 from mqstore.spark.stores import plan
-
-_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class MessageDataSource(DataSource):
@@ -49,18 +46,8 @@ class MessageDataSource(DataSource):
             raise ValueError(
                 f"option columns names {', '.join(named)}, but the schema has {', '.join(schema.names)}: give one of the two"
             )
-        kind = PushingReader if pushes_filters(self._scan.pushdown) else MessageReader
+        kind = PushingReader if self._scan.pushes_filters else MessageReader
         return kind(self._scan, Rows(schema, tuple(columns)))
-
-
-def pushes_filters(pushdown: str) -> bool:
-    """Whether a reader takes filters. Spark refuses one that does unless it is set to push filters, which no one tells a
-    reader: but then it asks for the reader in a process of its own, if there is a filter.
-    """
-    if pushdown != "auto":
-        return pushdown == "true"
-    main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return _PUSHDOWN_WORKER in (getattr(main, "name", None), *sys.modules)
 
 
 class MessageReader(DataSourceReader):
@@ -100,7 +87,9 @@ class MessageReader(DataSourceReader):
 
 
 class PushingReader(MessageReader):
-    """The same, with filters of the query."""
+    """The same, with filters of the query. Only if asked for: Spark reads later queries of the same frame by the plan that it
+    made with the filters of an earlier one.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._conditions, rest = push(self._scan.conditions, filters)

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from pyspark.sql import SparkSession
+
+import mqstore
+import mqstore.spark as mq
+
+
+def test_a_scan_gives_what_its_arguments_ask_for(spark: SparkSession, events_store: Path) -> None:
+    with mqstore.open(events_store) as store:
+        times = store.scan(columns=["store_time"]).to_arrow().column("store_time").to_pylist()
+        start, stop = times[2000], times[5000]
+        expected = store.scan(time=(start, stop), topics=["store", "broker"], tags="fix", columns=["body"]).to_arrow()
+    assert 0 < len(expected) < 3000
+    frame = mq.scan(
+        spark, events_store, columns=["body"], topics=["store", "broker"], starting=start, ending=stop, where={"tags": "fix"}
+    )
+    assert frame.toArrow().to_pylist() == expected.to_pylist()
+    in_ms = int(start.timestamp() * 1000)
+    assert mq.scan(spark, events_store, columns=["tags"], starting=in_ms).count() == len(times) - 2000
+
+
+@pytest.mark.parametrize(
+    ("where", "arguments"),
+    [
+        ({"queues": 2}, {"queues": 2}),
+        ({"queues": [0, 3]}, {"queues": [0, 3]}),
+        ({"keys": ["7", "1568"]}, {"keys": ["7", "1568"]}),
+        ({"properties": {"TAGS": "fix"}}, {"properties": {"TAGS": "fix"}}),
+        ({"body_contains": "broker", "body_regex": "[0-9]{4}"}, {"body_contains": "broker", "body_regex": "[0-9]{4}"}),
+    ],
+)
+def test_each_condition_is_that_of_a_scan_of_the_store(
+    spark: SparkSession, events_store: Path, where: mq.Where, arguments: dict[str, Any]
+) -> None:
+    with mqstore.open(events_store) as store:
+        expected = store.scan(columns=["tags"], **arguments).to_arrow().num_rows
+    assert mq.scan(spark, events_store, columns=["tags"], where=where).count() == expected
+    assert 0 < expected < 7865
+
+
+def test_some_stores_are_scanned_with_their_brokers(spark: SparkSession, golden: Path) -> None:
+    stores = mq.Stores({"a": golden / "533_mixed", "b": golden / "551_mixed"})
+    with mqstore.open(golden / "533_mixed") as store:
+        expected = store.scan().to_arrow().num_rows
+    frame = mq.scan(spark, stores, columns=["broker", "queue_id"])
+    assert frame.where("broker = 'a'").count() == expected
+    with mock.patch("mqstore.spark.stores.os.path.exists", return_value=False):
+        far = mq.scan(spark, stores, columns=["broker", "queue_id"])
+    assert far.where("broker = 'a'").count() == expected
+
+
+def test_an_open_reader_is_scanned_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mode="x") as writer:
+        writer.append("t", b"planned")
+        with mqstore.open(tmp_path / "s") as reader:
+            writer.append("t", b"later")
+            assert [row.body for row in mq.scan(spark, reader, columns=["body"]).collect()] == [b"planned"]
+            assert mq.scan(spark, reader, columns=["queue_id"]).count() == 1
+
+
+def test_arguments_that_do_not_fit_are_refused(spark: SparkSession, events_store: Path) -> None:
+    with pytest.raises(ValueError, match="starting is a datetime with a timezone"):
+        mq.scan(spark, events_store, starting=datetime(2026, 1, 1))
+    with pytest.raises(ValueError, match="where has tag; it may have queues, tags, keys"):
+        mq.scan(spark, events_store, where={"tag": "a"})  # type: ignore[typeddict-unknown-key]
