@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from _session import events_store, start_spark
 
+import mqstore.spark as mq
+
 spark = start_spark("scan topics")
 store = events_store()
 
-# The schema names the columns that are wanted; the bodies of the others are not shipped.
+# The queues alone know these columns: no message is read.
+print(f"{mq.scan(spark, store, columns=['topic', 'queue_id']).count():,} messages by the queues")
+
+# The schema names the columns that are wanted; no body is shipped.
 messages = spark.read.format("mqstore").schema("topic string, queue_id int, born_time timestamp").load(str(store))
 print(f"{messages.count():,} messages in {messages.select('topic').distinct().count()} topics")
 messages.groupBy("topic").count().orderBy("count", ascending=False).show(5)

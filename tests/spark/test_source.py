@@ -150,7 +150,7 @@ def test_a_queue_whose_first_segment_expired_is_scanned_from_its_first_message(
         ({"queues": "a"}, "option queues is a list of queue ids with commas, not 'a'"),
         (
             {"startingTimestamp": "2026-11-23"},
-            "option startingTimestamp is a number of ms since 1970, or a time with its timezone",
+            "option startingTimestamp is a number of ms since 1970, or a time with a timezone",
         ),
         ({"startingTimestamp": "2", "endingTimestamp": "1"}, "option startingTimestamp is 2, past endingTimestamp, which is 1"),
         ({"properties": "[]"}, "option properties is a JSON object, not '[]'"),

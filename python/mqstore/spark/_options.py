@@ -105,7 +105,7 @@ class Given:
             return -((_EPOCH - datetime.fromisoformat(text)) // timedelta(milliseconds=1))
         except (ValueError, TypeError):
             raise ValueError(
-                f"option {option} is a number of ms since 1970, or a time with its timezone, as 2026-11-23T05:00:00Z, not {text!r}"
+                f"option {option} is a number of ms since 1970, or a time with a timezone, as 2026-11-23T05:00:00Z, not {text!r}"
             ) from None
 
     def open_options(self) -> dict[str, Any]:
