@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from _session import events_store, start_spark
-
 import mqstore.spark as mq
+from _session import events_store, start_spark
 
 spark = start_spark("forensic search")
 store = events_store()

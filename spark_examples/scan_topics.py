@@ -5,9 +5,8 @@ python spark_examples/scan_topics.py
 
 from __future__ import annotations
 
-from _session import events_store, start_spark
-
 import mqstore.spark as mq
+from _session import events_store, start_spark
 
 spark = start_spark("scan topics")
 store = events_store()
