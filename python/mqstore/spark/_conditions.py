@@ -87,7 +87,7 @@ def push(conditions: Conditions, filters: Iterable[spark_source.Filter]) -> tupl
 
 def _narrow(conditions: Conditions, each: spark_source.Filter) -> tuple[Conditions | None, bool]:
     """The conditions with this filter, None if they cannot say it; and whether they then say all of it."""
-    attribute = getattr(each, "attribute", ())
+    attribute: Sequence[str] = getattr(each, "attribute", ())
     if len(attribute) != 1:
         return None, False
     column, values = attribute[0].lower(), _values(each)

@@ -243,7 +243,8 @@ def sample(store: mqstore.Store, ranges: Sequence[QueueRange]) -> list[tuple[int
 
 def quantiles(weights: Sequence[tuple[int, int]], count: int) -> list[int]:
     """Physical offsets that cut what these stand for into `count` parts of about equal weight."""
-    total, before, ends = sum(weight for _, weight in weights), 0, []
+    total, before = sum(weight for _, weight in weights), 0
+    ends: list[int] = []
     for offset, weight in weights:
         while len(ends) + 1 < count and before * count >= total * (len(ends) + 1):
             ends.append(offset)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import mqstore
+from mqstore._native import _no_messages
 from mqstore.spark._conditions import Conditions, Interval, intersection
 from mqstore.spark._options import ReadOptions
 from mqstore.spark._partitions import QueueRange
@@ -41,7 +41,8 @@ class Rows:
 
     def arrow_schema(self) -> pa.Schema:
         """As Spark compares it with each batch."""
-        return to_arrow_schema(self.schema, timezone="UTC")
+        kinds = {BROKER: pa.string(), CORRUPT_RECORD: pa.string()} | {each.name: each.type for each in pa.schema(_no_messages())}
+        return pa.schema([(given, kinds[name]) for given, name in zip(self.schema.names, self.columns, strict=True)])
 
     def batch(self, schema: pa.Schema, found: pa.RecordBatch, broker: str | None) -> pa.RecordBatch:
         """A batch of messages with the columns that no message has."""

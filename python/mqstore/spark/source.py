@@ -9,9 +9,10 @@ A job reads what the store held when the job was planned, or fails: when message
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqstore.spark._conditions import QUEUE_COLUMNS, push
@@ -20,6 +21,9 @@ from mqstore.spark._partitions import Place, QueueRanges, Stretch, expect_topics
 from mqstore.spark._read import Rows, read_queues, read_stretch
 from mqstore.spark._schema import known_columns, read_schema, select
 from mqstore.spark.stores import plan
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter  # since 4.1
 
 
 class MessageDataSource(DataSource):

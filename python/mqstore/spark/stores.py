@@ -46,7 +46,7 @@ class Stores:
         if unknown:
             raise ValueError(f"manifests names {', '.join(sorted(unknown))}, but the brokers are {', '.join(stores)}")
         self._paths: dict[str | None, str] = {broker: local_path(path) for broker, path in stores.items()}
-        self._manifests: dict[str | None, Manifest | Path] = dict(manifests or {})
+        self._manifests: dict[str | None, Manifest | Path] = dict((manifests or {}).items())
         self._options: Options = tuple(sorted(options.items()))
         self._identity = uuid.uuid4().hex
 
@@ -193,7 +193,8 @@ def local_path(given: Path) -> str:
 
 def _options_of(store: mqstore.Store) -> Options:
     """What a reader was opened with; its pickle holds it."""
-    _, (recipe,) = store.__reduce__()
+    reduce: Any = store.__reduce__
+    _, (recipe,) = reduce()
     _, (_, options) = recipe.__reduce__()
     return tuple(sorted(options.items()))
 
