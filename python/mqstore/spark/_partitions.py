@@ -148,7 +148,7 @@ class _Share:
             physical = _in_time(store, conditions, physical)
         is_narrow = conditions.topics is not None or conditions.queues is not None or conditions.queue_offsets != EVERYWHERE
         ranges = None
-        if topics is not None and (is_narrow or by_entry or options.max_records is not None):
+        if place.topics is not None and topics is not None and (is_narrow or by_entry or options.max_records is not None):
             ranges = queue_ranges(store, topics, conditions)
         if ranges is None:
             return cls(snapshot.broker, physical, physical[1] - physical[0], 0)
