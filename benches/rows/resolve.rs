@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use mqstore::config::{Errors, Sizes, StoreConfig};
 use mqstore::format::CONSUME_QUEUE_DIR;
-use mqstore::read::{MessageReader, OffsetResolver, QueryBy, QueryRequest};
+use mqstore::read::{HitBounds, MessageReader, OffsetResolver, QueryBy, QueryRequest};
 use mqstore::storage::{Env, RealEnv};
 use serde_json::json;
 
@@ -118,7 +118,7 @@ fn map_queue(path: &Path, queue_id: usize) -> memmap2::Mmap {
 fn resolve(reader: &MessageReader, keys: &[String]) -> f64 {
     let wanted: Vec<(&str, &str)> = keys.iter().map(|key| (TOPIC, key.as_str())).collect();
     let begun = Instant::now();
-    let hits = reader.resolve_keys(&wanted, Errors::Raise).unwrap();
+    let hits = reader.resolve_keys(&wanted, &HitBounds::default(), Errors::Raise).unwrap();
     let time = each(begun.elapsed(), keys.len());
     assert_eq!(hits.all().len(), keys.len());
     time

@@ -541,14 +541,26 @@ class Store:
         `TypeError` if it does not, `ValueError` if a column is missing, of another type or malformed,
         `UnsupportedFormatError` as `get`.
         """
-    def resolve_keys(self, batch: _Table, *, errors: _Errors | None = None) -> RecordBatch:
+    def resolve_keys(
+        self,
+        batch: _Table,
+        *,
+        limit: int | None = None,
+        physical: tuple[int | None, int | None] | None = None,
+        errors: _Errors | None = None,
+    ) -> RecordBatch:
         """Which messages carry keys: columns `topic` and `key` (utf8) in, a `RecordBatch` of one column `hits` out, a row for
         a row: a list of (`queue_id` int32, `queue_offset` int64, `physical_offset` int64, `store_size` int32) by physical
         offset; null if empty.
 
-        `batch` is anything that speaks Arrow. Raises `TypeError` if it does not, `ValueError` if a column is missing or of
-        another type, `CorruptError` at a damaged message that may have one of the keys; with `errors="skip"` it leaves such
-        a message out of the hits.
+        `batch` is anything that speaks Arrow. `limit` is the most hits of a row, the newest ones; None for all: a key that
+        many messages have takes memory for each of them. `physical` is a pair of physical offsets between which the records
+        start, as in `scan`.
+
+        Where no index serves, the log is walked, once for an open store: up to 256 MiB of its keys stay in memory.
+
+        Raises `TypeError` and `ValueError` for an argument, and if a column is missing or of another type; `CorruptError`
+        at a damaged message that may have one of the keys; with `errors="skip"` it leaves such a message out of the hits.
         """
     def refresh(self) -> int:
         """Take up what another process has changed since the store was opened or refreshed: new messages, queues and topics,

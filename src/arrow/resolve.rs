@@ -10,7 +10,7 @@ use crate::arrow::table::{Table, room_for};
 use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::read::{KeyHit, MessageReader, OffsetResolver, Position, Side};
+use crate::read::{HitBounds, KeyHit, MessageReader, OffsetResolver, Position, Side};
 
 /// `topic`, `queue_id`, `queue_offset` -> `physical_offset` and `store_size`, a row for a row; null where there is no message.
 ///
@@ -87,16 +87,16 @@ pub(crate) fn resolve_times(reader: &MessageReader, wanted: &Table, side: Side, 
     batch([("queue_offset", Arc::new(Int64Array::from(found)) as ArrayRef)])
 }
 
-/// `topic`, `key` -> `hits`, a row for a row: every message with the key, ascending by physical offset; null if there is none.
+/// `topic`, `key` -> `hits`, a row for a row: every message with the key within the bounds, ascending by physical offset; null if there is none.
 ///
 /// # Errors
 /// [`Error::Invalid`] for the columns, and those of [`MessageReader::resolve_keys`].
-pub(crate) fn resolve_keys(reader: &MessageReader, wanted: &Table, errors: Errors) -> Result<RecordBatch> {
+pub(crate) fn resolve_keys(reader: &MessageReader, wanted: &Table, bounds: &HitBounds, errors: Errors) -> Result<RecordBatch> {
     let topics = wanted.texts("topic")?;
     let keys = wanted.texts("key")?;
     let pairs: Vec<_> = topics.into_iter().zip(keys).map(|(topic, key)| topic.zip(key)).collect();
     let asked: Vec<_> = pairs.iter().copied().flatten().collect();
-    let found = reader.resolve_keys(&asked, errors)?;
+    let found = reader.resolve_keys(&asked, bounds, errors)?;
     let mut counts = found.iter().map(<[KeyHit]>::len);
     let counts: Vec<usize> = pairs
         .iter()

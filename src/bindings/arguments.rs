@@ -1,6 +1,7 @@
 //! Arguments of a call. Each is refused by its name and with what is expected. PyO3's own extraction would name it only in a note.
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
@@ -183,6 +184,35 @@ pub(super) fn one_of<T>(value: &Bound<'_, PyAny>, choices: [(&str, T); 2]) -> Py
     };
     let found = choices.into_iter().find(|(word, _)| *word == given);
     found.map(|(_, choice)| choice).ok_or_else(|| PyValueError::new_err(expected))
+}
+
+/// Two ends, of which each may be None.
+pub(super) fn pair(
+    value: Option<&Bound<'_, PyAny>>,
+    name: &str,
+    least: i64,
+    end: impl Fn(&Bound<'_, PyAny>) -> PyResult<i64>,
+) -> PyResult<Range<i64>> {
+    let Some(value) = value else { return Ok(least..i64::MAX) };
+    let Ok((first, second)) = value.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
+        return Err(PyTypeError::new_err(format!(
+            "{name} is a pair of where it begins and where it ends, such as (a, None), not {}",
+            value.repr()?
+        )));
+    };
+    let start = if first.is_none() { least } else { end(&first)? };
+    let stop = if second.is_none() { i64::MAX } else { end(&second)? };
+    if start > stop {
+        return Err(PyValueError::new_err(format!(
+            "{name} begins at {first} and ends before that, at {second}"
+        )));
+    }
+    Ok(start..stop)
+}
+
+/// Physical offsets, all by default.
+pub(super) fn physical(value: Option<&Bound<'_, PyAny>>) -> PyResult<Range<i64>> {
+    pair(value, "physical", 0, |offset| whole(offset, "physical"))
 }
 
 /// What the messages of a query are found by.

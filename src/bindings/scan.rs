@@ -1,7 +1,5 @@
 //! `Store.scan`.
 
-use std::ops::Range;
-
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMapping, PyString};
@@ -75,8 +73,8 @@ impl Store {
         let request = ScanRequest {
             topics: topics.map(|topics| texts(topics, "topics")).transpose()?,
             queues: queues.map(queue_ids).transpose()?,
-            physical: pair(physical, "physical", 0, |offset| arguments::whole(offset, "physical"))?,
-            times: pair(time, "time", i64::MIN, |time| to_ms(time, "time", Round::Up))?,
+            physical: arguments::physical(physical)?,
+            times: arguments::pair(time, "time", i64::MIN, |time| to_ms(time, "time", Round::Up))?,
             by: arguments::word("by", by, [("store", TimeOf::Store), ("born", TimeOf::Born)])?,
             tags: TagFilter::parse(tags.unwrap_or("*")),
             keys: keys.map(|keys| texts(keys, "keys")).transpose()?,
@@ -105,30 +103,6 @@ fn queue_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<i32>> {
         Ok(items) => items.map(|item| arguments::whole(&item?, "one of queues")).collect(),
         Err(_) => Ok(vec![arguments::whole(value, "queues")?]),
     }
-}
-
-/// Two ends, of which each may be None.
-fn pair(
-    value: Option<&Bound<'_, PyAny>>,
-    name: &str,
-    least: i64,
-    end: impl Fn(&Bound<'_, PyAny>) -> PyResult<i64>,
-) -> PyResult<Range<i64>> {
-    let Some(value) = value else { return Ok(least..i64::MAX) };
-    let Ok((first, second)) = value.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
-        return Err(PyTypeError::new_err(format!(
-            "{name} is a pair of where it begins and where it ends, such as (a, None), not {}",
-            value.repr()?
-        )));
-    };
-    let start = if first.is_none() { least } else { end(&first)? };
-    let stop = if second.is_none() { i64::MAX } else { end(&second)? };
-    if start > stop {
-        return Err(PyValueError::new_err(format!(
-            "{name} begins at {first} and ends before that, at {second}"
-        )));
-    }
-    Ok(start..stop)
 }
 
 /// The pairs of a mapping of str to str.

@@ -23,7 +23,7 @@ use super::time::to_bounds;
 use super::topic::Topics;
 use crate::arrow;
 use crate::config::Errors;
-use crate::read::{GetRequest, QueryRequest, TagFilter};
+use crate::read::{GetRequest, HitBounds, QueryRequest, TagFilter};
 
 /// An open message store; `mqstore.open` makes one. A context manager.
 ///
@@ -223,19 +223,29 @@ impl Store {
     /// Which messages carry keys: columns `topic` and `key` (utf8) in, a `RecordBatch` of one column `hits` out, a row for a row: a list of
     /// (`queue_id` int32, `queue_offset` int64, `physical_offset` int64, `store_size` int32) by physical offset; null if empty.
     ///
-    /// `batch` is anything that speaks Arrow. Raises `TypeError` if it does not, `ValueError` if a column is missing or of another type,
-    /// `CorruptError` at a damaged message that may have one of the keys; with `errors="skip"` it leaves such a message out of the hits.
-    #[pyo3(signature = (batch, *, errors=None))]
+    /// `batch` is anything that speaks Arrow. `limit` is the most hits of a row, the newest ones; None for all: a key that many messages have
+    /// takes memory for each of them. `physical` is a pair of physical offsets between which the records start, as in `scan`.
+    ///
+    /// Where no index serves, the log is walked, once for an open store: up to 256 MiB of its keys stay in memory.
+    ///
+    /// Raises `TypeError` and `ValueError` for an argument, and if a column is missing or of another type; `CorruptError` at a damaged message
+    /// that may have one of the keys; with `errors="skip"` it leaves such a message out of the hits.
+    #[pyo3(signature = (batch, *, limit=None, physical=None, errors=None))]
     fn resolve_keys(
         &self,
         py: Python<'_>,
         batch: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = arguments::limit)] limit: Option<usize>,
+        physical: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<RecordBatch> {
         self.handle.expect_open()?;
+        let physical = arguments::physical(physical)?;
         let (wanted, reader) = (import_table(batch)?, self.handle.walking_reader(py)?);
-        let errors = errors.unwrap_or(self.handle.errors());
-        let resolved = self.handle.detach(py, || arrow::resolve_keys(&reader, &wanted, errors))?;
+        let (bounds, errors) = (HitBounds { physical, limit }, errors.unwrap_or(self.handle.errors()));
+        let resolved = self
+            .handle
+            .detach(py, || arrow::resolve_keys(&reader, &wanted, &bounds, errors))?;
         Ok(RecordBatch(resolved))
     }
 

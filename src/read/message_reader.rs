@@ -9,6 +9,7 @@ use crate::error::{DAMAGE_ADVICE, Error, HOLE_ADVICE, Result};
 use crate::format::{Check, CqUnit, IndexHeader, MessageId, is_salvage_record};
 use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record};
 use crate::read::unreadable::{EXPIRED, WAS_LOST, first_damage, nothing_at};
+use crate::read::walked_keys::WalkedStretches;
 use crate::recovery::{Recovered, RecoveryReport, expect_store, open_for_reading};
 use crate::storage::Env;
 use crate::watermark::Watermark;
@@ -41,6 +42,7 @@ pub struct MessageReader {
     pub(super) last: Option<Mutex<(i64, i64)>>,
     /// An index that has all keys of the last message: the header of its last file, and where the log ended.
     pub(super) indexed_to_end: Mutex<Option<(IndexHeader, i64)>>,
+    pub(super) walked: WalkedStretches,
     physical_memory: u64,
 }
 
@@ -85,6 +87,7 @@ impl MessageReader {
             report: recovered.report,
             last: None,
             indexed_to_end: Mutex::default(),
+            walked: WalkedStretches::default(),
             physical_memory: env.physical_memory(),
         }
     }

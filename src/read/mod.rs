@@ -4,6 +4,8 @@
 mod on_damage;
 /// Why no message is read at a place.
 mod unreadable;
+/// The keys of what was walked.
+mod walked_keys;
 mod message_reader;
 /// What another process has changed since an open.
 mod refresh;
@@ -36,6 +38,6 @@ pub use messages::QueueScan;
 pub use on_damage::OnDamage;
 pub use query::{QueryBy, QueryRequest, QueryResult};
 pub use refresh::Refreshed;
-pub use resolve::{KeyHit, OffsetResolver};
+pub use resolve::{HitBounds, KeyHit, OffsetResolver};
 pub use scan::{BodyFilter, Filled, Follow, FollowFrom, Order, Picked, Scan, ScanRequest, TimeOf, Transactions};
 pub use usage::{Shared, Usage, UsageBy, UsageCount};

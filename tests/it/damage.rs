@@ -25,7 +25,7 @@ use mqstore::config::Errors;
 use mqstore::error::{Error, Result};
 use mqstore::format::{Checkpoint, segment_name};
 use mqstore::log::StoredMessage;
-use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, QueryResult, QueueScan, TagFilter};
+use mqstore::read::{GetRequest, HitBounds, MessageReader, QueryBy, QueryRequest, QueryResult, QueueScan, TagFilter};
 
 use crate::store_writer::StoreWriter;
 
@@ -139,6 +139,6 @@ fn offsets_of(result: &QueryResult) -> Vec<i64> {
 }
 
 fn resolved(reader: &MessageReader, key: &str) -> Result<Vec<i64>> {
-    let hits = reader.resolve_keys(&[("orders", key)], Errors::Raise)?;
+    let hits = reader.resolve_keys(&[("orders", key)], &HitBounds::default(), Errors::Raise)?;
     Ok(hits.all().iter().map(|hit| hit.physical_offset).collect())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::format::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, index_key_hash};
-use mqstore::read::{MessageReader, QueryBy, QueryRequest};
+use mqstore::read::{HitBounds, MessageReader, QueryBy, QueryRequest};
 use tempfile::tempdir;
 
 use crate::child::on_core;
@@ -161,7 +161,9 @@ fn assert_answers_stay(root: &Path, what: &str, hot: &[i64]) {
         let reader = open_with(root, config).unwrap();
         assert_eq!(query(&reader, "hot", None), hot, "{what}");
         assert_eq!(query(&reader, "hot", Some(5)), hot[hot.len() - 5..], "{what}");
-        let hits = reader.resolve_keys(&[("orders", "hot")], Errors::Raise).unwrap();
+        let hits = reader
+            .resolve_keys(&[("orders", "hot")], &HitBounds::default(), Errors::Raise)
+            .unwrap();
         let hits: Vec<i64> = hits.of(0).iter().map(|hit| hit.physical_offset).collect();
         assert_eq!(hits, hot, "{what}");
         let took = on_core().saturating_sub(started);

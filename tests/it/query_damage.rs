@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mqstore::config::{Errors, Recovery, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::{INDEX_HEADER_SIZE, IndexHeader, segment_name};
-use mqstore::read::{MessageReader, QueryBy, QueryRequest, QueryResult};
+use mqstore::read::{HitBounds, MessageReader, QueryBy, QueryRequest, QueryResult};
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 
@@ -57,7 +57,11 @@ fn a_query_over_what_was_lost_is_incomplete_with_and_without_an_index() {
             );
         }
         let hits = reader
-            .resolve_keys(&[("orders", "k120"), ("orders", "k121")], Errors::Raise)
+            .resolve_keys(
+                &[("orders", "k120"), ("orders", "k121")],
+                &HitBounds::default(),
+                Errors::Raise,
+            )
             .unwrap();
         assert_eq!((hits.of(0).len(), hits.of(1).len()), (0, 1));
         assert!(reader.message("k120", true).is_err());
@@ -150,7 +154,9 @@ fn a_salvage_of_messages_at_the_end_of_an_index_file_leaves_the_others_to_be_fou
                     assert!(!found.complete, "k{n}, lost {lost:?}");
                 }
                 let key = format!("k{n}");
-                let hits = reader.resolve_keys(&[("orders", &key)], Errors::Raise).unwrap();
+                let hits = reader
+                    .resolve_keys(&[("orders", &key)], &HitBounds::default(), Errors::Raise)
+                    .unwrap();
                 assert_eq!(hits.of(0).len(), usize::from(!lost.contains(&n)), "k{n}, lost {lost:?}");
             }
         }
@@ -192,7 +198,7 @@ fn damage_of_all_messages_of_an_index_file_that_is_gone_is_told() {
         asked(&reader, &format!("k{n}"), Errors::Raise).unwrap_err();
         assert!(!query(&reader, &format!("k{n}")).complete, "k{n}");
         reader
-            .resolve_keys(&[("orders", &format!("k{n}"))], Errors::Raise)
+            .resolve_keys(&[("orders", &format!("k{n}"))], &HitBounds::default(), Errors::Raise)
             .unwrap_err();
     }
 }

@@ -9,7 +9,9 @@ use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::{Error, Result};
 use mqstore::format::{Check, Checkpoint, Message, encode_lock_file, encode_properties};
 use mqstore::log::{LogFiles, LogRecord};
-use mqstore::read::{GetMessageStatus, GetRequest, GetResult, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
+use mqstore::read::{
+    GetMessageStatus, GetRequest, GetResult, HitBounds, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter,
+};
 use mqstore::storage::{Env, RealEnv};
 use proptest::prelude::*;
 use tempfile::tempdir;
@@ -148,6 +150,7 @@ fn keys_that_share_a_hash_never_mix() {
     let hits = reader
         .resolve_keys(
             &[("orders", "BB"), ("orders", "none"), ("other", "Aa"), ("orders", "BB")],
+            &HitBounds::default(),
             Errors::Raise,
         )
         .unwrap();

@@ -9,8 +9,8 @@ use std::time::SystemTime;
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
 use mqstore::read::{
-    Filled, GetRequest, MessageReader, OnDamage, Picked, QueryBy, QueryRequest, QueueScan, Scan, ScanRequest, Side, TagFilter,
-    UsageBy,
+    Filled, GetRequest, HitBounds, MessageReader, OnDamage, Picked, QueryBy, QueryRequest, QueueScan, Scan, ScanRequest, Side,
+    TagFilter, UsageBy,
 };
 use mqstore::storage::Env;
 use tempfile::{tempdir, tempdir_in};
@@ -222,6 +222,46 @@ fn opening_a_clean_store_reads_only_its_ends() {
         env.bytes_read_below(&dir.path().join("index")),
         40 * fs::read_dir(dir.path().join("index")).unwrap().count() as u64
     );
+}
+
+#[test]
+fn a_log_without_an_index_is_walked_once_for_all_keys() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 16, 300_000, 100, 400);
+    let offsets: Vec<i64> = (0..900)
+        .map(|n| writer.put("orders", 0, &[7; 1000], &[("KEYS", &format!("k{n}"))]))
+        .collect();
+    writer.finish(true);
+    fs::remove_dir_all(dir.path().join("index")).unwrap();
+    let env = CountingEnv::new();
+    let reader = open(&env, dir.path());
+    let log = dir.path().join("commitlog");
+    let find = |number: usize, end: i64| {
+        let before = env.bytes_read_below(&log);
+        let bounds = HitBounds {
+            physical: 0..end,
+            limit: None,
+        };
+        let hits = reader
+            .resolve_keys(&[("orders", &format!("k{number}"))], &bounds, Errors::Raise)
+            .unwrap();
+        let found: Vec<i64> = hits.of(0).iter().map(|hit| hit.physical_offset).collect();
+        (found, env.bytes_read_below(&log) - before)
+    };
+    let half = offsets[450] as u64;
+    let (found, read) = find(7, offsets[450]);
+    assert_eq!(found, [offsets[7]]);
+    assert!(read >= half / 2, "{read} bytes");
+    // What comes after that, and nothing of what was walked.
+    let (found, read) = find(700, i64::MAX);
+    assert_eq!(found, [offsets[700]]);
+    assert!(read < half + (1 << 17), "{read} bytes");
+    for number in [0, 449, 450, 451, 899] {
+        let (found, read) = find(number, i64::MAX);
+        assert_eq!(found, [offsets[number]]);
+        assert!(read < 10_000, "{read} bytes");
+    }
+    assert_eq!(find(700, offsets[450]).0, [] as [i64; 0]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mqstore::config::Errors;
 use mqstore::error::Error;
 use mqstore::format::segment_name;
-use mqstore::read::{GetMessageStatus, GetRequest, MessageReader, QueueScan, Side, TagFilter};
+use mqstore::read::{GetMessageStatus, GetRequest, HitBounds, MessageReader, QueueScan, Side, TagFilter};
 use tempfile::tempdir;
 
 use crate::queries::by_key;
@@ -124,7 +124,9 @@ fn expect_answers(reader: &Arc<MessageReader>, offsets: &[i64], is_in_log: impl 
         let found = query(reader, &key);
         let found: Vec<i64> = found.messages.iter().map(|message| message.view().queue_offset()).collect();
         assert_eq!(found, if is_in_log(n) { vec![n] } else { vec![] }, "{key}");
-        let hits = reader.resolve_keys(&[("orders", &key)], Errors::Raise).unwrap();
+        let hits = reader
+            .resolve_keys(&[("orders", &key)], &HitBounds::default(), Errors::Raise)
+            .unwrap();
         assert_eq!(hits.of(0).len(), usize::from(is_in_log(n)));
         let id = format!("7F00000100002A9F{:016X}", offsets[n as usize]);
         assert_eq!(reader.message(&id, true).is_ok(), is_in_log(n));

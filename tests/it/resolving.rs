@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mqstore::config::Errors;
 use mqstore::format::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, property};
 use mqstore::log::LogFiles;
-use mqstore::read::{MessageReader, OffsetResolver};
+use mqstore::read::{HitBounds, MessageReader, OffsetResolver};
 use mqstore::storage::{Access, Advice, Env, MappedFile, RealEnv};
 use tempfile::{TempDir, tempdir};
 
@@ -55,7 +55,7 @@ impl Store {
         let mut wanted: Vec<(&str, &str)> = self.by_key.keys().map(|(topic, key)| (*topic, key.as_str())).collect();
         let absent: Vec<String> = (0..wanted.len()).map(|n| format!("none{n}")).collect();
         wanted.extend(absent.iter().map(|key| ("orders", key.as_str())));
-        let hits = reader.resolve_keys(&wanted, Errors::Raise).unwrap();
+        let hits = reader.resolve_keys(&wanted, &HitBounds::default(), Errors::Raise).unwrap();
         assert_eq!(hits.iter().len(), wanted.len());
         for ((topic, key), hits) in wanted.iter().zip(hits.iter()) {
             let found: Vec<i64> = hits.iter().map(|hit| hit.physical_offset).collect();
@@ -82,7 +82,9 @@ fn keys_of_many_index_files_are_found_each_time_they_are_looked_for() {
     let reader = open(store.dir.path());
     // A few keys, for which no filter is made, then so many that each file gets one, then again.
     for key in ["k0", "hot1", "none"] {
-        let hits = reader.resolve_keys(&[("orders", key)], Errors::Raise).unwrap();
+        let hits = reader
+            .resolve_keys(&[("orders", key)], &HitBounds::default(), Errors::Raise)
+            .unwrap();
         let expected = store.by_key.get(&("orders", key.to_owned())).map_or(0, Vec::len);
         assert_eq!(hits.of(0).len(), expected, "{key}");
     }
@@ -116,6 +118,95 @@ fn a_broken_chain_makes_the_keys_of_its_stretch_be_looked_for_in_the_log() {
     // Inside the range of the file, where no record starts.
     change_item(path, 200, |item| item.physical_offset = header.begin_physical_offset + 1);
     store.expect_all_keys(&open(store.dir.path()), "an offset inside a record");
+}
+
+/// The newest hits of each key before a physical offset, at most so many.
+fn expect_newest(store: &Store, reader: &MessageReader, bounds: &HitBounds, what: &str) {
+    let wanted: Vec<(&str, &str)> = store.by_key.keys().map(|(topic, key)| (*topic, key.as_str())).collect();
+    let hits = reader.resolve_keys(&wanted, bounds, Errors::Raise).unwrap();
+    for (known, hits) in store.by_key.values().zip(hits.iter()) {
+        let known = known.iter().copied().filter(|offset| bounds.physical.contains(offset));
+        let mut expected: Vec<i64> = known.rev().take(bounds.limit.unwrap_or(usize::MAX)).collect();
+        expected.reverse();
+        let found: Vec<i64> = hits.iter().map(|hit| hit.physical_offset).collect();
+        assert_eq!(found, expected, "{what}: {bounds:?}");
+    }
+}
+
+#[test]
+fn a_limit_gives_the_newest_hits_of_each_key_between_two_places_of_the_log() {
+    let store = Store::new();
+    let offsets: Vec<i64> = store.by_key.values().flatten().copied().collect();
+    let middle = (offsets.iter().min().unwrap() + offsets.iter().max().unwrap()) / 2;
+    for what in ["an index", "an index with a broken chain", "no index"] {
+        match what {
+            "an index with a broken chain" => change_item(&store.index_files()[4], 300, |item| item.previous = 399),
+            "no index" => fs::remove_dir_all(store.dir.path().join("index")).unwrap(),
+            _ => {}
+        }
+        let reader = open(store.dir.path());
+        for limit in [Some(0), Some(1), Some(2), Some(7), None] {
+            for physical in [0..middle, 0..i64::MAX, middle..i64::MAX, middle..middle + 1000, 0..0] {
+                expect_newest(&store, &reader, &HitBounds { physical, limit }, what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_limit_finds_the_hits_behind_records_that_have_a_key_of_the_same_hash() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 20, 50, GEOMETRY.slots, 5000);
+    // "Aa" and "BB" have one hash in Java.
+    let offsets: Vec<i64> = (0..3)
+        .map(|_| writer.put("orders", 0, b"x", &[(property::KEYS, "Aa Aa")]))
+        .collect();
+    for _ in 0..100 {
+        writer.put("orders", 0, b"x", &[(property::KEYS, "BB")]);
+    }
+    writer.finish(true);
+    for with_index in [true, false] {
+        if !with_index {
+            fs::remove_dir_all(dir.path().join("index")).unwrap();
+        }
+        let reader = open(dir.path());
+        for round in 0..2 {
+            let bounds = HitBounds {
+                limit: Some(2),
+                ..HitBounds::default()
+            };
+            let hits = reader
+                .resolve_keys(&[("orders", "Aa"), ("orders", "BB")], &bounds, Errors::Raise)
+                .unwrap();
+            let found: Vec<i64> = hits.of(0).iter().map(|hit| hit.physical_offset).collect();
+            assert_eq!(found, offsets[1..], "with an index: {with_index}, round {round}");
+            assert_eq!(hits.of(1).len(), 2);
+        }
+    }
+}
+
+#[test]
+fn what_was_walked_gives_the_same_again() {
+    let store = Store::new();
+    fs::remove_dir_all(store.dir.path().join("index")).unwrap();
+    let reader = open(store.dir.path());
+    for round in 0..3 {
+        store.expect_all_keys(&reader, &format!("round {round}"));
+    }
+    // Neither a walk looks at bodies, nor what it leaves in memory.
+    let first = fs::read_dir(store.dir.path().join("commitlog"))
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .min()
+        .unwrap();
+    let mut image = fs::read(&first).unwrap();
+    let body = image.windows(2).position(|bytes| bytes == b"x\x06").unwrap();
+    image[body] = b'y';
+    fs::write(&first, image).unwrap();
+    let reader = open(store.dir.path());
+    for round in 0..2 {
+        store.expect_all_keys(&reader, &format!("a damaged body, round {round}"));
+    }
 }
 
 #[test]

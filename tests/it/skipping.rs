@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mqstore::config::{Errors, Recovery, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::segment_name;
-use mqstore::read::{Filled, GetRequest, MessageReader, OffsetResolver, OnDamage, QueueScan, Scan, Side, TagFilter};
+use mqstore::read::{Filled, GetRequest, HitBounds, MessageReader, OffsetResolver, OnDamage, QueueScan, Scan, Side, TagFilter};
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::{TempDir, tempdir};
@@ -254,12 +254,14 @@ fn keys_are_resolved_past_damaged_messages_only_where_that_is_asked_for() {
             fs::remove_dir_all(store.path().join("index")).unwrap();
         }
         let reader = open(store.path());
-        let hits = reader.resolve_keys(&wanted, Errors::Skip).unwrap();
+        let hits = reader.resolve_keys(&wanted, &HitBounds::default(), Errors::Skip).unwrap();
         assert_eq!(hits.of(1).len(), 1, "with an index: {with_index}");
         // A walk compares no checksum: it gives what the record says of its keys.
         assert_eq!(hits.of(0).len(), usize::from(!with_index));
         if with_index {
-            let error = reader.resolve_keys(&wanted, Errors::Raise).unwrap_err();
+            let error = reader
+                .resolve_keys(&wanted, &HitBounds::default(), Errors::Raise)
+                .unwrap_err();
             assert!(error.to_string().contains("errors=\"skip\""), "{error}");
         }
     }
@@ -268,10 +270,10 @@ fn keys_are_resolved_past_damaged_messages_only_where_that_is_asked_for() {
     let wanted = [("orders", "k1"), ("orders", "k300"), ("orders", "k301"), ("orders", "k699")];
     let reader = open(store.path());
     assert!(matches!(
-        reader.resolve_keys(&wanted, Errors::Raise),
+        reader.resolve_keys(&wanted, &HitBounds::default(), Errors::Raise),
         Err(Error::Corrupt { .. })
     ));
-    let hits = reader.resolve_keys(&wanted, Errors::Skip).unwrap();
+    let hits = reader.resolve_keys(&wanted, &HitBounds::default(), Errors::Skip).unwrap();
     assert_eq!(
         hits.iter().map(<[_]>::len).collect::<Vec<_>>(),
         [1, 0, 1, 1],

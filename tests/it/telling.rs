@@ -8,7 +8,7 @@ use std::sync::Arc;
 use mqstore::config::{Errors, Recovery, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::{Checkpoint, segment_name};
-use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest};
+use mqstore::read::{GetRequest, HitBounds, MessageReader, QueryBy, QueryRequest};
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::tempdir;
@@ -131,7 +131,9 @@ fn no_error_of_a_read_advises_a_salvage_that_a_missing_segment_prevents() {
         reader.message_in_queue("orders", 0, 5).unwrap_err(),
         reader.message_at(offsets[5]).unwrap_err(),
         reader.query(&walk).unwrap_err(),
-        reader.resolve_keys(&[("orders", "k")], Errors::Raise).unwrap_err(),
+        reader
+            .resolve_keys(&[("orders", "k")], &HitBounds::default(), Errors::Raise)
+            .unwrap_err(),
     ] {
         says(&error, &["errors=\"skip\"", "put the missing segment back"]);
         assert!(!error.to_string().contains("salvage"), "{error}");

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import duckdb
 import pandas as pd
@@ -174,6 +175,31 @@ def test_keys_resolve_as_queries_do(store: mqstore.Store) -> None:
         found = [] if topic is None or key is None else store.query(topic, key, limit=None)
         expected = [{name: getattr(message, name) for name in HIT.names} for message in found]
         assert hits == (expected or None)
+
+
+def test_a_limit_and_places_bound_the_hits_of_each_key(store: mqstore.Store) -> None:
+    wanted = pa.table([["a", "b", "a", "none"], ["k3", "k3", "a2-7", "k3"]], names=["topic", "key"])
+    every = pa.record_batch(store.resolve_keys(wanted)).column("hits").to_pylist()
+    middle = every[0][5]["physical_offset"]
+
+    def bounded(**bounds: Any) -> list[list[dict[str, int]] | None]:
+        found: list[list[dict[str, int]] | None] = (
+            pa.record_batch(store.resolve_keys(wanted, **bounds)).column("hits").to_pylist()
+        )
+        return found
+
+    before = [[hit for hit in hits or [] if hit["physical_offset"] < middle] or None for hits in every]
+    for limit in (1, 2, 5, 1000):
+        assert bounded(limit=limit) == [hits and hits[-limit:] for hits in every]
+        assert bounded(limit=limit, physical=(None, middle)) == [hits and hits[-limit:] for hits in before]
+    assert bounded(physical=(middle, middle + 1))[0] == [every[0][5]]
+    assert bounded(limit=0) == [None] * 4
+    with pytest.raises(ValueError, match="physical begins at 2 and ends before that, at 1"):
+        bounded(physical=(2, 1))
+    with pytest.raises(TypeError, match="physical is a pair"):
+        bounded(physical=7)
+    with pytest.raises(ValueError, match="limit is -1"):
+        bounded(limit=-1)
 
 
 def test_a_million_offsets_with_nulls_in_every_column_resolve_as_the_queues_say(store: mqstore.Store) -> None:

@@ -1,5 +1,7 @@
 //! Chains of items: the newest item of a slot, the one put before it, and so on.
 
+use std::ops::Range;
+
 use crate::error::Result;
 use crate::format::{ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem};
 use crate::interrupt;
@@ -16,6 +18,26 @@ pub struct Candidate {
     pub physical_offset: i64,
     /// The number of the key.
     pub key: usize,
+}
+
+/// Keys that are looked for at once.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyLookup<'a> {
+    /// The number and the hash of each.
+    pub keys: &'a [(usize, i32)],
+    /// Physical offsets at which records are wanted.
+    pub range: &'a Range<i64>,
+    /// Most records for each key, the newest.
+    pub most: usize,
+}
+
+/// The records that may have the keys of a lookup.
+#[derive(Debug, Default)]
+pub struct Candidates {
+    /// In no order.
+    pub records: Vec<Candidate>,
+    /// The number and the hash of each key that has as many records as were wanted, and perhaps more.
+    pub cut: Vec<(usize, i32)>,
 }
 
 /// The chain that holds the items of one key.
@@ -85,7 +107,7 @@ impl Chain {
     }
 }
 
-/// The records to which the chains of all these keys lead, by number and hash of each key, in no order; `None` if a chain is broken.
+/// The records to which the chains of these of the keys lead; `None` if a chain is broken.
 ///
 /// # Errors
 /// As [`interrupt::check`].
@@ -93,40 +115,46 @@ pub(super) fn follow_all(
     mapped: &MappedFile,
     geometry: IndexGeometry,
     header: &IndexHeader,
-    keys: impl Iterator<Item = (usize, i32)>,
-) -> Result<Option<Vec<Candidate>>> {
-    let mut keys = keys.fuse();
-    let mut found = Vec::new();
-    let mut chains: Vec<(usize, Chain)> = Vec::with_capacity(AT_ONCE);
+    lookup: KeyLookup<'_>,
+    may_hold: impl Fn(i32) -> bool,
+) -> Result<Option<Candidates>> {
+    let mut keys = lookup.keys.iter().filter(|(_, hash)| may_hold(*hash)).fuse();
+    let mut found = Candidates::default();
+    // Each with the number of its key, and how many records more are wanted.
+    let mut chains: Vec<(usize, usize, Chain)> = Vec::with_capacity(AT_ONCE);
     let mut items = Vec::with_capacity(AT_ONCE);
     loop {
         interrupt::check()?;
         for (key, key_hash) in keys.by_ref().take(AT_ONCE - chains.len()) {
-            let Some(chain) = Chain::new(mapped, geometry, key_hash) else {
+            let Some(chain) = Chain::new(mapped, geometry, *key_hash) else {
                 return Ok(None);
             };
-            chains.push((key, chain));
+            chains.push((*key, lookup.most, chain));
         }
         if chains.is_empty() {
             return Ok(Some(found));
         }
-        items.extend(chains.iter().map(|(_, chain)| chain.next_item(mapped, geometry)));
+        items.extend(chains.iter().map(|(_, _, chain)| chain.next_item(mapped, geometry)));
         let mut next_items = items.drain(..);
         let mut is_whole = true;
-        chains.retain_mut(|(key, chain)| {
+        chains.retain_mut(|(key, left, chain)| {
             let item = next_items.next().flatten();
             if chain.is_at_end() {
                 return false;
             }
             match chain.follow(item, geometry, header) {
                 Link::Broken => is_whole = false,
-                Link::Other => {}
-                Link::OfKey(_, item) => found.push(Candidate {
-                    physical_offset: item.physical_offset,
-                    key: *key,
-                }),
+                Link::OfKey(_, item) if lookup.range.contains(&item.physical_offset) => {
+                    let (physical_offset, key) = (item.physical_offset, *key);
+                    found.records.push(Candidate { physical_offset, key });
+                    *left -= 1;
+                    if *left == 0 {
+                        found.cut.push((key, chain.key_hash));
+                    }
+                }
+                Link::Other | Link::OfKey(..) => {}
             }
-            true
+            *left > 0
         });
         if !is_whole {
             return Ok(None);

@@ -19,7 +19,7 @@ use crate::format::{
     index_admits, index_key_hash,
 };
 use crate::interrupt;
-use crate::log::index::follow::{Candidate, Chain, Link, follow_all, item};
+use crate::log::index::follow::{Candidates, Chain, KeyLookup, Link, follow_all, item};
 use crate::log::index::hash_filter::{FilterSlot, HashFilter};
 use crate::log::index::newest_items::{NewestItems, windows};
 use crate::storage::{Access, Env, File, MappedFile, MappingPool, OpenFile, PooledFile};
@@ -236,31 +236,28 @@ impl IndexFile {
         if has_some { find() } else { Ok(Vec::new()) }
     }
 
-    /// The records that can have these keys, by the hash of each, in no order; `None` if a chain is broken. `room` is how many bytes of
-    /// filters may still be made.
+    /// The records that can have these keys; `None` if a chain is broken. `room` is how many bytes of filters may still be made.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub(super) fn find_all(
         &self,
         geometry: IndexGeometry,
-        hashes: &[i32],
+        lookup: KeyLookup<'_>,
         room: Option<&AtomicU64>,
-    ) -> Result<Option<Vec<Candidate>>> {
+    ) -> Result<Option<Candidates>> {
         let Some(mapped) = self.mapped()? else { return Ok(None) };
         let header = self.header();
         let filter = match room {
             Some(room) if header.is_full(geometry) => {
                 let items = header.items().unsigned_abs();
-                self.filter.get(hashes.len(), items, || self.make_filter(geometry, room))?
+                self.filter
+                    .get(lookup.keys.len(), items, || self.make_filter(geometry, room))?
             }
             _ => None,
         };
-        let keys = hashes.iter().copied().enumerate();
-        match filter {
-            Some(filter) => follow_all(&mapped, geometry, &header, keys.filter(|(_, hash)| filter.may_hold(*hash))),
-            None => follow_all(&mapped, geometry, &header, keys),
-        }
+        let may_hold = |hash| filter.is_none_or(|filter| filter.may_hold(hash));
+        follow_all(&mapped, geometry, &header, lookup, may_hold)
     }
 
     /// The filter of a full file. One in which an item cannot be reached has none: the broken chain must be met by whoever looks for its

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
 use crate::format::{GeometryGuess, IndexGeometry, IndexHeader, index_name, parse_index_name};
-use crate::log::index::follow::Candidate;
+use crate::log::index::follow::{Candidates, KeyLookup};
 use crate::log::index::index_appender::IndexAppender;
 use crate::log::index::index_file::IndexFile;
 use crate::storage::{Env, Step};
@@ -186,14 +186,14 @@ impl IndexService {
         Ok(sources)
     }
 
-    /// The records of a file that can have these keys, by the hash of each, in no order; `None` if a chain is broken. Where there are other
-    /// files, a filter tells which keys are not in this one.
+    /// The records of a file that can have these keys; `None` if a chain is broken. Where there are other files, a filter tells which keys
+    /// are not in this one.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn find_all(&self, file: &IndexFile, geometry: IndexGeometry, hashes: &[i32]) -> Result<Option<Vec<Candidate>>> {
+    pub fn find_all(&self, file: &IndexFile, geometry: IndexGeometry, lookup: KeyLookup<'_>) -> Result<Option<Candidates>> {
         let is_one_of_several = self.files.read().unwrap_or_else(PoisonError::into_inner).len() > 1;
-        file.find_all(geometry, hashes, is_one_of_several.then_some(&self.filter_room))
+        file.find_all(geometry, lookup, is_one_of_several.then_some(&self.filter_room))
     }
 
     /// Begins to put keys. Nobody else puts any meanwhile.

@@ -19,7 +19,7 @@ mod index_file_state;
 /// Truncation: which files and items recovery keeps.
 mod truncate;
 
-pub use follow::Candidate;
+pub use follow::{Candidate, Candidates, KeyLookup};
 pub use index_file::IndexFile;
 pub use index_file_state::{Chains, IndexFileState};
 pub(crate) use index_service::IndexPut;

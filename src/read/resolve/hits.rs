@@ -1,6 +1,31 @@
 //! What was found for each of many keys.
 
+use std::cmp::Reverse;
+use std::ops::Range;
+
 use crate::format::MessageView;
+
+/// Hits that are collected before those that are too many are dropped.
+const AT_LEAST: usize = 1 << 20;
+
+/// Which of the messages with a key are wanted.
+#[derive(Debug, Clone)]
+pub struct HitBounds {
+    /// The physical offsets at which their records start.
+    pub physical: Range<i64>,
+    /// Most messages for each key, the newest; `None` for all.
+    pub limit: Option<usize>,
+}
+
+impl Default for HitBounds {
+    /// All of them.
+    fn default() -> Self {
+        Self {
+            physical: 0..i64::MAX,
+            limit: None,
+        }
+    }
+}
 
 /// Where one message with a key lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +51,77 @@ impl KeyHit {
     }
 }
 
+/// What was found so far, within the limit of each key.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// With the number of their key.
+    hits: Vec<(usize, KeyHit)>,
+    limit: Option<usize>,
+    /// How many were found of each key, as of the last look. Not counted without a limit.
+    counts: Vec<usize>,
+    /// So many hits make a look worth it.
+    look_at: usize,
+}
+
+impl Found {
+    pub(super) fn new(keys: usize, limit: Option<usize>) -> Self {
+        Self {
+            hits: Vec::new(),
+            limit,
+            counts: vec![0; if limit.is_some() { keys } else { 0 }],
+            look_at: AT_LEAST,
+        }
+    }
+
+    /// Drops what is too much from time to time. To be called before each message.
+    pub(super) fn make_room(&mut self) {
+        if self.limit.is_some() && self.hits.len() >= self.look_at {
+            self.keep_newest();
+            self.look_at = AT_LEAST.max(2 * self.hits.len());
+        }
+    }
+
+    pub(super) fn push(&mut self, key: usize, hit: KeyHit) {
+        self.hits.push((key, hit));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.hits.len()
+    }
+
+    /// Takes the last hits back.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.hits.truncate(len);
+    }
+
+    /// Drops what is beyond the limit, and counts.
+    pub(super) fn keep_newest(&mut self) {
+        let Some(limit) = self.limit else { return };
+        self.hits
+            .sort_unstable_by_key(|(key, hit)| (*key, Reverse(hit.physical_offset)));
+        self.hits.dedup();
+        self.counts.fill(0);
+        self.hits.retain(|(key, _)| {
+            self.counts.get_mut(*key).is_some_and(|count| {
+                *count += 1;
+                *count <= limit
+            })
+        });
+    }
+
+    /// Whether older messages with the key are beyond the limit.
+    pub(super) fn is_full(&self, key: usize) -> bool {
+        let count = self.counts.get(key).copied().unwrap_or_default();
+        self.limit.is_some_and(|limit| count >= limit)
+    }
+
+    /// What was found for each of so many keys.
+    pub(super) fn finish(mut self, keys: usize) -> KeyHits {
+        self.keep_newest();
+        KeyHits::new(self.hits, keys)
+    }
+}
+
 /// The messages with each key, ascending by physical offset.
 #[derive(Debug)]
 pub struct KeyHits {
@@ -37,7 +133,7 @@ pub struct KeyHits {
 
 impl KeyHits {
     /// Hits with the number of their key. They come in the order of the log, but for damage and the ends of index files.
-    pub(super) fn new(mut found: Vec<(usize, KeyHit)>, keys: usize) -> Self {
+    fn new(mut found: Vec<(usize, KeyHit)>, keys: usize) -> Self {
         let place = |(key, hit): &(usize, KeyHit)| (hit.physical_offset, *key);
         if !found.is_sorted_by(|one, next| place(one) < place(next)) {
             found.sort_by_key(place);

@@ -6,6 +6,7 @@ use crate::format::{Check, MessageId, is_salvage_record};
 use crate::interrupt;
 use crate::log::{LogRecord, RecordCursor};
 use crate::read::message_reader::{MessageReader, Position};
+use crate::read::resolve::hits::HitBounds;
 use crate::read::resolve::keys::AHEAD;
 use crate::read::resolve::wanted::Wanted;
 
@@ -29,7 +30,7 @@ impl MessageReader {
         let topics = self.topics()?;
         for rows in rest.chunks((KEYS_AT_ONCE / topics.len().max(1)).max(1)) {
             let keys: Vec<&str> = rows.iter().filter_map(|row| ids.get(*row).copied()).collect();
-            let hits = self.find_keys(Wanted::UniqueKeys(&topics, &keys), errors)?;
+            let hits = self.find_keys(Wanted::UniqueKeys(&topics, &keys), &HitBounds::default(), errors)?;
             for (number, hits) in hits.iter().enumerate() {
                 let row = number.checked_div(topics.len()).and_then(|at| rows.get(at));
                 if let (Some(place), Some(hit)) = (row.and_then(|row| found.get_mut(*row)), hits.first())

@@ -1,57 +1,71 @@
-//! Finding the messages with many keys in one pass: each index file once, each stretch without an index once.
+//! Finding the messages with many keys in one pass: each index file once, each stretch without an index once, and that only the first time.
 //!
 //! An index file gives candidates: physical offsets of records, some of which only have a key of the same hash. They are checked in the order
-//! of the log, each record once.
+//! of the log, each record once. So does what an earlier walk has left in memory.
 
 use std::cell::OnceCell;
 use std::ops::Range;
 
 use crate::config::Errors;
 use crate::error::{Error, Result};
-use crate::format::{Check, IndexGeometry, MessageView, is_salvage_record};
+use crate::format::{Check, MessageView, is_salvage_record};
 use crate::interrupt;
-use crate::log::{Candidate, IndexFile, LogRecord, RecordCursor, Source};
+use crate::log::{Candidate, Candidates, KeyLookup, LogRecord, RecordCursor, Source};
 use crate::read::message_reader::MessageReader;
 use crate::read::query::has_hash;
-use crate::read::resolve::hits::{KeyHit, KeyHits};
+use crate::read::resolve::hits::{Found, HitBounds, KeyHit, KeyHits};
 use crate::read::resolve::wanted::{Numbers, Wanted};
 use crate::read::unreadable::{Unread, first_damage};
+use crate::read::walked_keys::WalkedKeys;
 
 /// Records that are read ahead at once.
 pub(super) const AHEAD: usize = 1024;
 /// Candidates whose keys are brought into the cache of the processor at once.
 const NEAR: usize = 64;
-/// Messages of a walk for which a table of the keys takes longer than to look through the hashes. Between two index files lie two.
-const FEW: usize = 4;
+/// By how much more of a chain is looked at where the records that it led to were not enough.
+const DEEPER: usize = 4;
 
 impl MessageReader {
-    /// For each `(topic, key)`: every message with it, ascending by physical offset. With [`Errors::Skip`] damaged messages are left out; where no
-    /// index serves, so are those in the same segment after them that stand in no queue.
+    /// For each `(topic, key)`: every message with it within the bounds, ascending by physical offset. With [`Errors::Skip`] damaged messages are
+    /// left out; where no index serves, so are those in the same segment after them that stand in no queue.
+    ///
+    /// With a limit, memory is taken for as many hits, not for those beyond it. The keys of a stretch that no index serves stay in memory, up to
+    /// 256 MiB, so that it is not walked again.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where a part of the log that had to be looked at cannot be read, unless that is skipped; [`Error::Io`].
-    pub fn resolve_keys(&self, wanted: &[(&str, &str)], errors: Errors) -> Result<KeyHits> {
-        self.find_keys(Wanted::Keys(wanted), errors)
+    pub fn resolve_keys(&self, wanted: &[(&str, &str)], bounds: &HitBounds, errors: Errors) -> Result<KeyHits> {
+        self.find_keys(Wanted::Keys(wanted), bounds, errors)
     }
 
-    pub(super) fn find_keys(&self, wanted: Wanted<'_>, errors: Errors) -> Result<KeyHits> {
-        let mut hashes = Vec::with_capacity(wanted.len());
+    pub(super) fn find_keys(&self, wanted: Wanted<'_>, bounds: &HitBounds, errors: Errors) -> Result<KeyHits> {
+        let mut keys = Vec::with_capacity(wanted.len());
         for number in 0..wanted.len() {
             interrupt::check()?;
-            hashes.push(wanted.hash(number));
+            keys.push((number, wanted.hash(number)));
         }
         let mut search = KeySearch {
             reader: self,
             wanted,
-            hashes,
+            keys,
             numbers: OnceCell::new(),
+            bounds,
             errors,
-            found: Vec::new(),
+            found: Found::new(wanted.len(), bounds.limit),
         };
-        for source in self.sources(self.physical_bounds())? {
-            search.look_into(&source)?;
+        let log = self.physical_bounds();
+        let mut sources = self.sources(log.start..log.end.min(bounds.physical.end))?;
+        sources.retain(|source| source.range().end > bounds.physical.start);
+        if bounds.limit.is_some() {
+            sources.reverse();
         }
-        Ok(KeyHits::new(search.found, wanted.len()))
+        for source in sources {
+            search.drop_full_keys();
+            if !search.keys.is_empty() {
+                search.look_into(&source)?;
+            }
+        }
+        Ok(search.found.finish(wanted.len()))
     }
 
     /// Passes over damage where that is asked for.
@@ -67,34 +81,64 @@ impl MessageReader {
 struct KeySearch<'a> {
     reader: &'a MessageReader,
     wanted: Wanted<'a>,
-    /// Of each key.
-    hashes: Vec<i32>,
-    /// Made when many messages have to be walked.
+    /// The number and the hash of each key of which more messages are wanted.
+    keys: Vec<(usize, i32)>,
+    /// Made when the log has to be walked.
     numbers: OnceCell<Numbers<'a>>,
+    bounds: &'a HitBounds,
     errors: Errors,
-    /// By the number of the key.
-    found: Vec<(usize, KeyHit)>,
+    found: Found,
 }
 
 impl KeySearch<'_> {
+    fn drop_full_keys(&mut self) {
+        self.found.keep_newest();
+        self.keys.retain(|(key, _)| !self.found.is_full(*key));
+    }
+
     fn look_into(&mut self, source: &Source) -> Result<()> {
-        let before = self.found.len();
-        if let Source::Index(file, geometry, range) = source {
-            if self.look_into_index(file, *geometry, range)? {
-                return Ok(());
-            }
-            self.found.truncate(before);
+        let index = self.reader.index();
+        if let Source::Index(file, geometry, range) = source
+            && self.look_up(range, Check::Body, |lookup| index.find_all(file, *geometry, lookup))?
+        {
+            return Ok(());
         }
         self.walk(source)
     }
 
-    /// `false` if a chain is broken, or an item leads where no record with its hash starts: then the index is damaged, and the log must be
-    /// walked.
-    fn look_into_index(&mut self, file: &IndexFile, geometry: IndexGeometry, range: &Range<i64>) -> Result<bool> {
-        let Some(mut candidates) = self.reader.index().find_all(file, geometry, &self.hashes)? else {
-            return Ok(false);
-        };
-        candidates.retain(|candidate| range.contains(&candidate.physical_offset));
+    /// Checks the records that `find_all` gives. `false` if it gives none because a chain is broken, or one leads where no record with its hash
+    /// starts: then the log must be walked.
+    fn look_up(
+        &mut self,
+        range: &Range<i64>,
+        check: Check,
+        find_all: impl Fn(KeyLookup<'_>) -> Result<Option<Candidates>>,
+    ) -> Result<bool> {
+        let wanted = &self.bounds.physical;
+        let range = &(range.start.max(wanted.start)..range.end.min(wanted.end));
+        let (mut keys, mut most) = (self.keys.clone(), self.bounds.limit.unwrap_or(usize::MAX));
+        while !keys.is_empty() {
+            let lookup = KeyLookup {
+                keys: &keys,
+                range,
+                most,
+            };
+            let Some(Candidates { records, cut }) = find_all(lookup)? else {
+                return Ok(false);
+            };
+            if !self.check_all(records, check)? {
+                return Ok(false);
+            }
+            // Some records only have a key of the same hash, or have their key twice.
+            self.found.keep_newest();
+            keys = cut;
+            keys.retain(|(key, _)| !self.found.is_full(*key));
+            most = most.saturating_mul(DEEPER);
+        }
+        Ok(true)
+    }
+
+    fn check_all(&mut self, mut candidates: Vec<Candidate>, check: Check) -> Result<bool> {
         candidates.sort_unstable();
         // A message may have a key twice.
         candidates.dedup();
@@ -106,7 +150,7 @@ impl KeySearch<'_> {
                 self.wanted.touch(near.iter().map(|candidate| candidate.key));
                 for of_record in near.chunk_by(|one, next| one.physical_offset == next.physical_offset) {
                     interrupt::check()?;
-                    if !self.check(&mut cursor, of_record)? {
+                    if !self.check(&mut cursor, of_record, check)? {
                         return Ok(false);
                     }
                 }
@@ -116,11 +160,11 @@ impl KeySearch<'_> {
     }
 
     /// Reads the record of these candidates, and adds it to the hits of the keys that it carries. `false` as above.
-    fn check(&mut self, cursor: &mut RecordCursor, of_record: &[Candidate]) -> Result<bool> {
+    fn check(&mut self, cursor: &mut RecordCursor, of_record: &[Candidate], check: Check) -> Result<bool> {
         let (log, Some(first)) = (self.reader.log(), of_record.first()) else {
             return Ok(true);
         };
-        match cursor.read(log, first.physical_offset, Check::Body)? {
+        match cursor.read(log, first.physical_offset, check)? {
             LogRecord::Message(()) => {}
             LogRecord::Missing if log.is_removed(first.physical_offset) => return Ok(true),
             LogRecord::Corrupt(error) => return self.reader.skip(error, self.errors).map(|()| true),
@@ -129,11 +173,12 @@ impl KeySearch<'_> {
         let Some(view) = cursor.view().filter(|view| !is_salvage_record(view)) else {
             return Ok(true);
         };
+        self.found.make_room();
         let before = self.found.len();
         for candidate in of_record {
             if self.wanted.is_of(candidate.key, &view) {
-                self.found.push((candidate.key, KeyHit::of(&view)));
-            } else if !self.hashes.get(candidate.key).is_some_and(|hash| has_hash(&view, *hash)) {
+                self.found.push(candidate.key, KeyHit::of(&view));
+            } else if !has_hash(&view, self.wanted.hash(candidate.key)) {
                 return Ok(false);
             }
         }
@@ -144,25 +189,43 @@ impl KeySearch<'_> {
         Ok(true)
     }
 
+    /// Finds what lies in a stretch that no index serves: in memory as far as it was walked before, and then in the log.
     fn walk(&mut self, source: &Source) -> Result<()> {
-        let (reader, wanted, found) = (self.reader, self.wanted, &mut self.found);
-        let mut walked = 0;
+        let (reader, bounds, range) = (self.reader, self.bounds, source.range());
+        let mut walked = None;
+        if let Some(known) = reader.walked.of(&range)
+            && self.look_up(&range, Check::Structure, |lookup| Ok(Some(known.find_all(lookup))))?
+        {
+            if known.end() >= range.end {
+                return Ok(());
+            }
+            walked = Some((*known).clone());
+        }
+        let (wanted, found) = (self.wanted, &mut self.found);
+        let numbers = self.numbers.get_or_init(|| wanted.numbers());
         let mut add = |view: &MessageView<'_>| {
-            let add = |number| found.push((number, KeyHit::of(view)));
-            walked += 1;
-            if walked <= FEW {
-                wanted.each_by_hash(view, &self.hashes, add);
-            } else {
-                wanted.each_of(view, self.numbers.get_or_init(|| wanted.numbers()), add);
+            found.make_room();
+            if bounds.physical.contains(&view.physical_offset()) {
+                wanted.each_of(view, numbers, |number| found.push(number, KeyHit::of(view)));
             }
         };
-        let unread = reader.walk_source(source, |message| add(&message.view()))?;
+        let known_until = walked.as_ref().map(WalkedKeys::end);
+        let mut walked = walked.unwrap_or_else(|| WalkedKeys::new(range.start));
+        let mut visit = |view: &MessageView<'_>| {
+            add(view);
+            walked.add(view);
+        };
+        let unread = match known_until {
+            Some(from) => reader.walk(from..range.end, |message| visit(&message.view()))?,
+            None => reader.walk_source(source, |message| visit(&message.view()))?,
+        };
         let Some(damage) = first_damage(&unread) else {
+            reader.walked.keep(walked);
             return Ok(());
         };
         reader.skip(damage.clone(), self.errors)?;
         let mut unread = Unread::new();
-        let mut topics = wanted.topics(self.numbers.get_or_init(|| wanted.numbers())).into_iter();
-        topics.try_for_each(|topic| reader.visit_queued(topic, &source.range(), &mut unread, |message| add(&message.view())))
+        let mut topics = wanted.topics(numbers).into_iter();
+        topics.try_for_each(|topic| reader.visit_queued(topic, &range, &mut unread, |message| add(&message.view())))
     }
 }

@@ -11,5 +11,5 @@ mod keys;
 /// By id.
 mod ids;
 
-pub use hits::KeyHit;
+pub use hits::{HitBounds, KeyHit};
 pub use offsets::OffsetResolver;

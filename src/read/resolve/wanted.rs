@@ -62,16 +62,6 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// As [`each_of`](Self::each_of), by the hash of each key.
-    pub(super) fn each_by_hash(self, view: &MessageView<'_>, hashes: &[i32], mut take: impl FnMut(usize)) {
-        let own: Vec<i32> = DispatchRequest::of(view).index_key_hashes(false).collect();
-        for (number, hash) in hashes.iter().enumerate() {
-            if own.contains(hash) && self.is_of(number, view) {
-                take(number);
-            }
-        }
-    }
-
     pub(super) fn numbers(self) -> Numbers<'a> {
         let mut numbers = Numbers::default();
         match self {

@@ -12,7 +12,7 @@ use std::thread;
 
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::{Error, Result};
-use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, Side, TagFilter};
+use mqstore::read::{GetRequest, HitBounds, MessageReader, QueryBy, QueryRequest, Side, TagFilter};
 use mqstore::store::OpenMode;
 use tempfile::tempdir;
 
@@ -107,7 +107,7 @@ impl Question {
             Self::Id(id) => digest(reader.message(id, true)?.view().physical_offset()),
             Self::Keys(wanted) => {
                 let wanted: Vec<(&str, &str)> = wanted.iter().map(|(topic, key)| (&**topic, &**key)).collect();
-                let hits = reader.resolve_keys(&wanted, Errors::Raise)?;
+                let hits = reader.resolve_keys(&wanted, &HitBounds::default(), Errors::Raise)?;
                 let places = hits
                     .iter()
                     .map(|hits| hits.iter().map(|hit| (hit.physical_offset, hit.store_size)).collect());

@@ -8,7 +8,7 @@ use mqstore::config::Errors;
 use mqstore::error::{Error, Result};
 use mqstore::format::is_salvage_record;
 use mqstore::log::StoredMessage;
-use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter, UsageBy};
+use mqstore::read::{GetRequest, HitBounds, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter, UsageBy};
 
 use super::truth::Truth;
 
@@ -104,7 +104,7 @@ pub(super) fn ask_everything(reader: &Arc<MessageReader>, answers: &mut Answers<
         ask_key(reader, topic, key, number, answers);
     }
     let wanted: Vec<(&str, &str)> = some.map(|(topic, key)| (&**topic, &**key)).collect();
-    answers.value(reader.resolve_keys(&wanted, Errors::Raise));
+    answers.value(reader.resolve_keys(&wanted, &HitBounds::default(), Errors::Raise));
 }
 
 fn ask_key(reader: &MessageReader, topic: &str, key: &str, number: usize, answers: &mut Answers<'_>) {

@@ -13,7 +13,7 @@ use mqstore::error::Error;
 use mqstore::format::Message;
 use mqstore::interrupt::interruptible;
 use mqstore::read::{
-    Filled, OffsetResolver, OnDamage, Order, Picked, QueryBy, QueryRequest, QueueScan, Scan, ScanRequest, Transactions,
+    Filled, HitBounds, OffsetResolver, OnDamage, Order, Picked, QueryBy, QueryRequest, QueueScan, Scan, ScanRequest, Transactions,
 };
 use mqstore::services::{Next, Service};
 use mqstore::store::{Incoming, MessageStore};
@@ -234,7 +234,12 @@ fn a_query_of_a_store_in_which_nothing_is_dispatched_is_complete_all_the_same() 
     assert_eq!((result.messages.len(), result.complete), (1, true));
     assert_eq!(result.covers, store.reader().physical_bounds());
     assert_eq!(
-        store.reader().resolve_keys(&[("t", "k")], Errors::Raise).unwrap().of(0).len(),
+        store
+            .reader()
+            .resolve_keys(&[("t", "k")], &HitBounds::default(), Errors::Raise)
+            .unwrap()
+            .of(0)
+            .len(),
         1
     );
 }
@@ -296,7 +301,11 @@ fn the_loops_of_long_calls_ask_whether_to_go_on() {
         let by = QueryBy::Tag("none".to_owned());
         reader.query(&QueryRequest { by, ..query("") }).map(drop)
     });
-    ends("resolve_keys", || reader.resolve_keys(&[("t", "k")], Errors::Raise).map(drop));
+    ends("resolve_keys", || {
+        reader
+            .resolve_keys(&[("t", "k")], &HitBounds::default(), Errors::Raise)
+            .map(drop)
+    });
     ends("OffsetResolver", || OffsetResolver::new(reader).position("t", 0, 5).map(drop));
     ends("get", || reader.get(&request, |_| Ok::<_, Error>(true)).map(drop));
     ends("a scan", || scan().try_for_each(|read| read.map(drop)));
