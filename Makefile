@@ -29,7 +29,7 @@ export PYSPARK_DRIVER_PYTHON := $(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME SPARK_HOME
 
-.PHONY: help run test torture interleavings check interop mutants bench fuzz wheel clean
+.PHONY: help run test torture interleavings check interop mutants bench fuzz wheel wheeltest clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -84,6 +84,14 @@ wheel: $(VENV)/run.stamp ## a wheel for Python 3.11 and later, in target/wheels
 	@echo "building the wheel (release) ..."
 	@$(call quietly,maturin build --release --target-dir target/maturin --out target/wheels)
 	@ls target/wheels
+
+wheeltest: java wheel ## run a Spark job from that wheel in a fresh environment without Rust
+	@fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
+	echo "installing the wheel and pyspark ..."; \
+	$(PYTHON) -m venv "$$fresh"; \
+	"$$fresh/bin/pip" install --quiet "$$(ls -t target/wheels/*.whl | head -n 1)[spark]"; \
+	cd /; env -i HOME="$$fresh" JAVA_HOME="$${JAVA_HOME:-}" PATH="$$fresh/bin:$$(dirname "$$(command -v java)"):/usr/bin:/bin" \
+		"$$fresh/bin/python" $(CURDIR)/spark_examples/map_partitions.py
 
 clean: ## forget the environment and what was built
 	rm -rf .venv target $(NATIVE)

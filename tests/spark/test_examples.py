@@ -18,6 +18,11 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     [
         ("resolve_offsets.py", ["3 of 4 references lead to a message"]),
         ("resolve_keys.py", ["|broker|         1568|       8| 3792650|", "15 messages carry one of the 4 keys"]),
+        ("column_functions.py", ["6 of 6 references lead to a message"]),
+        ("join_by_key.py", ["messages for 3 of 4 owners"]),
+        ("map_partitions.py", ["references lead to a message"]),
+        ("resolve_times.py", ["messages of topic store in 4 queues"]),
+        ("many_references.py --references 50000 --messages 20000", ["of 50,000 references lead to a message"]),
         ("fetch_bodies.py", ["40 messages with 22,495 bytes of bodies"]),
         (
             "forensic_search.py",
@@ -39,7 +44,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_an_example_runs_alone_and_prints_what_it_found(example: str, expected: list[str]) -> None:
-    done = run(str(EXAMPLES / example))
+    program, *arguments = example.split()
+    done = run(str(EXAMPLES / program), *arguments)
     assert done.returncode == 0, done.stderr
     for line in expected:
         assert line in done.stdout
@@ -49,7 +55,7 @@ def test_an_example_runs_alone_and_prints_what_it_found(example: str, expected: 
 
 def test_every_example_is_run() -> None:
     parameters = test_an_example_runs_alone_and_prints_what_it_found.pytestmark[0].args[1]  # type: ignore[attr-defined]
-    assert {example for example, _ in parameters} == {path.name for path in EXAMPLES.glob("[!_]*.py")}
+    assert {example.split()[0] for example, _ in parameters} == {path.name for path in EXAMPLES.glob("[!_]*.py")}
 
 
 def main_job(change: str) -> subprocess.CompletedProcess[str]:
@@ -113,4 +119,4 @@ def test_the_package_that_spark_looks_for_imports_even_when_mqstore_does_not() -
 
 def test_without_pyspark_the_import_says_what_to_install() -> None:
     done = run("-c", "import sys; sys.modules['pyspark'] = None\nimport mqstore.spark")
-    assert "mqstore.spark needs pyspark 4.1 or later and pyarrow: pip install 'mqstore[spark]'" in done.stderr
+    assert "mqstore.spark needs pyspark 4.0 or later, pyarrow and pandas: pip install 'mqstore[spark]'" in done.stderr

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 import mqstore
-from mqstore.spark import MESSAGE_SCHEMA, fetch, resolve_keys, resolve_offsets
+from mqstore.spark import MESSAGE_SCHEMA, Stores, fetch, resolve_keys, resolve_offsets
 
 MIB = 1 << 20
 EVENTS = Path(__file__).resolve().parent.parent / "data" / "events.jsonl.gz"
@@ -116,6 +116,47 @@ def test_fetch_returns_the_columns_asked_in_the_order_asked(spark: SparkSession,
     messages = fetch(asked, events_store, columns=["body", "queue_id", "topic"])
     assert messages.schema == StructType([MESSAGE_SCHEMA[name] for name in ("body", "queue_id", "topic")])
     assert messages.first()[1:] == (0, "root")
+
+
+def test_fetch_keeps_columns_of_the_frame_beside_each_message(spark: SparkSession, events_store: Path) -> None:
+    with mqstore.open(events_store) as store:
+        places = [store.topics["root"].queues[0][n].physical_offset for n in range(5)]
+    rows = [(places[3], 1, "a"), (None, 2, "b"), (places[0], 3, "c"), (places[3], 4, "d"), (1, 5, "e"), (places[4], 6, None)]
+    asked = spark.createDataFrame(rows, "physical_offset long, order_id int, `odd.name` string").coalesce(1)
+    messages = fetch(asked, events_store, columns=["queue_offset"], errors="skip", keep=["odd.name", "order_id"])
+    assert messages.columns == ["odd.name", "order_id", "queue_offset"]
+    assert [tuple(row) for row in messages.collect()] == [("a", 1, 3), ("c", 3, 0), ("d", 4, 3), (None, 6, 4)]
+    whole = fetch(asked.where("order_id <> 5"), events_store, keep=["order_id"])
+    assert [(row.order_id, row.physical_offset) for row in whole.collect()] == [
+        (1, places[3]),
+        (3, places[0]),
+        (4, places[3]),
+        (6, places[4]),
+    ]
+    assert whole.columns == ["order_id", *MESSAGE_SCHEMA.names]
+
+
+def test_fetch_from_several_stores_says_the_broker(spark: SparkSession, events_store: Path, tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "other", mode="x") as store:
+        store.append("other", b"x")
+    stores = Stores({"a": events_store, "b": tmp_path / "other"})
+    asked = spark.createDataFrame(
+        [("a", 0, 1), ("b", 0, 2), (None, 0, 3), ("b", None, 4), ("a", 0, 5)], "b string, physical_offset long, n int"
+    )
+    found = fetch(asked.coalesce(1), stores, columns=["topic"], broker="b", keep=["n"])
+    assert found.columns == ["broker", "n", "topic"]
+    assert sorted(tuple(row) for row in found.collect()) == [("a", 1, "root"), ("a", 5, "root"), ("b", 2, "other")]
+
+
+def test_fetch_names_the_column_that_it_cannot_keep(spark: SparkSession, events_store: Path) -> None:
+    asked = spark.createDataFrame([(0, "t")], "physical_offset long, topic string")
+    with pytest.raises(ValueError, match="keep names topic, but so is a column of the messages: rename it first"):
+        fetch(asked, events_store, keep=["topic"])
+    assert fetch(asked, events_store, columns=["body"], keep=["topic"]).first().topic == "t"
+    with pytest.raises(ValueError, match="keep names order_id, but the frame has 0 columns of that name: physical_offset, topic"):
+        fetch(asked, events_store, keep=["order_id"])
+    with pytest.raises(ValueError, match="keep is a list of column names"):
+        fetch(asked, events_store, keep="topic")
 
 
 def test_a_frame_of_no_rows_resolves_to_no_rows(spark: SparkSession, events_store: Path) -> None:

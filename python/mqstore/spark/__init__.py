@@ -14,20 +14,40 @@ driver's too. Stores are mapped into memory, and `spark.executor.pyspark.memory`
 from __future__ import annotations
 
 try:
+    import pandas as _pandas  # noqa: F401
     import pyarrow as _pyarrow  # noqa: F401
-    from pyspark.sql.functions import arrow_udf as _arrow_udf  # noqa: F401  (new in 4.1)
+    from pyspark.sql.datasource import DataSourceArrowWriter as _DataSourceArrowWriter  # noqa: F401  (new in 4.0)
 except ImportError as _missing:
-    raise ImportError("mqstore.spark needs pyspark 4.1 or later and pyarrow: pip install 'mqstore[spark]'") from _missing
+    raise ImportError("mqstore.spark needs pyspark 4.0 or later, pyarrow and pandas: pip install 'mqstore[spark]'") from _missing
 
 from pyspark.sql import SparkSession
 
 from mqstore.spark._schema import MESSAGE_SCHEMA
-from mqstore.spark.resolve import fetch, resolve_keys, resolve_offsets
+from mqstore.spark.batched import batched
+from mqstore.spark.functions import body, hits, position, register_functions, times
+from mqstore.spark.resolve import fetch, resolve_keys, resolve_offsets, resolve_times
 from mqstore.spark.scan import Where, scan
 from mqstore.spark.source import MessageDataSource
 from mqstore.spark.stores import Stores, manifest
 
-__all__ = ["MESSAGE_SCHEMA", "Stores", "Where", "fetch", "manifest", "register", "resolve_keys", "resolve_offsets", "scan"]
+__all__ = [
+    "MESSAGE_SCHEMA",
+    "Stores",
+    "Where",
+    "batched",
+    "body",
+    "fetch",
+    "hits",
+    "manifest",
+    "position",
+    "register",
+    "register_functions",
+    "resolve_keys",
+    "resolve_offsets",
+    "resolve_times",
+    "scan",
+    "times",
+]
 
 
 def register(spark: SparkSession) -> None:

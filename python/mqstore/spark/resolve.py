@@ -1,23 +1,49 @@
-"""Bulk resolution: positions by arrow_udf, whole messages by mapInArrow.
+"""Bulk resolution of frames: references become positions, positions become whole messages.
 
-An arrow_udf ships only its argument columns to Python, however wide the frame is, but cannot split its output;
-so it returns positions, and bodies go through mapInArrow in batches of bounded size.
+Positions are columns of functions, which ship only their arguments to Python. Messages go through mapInArrow, which can split
+its output into batches of bounded size.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql.functions import arrow_udf, col
-from pyspark.sql.types import ByteType, CharType, DataType, IntegerType, LongType, ShortType, StringType, VarcharType
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.functions import col
+from pyspark.sql.types import (
+    ByteType,
+    CharType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    VarcharType,
+)
 
 import mqstore
 from mqstore.spark._schema import message_schema
 from mqstore.spark._snapshot import Snapshot
+from mqstore.spark.functions import (
+    POSITION,
+    Errors,
+    Side,
+    Snapshots,
+    ask,
+    by_broker,
+    expect_broker,
+    expect_errors,
+    hits_question,
+    micros,
+    planned_offsets,
+    times_question,
+)
 from mqstore.spark.stores import StoreLike, plan
 
 #: Size of an Arrow batch of messages; one message that is larger makes a batch of its own.
@@ -25,82 +51,103 @@ BATCH_BYTES = 4 << 20
 
 _TEXT = (StringType, VarcharType, CharType)
 _INTEGER = (ByteType, ShortType, IntegerType, LongType)
-_POSITION = "struct<physical_offset: bigint, store_size: int>"
-_HITS = "array<struct<queue_id: int, queue_offset: bigint, physical_offset: bigint, store_size: int>>"
+_TYPES: Mapping[str, tuple[type[DataType], ...]] = {
+    "topic": _TEXT,
+    "key": _TEXT,
+    "queue_id": _INTEGER,
+    "queue_offset": _INTEGER,
+    "time": (TimestampType,),
+    "physical_offset": (LongType,),
+}
+_KINDS: Mapping[tuple[type[DataType], ...], str] = {
+    _TEXT: "string",
+    _INTEGER: "integer",
+    (TimestampType,): "timestamp",
+    (LongType,): "bigint",
+}
 _TEMPORARY = "mqstore position"
 
 
-def resolve_offsets(df: DataFrame, store: StoreLike) -> DataFrame:
+def resolve_offsets(df: DataFrame, store: StoreLike, *, broker: Column | str | None = None) -> DataFrame:
     """Append where each referenced message lies in the commit log.
 
     `df` has topic (string), queue_id and queue_offset (any integer type); appended are physical_offset (bigint) and
-    store_size (int), null where there is no such message and where it was lost. `store` is a path, valid on every node, or an
-    open reader. The job fails where a part of the store expired since it was planned, or another store took its place.
+    store_size (int), null where there is no such message and where it was lost. `store` is a path that is valid on every node,
+    an open reader, or some `Stores`; with several stores `broker` is the column that names the broker of each row. The job finds
+    what the store holds now, and fails where a part of that has expired since, or another store took its place.
     """
-    arguments = {"topic": _TEXT, "queue_id": _INTEGER, "queue_offset": _INTEGER}
-    _require(df, "resolve_offsets", arguments, appended=("physical_offset", "store_size"))
-    (snapshot,) = plan(store, df.sparkSession).values()
-
-    @arrow_udf(_POSITION)  # type: ignore[call-overload, untyped-decorator]  # pyspark types only the deprecated form
-    def position(topic: pa.Array, queue_id: pa.Array, queue_offset: pa.Array) -> pa.Array:
-        wanted = pa.RecordBatch.from_arrays([topic, queue_id, queue_offset], names=list(arguments))
-        return pa.array(_resolve(snapshot, lambda reader: reader.resolve_offsets(wanted)))
-
-    resolved = df.select("*", position(*map(col, arguments)).alias(_TEMPORARY))
+    _require(df, "resolve_offsets", ("topic", "queue_id", "queue_offset"), appended=("physical_offset", "store_size"))
+    position = ask("resolve_offsets", POSITION, ["topic", "queue_id", "queue_offset"], plan(store, df.sparkSession), broker)
+    resolved = df.select("*", position.alias(_TEMPORARY))
     return resolved.select("*", f"`{_TEMPORARY}`.physical_offset", f"`{_TEMPORARY}`.store_size").drop(_TEMPORARY)
 
 
-def resolve_keys(df: DataFrame, store: StoreLike) -> DataFrame:
+def resolve_keys(df: DataFrame, store: StoreLike, *, limit: int | None = None, broker: Column | str | None = None) -> DataFrame:
     """Append the messages that carry each (topic, key), by the store's index.
 
     `df` has topic and key (string); appended is hits, an array of queue_id, queue_offset, physical_offset and store_size,
-    ascending by physical offset, null where no message has the key. The job fails as that of resolve_offsets.
+    ascending by physical offset, null where no message has the key. `limit` is the most messages of a row, the newest; None for
+    all: give one where many messages have the same key, because all hits of a batch of rows are held at once. `store`, `broker`
+    and what fails the job are those of resolve_offsets.
     """
-    arguments = {"topic": _TEXT, "key": _TEXT}
-    _require(df, "resolve_keys", arguments, appended=("hits",))
-    (snapshot,) = plan(store, df.sparkSession).values()
-
-    @arrow_udf(_HITS)  # type: ignore[call-overload, untyped-decorator]
-    def hits(topic: pa.Array, key: pa.Array) -> pa.Array:
-        wanted = pa.RecordBatch.from_arrays([topic, key], names=list(arguments))
-        return pa.record_batch(_resolve(snapshot, lambda reader: reader.resolve_keys(wanted))).column("hits")
-
-    return df.select("*", hits(*map(col, arguments)).alias("hits"))
+    _require(df, "resolve_keys", ("topic", "key"), appended=("hits",))
+    hits = ask("resolve_keys", hits_question(limit), ["topic", "key"], plan(store, df.sparkSession), broker)
+    return df.select("*", hits.alias("hits"))
 
 
-def _resolve(snapshot: Snapshot, resolve: Callable[[mqstore.Store], mqstore.RecordBatch]) -> mqstore.RecordBatch:
-    """What `resolve` finds in a store that holds all that was planned, before and after: what expires is not found."""
-    found = resolve(snapshot.open(whole=True))
-    snapshot.open(whole=True)
-    return found
+def resolve_times(df: DataFrame, store: StoreLike, *, side: Side = "left", broker: Column | str | None = None) -> DataFrame:
+    """Append where each time begins in its queue.
+
+    `df` has topic (string), queue_id (any integer type) and time (timestamp); appended is queue_offset (bigint): that of the
+    first message that was stored then or later, or, with side="right", later. It is the queue's end if there is none, and null
+    where there is no such queue. `store`, `broker` and what fails the job are those of resolve_offsets.
+    """
+    _require(df, "resolve_times", ("topic", "queue_id", "time"), appended=("queue_offset",))
+    question, snapshots = times_question(side), plan(store, df.sparkSession)
+    offset = ask("resolve_times", question, ["topic", "queue_id", micros("time")], snapshots, broker)
+    return df.select("*", offset.alias("queue_offset"))
 
 
 def fetch(
-    df: DataFrame, store: StoreLike, columns: Sequence[str] | None = None, errors: Literal["raise", "skip"] = "raise"
+    df: DataFrame,
+    store: StoreLike,
+    columns: Sequence[str] | None = None,
+    errors: Errors = "raise",
+    *,
+    keep: Sequence[str] = (),
+    broker: Column | str | None = None,
 ) -> DataFrame:
-    """The messages at these physical offsets: the message schema, or `columns` of it.
+    """The messages at these physical offsets: the message schema, or `columns` of it, after the columns of `df` to `keep`.
 
-    `df` has physical_offset (bigint), as resolve_offsets appends it; its other columns are dropped, and so are its rows where
-    it is null. The job fails at an offset where no message starts, and at a damaged one; with errors="skip" it passes over such
-    offsets: how many these were is the number of offsets less that of rows, and each worker logs its own. Either way it fails
-    where another store took this one's place, and with "skip" where a part of it expired since the job was planned.
+    `df` has physical_offset (bigint), as resolve_offsets appends it; its rows where that is null are dropped. The job fails at
+    an offset where no message starts, and at a damaged one; with errors="skip" it passes over such offsets: how many these were
+    is the number of offsets less that of rows, and each worker logs its own. Either way it fails where another store took this
+    one's place, and with "skip" where a part of it expired since the job was planned.
+
+    `store` and `broker` are those of resolve_offsets. With several stores the first column is broker.
     """
-    if errors not in ("raise", "skip"):
-        raise ValueError(f'errors is "raise" or "skip", not {errors!r}')
-    schema = message_schema(columns)
-    _require(df, "fetch", {"physical_offset": (LongType,)})
-    (snapshot,) = plan(store, df.sparkSession).values()
-    names, skips = schema.names, errors == "skip"
+    expect_errors(errors)
+    messages_schema = message_schema(columns)
+    _require(df, "fetch", ("physical_offset",))
+    snapshots = plan(store, df.sparkSession)
+    expect_broker("fetch", snapshots, broker)
+    names = messages_schema.names
+    has_broker = broker is not None
+    kept = _kept(df, keep, [*names, "broker"] if has_broker else names)
+    beside = [col(f"`{field.name}`") for field in kept]
+    if broker is not None:
+        kept = [StructField("broker", StringType()), *kept]
+        beside = [col(broker) if isinstance(broker, str) else broker, *beside]
+    names_beside = [field.name for field in kept]
 
     def messages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for offsets in batches:
-            found = snapshot.open(whole=skips).fetch(offsets, columns=names, max_bytes=BATCH_BYTES, errors=errors)
-            for batch in found:
-                snapshot.open(whole=skips)
-                yield pa.record_batch(batch)
-            log_skipped(found, snapshot.path)
+        for rows in batches:
+            for snapshot, own in _of_each_store(rows, snapshots, has_broker):
+                yield from _fetched(snapshot, own, names_beside, names, errors)
 
-    return df.select("physical_offset").mapInArrow(messages, schema)
+    # By other names, because mapInArrow takes none with a dot.
+    frame = df.select(*(column.alias(f"kept{number}") for number, column in enumerate(beside)), "physical_offset")
+    return frame.mapInArrow(messages, StructType([*kept, *messages_schema]))
 
 
 def log_skipped(batches: mqstore.Batches, path: str) -> None:
@@ -109,15 +156,66 @@ def log_skipped(batches: mqstore.Batches, path: str) -> None:
         logging.getLogger("mqstore.spark").warning("%s: skipped %d lost or damaged messages", path, batches.skipped)
 
 
-def _require(
-    df: DataFrame, caller: str, needed: Mapping[str, tuple[type[DataType], ...]], appended: tuple[str, ...] = ()
-) -> None:
+def _of_each_store(rows: pa.RecordBatch, snapshots: Snapshots, has_broker: bool) -> Iterator[tuple[Snapshot, pa.RecordBatch]]:
+    """The rows that have an offset, store by store; with several stores the first column is the broker."""
+    rows = rows.filter(pc.is_valid(rows.columns[-1]))
+    if not has_broker:
+        (snapshot,) = snapshots.values()
+        yield snapshot, rows
+        return
+    for snapshot_of_broker, numbers in by_broker(rows.columns[0], snapshots):
+        if snapshot_of_broker is not None:
+            yield snapshot_of_broker, rows.take(numbers)
+
+
+def _fetched(
+    snapshot: Snapshot, rows: pa.RecordBatch, names_beside: list[str], names: list[str], errors: Errors
+) -> Iterator[pa.RecordBatch]:
+    """The messages at the offsets in the last column, each after the other columns of its row, under new names."""
+    if not rows.num_rows:
+        return
+    offsets, skips = rows.columns[-1], errors == "skip"
+    planned = pa.table([planned_offsets(snapshot, offsets, errors)], names=["physical_offset"])
+    kept, at = rows.select(list(range(rows.num_columns - 1))), 0
+    wanted = names if not kept.num_columns else ["physical_offset", *(name for name in names if name != "physical_offset")]
+    found = snapshot.open(whole=skips).fetch(planned, columns=wanted, max_bytes=BATCH_BYTES, errors=errors)
+    for batch in map(pa.record_batch, found):
+        snapshot.open(whole=skips)
+        if not kept.num_columns:
+            yield batch
+            continue
+        # The offsets that were passed over are not in the batch, and every other one is.
+        is_found = pc.is_in(offsets.slice(at), value_set=batch.column(0))
+        own = pc.add(pc.indices_nonzero(is_found).slice(0, batch.num_rows).cast(pa.int64()), at)
+        at = own[-1].as_py() + 1
+        columns = [*kept.take(own).columns, *(batch.column(name) for name in names)]
+        yield pa.RecordBatch.from_arrays(columns, names=[*names_beside, *names])
+    log_skipped(found, snapshot.path)
+
+
+def _kept(df: DataFrame, keep: Sequence[str], others: Sequence[str]) -> list[StructField]:
+    """The columns of `df` that stay. ValueError for one that is not there once, or has the name of another one."""
+    if isinstance(keep, str):
+        raise ValueError(f"keep is a list of column names, such as [{keep!r}], not {keep!r}")
+    kept = []
+    for name in keep:
+        same = [field for field in df.schema.fields if field.name == name]
+        if len(same) != 1:
+            raise ValueError(f"keep names {name}, but the frame has {len(same)} columns of that name: {', '.join(df.columns)}")
+        if name.lower() in others:
+            raise ValueError(f"keep names {name}, but so is a column of the messages: rename it first, or name other columns")
+        kept.append(StructField(name, same[0].dataType))
+    return kept
+
+
+def _require(df: DataFrame, caller: str, needed: Sequence[str], appended: tuple[str, ...] = ()) -> None:
     """ValueError unless `df` has each needed column once, of a fitting type, and none of the appended ones."""
     fields = df.schema.fields
     found = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields) or "no columns"
-    for name, types in needed.items():
+    for name in needed:
+        types = _TYPES[name]
         same = [field for field in fields if field.name == name]
-        wanted = "string" if types is _TEXT else "bigint" if types == (LongType,) else "integer"
+        wanted = _KINDS[types]
         if len(same) != 1:
             have = f"{len(same)} columns of that name" if same else found
             raise ValueError(f"{caller} needs one column {name} ({wanted}), but the frame has {have}")

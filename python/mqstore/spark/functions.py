@@ -1,0 +1,309 @@
+"""Functions of columns, and of SQL, that look into a store.
+
+A function ships only its arguments to Python, however wide the frame is, but its answer to a batch of rows is one array. So
+these are for what is small; `fetch` gives whole messages in batches of bounded size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, SparkSession
+from pyspark.sql.functions import col, unix_micros
+
+import mqstore
+from mqstore.spark._columnar import HAS_ARROW_UDF, columnar
+from mqstore.spark._snapshot import Snapshot
+from mqstore.spark.stores import StoreLike, plan
+
+Errors = Literal["raise", "skip"]
+Side = Literal["left", "right"]
+Snapshots = Mapping[str | None, Snapshot]
+
+# The bodies that one batch of rows may have together: Spark holds them at once.
+_MOST_BODY_BYTES = 512 << 20
+
+_POSITION = pa.struct([("physical_offset", pa.int64()), ("store_size", pa.int32())])
+_HIT = pa.struct([("queue_id", pa.int32()), ("queue_offset", pa.int64()), *_POSITION])
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a function asks one store about each row."""
+
+    arguments: Mapping[str, pa.DataType]
+    gives: pa.DataType
+    answer: Callable[[Snapshot, pa.RecordBatch], pa.Array]
+
+
+def position(
+    topic: Column | str,
+    queue_id: Column | str,
+    queue_offset: Column | str,
+    *,
+    store: StoreLike,
+    broker: Column | str | None = None,
+) -> Column:
+    """Where a message lies in the commit log: a struct of physical_offset (bigint) and store_size (int, bytes).
+
+    Both are null where the store holds no such message, and where it was lost. The arguments are columns or their names: topic
+    is a string, the other two any integers. `store` is a path that is valid on every node, an open reader, or some `Stores`;
+    with several stores `broker` is the column that names the broker of each row, and a row without one gets nulls.
+
+    The store is looked at now. What comes later is not found; the job fails where a part of what was there has expired since,
+    or another store took its place.
+    """
+    return ask("position", POSITION, [topic, queue_id, queue_offset], plan_now(store), broker)
+
+
+def hits(
+    topic: Column | str, key: Column | str, *, store: StoreLike, limit: int | None = None, broker: Column | str | None = None
+) -> Column:
+    """The messages with a key: an array of structs of queue_id, queue_offset, physical_offset and store_size, ascending by
+    physical offset, null where there are none.
+
+    topic and key are columns of strings, or their names. `limit` is the most messages of a row, the newest; None for all. All
+    hits of a batch of rows are held at once, 24 bytes for each: give a limit where many messages have the same key. `store`
+    and `broker` are those of `position`.
+    """
+    return ask("hits", hits_question(limit), [topic, key], plan_now(store), broker)
+
+
+def times(
+    topic: Column | str,
+    queue_id: Column | str,
+    time: Column | str,
+    *,
+    store: StoreLike,
+    side: Side = "left",
+    broker: Column | str | None = None,
+) -> Column:
+    """Where a time begins in a queue: the queue offset (bigint) of the first message that was stored then or later, or,
+    with side="right", later; the queue's end if there is none, null where there is no such queue.
+
+    topic is a column of strings, queue_id of integers, time of timestamps; or their names. `store` and `broker` are those of
+    `position`.
+    """
+    return ask("times", times_question(side), [topic, queue_id, micros(time)], plan_now(store), broker)
+
+
+def body(
+    physical_offset: Column | str, *, store: StoreLike, errors: Errors = "raise", broker: Column | str | None = None
+) -> Column:
+    """The body of a message (binary, as it is stored), null where physical_offset is.
+
+    physical_offset is a column of bigint, or its name, as `position` gives it. The job fails where no message starts at an
+    offset, and at a damaged message; with errors="skip" the body is null there. It fails, too, where the bodies of one batch of
+    rows take more than 512 MiB; `fetch` has no such limit. `store` and `broker` are those of `position`.
+    """
+    return ask("body", body_question(errors), [physical_offset], plan_now(store), broker)
+
+
+def register_functions(spark: SparkSession, store: StoreLike, *, limit: int | None = None) -> None:
+    """Make functions that look into the store known to SQL, in this session: what it holds now, until they are registered again.
+
+    mq_position(topic, queue_id, queue_offset), mq_hits(topic, key), mq_time(topic, queue_id, time) and
+    mq_body(physical_offset) are `position`, `hits` with this `limit`, `times` and `body`. With several stores each takes the
+    broker as its last argument. With pyspark 4.0, mq_time takes unix_micros(time).
+    """
+    snapshots = plan(store, spark)
+    questions = {
+        "mq_position": POSITION,
+        "mq_hits": hits_question(limit),
+        "mq_time": times_question("left"),
+        "mq_body": body_question("raise"),
+    }
+    for name, question in questions.items():
+        spark.udf.register(name, _function(name, question, snapshots))
+
+
+def plan_now(store: StoreLike) -> Snapshots:
+    """A snapshot of each store, by broker. The active session reads those that are not on this node."""
+    return plan(store, SparkSession.getActiveSession())
+
+
+def micros(time: Column | str) -> Column:
+    """A timestamp as it reaches a worker with its time zone."""
+    return _column(time) if HAS_ARROW_UDF else unix_micros(time)
+
+
+def ask(
+    name: str, question: Question, arguments: Sequence[Column | str], snapshots: Snapshots, broker: Column | str | None
+) -> Column:
+    """The column of the answers. ValueError for a broker that is missing, or not to be given."""
+    expect_broker(name, snapshots, broker)
+    brokers = [] if broker is None else [_column(broker)]
+    return _function(name, question, snapshots)(*map(_column, arguments), *brokers)
+
+
+def expect_broker(name: str, snapshots: Snapshots, broker: Column | str | None) -> None:
+    """ValueError unless `broker` is given for several stores, and for no store without a name."""
+    if broker is None and len(snapshots) > 1:
+        brokers = ", ".join(map(str, snapshots))
+        raise ValueError(f"{name} needs broker=, the column that names the broker of each row: there are stores of {brokers}")
+    if broker is not None and None in snapshots:
+        raise ValueError(f"{name} has broker=, but the store has no broker: give a Stores, or leave broker out")
+
+
+def by_broker(brokers: pa.Array, snapshots: Snapshots) -> Iterator[tuple[Snapshot | None, pa.Array]]:
+    """The numbers of the rows of each broker, and what was planned of its store: None for rows without a broker."""
+    for broker in pc.unique(brokers).to_pylist():
+        if broker is None:
+            yield None, pc.indices_nonzero(pc.is_null(brokers))
+        elif broker in snapshots:
+            yield snapshots[broker], pc.indices_nonzero(pc.equal(brokers, broker))
+        else:
+            raise ValueError(f"there is no store of broker {broker!r}; the brokers are {', '.join(map(str, snapshots))}")
+
+
+def whole(snapshot: Snapshot, resolve: Callable[[mqstore.Store], mqstore.RecordBatch]) -> pa.RecordBatch:
+    """What `resolve` finds in a store that holds all that was planned, before and after: what expires is not found."""
+    found = resolve(snapshot.open(whole=True))
+    snapshot.open(whole=True)
+    return pa.record_batch(found)
+
+
+def _column(given: Column | str) -> Column:
+    return col(given) if isinstance(given, str) else given
+
+
+def _function(name: str, question: Question, snapshots: Snapshots) -> Callable[..., Column]:
+    takes = [*question.arguments.values(), pa.string()]
+    return cast(Callable[..., Column], columnar(name, partial(_answer, name, question, snapshots), takes, question.gives))
+
+
+def _answer(name: str, question: Question, snapshots: Snapshots, columns: Sequence[pa.Array]) -> pa.Array:
+    """The answers to a batch of rows, each by the store of its broker."""
+    count = len(question.arguments)
+    arguments, brokers = columns[:count], columns[count:]
+    if len(arguments) < count or len(brokers) > 1 or (len(snapshots) > 1 and not brokers):
+        wanted = [*question.arguments, *(["broker"] if len(snapshots) > 1 else [])]
+        raise TypeError(f"{name} takes {', '.join(wanted)}, but was called with {len(columns)} columns")
+    wanted_rows = pa.RecordBatch.from_arrays(list(arguments), names=list(question.arguments))
+    if not brokers:
+        (snapshot,) = snapshots.values()
+        return question.answer(snapshot, wanted_rows)
+    answers, places = [pa.nulls(0, question.gives)], [pa.nulls(0, pa.uint64())]
+    for known, rows in by_broker(brokers[0], snapshots):
+        places.append(rows)
+        answers.append(pa.nulls(len(rows), question.gives) if known is None else question.answer(known, wanted_rows.take(rows)))
+    return pa.concat_arrays(answers).take(pc.sort_indices(pa.concat_arrays(places)))
+
+
+def _positions(snapshot: Snapshot, wanted: pa.RecordBatch) -> pa.Array:
+    found = whole(snapshot, lambda store: store.resolve_offsets(wanted))
+    is_planned = pc.less(found.column("physical_offset"), snapshot.end)
+    columns = [pc.if_else(is_planned, column, pa.scalar(None, column.type)) for column in found.columns]
+    return pa.StructArray.from_arrays(columns, fields=list(_POSITION))
+
+
+def _hits(limit: int | None, snapshot: Snapshot, wanted: pa.RecordBatch) -> pa.Array:
+    found = whole(snapshot, lambda store: store.resolve_keys(wanted, limit=limit, physical=(None, snapshot.end)))
+    return found.column("hits")
+
+
+def _times(side: Side, snapshot: Snapshot, wanted: pa.RecordBatch) -> pa.Array:
+    time = wanted.column("time")
+    if pa.types.is_integer(time.type):
+        time = time.cast(pa.int64()).cast(pa.timestamp("us", "UTC"))
+    asked = pa.RecordBatch.from_arrays([*wanted.columns[:2], time], names=wanted.schema.names)
+    found = whole(snapshot, lambda store: store.resolve_times(asked, side=side)).column("queue_offset")
+    store = snapshot.open()
+    if store.max_physical_offset == snapshot.end:
+        return found
+    queues = list(zip(wanted.column("topic").to_pylist(), wanted.column("queue_id").to_pylist(), strict=True))
+    ends = _planned_ends(snapshot, store, set(queues))
+    planned = pa.array([ends.get(queue) for queue in queues], pa.int64())
+    return pc.min_element_wise(found, planned, skip_nulls=False)
+
+
+def _planned_ends(
+    snapshot: Snapshot, store: mqstore.Store, queues: set[tuple[str | None, int | None]]
+) -> dict[tuple[str, int], int | None]:
+    """Where each of these queues ended when the job was planned; None for one that began later."""
+    spans: dict[tuple[str, int], tuple[int, int]] = {}
+    for topic, queue_id in queues:
+        if topic is not None and queue_id is not None and topic in store.topics and queue_id in store.topics[topic].queue_ids:
+            opened = store.topics[topic].queues[queue_id]
+            spans[topic, queue_id] = opened.min_offset, opened.max_offset
+    while halved := {queue: (low + high) // 2 for queue, (low, high) in spans.items() if low < high}:
+        topics, queue_ids = map(list, zip(*halved, strict=True))
+        middles = pa.table([topics, queue_ids, list(halved.values())], names=["topic", "queue_id", "queue_offset"])
+        found = pa.record_batch(store.resolve_offsets(middles)).column("physical_offset").to_pylist()
+        for (queue, middle), offset in zip(halved.items(), found, strict=True):
+            low, high = spans[queue]
+            # What has no position was lost, and was there before.
+            spans[queue] = (low, middle) if offset is not None and offset >= snapshot.end else (middle + 1, high)
+    return {queue: end or None for queue, (_, end) in spans.items()}
+
+
+def _bodies(errors: Errors, snapshot: Snapshot, wanted: pa.RecordBatch) -> pa.Array:
+    offsets = wanted.column("physical_offset").cast(pa.int64())
+    places, bodies, size = [pa.nulls(0, pa.int64())], [pa.nulls(0, pa.binary())], 0
+    asked = planned_offsets(snapshot, pc.unique(offsets).drop_null(), errors)
+    store = snapshot.open(whole=errors == "skip")
+    names = ["physical_offset", "body"]
+    for batch in map(pa.record_batch, store.fetch(pa.table([asked], names[:1]), columns=names, errors=errors)):
+        size += batch.nbytes
+        _expect_room(size, len(offsets))
+        places.append(batch.column(0))
+        bodies.append(batch.column(1))
+    snapshot.open(whole=errors == "skip")
+    rows = pc.index_in(offsets, value_set=pa.concat_arrays(places))
+    found = pa.concat_arrays(bodies)
+    _expect_room(pc.sum(pc.binary_length(found).take(rows).cast(pa.int64())).as_py() or 0, len(offsets))
+    return found.take(rows)
+
+
+def _expect_room(size: int, rows: int) -> None:
+    if size > _MOST_BODY_BYTES:
+        raise mqstore.StoreError(
+            f"the bodies of a batch of {rows} rows take more than {_MOST_BODY_BYTES >> 20} MiB: take them from fetch, which "
+            "splits its batches, or set spark.sql.execution.arrow.maxRecordsPerBatch to fewer rows"
+        )
+
+
+def planned_offsets(snapshot: Snapshot, offsets: pa.Array, errors: Errors) -> pa.Array:
+    """Those of the offsets that were in the log when the job was planned. NotFoundError for another one, unless skipped."""
+    is_planned = pc.less(offsets, snapshot.end)
+    if errors == "raise" and not pc.all(is_planned, min_count=0).as_py():
+        later = pc.max(offsets).as_py()
+        raise mqstore.NotFoundError(
+            f"no message starts at physical offset {later}: the log of {snapshot.path} ended at {snapshot.end} "
+            "when the job was planned"
+        )
+    return offsets.filter(is_planned)
+
+
+POSITION = Question({"topic": pa.string(), "queue_id": pa.int32(), "queue_offset": pa.int64()}, _POSITION, _positions)
+
+
+def hits_question(limit: int | None) -> Question:
+    """All messages with a key, or the newest."""
+    if limit is not None and not (isinstance(limit, int) and limit > 0):
+        raise ValueError(f"limit is a number of messages from 1 on, or None for all, not {limit!r}")
+    return Question({"topic": pa.string(), "key": pa.string()}, pa.list_(_HIT), partial(_hits, limit))
+
+
+def times_question(side: Side) -> Question:
+    """The queue offset at which a time begins, or, at the right side, ends."""
+    if side not in ("left", "right"):
+        raise ValueError(f'side is "left" or "right", not {side!r}')
+    return Question({"topic": pa.string(), "queue_id": pa.int32(), "time": pa.int64()}, pa.int64(), partial(_times, side))
+
+
+def body_question(errors: Errors) -> Question:
+    """The body at a physical offset."""
+    expect_errors(errors)
+    return Question({"physical_offset": pa.int64()}, pa.binary(), partial(_bodies, errors))
+
+
+def expect_errors(errors: Errors) -> None:
+    """ValueError for another word."""
+    if errors not in ("raise", "skip"):
+        raise ValueError(f'errors is "raise" or "skip", not {errors!r}')
