@@ -410,6 +410,7 @@ fn a_log_that_ends_at_a_page_that_cannot_be_read_is_refused() {
             queues: &queues,
             checkpoint: &Checkpoint::default(),
             clean: false,
+            is_written_to: false,
             own_from: None,
             flushed: None,
             closed_at: None,
