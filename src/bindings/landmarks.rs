@@ -1,4 +1,4 @@
-//! What a Spark worker compares to tell whether a store is the one that was planned with.
+//! What Spark asks a store: whether it is the one that was planned with, and how far a stream may read.
 
 use pyo3::prelude::*;
 
@@ -19,4 +19,11 @@ pub(super) fn checksums(py: Python<'_>, store: &Bound<'_, Store>, offsets: Vec<i
     let reader = store.get().handle.log_reader(py)?;
     let checksums: Result<_> = py.detach(|| offsets.iter().map(|offset| reader.record_checksum(*offset)).collect());
     Ok(checksums?)
+}
+
+/// Up to which physical offset a power cut takes nothing away, None if the store was closed and if its writer does not say.
+#[pyfunction(name = "_flushed_mark")]
+pub(super) fn flushed_mark(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult<Option<i64>> {
+    let reader = store.get().handle.log_reader(py)?;
+    Ok(py.detach(|| reader.flushed_mark())?)
 }

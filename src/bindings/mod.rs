@@ -98,7 +98,7 @@ mod clock;
 mod files;
 /// What pickle calls to make again what came from a store.
 mod pickle;
-/// What a Spark worker compares to tell whether a store is the one that was planned with.
+/// What Spark asks a store: whether it is the one that was planned with, and how far a stream may read.
 mod landmarks;
 /// `new_unique_key`.
 mod unique_key;
@@ -128,7 +128,7 @@ mod _native {
     #[pymodule_export]
     use super::files::{json_lines, no_messages};
     #[pymodule_export]
-    use super::landmarks::{checksums, landmarks};
+    use super::landmarks::{checksums, flushed_mark, landmarks};
     #[pymodule_export]
     use super::message::{Message, unpickle_message};
     #[pymodule_export]

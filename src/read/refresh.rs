@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Result;
 use crate::read::message_reader::MessageReader;
-use crate::recovery::find_growth;
+use crate::recovery::{find_growth, flushed_mark};
 
 /// What a refresh has found.
 #[derive(Debug)]
@@ -87,6 +87,15 @@ impl MessageReader {
     /// [`Error::Io`].
     pub fn may_have_grown(&self) -> Result<bool> {
         self.log().may_go_on(self.readable.get())
+    }
+
+    /// Up to which physical offset a power cut takes nothing away, as the writer of the store says now; `None` if it was closed, and if its writer
+    /// says nothing.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io).
+    pub fn flushed_mark(&self) -> Result<Option<i64>> {
+        flushed_mark(self.env.as_ref(), self.path())
     }
 
     /// Up to where every message of the log is in its queue. Waits for a refresh that runs. A writer of this process puts the last messages there

@@ -120,6 +120,20 @@ pub(super) fn shown_until(env: &dyn Env, path: &Path, mark: Option<FlushedMark>)
     Ok(is_locked.then_some(mark.flushed))
 }
 
+/// Up to which physical offset the log of a store is on disk, as the mark of its writer says; `None` if the store was closed, and if no mark
+/// is about this log.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn flushed_mark(env: &dyn Env, path: &Path) -> Result<Option<i64>> {
+    if !exists(env, path, ABORT_FILE)? {
+        return Ok(None);
+    }
+    let claim = load_own_from(env, path)?;
+    let mark = load_flushed_mark(env, path)?.filter(|mark| Some(mark.own_from) == claim);
+    Ok(mark.map(|mark| mark.flushed))
+}
+
 /// The families of a store, and what is known of its last writer.
 #[derive(Debug, Clone, Copy)]
 pub struct Opened<'a> {
