@@ -33,6 +33,15 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
             [*("7,865 messages by the queues", "7,865 messages in 53 topics"), "|rocketmq-client|  882|", "|2025|    21|    7|"],
         ),
         (
+            "tail_topics.py",
+            [
+                "while it is written, part 1    root   193  broker     0",
+                "while it is written, part 2    root   618  broker   116",
+                "after a restart                root   768  broker   556",
+                "Each message came once.",
+            ],
+        ),
+        (
             "resolve_events.py",
             [
                 "total                 7,865  4,838,322" + 2 * "     7,865       79     3,915       40",

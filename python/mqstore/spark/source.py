@@ -20,7 +20,9 @@ from mqstore.spark._options import ScanOptions
 from mqstore.spark._partitions import Place, QueueRanges, Stretch, expect_topics, plan_partitions
 from mqstore.spark._read import Rows, read_queues, read_stretch
 from mqstore.spark._schema import known_columns, read_schema, select
+from mqstore.spark._subscription import StreamOptions, is_of_stream
 from mqstore.spark.stores import plan
+from mqstore.spark.stream import MessageStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # since 4.1
@@ -35,23 +37,28 @@ class MessageDataSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        self._scan = ScanOptions.parse(options)
-
-    def _known(self) -> StructType:
-        return read_schema(self._scan.read.stores.brokers != (None,), self._scan.read.mode == "PERMISSIVE")
+        # Spark does not say yet whether it will read a batch or a stream.
+        self._read = (StreamOptions if is_of_stream(options) else ScanOptions).parse(options).read
 
     def schema(self) -> StructType:
-        return select(self._known(), self._scan.read.columns)
+        known = read_schema(self._read.stores.brokers != (None,), self._read.mode == "PERMISSIVE")
+        return select(known, self._read.columns)
 
     def reader(self, schema: StructType) -> MessageReader:
-        columns = known_columns(schema, read_schema(self._scan.read.stores.brokers != (None,), has_corrupt_record=True))
-        named = self._scan.read.columns
+        scan = ScanOptions.parse(self.options)
+        return (PushingReader if scan.pushes_filters else MessageReader)(scan, self._rows(schema))
+
+    def streamReader(self, schema: StructType) -> MessageStreamReader:
+        return MessageStreamReader(StreamOptions.parse(self.options), self._rows(schema))
+
+    def _rows(self, schema: StructType) -> Rows:
+        columns = known_columns(schema, read_schema(self._read.stores.brokers != (None,), has_corrupt_record=True))
+        named = self._read.columns
         if named is not None and list(named) != columns:
             raise ValueError(
                 f"option columns names {', '.join(named)}, but the schema has {', '.join(schema.names)}: give one of the two"
             )
-        kind = PushingReader if self._scan.pushes_filters else MessageReader
-        return kind(self._scan, Rows(schema, tuple(columns)))
+        return Rows(schema, tuple(columns))
 
 
 class MessageReader(DataSourceReader):

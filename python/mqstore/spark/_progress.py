@@ -1,0 +1,210 @@
+"""How far a streaming query has read, and what the stores show besides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+import mqstore
+from mqstore._native import _checksums
+from mqstore.spark._snapshot import Landmark, Snapshot
+from mqstore.spark._subscription import EARLIEST, LATEST, QueueName, Starting, Subscription
+
+#: Up to which physical offset the log of each broker survives a power cut; None where nothing says so.
+Marks = Mapping[str | None, int | None]
+
+_Json = dict[str, Any]
+
+
+class Position(NamedTuple):
+    """Up to where a queue was read."""
+
+    next: int
+    """The queue offset of the message that comes next."""
+    checksum: int | None
+    """Of the record before it: a queue that gives its offsets again has another one there. None if there is none to read."""
+
+
+class Bounds(NamedTuple):
+    """What a queue holds, by queue offset."""
+
+    min: int
+    max: int
+    end: int
+    """A stream reads up to here: `max`, or the first message that a power cut may take away."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What Spark keeps in the checkpoint."""
+
+    logs: Mapping[str | None, Landmark | None]
+    """The first record of each log at that time, which tells the log from another one at the same path."""
+    queues: Mapping[QueueName, Position]
+
+    @classmethod
+    def from_json(cls, offsets: _Json) -> Progress:
+        """What `to_json` gave."""
+        logs: dict[str | None, Landmark | None] = {}
+        queues: dict[QueueName, Position] = {}
+        for key, of_broker in offsets.items():
+            broker = key or None
+            logs[broker] = tuple(of_broker["log"]) if of_broker["log"] else None
+            for topic, positions in of_broker["topics"].items():
+                for queue_id, position in positions.items():
+                    queues[QueueName(broker, topic, int(queue_id))] = Position(*position)
+        return cls(logs, queues)
+
+    def to_json(self) -> _Json:
+        """`{broker: {"log": [offset, checksum], "topics": {topic: {queue: [next, checksum]}}}}`, "" for the store without a
+        broker. In one order, because Spark compares the text.
+        """
+        offsets: _Json = {broker or "": {"log": mark and list(mark), "topics": {}} for broker, mark in self.logs.items()}
+        for name, position in sorted(self.queues.items()):
+            topics = offsets[name.broker or ""]["topics"]
+            topics.setdefault(name.topic, {})[str(name.queue_id)] = list(position)
+        return offsets
+
+
+class Look:
+    """The queues that a query follows, as the stores show them now."""
+
+    def __init__(self, snapshots: Mapping[str | None, Snapshot], marks: Marks, subscription: Subscription) -> None:
+        self.snapshots = snapshots
+        self.marks = marks
+        self.bounds: dict[QueueName, Bounds] = {}
+        for broker, snapshot in snapshots.items():
+            store, mark = snapshot.open(), marks[broker]
+            found = {name: (queue.min_offset, queue.max_offset) for name, queue in subscription.queues_of(broker, store)}
+            ends = {} if mark is None or mark >= store.max_physical_offset else flushed_ends(store, found, mark)
+            self.bounds |= {name: Bounds(least, most, ends.get(name, most)) for name, (least, most) in found.items()}
+
+    def is_same_log(self, broker: str | None, known: Landmark | None) -> bool:
+        """Whether a broker's log still has this record, or may have had it before it expired."""
+        store = self.snapshots[broker].open()
+        if known is None or known[0] < store.min_physical_offset:
+            return True
+        (found,) = _checksums(store, [known[0]])
+        return known[0] < store.max_physical_offset and _may_be(found, known[1])
+
+    def checksums(self, nexts: Mapping[QueueName, int]) -> dict[QueueName, int | None]:
+        """Of the last record before each of these queue offsets; None for one that is not there or cannot be read."""
+        found: dict[QueueName, int | None] = {}
+        for broker, snapshot in self.snapshots.items():
+            names = [name for name in nexts if name.broker == broker]
+            store = snapshot.open()
+            offsets = [offset for offset, _ in resolve(store, [(name, nexts[name] - 1) for name in names])]
+            found |= zip(names, _checksums(store, [-1 if offset is None else offset for offset in offsets]), strict=True)
+        return found
+
+    def progress(self, nexts: Mapping[QueueName, int], known: Mapping[QueueName, Position]) -> Progress:
+        """What a query that has read up to these queue offsets has to know; `known` are positions that still hold."""
+        new = {name: offset for name, offset in nexts.items() if name not in known or known[name].next != offset}
+        checksums = self.checksums(new)
+        positions = {name: Position(nexts[name], checksums[name]) if name in new else known[name] for name in nexts}
+        logs = {broker: next(iter(snapshot.landmarks), None) for broker, snapshot in self.snapshots.items()}
+        return Progress(logs, positions)
+
+    def latest(self) -> Progress:
+        """What could be read now."""
+        return Progress(dict.fromkeys(self.snapshots), {name: Position(bounds.end, None) for name, bounds in self.bounds.items()})
+
+    def resume(self, progress: Progress) -> tuple[dict[QueueName, int], dict[QueueName, str]]:
+        """The queue offset at which each queue goes on, and what is wrong with those that cannot go on where they were: these
+        begin with their first message, as new queues do.
+        """
+        begins = {name: bounds.min for name, bounds in self.bounds.items()}
+        wrong: dict[QueueName, str] = {}
+        others = {broker for broker in self.snapshots if not self.is_same_log(broker, progress.logs.get(broker))}
+        there = {name: position for name, position in progress.queues.items() if name in begins}
+        checksums = self.checksums({name: position.next for name, position in there.items()})
+        for name, position in there.items():
+            least, most, _ = self.bounds[name]
+            if name.broker in others:
+                wrong[name] = "another store is there"
+            elif position.next > most or not _may_be(checksums[name], position.checksum):
+                wrong[name] = f"its queue offsets before {position.next} were given again, or messages were cut from it"
+            elif position.next < least:
+                wrong[name] = f"its messages from queue offset {position.next} to {least} have expired unread"
+            else:
+                begins[name] = position.next
+        return begins, wrong
+
+    def starting(self, starting: Starting) -> dict[QueueName, int]:
+        """Where a new query begins. ValueError for queues that are named and are not there, and the other way round."""
+        if starting.times is not None:
+            return self._starting_at(_each(starting.times, self.bounds, "startingOffsetsByTimestamp"), starting)
+        words = {LATEST: lambda bounds: bounds.end, EARLIEST: lambda bounds: bounds.min}
+        given = _each(starting.offsets, self.bounds, "startingOffsets")
+        return {name: words[offset](self.bounds[name]) if offset in words else offset for name, offset in given.items()}
+
+    def _starting_at(self, times: Mapping[QueueName, int], starting: Starting) -> dict[QueueName, int]:
+        begins = {}
+        for broker, snapshot in self.snapshots.items():
+            names = [name for name in times if name.broker == broker]
+            columns = [[name.topic for name in names], [name.queue_id for name in names], [times[name] for name in names]]
+            asked = pa.RecordBatch.from_arrays(
+                [pa.array(column, kind) for column, kind in zip(columns, (pa.string(), pa.int32(), pa.int64()), strict=True)],
+                ["topic", "queue_id", "time"],
+            )
+            found = pa.record_batch(snapshot.open().resolve_times(asked)).column("queue_offset").to_pylist()
+            for name, offset in zip(names, found, strict=True):
+                bounds = self.bounds[name]
+                if (offset is None or offset >= bounds.end) and not starting.is_latest_without_message:
+                    raise ValueError(
+                        f"{name} holds no message that was stored at {times[name]} ms since 1970 or later: give an earlier "
+                        "time, or startingOffsetsByTimestampStrategy=latest to begin such a queue at its end"
+                    )
+                begins[name] = bounds.end if offset is None else min(offset, bounds.end)
+        return begins
+
+
+def _may_be(found: int | None, known: int | None) -> bool:
+    """Whether a record may be the one that had this checksum. One that is damaged has none."""
+    return found == known or found is None or known is None
+
+
+def flushed_ends(store: mqstore.Store, queues: Mapping[QueueName, tuple[int, int]], mark: int) -> dict[QueueName, int]:
+    """The queue offset of the first message of each queue, by its bounds, that is not whole before the physical offset `mark`."""
+    ends = {name: most for name, (_, most) in queues.items()}
+    last = _are_before(store, {name: most - 1 for name, (least, most) in queues.items() if least < most}, mark)
+    spans = {name: (queues[name][0], queues[name][1] - 1) for name, is_before in last.items() if not is_before}
+    while spans:
+        ends |= {name: low for name, (low, high) in spans.items() if low == high}
+        middles = {name: (low + high) // 2 for name, (low, high) in spans.items() if low < high}
+        found = _are_before(store, middles, mark)
+        spans = {
+            name: (middle + 1, spans[name][1]) if found[name] else (spans[name][0], middle) for name, middle in middles.items()
+        }
+    return ends
+
+
+def _are_before(store: mqstore.Store, messages: Mapping[QueueName, int], mark: int) -> dict[QueueName, bool]:
+    """Whether the records of these messages end before a physical offset; one that was lost lies before all that can be."""
+    places = resolve(store, messages.items())
+    return {name: at is None or at + (size or 0) <= mark for name, (at, size) in zip(messages, places, strict=True)}
+
+
+def resolve(store: mqstore.Store, messages: Iterable[tuple[QueueName, int]]) -> list[tuple[int | None, int | None]]:
+    """Physical offset and size of messages by queue offset; None for those that are not there."""
+    rows = [(name.topic, name.queue_id, offset) for name, offset in messages]
+    columns = zip(*rows, strict=True) if rows else ((), (), ())
+    kinds = (pa.string(), pa.int32(), pa.int64())
+    arrays = [pa.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
+    found = pa.record_batch(store.resolve_offsets(pa.RecordBatch.from_arrays(arrays, ["topic", "queue_id", "queue_offset"])))
+    return list(zip(found.column("physical_offset").to_pylist(), found.column("store_size").to_pylist(), strict=True))
+
+
+def _each(given: int | Mapping[QueueName, int], queues: Iterable[QueueName], option: str) -> Mapping[QueueName, int]:
+    """A value for each queue, as Kafka wants it: all of them, and no others."""
+    if isinstance(given, int):
+        return dict.fromkeys(queues, given)
+    there = set(queues)
+    for names, what in ((there - given.keys(), "does not name"), (given.keys() - there, "names")):
+        if names:
+            rest = ", which the query reads: -1 is its end and -2 its start" if what != "names" else ", which is not read"
+            raise ValueError(f"option {option} {what} {', '.join(map(str, sorted(names)))}{rest}")
+    return given

@@ -1,0 +1,629 @@
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
+from pyspark.sql.streaming.query import StreamingQuery
+
+import mqstore
+from mqstore.spark import _snapshot
+from mqstore.spark._progress import flushed_ends
+from mqstore.spark._subscription import QueueName, StreamOptions
+from mqstore.spark.source import MessageDataSource
+from mqstore.spark.stream import BatchPart, MessageStreamReader, share, union
+
+Offsets = dict[str, Any]
+Row = tuple[str, int, int]
+
+KEY = "topic,queue_id,queue_offset"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_open() -> None:
+    _snapshot._opened.clear()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[mqstore.Store]:
+    """Open for writing; what it flushes is read."""
+    with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=1 << 16) as writer:
+        yield writer
+
+
+def append(store: mqstore.Store, topic: str, messages: int, queues: int = 1) -> None:
+    """Into its queues in turn, and made durable."""
+    for number in range(messages):
+        store.append(topic, b"%d" % number, queue=number % queues)
+    store.flush()
+
+
+class Query:
+    """A streaming query without Spark: it asks a reader what Spark asks, and counts the rows."""
+
+    def __init__(self, path: str | None, start: Offsets | None = None, /, **options: str) -> None:
+        self.path = path
+        self._options = {"columns": KEY, **({} if path is None else {"path": path}), **options}
+        self.restart()
+        self.offsets = start or travelled(self.reader.initialOffset())
+        self.rows: Counter[Row] = Counter()
+
+    def restart(self) -> None:
+        """Goes on in a process that knows nothing but the checkpoint."""
+        source = MessageDataSource(self._options)
+        reader = source.streamReader(source.schema())
+        assert isinstance(reader, MessageStreamReader)
+        self.reader = reader
+
+    def latest(self, limit: ReadLimit | None = None) -> Offsets:
+        return travelled(self.reader.latestOffset(self.offsets, limit or self.reader.getDefaultReadLimit()))
+
+    def read(self, end: Offsets) -> list[Row]:
+        """The rows of the batch that ends there."""
+        parts = self.reader.partitions(self.offsets, end)
+        batches = [batch for part in parts for batch in self.reader.read(part)]
+        return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+    def batch(self, limit: ReadLimit | None = None) -> int | None:
+        """The next batch; gives its rows, None if there is none."""
+        end = self.latest(limit)
+        if end == self.offsets:
+            return None
+        rows = self.read(end)
+        self.rows.update(rows)
+        self.offsets = end
+        return len(rows)
+
+    def run(self) -> list[int]:
+        """Batches until nothing is left."""
+        sizes = []
+        while (size := self.batch()) is not None:
+            sizes.append(size)
+        return sizes
+
+    def read_once(self) -> dict[tuple[str, int], int]:
+        """How many messages of each queue it has read, none of them twice and none missing."""
+        assert set(self.rows.values()) <= {1}
+        ends = Counter((topic, queue_id) for topic, queue_id, _ in self.rows)
+        assert all((*queue, offset) in self.rows for queue, count in ends.items() for offset in range(count))
+        return dict(ends)
+
+
+def travelled(offsets: Offsets) -> Offsets:
+    """As Spark gives them back."""
+    back: Offsets = json.loads(json.dumps(offsets))
+    return back
+
+
+def refused(message: str) -> AbstractContextManager[Any]:
+    return pytest.raises(ValueError, match=message)
+
+
+def lost(message: str) -> AbstractContextManager[Any]:
+    return pytest.raises(mqstore.StoreError, match=message)
+
+
+def test_a_stream_reads_each_message_once_over_restarts(store: mqstore.Store) -> None:
+    query = Query(store.path, subscribe="a,b", startingOffsets="earliest")
+    for _ in range(5):
+        append(store, "a", 100, queues=3)
+        append(store, "b", 7)
+        append(store, "c", 10)
+        query.run()
+        query.restart()
+    assert query.read_once() == {("a", 0): 170, ("a", 1): 165, ("a", 2): 165, ("b", 0): 35}
+
+
+def test_a_batch_that_was_planned_and_not_done_is_read_again_as_it_was(store: mqstore.Store) -> None:
+    append(store, "a", 50, queues=2)
+    query = Query(store.path, startingOffsets="earliest")
+    end = query.latest()
+    first = query.read(end)
+    append(store, "a", 50, queues=2)
+    query.restart()
+    assert query.read(end) == first
+    assert len(first) == 50
+
+
+def test_a_new_query_begins_at_the_end_unless_it_is_told_where(store: mqstore.Store) -> None:
+    append(store, "a", 5)
+    queries = {
+        start: Query(store.path, startingOffsets=start) for start in ("latest", "earliest", '{"a": {"0": 3}}', '{"a": {"0": -1}}')
+    }
+    by_default = Query(store.path)
+    append(store, "a", 2)
+    assert [sum(query.run()) for query in queries.values()] == [2, 7, 4, 2]
+    assert by_default.run() == [2]
+
+
+def test_a_new_query_begins_with_the_first_message_of_a_time(store: mqstore.Store) -> None:
+    append(store, "a", 5)
+    time.sleep(0.01)
+    late = store.append("a", b"late").store_time
+    store.flush()
+    ms = str(int(late.timestamp() * 1000))
+    assert Query(store.path, startingTimestamp=ms).run() == [1]
+    assert Query(store.path, startingTimestamp=late.isoformat()).run() == [1]
+    assert Query(store.path, startingOffsetsByTimestamp=json.dumps({"a": {"0": int(ms)}}), startingOffsets="earliest").run() == [
+        1
+    ]
+    after = {"startingTimestamp": str(int(ms) + 1)}
+    with refused("a/0 holds no message that was stored at .* startingOffsetsByTimestampStrategy=latest"):
+        Query(store.path, **after)
+    assert Query(store.path, startingOffsetsByTimestampStrategy="latest", **after).run() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "read"),
+    [
+        ({"subscribe": "orders"}, {"orders"}),
+        ({"subscribePattern": "order.*"}, {"orders", "orders-eu"}),
+        ({"subscribePattern": "order"}, set()),
+        ({"assign": '{"orders": [0], "refunds": [7]}'}, {"orders"}),
+        ({}, {"orders", "orders-eu", "refunds"}),
+    ],
+)
+def test_the_queues_are_those_that_kafkas_options_name(store: mqstore.Store, options: dict[str, str], read: set[str]) -> None:
+    query = Query(store.path, startingOffsets="earliest", **options)
+    for topic in ("orders", "orders-eu", "refunds"):
+        append(store, topic, 3)
+    query.run()
+    assert {topic for topic, _ in query.read_once()} == read
+
+
+def test_new_queues_and_topics_are_read_from_their_start(store: mqstore.Store) -> None:
+    append(store, "a", 3)
+    query = Query(store.path)
+    append(store, "a", 4, queues=2)
+    append(store, "b", 5)
+    query.run()
+    assert Counter(topic for topic, _, _ in query.rows) == {"a": 4, "b": 5}
+
+
+def test_a_limit_is_shared_in_proportion_and_starves_no_queue(store: mqstore.Store) -> None:
+    append(store, "large", 300)
+    append(store, "small", 3)
+    query = Query(store.path, startingOffsets="earliest", maxOffsetsPerTrigger="100")
+    assert query.reader.getDefaultReadLimit() == ReadMaxRows(100)
+    assert query.run() == [100, 100, 100, 3]
+    assert query.read_once() == {("large", 0): 300, ("small", 0): 3}
+    assert Query(store.path, startingOffsets="earliest", maxOffsetsPerTrigger="100").batch(ReadAllAvailable()) == 303
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 10, 110, 111, 500])
+def test_a_share_is_exact(most: int) -> None:
+    waiting = {QueueName(None, "a", number): count for number, count in enumerate((100, 0, 1, 10))}
+    taken = share(waiting, most)
+    assert sum(taken.values()) == min(most, 111)
+    assert all(0 <= taken[name] <= count for name, count in waiting.items())
+    assert most < 3 or all(taken[name] for name, count in waiting.items() if count)
+
+
+def test_a_batch_waits_for_the_least_number_of_messages_but_not_for_ever(store: mqstore.Store) -> None:
+    query = Query(store.path, startingOffsets="earliest", minOffsetsPerTrigger="10", maxTriggerDelay="1h")
+    assert query.reader.getDefaultReadLimit() == ReadMinRows(10)
+    append(store, "a", 1)
+    with mock.patch("time.monotonic", side_effect=lambda: clock):
+        clock = 0.0
+        assert query.run() == [1]
+        append(store, "a", 9)
+        assert query.run() == []
+        append(store, "a", 1)
+        assert query.run() == [10]
+        append(store, "a", 2)
+        assert query.run() == []
+        clock = 3601.0
+        assert query.run() == [2]
+
+
+def test_a_query_of_what_is_there_now_ends_there(store: mqstore.Store) -> None:
+    append(store, "a", 10)
+    query = Query(store.path, startingOffsets="earliest", maxOffsetsPerTrigger="4", minOffsetsPerTrigger="3")
+    query.reader.prepareForTriggerAvailableNow()
+    append(store, "a", 10)
+    append(store, "b", 10)
+    assert query.run() == [4, 4, 2]
+
+
+def test_a_batch_ends_where_a_power_cut_takes_nothing_away(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "a", flush_interval_commit_log=3_600_000, flush_commit_log_least_pages=1 << 20) as store:
+        append(store, "a", 10, queues=2)
+        query = Query(store.path, startingOffsets="earliest")
+        for number in range(10):
+            store.append("a", b"", queue=number % 3)
+        assert query.run() == [10]
+        query.restart()
+        assert query.run() == []
+        store.flush()
+        assert query.run() == [10]
+        store.append("a", b"")
+        assert query.run() == []
+    assert query.run() == [1]
+
+
+def test_what_is_flushed_of_a_queue_is_found_by_halving(store: mqstore.Store) -> None:
+    append(store, "a", 20, queues=2)
+    names = {QueueName(None, "a", queue_id): (0, 10) for queue_id in (0, 1)} | {QueueName(None, "a", 7): (0, 0)}
+    with mqstore.open(store.path) as reader:
+        ends = [message.physical_offset + message.store_size for message in reader.topics["a"].queues[0]]
+        for count, end in enumerate(ends, 1):
+            assert flushed_ends(reader, names, end) == {
+                QueueName(None, "a", 0): count,
+                QueueName(None, "a", 1): count - 1,
+                QueueName(None, "a", 7): 0,
+            }
+        assert set(flushed_ends(reader, names, 0).values()) == {0}
+
+
+def test_messages_that_expired_unread_fail_the_query_unless_it_may_lose_data(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "a", mapped_file_size_commit_log=1 << 14) as store:
+        append(store, "a", 400)
+    query = Query(str(path), startingOffsets="earliest", maxOffsetsPerTrigger="10")
+    query.batch()
+    segments = sorted((path / "commitlog").iterdir())
+    segments[0].unlink()
+    left = mqstore.open(path).topics["a"].queues[0]
+    first = next(iter(left)).queue_offset
+    query.restart()
+    with lost("a/0: its messages from queue offset 10 to .* have expired unread.*failOnDataLoss=false"):
+        query.latest()
+    going_on = Query(str(path), query.offsets, failOnDataLoss="false")
+    going_on.run()
+    assert sorted(offset for _, _, offset in going_on.rows) == list(range(first, 400))
+    assert caplog.messages.count(f"a/0: its messages from queue offset 10 to {left.min_offset} have expired unread") == 1
+
+
+def test_messages_that_expire_after_they_were_read_fail_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "a", mapped_file_size_commit_log=1 << 14) as store:
+        append(store, "a", 400)
+        query = Query(str(path), startingOffsets="earliest")
+        query.run()
+        append(store, "a", 10)
+    sorted((path / "commitlog").iterdir())[0].unlink()
+    query.restart()
+    assert query.run() == [10]
+
+
+def written(path: Path, bodies: Sequence[bytes], topic: str = "a") -> Path:
+    """A store of these messages, in place of any that is there."""
+    shutil.rmtree(path, ignore_errors=True)
+    with mqstore.open(path, "x") as store:
+        for body in bodies:
+            store.append(topic, body)
+    return path
+
+
+def test_a_replaced_store_is_told_also_if_it_is_longer(tmp_path: Path) -> None:
+    path = written(tmp_path / "store", [b"old"] * 5)
+    query = Query(str(path), startingOffsets="earliest")
+    query.run()
+    written(path, [b"new"] * 9)
+    for _ in range(2):
+        with lost("a/0: another store is there"):
+            query.latest()
+        query.restart()
+    assert Query(str(path), query.offsets, failOnDataLoss="false").run() == [9]
+
+
+def test_queue_offsets_that_were_given_again_are_told(tmp_path: Path) -> None:
+    """The log goes on after its third message with others, as after a power cut."""
+    path = written(tmp_path / "store", [b"1", b"2", b"3"])
+    shutil.copytree(path, tmp_path / "cut")
+    with mqstore.open(path, "a") as store:
+        append(store, "a", 2)
+    query = Query(str(path), startingOffsets="earliest")
+    query.run()
+    shutil.rmtree(path)
+    (tmp_path / "cut").rename(path)
+    with lost("a/0: its queue offsets before 5 were given again, or messages were cut from it"):
+        query.latest()
+    with mqstore.open(path, "a") as store:
+        append(store, "a", 7)
+    query.restart()
+    with lost("a/0: its queue offsets before 5 were given again"):
+        query.latest()
+    assert Query(str(path), query.offsets, failOnDataLoss="false").run() == [10]
+
+
+def test_a_copy_of_the_store_goes_on_where_the_store_was(tmp_path: Path) -> None:
+    path = written(tmp_path / "store", [b"1", b"2", b"3"])
+    query = Query(str(path), startingOffsets="earliest")
+    query.run()
+    shutil.copytree(path, tmp_path / "copy")
+    shutil.rmtree(path)
+    (tmp_path / "copy").rename(path)
+    with mqstore.open(path, "a") as store:
+        append(store, "a", 2)
+    assert query.run() == [2]
+
+
+def planned(query: Query) -> tuple[MessageStreamReader, list[BatchPart]]:
+    """The next batch, as it travels to a worker that knows nothing."""
+    parts = query.reader.partitions(query.offsets, query.latest())
+    source = MessageDataSource({"path": query.path or "", "columns": KEY})
+    travelling = pickle.dumps((source.streamReader(source.schema()), parts))
+    _snapshot._opened.clear()
+    return pickle.loads(travelling)  # type: ignore[no-any-return]
+
+
+def test_a_batch_fails_if_messages_expire_before_its_tasks_read_them(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "a", mapped_file_size_commit_log=1 << 14) as store:
+        append(store, "a", 400)
+    reader, (part,) = planned(Query(str(path), startingOffsets="earliest"))
+    sorted((path / "commitlog").iterdir())[0].unlink()
+    with lost("which was planned to be read, has expired since"):
+        list(reader.read(part))
+
+
+def test_a_batch_fails_if_another_store_is_there_when_its_tasks_read_it(tmp_path: Path) -> None:
+    path = written(tmp_path / "store", [b"old"] * 5)
+    reader, (part,) = planned(Query(str(path), startingOffsets="earliest"))
+    written(path, [b"new"] * 9)
+    with lost("is not the store that the job was planned with"):
+        list(reader.read(part))
+
+
+@pytest.mark.parametrize(("mode", "read"), [("FAILFAST", None), ("DROPMALFORMED", 4), ("PERMISSIVE", 5)])
+def test_a_damaged_message_is_what_the_mode_says(tmp_path: Path, mode: str, read: int | None) -> None:
+    path = written(tmp_path / "store", [b"body"] * 5)
+    with mqstore.open(path) as reader:
+        place = reader.topics["a"].queues[0][2].physical_offset
+    with (path / "commitlog" / f"{0:020}").open("r+b") as log:
+        log.seek(place)
+        record = log.read(200)
+        log.seek(place + record.index(b"body"))
+        log.write(b"BODY")
+    columns = f"{KEY},body" + (",_corrupt_record" if mode == "PERMISSIVE" else "")
+    query = Query(str(path), startingOffsets="earliest", mode=mode, columns=columns)
+    if read is None:
+        with pytest.raises(mqstore.CorruptError):
+            query.batch()
+    else:
+        assert query.batch() == read
+        assert sum(row[0] is None for row in query.rows) == read - 4
+
+
+def test_a_deleted_topic_is_told_unless_all_of_it_was_seen_to_be_read(tmp_path: Path, golden: Path) -> None:
+    path = tmp_path / "store"
+    shutil.copytree(golden / "491_delay_delivered", path)
+    query = Query(str(path), startingOffsets="earliest")
+    start = query.offsets
+    assert query.run() == [3]
+    end = query.offsets
+    shutil.rmtree(path / "consumequeue" / "SCHEDULE_TOPIC_XXXX")
+    with mqstore.open(path, "a") as store:
+        append(store, "TopicA", 1)
+    for offsets, read in ((start, 0), (end, 1)):
+        with lost(f"SCHEDULE_TOPIC_XXXX/[0-9]*, which was read up to queue offset {read}, is not there any more"):
+            Query(str(path), offsets).latest()
+    assert query.run() == [1]
+    query.restart()
+    assert query.run() == []
+
+
+def test_a_topic_that_is_not_subscribed_to_any_more_is_told(store: mqstore.Store) -> None:
+    append(store, "a", 3)
+    append(store, "b", 3)
+    query = Query(store.path, startingOffsets="earliest")
+    query.run()
+    with lost("a/0, which was read up to queue offset 3, is not there any more: it was deleted, or is not subscribed to"):
+        Query(store.path, query.offsets, subscribe="b").latest()
+    assert Query(store.path, query.offsets, subscribe="b", failOnDataLoss="false").run() == [0]
+
+
+def test_the_checkpoint_says_how_far_each_queue_of_each_broker_was_read(tmp_path: Path) -> None:
+    stores = {"one": str(written(tmp_path / "1", [b""] * 3)), "two": str(written(tmp_path / "2", [b""] * 4, "b"))}
+    query = Query(
+        None,
+        stores=json.dumps(stores),
+        columns=f"broker,{KEY}",
+        startingOffsets='{"a": {"one": {"0": 1}}, "b": {"two": {"0": -2}}}',
+    )
+    assert query.batch() == 6
+    assert {row[0] for row in query.rows} == {"one", "two"}
+    shape = {broker: {topic: [*queues] for topic, queues in of["topics"].items()} for broker, of in query.offsets.items()}
+    assert shape == {"one": {"a": ["0"]}, "two": {"b": ["0"]}}
+    assert [query.offsets[broker]["topics"][topic]["0"][0] for broker, topic in (("one", "a"), ("two", "b"))] == [3, 4]
+    with mqstore.open(stores["two"], "a") as store:
+        append(store, "a", 2)
+    query.restart()
+    assert query.run() == [2]
+
+
+def test_the_parts_of_a_batch_hold_each_message_once_whatever_their_size(store: mqstore.Store) -> None:
+    for number in range(600):
+        store.append(f"topic-{number % 3}", bytes(100), queue=number % 5)
+    store.flush()
+    query = Query(
+        store.path, startingOffsets="earliest", assign='{"topic-0": [0, 3], "topic-2": [1]}', targetPartitionBytes="2000"
+    )
+    end = query.latest()
+    parts = query.reader.partitions(query.offsets, end)
+    assert len(parts) > 5
+    assert query.batch() == 120
+    query.read_once()
+    by_count = Query(store.path, startingOffsets="earliest", minPartitions="7", maxRecordsPerPartition="100")
+    assert len(by_count.reader.partitions(by_count.offsets, by_count.latest())) >= 7
+
+
+def test_a_part_reads_only_the_stretches_in_which_its_messages_lie(store: mqstore.Store) -> None:
+    append(store, "behind", 10)
+    append(store, "other", 500)
+    append(store, "ahead", 10)
+    query = Query(store.path, subscribe="behind,ahead", startingOffsets="earliest")
+    (part,) = query.reader.partitions(query.offsets, query.latest())
+    assert isinstance(part, BatchPart)
+    assert len(part.stretches) == 2
+    assert query.batch() == 20
+
+
+def test_overlapping_spans_make_one() -> None:
+    assert union([(5, 9), (0, 2), (2, 4), (6, 7)]) == [(0, 4), (5, 9)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"subscribe": "a", "assign": "{}"}, "options subscribe and assign say which queues are read: give one of them"),
+        ({"subscribe": "%LMQ%a"}, "option subscribe names the light queue %LMQ%a: follow the topics of its messages"),
+        ({"subscribePattern": "("}, "option subscribePattern is no regular expression"),
+        ({"assign": "[]"}, "option assign is a JSON object"),
+        ({"assign": '{"a": 1}'}, r"option assign is JSON such as .*orders.*\[0, 1\]"),
+        ({"assign": '{"a": ["x"]}'}, "option assign holds 'x' where a whole number is expected"),
+        (
+            {"assign": '{"a": {"broker-a": [0]}}'},
+            "option assign names broker 'broker-a' below topic a; brokers: the store has none: option stores names",
+        ),
+        ({"startingOffsets": "first"}, "option startingOffsets is one of latest, earliest, not 'first'"),
+        ({"startingOffsets": '{"a": {"0": -3}}'}, r"startingOffsets: a/0 begins at a queue offset, -1 \(latest\) or -2"),
+        ({"startingOffsetsByTimestampStrategy": "skip"}, "startingOffsetsByTimestampStrategy is one of error, latest"),
+        (
+            {"endingOffsets": "latest"},
+            r"option endingOffsets is refused: a stream has no end; trigger\(availableNow=True\)",
+        ),
+        ({"maxOffsetsPerTrigger": "0"}, "option maxOffsetsPerTrigger is a positive number"),
+        (
+            {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"},
+            r"minOffsetsPerTrigger \(6\) is more than maxOffsetsPerTrigger",
+        ),
+        ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay is a duration such as 500ms, 30s or 15m, not 'soon'"),
+        ({"topics": "a"}, "unknown option topics; accepted are .* subscribe, "),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_by_name(options: dict[str, str], message: str) -> None:
+    with refused(message):
+        StreamOptions.parse({"path": "/store", **options})
+
+
+def test_starting_offsets_name_every_queue_and_no_other(store: mqstore.Store) -> None:
+    append(store, "a", 4, queues=2)
+    with refused("option startingOffsets does not name a/1, which the query reads: -1 is its end and -2 its start"):
+        Query(store.path, startingOffsets='{"a": {"0": 1}}')
+    with refused("option startingOffsets names b/0, which is not read"):
+        Query(store.path, startingOffsets='{"a": {"0": 1, "1": 1}, "b": {"0": 1}}')
+    beyond = '{"a": {"0": 1, "1": 30}}'
+    with lost("a/1 is to begin at queue offset 30, but holds those from 0 to 2"):
+        Query(store.path, startingOffsets=beyond)
+    assert Query(store.path, startingOffsets=beyond, failOnDataLoss="false").run() == [1]
+
+
+def test_what_an_older_pyspark_cannot_do_is_refused_by_name() -> None:
+    with mock.patch("mqstore.spark._subscription.DataSourceStreamReader", object):
+        for option in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+            with refused(f"option {option} needs pyspark 4.2 or later; this is "):
+                StreamOptions.parse({"path": "/store", option: "5"})
+
+
+def test_an_older_pyspark_that_does_not_say_where_a_batch_starts_reads_each_message_once(store: mqstore.Store) -> None:
+    append(store, "a", 5)
+    query = Query(store.path, startingOffsets="earliest")
+    with mock.patch("mqstore.spark.stream._TELLS_START", new=False):
+        for _ in range(3):
+            append(store, "a", 5)
+            end = travelled(query.reader.latestOffset())
+            query.rows.update(query.read(end))
+            query.offsets = end
+            assert query.reader.latestOffset() == end
+            query.restart()
+        assert query.read_once() == {("a", 0): 20}
+
+
+def start(
+    spark: SparkSession, path: str, checkpoint: Path, write: Callable[[DataFrame, int], None], **options: str
+) -> StreamingQuery:
+    frame = spark.readStream.format("mqstore").options(startingOffsets="earliest", **options).load(path)
+    writer = frame.select("topic", "queue_id", "queue_offset").writeStream.foreachBatch(write)
+    return writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+
+
+def test_spark_reads_each_message_once_though_batches_fail_before_and_after_they_are_written(
+    spark: SparkSession, store: mqstore.Store, tmp_path: Path
+) -> None:
+    if os.environ.get("TEST_REMOTE"):
+        pytest.skip("the function of a batch runs in a process of its own over Spark Connect")
+    batches: dict[int, list[Row]] = {}
+    failures = iter([(0, "after"), (1, "before"), (None, "")])
+    fails: tuple[int | None, str] = (None, "")
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        if fails == (batch_id, "before"):
+            raise RuntimeError("before")
+        batches[batch_id] = [tuple(row) for row in frame.collect()]
+        if fails == (batch_id, "after"):
+            raise RuntimeError("after")
+
+    for fails in failures:
+        append(store, "a", 50, queues=3)
+        query = start(spark, store.path, tmp_path / "checkpoint", write, subscribe="a", maxOffsetsPerTrigger="40")
+        if fails[0] is None:
+            assert query.awaitTermination(120)
+        else:
+            with pytest.raises(StreamingQueryException, match=fails[1]):
+                query.awaitTermination(120)
+    rows = Counter(row for batch in batches.values() for row in batch)
+    assert set(rows.values()) == {1}
+    assert len(rows) == 150
+    assert max(map(len, batches.values())) <= 40
+
+
+STREAM = """
+import sys
+from pyspark.sql import SparkSession
+path, checkpoint, out = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+stream = builder.getOrCreate().readStream.format("mqstore").options(startingOffsets="earliest", maxOffsetsPerTrigger=100)
+writer = stream.load(path).select("topic", "queue_id", "queue_offset").writeStream.format("parquet")
+writer.option("checkpointLocation", checkpoint).start(out).awaitTermination()
+"""
+
+
+def kill_when(arguments: Sequence[str], folder: Path, batches: int) -> None:
+    """Runs the stream, and kills its Java machine and its Python processes when a folder has a file for so many batches."""
+    running = subprocess.Popen([sys.executable, "-c", STREAM, *arguments], start_new_session=True, stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 240
+        while sum(path.name.split(".")[0].isdigit() for path in folder.glob("*")) < batches:
+            assert running.poll() is None, running.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.communicate()
+
+
+def test_a_query_that_is_killed_at_several_points_loses_and_repeats_nothing(
+    spark: SparkSession, store: mqstore.Store, tmp_path: Path
+) -> None:
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    # Their files tell that a batch was planned, that it was written, and that it is done.
+    points = [(checkpoint / "offsets", 2), (out / "_spark_metadata", 5), (checkpoint / "commits", 8)]
+    for number, (folder, batches) in enumerate(points):
+        append(store, f"topic-{number}", 400, queues=3)
+        kill_when([store.path, str(checkpoint), str(out)], folder, batches)
+    frame = spark.readStream.format("mqstore").option("startingOffsets", "earliest").load(store.path)
+    writer = frame.select("topic", "queue_id", "queue_offset").writeStream.format("parquet").trigger(availableNow=True)
+    assert writer.option("checkpointLocation", str(checkpoint)).start(str(out)).awaitTermination(120)
+    rows = Counter(tuple(row) for row in spark.read.parquet(str(out)).collect())
+    assert set(rows.values()) == {1}
+    assert Counter(topic for topic, _, _ in rows) == {f"topic-{number}": 400 for number in range(3)}
