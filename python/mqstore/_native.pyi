@@ -388,6 +388,7 @@ class Store:
         than a segment raise `ValueError`. A crash before the call returns, and a power cut before they are durable, may
         keep a first part of them all the same.
         """
+    def _check_batch(self, rows: _Table, topic: str | None = None) -> None: ...
     def append_producer_batch(
         self,
         topic: str,

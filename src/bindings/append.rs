@@ -138,6 +138,13 @@ pub(super) fn batch(
     stored(py, handle, outcome, &done)
 }
 
+/// Checks the rows of a table as [`batch`] does before the first byte, and appends none.
+pub(super) fn check(py: Python<'_>, handle: &Arc<Handle>, rows: &Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<()> {
+    let (table, store) = (import_table(rows)?, handle.writer()?);
+    let checked = handle.detach(py, || store.check_all(&mut arrow::Rows::of(&table)?.messages(defaults)?));
+    checked.map_err(|error| of_append(py, error))
+}
+
 /// Appends a producer's batch, with the properties of the batch itself. The writer is asked for as in [`one`].
 pub(super) fn producer_batch(
     py: Python<'_>,

@@ -199,6 +199,23 @@ impl Store {
         append::batch(py, &self.handle, rows, &defaults, how)
     }
 
+    /// Raises what `append_batch` raises for rows of a table that no store takes, and appends nothing.
+    #[pyo3(name = "_check_batch", signature = (rows, topic=None))]
+    fn check_batch(
+        &self,
+        py: Python<'_>,
+        rows: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = arguments::default_topic)] topic: Option<&str>,
+    ) -> PyResult<()> {
+        self.handle.expect_writable()?;
+        let defaults = Defaults {
+            topic,
+            queue_id: None,
+            born_time: now_ms(),
+        };
+        append::check(py, &self.handle, rows, &defaults)
+    }
+
     /// Append a batch as a producer sends it, each of its messages as a record of its own; gives their physical offsets as `Offsets`.
     ///
     /// `body` is the body of the producer's request (RocketMQ's `MessageDecoder.encodeMessages` makes it): body, flag and properties of each

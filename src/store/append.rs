@@ -83,7 +83,11 @@ impl MessageStore {
         self.log.expect_not_busy(self.config().os_page_cache_busy_time_out_mills)
     }
 
-    fn check_all(&self, messages: &mut [Incoming<'_>]) -> Result<()> {
+    /// The checks of [`Appender::append_all`], without the append.
+    ///
+    /// # Errors
+    /// [`Error::IllegalMessage`] naming the position; those of [`interrupt::check`].
+    pub fn check_all(&self, messages: &mut [Incoming<'_>]) -> Result<()> {
         for (row, message) in messages.iter_mut().enumerate() {
             interrupt::check()?;
             self.checker.check_incoming(message).map_err(|error| error.at_row(row))?;

@@ -42,6 +42,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
             ],
         ),
         (
+            "append_frame.py",
+            ["after run 1: 334 messages\nthe last one is row 333 of job fixes", "after run 2: 334 messages"],
+        ),
+        (
             "resolve_events.py",
             [
                 "total                 7,865  4,838,322" + 2 * "     7,865       79     3,915       40",

@@ -5,6 +5,7 @@
     positions = resolve_offsets(references, "/data/store")    # + physical_offset, store_size
     messages = fetch(positions, "/data/store")                # one row a message found
     orders = spark.read.format("mqstore").option("topics", "orders").load("/data/store")
+    orders.write.format("mqstore").mode("append").option("jobId", "copy of 2024-05-01").save("/data/copy")
 
 Only the DataFrame API is used, so all of it also works over Spark Connect. The path must be valid on every node, the
 driver's too. Stores are mapped into memory, and `spark.executor.pyspark.memory` limits the address space of Python workers
@@ -27,6 +28,7 @@ from mqstore.spark.batched import batched
 from mqstore.spark.functions import body, hits, position, register_functions, times
 from mqstore.spark.resolve import fetch, resolve_keys, resolve_offsets, resolve_times
 from mqstore.spark.scan import Where, scan
+from mqstore.spark.sink import append_batch
 from mqstore.spark.source import MessageDataSource
 from mqstore.spark.stores import Stores, manifest
 
@@ -34,6 +36,7 @@ __all__ = [
     "MESSAGE_SCHEMA",
     "Stores",
     "Where",
+    "append_batch",
     "batched",
     "body",
     "fetch",

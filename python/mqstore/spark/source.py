@@ -9,18 +9,20 @@ A job reads what the store held when the job was planned, or fails: when message
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqstore.spark._conditions import QUEUE_COLUMNS, push
-from mqstore.spark._options import ScanOptions
+from mqstore.spark._options import ReadOptions, ScanOptions
 from mqstore.spark._partitions import Place, QueueRanges, Stretch, expect_topics, plan_partitions
 from mqstore.spark._read import Rows, read_queues, read_stretch
 from mqstore.spark._schema import known_columns, read_schema, select
 from mqstore.spark._subscription import StreamOptions, is_of_stream
+from mqstore.spark.sink import MessageWriter, message_writer, no_streaming_sink
 from mqstore.spark.stores import plan
 from mqstore.spark.stream import MessageStreamReader
 
@@ -35,10 +37,10 @@ class MessageDataSource(DataSource):
     def name(cls) -> str:
         return "mqstore"
 
-    def __init__(self, options: dict[str, str]) -> None:
-        super().__init__(options)
-        # Spark does not say yet whether it will read a batch or a stream.
-        self._read = (StreamOptions if is_of_stream(options) else ScanOptions).parse(options).read
+    @cached_property
+    def _read(self) -> ReadOptions:
+        # Not when the source is made: a write has other options. Spark does not say yet whether it will read a batch or a stream.
+        return (StreamOptions if is_of_stream(self.options) else ScanOptions).parse(self.options).read
 
     def schema(self) -> StructType:
         known = read_schema(self._read.stores.brokers != (None,), self._read.mode == "PERMISSIVE")
@@ -59,6 +61,12 @@ class MessageDataSource(DataSource):
                 f"option columns names {', '.join(named)}, but the schema has {', '.join(schema.names)}: give one of the two"
             )
         return Rows(schema, tuple(columns))
+
+    def writer(self, schema: StructType, overwrite: bool) -> MessageWriter:
+        return message_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise no_streaming_sink()
 
 
 class MessageReader(DataSourceReader):

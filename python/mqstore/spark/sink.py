@@ -1,0 +1,207 @@
+"""Writing: `df.write.format("mqstore").mode("append")`, and `append_batch` for `foreachBatch` of a streaming query.
+
+    frame.write.format("mqstore").mode("append").option("jobId", "orders of 2024-05-01").save("/data/store")
+
+The columns are those of `Store.append_batch`; `body` is required. Options: path (or `save(path)`); topic, for a frame without
+such a column; jobId; stagingPath, a directory that the driver and all tasks share (beside the store by default); stores ("one",
+or "per-task": below the path a new store for each value of column broker, or for each partition); and `option.<name>` for an
+option of `mqstore.open`.
+
+Tasks stage their rows as files; the driver appends them, by partition, and makes them durable before it reports success. With
+a `jobId` each row is stored once, however often the job is killed and run again: a run that finds the job begun ignores its own
+input and goes on where the store ends. Without one, a job that failed while it appended has stored a part of its rows, and
+stores them again when it runs again.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import MapType, StringType, StructType
+
+import mqstore
+from mqstore.spark._job import Job, Staged, append_rows, stage_rows
+from mqstore.spark._task_stores import BROKER, move_stores, stage_stores
+
+_ACCEPTED = ("path", "topic", "jobId", "batchId", "stagingPath", "stores", "option.<an option of mqstore.open>")
+_OPEN = "option."
+_LONGEST_JOB_ID = 200
+_TEXT_PAIRS = MapType(StringType(), StringType())
+_PROPERTIES = (_TEXT_PAIRS, MapType(StringType(), StringType(), valueContainsNull=False))
+_SCRATCH_BYTES = 1 << 16
+_NO_STREAMING_SINK = (
+    'writeStream.format("mqstore") is not offered: foreachBatch writes each batch exactly once, '
+    'frame.writeStream.foreachBatch(lambda batch, batch_id: mqstore.spark.append_batch(batch, batch_id, "/data/store", '
+    'name="orders"))'
+)
+
+
+def append_batch(df: DataFrame, batch_id: int, store: str | os.PathLike[str], *, name: str, **options: Any) -> None:
+    """Append a batch of a streaming query to the store at this path, exactly once: the function for `foreachBatch`.
+
+    `name` is that of the query, and belongs to one checkpoint: with the batch id it names the job that `option("jobId", ...)`
+    of a write names, and a batch that Spark gives again goes on where the store ends. `df` and `options` are those of a write
+    with format "mqstore". Raises what the write raises; also for a batch id below one that was written under this name.
+    """
+    writer = df.write.format("mqstore").mode("append").option("jobId", name).option("batchId", batch_id)
+    writer.options(**options).save(os.fspath(store))
+
+
+@dataclass
+class Wrote(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    staged: list[Staged]
+
+
+class MessageWriter(DataSourceArrowWriter):
+    """Stages rows in the tasks and commits them in the driver; between them it is pickled."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._is_replay = job.is_written_by(job.manifest())
+        if not self._is_replay:
+            job.prepare()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Wrote:
+        task = TaskContext.get()
+        assert task is not None
+        return Wrote(self.stage(iterator, task.partitionId(), task.taskAttemptId()))
+
+    def stage(self, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> list[Staged]:
+        """The rows of a partition, staged by this attempt; not read where an earlier run has staged them."""
+        if self._is_replay:
+            return []
+        self._job.expect_prepared()
+        stage = stage_stores if self._job.per_task else stage_rows
+        return stage(self._job, batches, partition, attempt)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._is_replay and self._job.manifest() is None:
+            raise mqstore.StoreError(f"{self._job.folder} was removed while its job ran: run the job again")
+        staged = [each for message in messages if isinstance(message, Wrote) for each in message.staged]
+        commit = move_stores if self._job.per_task else append_rows
+        commit(self._job, staged)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._job.abandon()
+
+
+def message_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> MessageWriter:
+    """The writer of a frame of this schema. ValueError says what is wrong with options or schema."""
+    if overwrite:
+        raise ValueError(
+            'a store is a log, which is only appended to: use mode("append"), and remove the store before if it is to go'
+        )
+    job = parse(options)
+    expect_columns(job, schema)
+    return MessageWriter(job)
+
+
+def no_streaming_sink() -> ValueError:
+    """What `writeStream.format("mqstore")` raises."""
+    return ValueError(_NO_STREAMING_SINK)
+
+
+def parse(options: Mapping[str, str]) -> Job:
+    """The job that these options ask for, names in any case. ValueError says which one is wrong and what is accepted."""
+    given = {name.lower(): value for name, value in options.items()}
+    if "provider" in given:
+        raise ValueError('Spark gives a Python source no options when it writes a table: use write.format("mqstore").save(path)')
+    of_store = {name.removeprefix(_OPEN): _value(given.pop(name)) for name in list(given) if name.startswith(_OPEN)}
+    unknown = given.keys() - {name.lower() for name in _ACCEPTED}
+    if unknown:
+        raise ValueError(f"unknown option {', '.join(sorted(unknown))}; accepted are {', '.join(_ACCEPTED)}")
+    if not given.get("path"):
+        raise ValueError('path is missing: name the store directory by save("/path/of/the/store")')
+    if "://" in given["path"]:
+        raise ValueError(f"path is {given['path']}, a URI: a store is a directory that the driver opens; name it as a path")
+    target = Path(os.path.abspath(given["path"]))
+    if (stores := given.get("stores", "one").lower()) not in ("one", "per-task"):
+        raise ValueError(f'stores is "one" or "per-task", not {stores!r}')
+    name, batch = _job_id(given.get("jobid")), _batch_id(given)
+    staging = _staging(given.get("stagingpath"), target)
+    if name is None:
+        key, folder = None, staging
+    elif batch is None:
+        key, folder = name, staging / f"job-{quote(name, safe='')}"
+    else:
+        key, folder = f"{name}#{batch}", staging / f"stream-{quote(name, safe='')}"
+    # No user waits for this append: a disk that stalls is waited for.
+    of_store.setdefault("wait_time_out", 600_000)
+    return Job(str(target), stores == "per-task", given.get("topic"), key, batch, folder, f"write-{uuid.uuid4().hex}", of_store)
+
+
+def _value(text: str) -> str | int | bool:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    return int(text) if text.isascii() and text.isdigit() else text
+
+
+def _job_id(text: str | None) -> str | None:
+    if text is None or (text.isprintable() and "#" not in text and 0 < len(quote(text, safe="")) <= _LONGEST_JOB_ID):
+        return text
+    raise ValueError(
+        f"jobId is printable text without #, of 1 to {_LONGEST_JOB_ID} bytes when it is percent-encoded, not {text!r}"
+    )
+
+
+def _batch_id(given: Mapping[str, str]) -> int | None:
+    text = given.get("batchid")
+    if text is None:
+        return None
+    if "jobid" not in given:
+        raise ValueError("batchId needs a jobId: the name of the query whose batches have these ids")
+    if given.get("stores", "one").lower() != "one":
+        raise ValueError("batchId is for batches that go into one store, one after the other: leave stores out")
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"batchId is a whole number from 0, not {text!r}")
+    return int(text)
+
+
+def _staging(given: str | None, target: Path) -> Path:
+    # Beside the store, so that a rename stays on one file system; not in it, where a broker looks at every file.
+    staging = Path(os.path.abspath(given)) if given else target.with_name(f".{target.name}.mqstore-staging")
+    if staging.is_relative_to(target):
+        raise ValueError(f"stagingPath is {staging}, which lies in what is written to, {target}: name a directory beside it")
+    return staging
+
+
+def expect_columns(job: Job, schema: StructType) -> None:
+    """ValueError unless rows of this schema can be appended; an empty store says so, as it would of the rows."""
+    columns = {field.name: field.dataType for field in schema}
+    if len(columns) < len(schema):
+        raise ValueError(f"two columns of the frame have the same name; they are {', '.join(schema.names)}")
+    if ("topic" in columns) == (job.topic is not None):
+        raise ValueError("the topic is a column topic of the frame, or option topic for all rows: give one of the two")
+    if job.key is not None and not job.per_task and columns.get("properties", _TEXT_PAIRS) not in _PROPERTIES:
+        raise ValueError(
+            f"column properties is {columns['properties'].simpleString()}: with a jobId it is map<string,string>, "
+            "to which the job and the number of the row are added"
+        )
+    appended = StructType([field for field in schema if not (job.per_task and field.name == BROKER)])
+    # An array, because a batch without rows goes as a stream without batches, whose types nobody looks at.
+    empty = pa.array([], pa.struct(_arrow_schema(appended)))
+    options = job.store_options | {"geometry": None, "mapped_file_size_commit_log": _SCRATCH_BYTES}
+    with TemporaryDirectory() as scratch, mqstore.open(scratch, "x", **options) as store:
+        store.append_batch(empty, job.topic)
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:
+        # Before pyspark 4.3 this is the zone, and cannot be said.
+        return to_arrow_schema(schema)

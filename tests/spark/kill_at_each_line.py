@@ -1,0 +1,132 @@
+"""Runs a write job as Spark does, in a process that kills itself at a line of the job's code, for each line in turn.
+
+    python kill_at_each_line.py <empty directory> one|per-task
+
+The lines are those that a run goes through: nobody lists them. Each run writes rows of its own, so that the rows say which run
+staged them. Prints a line of JSON for each line of code that was killed at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StringType, StructField, StructType
+
+import mqstore
+from mqstore.spark import _job, _task_stores, sink
+
+CODE = {module.__file__ for module in (_job, _task_stores, sink)}
+SCHEMA = StructType([StructField("topic", StringType()), StructField("body", StringType()), StructField("broker", StringType())])
+#: The rows of each partition, in batches.
+PARTITIONS = [[1, 2], [], [2]]
+SEGMENT = {"option.mapped_file_size_commit_log": "65536"}
+
+
+def in_child(function: Callable[..., Any], *arguments: object) -> Any:
+    """What the function gives; None if it killed its process."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with open(send, "wb") as pipe:
+                pickle.dump(function(*arguments), pipe)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    os.close(send)
+    with open(receive, "rb") as pipe:
+        answer = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        return None
+    if status:
+        raise SystemExit(f"a run failed: status {status}")
+    return pickle.loads(answer)
+
+
+def killed_at(step: int | None, target: Path, stores: str, run: int) -> list[str]:
+    """The lines of the job's code that a run goes through; the process dies before the one of this number."""
+    lines: list[str] = []
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code.co_filename not in CODE:
+            return None
+        if event == "line":
+            if len(lines) == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            lines.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
+        return trace
+
+    sys.settrace(trace)
+    write(target, stores, run)
+    sys.settrace(None)
+    return lines
+
+
+def write(target: Path, stores: str, run: int) -> None:
+    """A run of the job, from the plan to the commit."""
+    options = {"path": str(target), "jobId": "orders", "stores": stores} | SEGMENT
+    schema = SCHEMA if stores == "per-task" else StructType(SCHEMA.fields[:2])
+    writer = sink.message_writer(options, schema, overwrite=False)
+    messages = []
+    for partition, batches in enumerate(PARTITIONS):
+        rows = iter([batch.select(schema.names) for batch in rows_of(run, partition, batches)])
+        messages.append(sink.Wrote(writer.stage(rows, partition, attempt=run * len(PARTITIONS) + partition)))
+    writer.commit(messages)
+
+
+def rows_of(run: int, partition: int, batches: list[int]) -> list[pa.RecordBatch]:
+    return [
+        pa.RecordBatch.from_pylist(
+            [{"topic": "orders", "body": f"{run}/{partition}/{at}/{row}", "broker": f"broker-{partition}"} for row in range(rows)]
+        )
+        for at, rows in enumerate(batches)
+    ]
+
+
+def stored(target: Path, stores: str) -> list[str]:
+    """The bodies in the store or the stores, in order."""
+    paths = sorted(target.glob("broker-*")) if stores == "per-task" else [target] if (target / "commitlog").exists() else []
+    found = []
+    for path in paths:
+        with mqstore.open(path) as store:
+            found += [body.decode() for body in store.scan(columns=["body"]).to_arrow().column("body").to_pylist()]
+    return found
+
+
+def expected(run: int) -> list[str]:
+    rows = [batch.column("body").to_pylist() for at, batches in enumerate(PARTITIONS) for batch in rows_of(run, at, batches)]
+    return [body for batch in rows for body in batch]
+
+
+def main(directory: Path, stores: str) -> None:
+    for step, line in enumerate(in_child(killed_at, None, directory / "whole", stores, 0)):
+        target = directory / str(step)
+        if in_child(killed_at, step, target, stores, 0) is not None:
+            raise SystemExit(f"{line} was not reached")
+        after_kill = in_child(stored, target, stores)
+        in_child(write, target, stores, 1)
+        after_rerun = in_child(stored, target, stores)
+        runs = [run for run in (0, 1) if after_rerun == expected(run)]
+        print(json.dumps({"line": line, "after_kill": after_kill, "after_rerun": after_rerun, "rows_of_run": runs}))
+    # Each run is killed one line later than the one before, until one is through.
+    target, step = directory / "killed", 0
+    while in_child(killed_at, step, target, stores, step) is None:
+        step += 1
+    found = in_child(stored, target, stores)
+    print(json.dumps({"kills": step, "after_all": found, "rows_of_run": [n for n in range(step + 1) if found == expected(n)]}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,445 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+
+import mqstore
+from mqstore.spark import MESSAGE_SCHEMA, append_batch, sink
+from mqstore.spark._job import Manifest, Staged, rows_of, stamped
+
+HERE = Path(__file__).parent
+SEGMENT = {"option.mapped_file_size_commit_log": "65536"}
+ORDERS = StructType([StructField("topic", StringType()), StructField("body", StringType())])
+
+
+def orders(spark: SparkSession, rows: int = 10, partitions: int = 3) -> DataFrame:
+    return spark.range(0, rows, 1, partitions).selectExpr("'orders' as topic", "concat('o-', id) as body")
+
+
+def save(frame: DataFrame, path: Path, **options: object) -> None:
+    frame.write.format("mqstore").mode("append").options(**SEGMENT, **options).save(str(path))
+
+
+def messages(path: Path) -> list[dict[str, Any]]:
+    with mqstore.open(path) as store:
+        rows: list[dict[str, Any]] = store.scan().to_arrow().to_pylist()
+        return rows
+
+
+def bodies(path: Path) -> list[str]:
+    return [row["body"].decode() for row in messages(path)]
+
+
+def staging(path: Path) -> Path:
+    return path.with_name(f".{path.name}.mqstore-staging")
+
+
+def writer(path: Path, schema: StructType = ORDERS, /, **options: str) -> sink.MessageWriter:
+    return sink.message_writer({"path": str(path), **SEGMENT, **options}, schema, overwrite=False)
+
+
+def batches(*parts: Iterable[str]) -> list[pa.RecordBatch]:
+    return [pa.RecordBatch.from_pylist([{"topic": "orders", "body": body} for body in part]) for part in parts]
+
+
+def stage(writer: sink.MessageWriter, *parts: Iterable[str], partition: int = 0, attempt: int = 0) -> sink.Wrote:
+    return sink.Wrote(writer.stage(iter(batches(*parts)), partition, attempt))
+
+
+def begin(writer: sink.MessageWriter, store: mqstore.Store, staged: list[Staged]) -> pa.Table:
+    """What a run leaves that is killed before its first append, and the rows that it would have appended."""
+    job = writer._job
+    manifest = Manifest.of(job, staged, end=store.max_physical_offset)
+    job.publish(manifest)
+    return pa.Table.from_batches(rows for _, rows in rows_of(job, manifest, 0))
+
+
+# The frame and its options
+
+
+def test_a_frame_is_appended_by_partition_and_row(spark: SparkSession, tmp_path: Path) -> None:
+    save(orders(spark), tmp_path / "store")
+    save(orders(spark, 3).selectExpr("body"), tmp_path / "store", topic="more")
+    assert bodies(tmp_path / "store") == [f"o-{n}" for n in (*range(10), *range(3))]
+    assert [row["topic"] for row in messages(tmp_path / "store")] == ["orders"] * 10 + ["more"] * 3
+    assert list(staging(tmp_path / "store").iterdir()) == []
+
+
+def test_what_is_read_from_a_store_can_be_written_to_another(spark: SparkSession, events_store: Path, tmp_path: Path) -> None:
+    read = spark.read.format("mqstore").option("topics", "store,broker").load(str(events_store))
+    save(read, tmp_path / "copy")
+    kept = [name for name in MESSAGE_SCHEMA.names if name not in ("physical_offset", "store_time", "message_id", "queue_offset")]
+    copy = spark.read.format("mqstore").option("topics", "store,broker").load(str(tmp_path / "copy"))
+    assert copy.select(kept).toArrow().to_pylist() == read.select(kept).toArrow().to_pylist()
+
+
+def test_an_empty_frame_makes_an_empty_store(spark: SparkSession, tmp_path: Path) -> None:
+    save(orders(spark, 0), tmp_path / "store", jobId="nothing")
+    assert bodies(tmp_path / "store") == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "expected"),
+    [
+        ("topic string, body string, price int", {}, '"price" is no field of a message'),
+        ("topic string", {}, 'expected a column "body"'),
+        ("topic string, body int", {}, 'column "body" is Int32: cast it to binary first'),
+        ("topic string, body string, born_time timestamp_ntz", {}, '"born_time" is a timestamp without a timezone'),
+        ("body string", {}, "the topic is a column topic of the frame, or option topic"),
+        ("topic string, body string", {"topic": "orders"}, "give one of the two"),
+        ("topic string, body string, properties struct<a: string>", {"jobId": "a"}, "with a jobId it is map<string,string>"),
+        ("topic string, body string, broker string", {}, '"broker" is no field of a message'),
+    ],
+)
+def test_a_wrong_schema_is_told_before_anything_is_written(
+    spark: SparkSession, tmp_path: Path, columns: str, options: dict[str, str], expected: str
+) -> None:
+    with pytest.raises(ValueError, match=expected):
+        writer(tmp_path / "store", spark.createDataFrame([], columns).schema, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"jobID": "a", "partitions": "3"}, "unknown option partitions; accepted are path, topic, jobId"),
+        ({"path": "s3://bucket/store"}, "path is s3://bucket/store, a URI"),
+        ({"jobId": "a#1"}, "jobId is printable text without #"),
+        ({"jobId": ""}, "jobId is printable text without #"),
+        ({"jobId": "é" * 34}, "jobId is printable text without #, of 1 to 200 bytes"),
+        ({"batchId": "1"}, "batchId needs a jobId"),
+        ({"jobId": "a", "batchId": "-1"}, "batchId is a whole number from 0"),
+        ({"jobId": "a", "batchId": "1", "stores": "per-task"}, "batchId is for batches that go into one store"),
+        ({"stores": "all"}, 'stores is "one" or "per-task", not \'all\''),
+        ({"option.flush": "1"}, "flush"),
+    ],
+)
+def test_a_wrong_option_is_told_before_anything_is_written(tmp_path: Path, options: dict[str, str], expected: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=expected):
+        writer(tmp_path / "store", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_staged_inside_the_store(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="stagingPath is .* name a directory beside it"):
+        writer(tmp_path / "store", stagingPath=str(tmp_path / "store" / "staging"))
+
+
+def test_other_modes_and_streams_say_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r'use mode\("append"\)'):
+        orders(spark).write.format("mqstore").mode("overwrite").save(str(tmp_path / "store"))
+    with pytest.raises(Exception, match='use either the "Append"'):
+        orders(spark).write.format("mqstore").save(str(tmp_path / "store"))
+    stream = spark.readStream.format("rate").load().selectExpr("'orders' as topic", "string(value) as body")
+    query = stream.writeStream.format("mqstore").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(Exception, match=r"foreachBatch.*mqstore\.spark\.append_batch"):
+        query.start(str(tmp_path / "store")).awaitTermination()
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_row_that_no_store_takes_is_told_before_the_first_is_appended(spark: SparkSession, tmp_path: Path) -> None:
+    frame = orders(spark).selectExpr("topic", "if(body = 'o-8', null, body) as body")
+    with pytest.raises(Exception, match=r"message 2: body is null[^\0]*its batch begins with row 6 of the frame"):
+        save(frame, tmp_path / "store", jobId="orders")
+    assert bodies(tmp_path / "store") == []
+    save(orders(spark), tmp_path / "store", jobId="orders")
+    assert len(bodies(tmp_path / "store")) == 10
+
+
+# Jobs
+
+
+def test_each_row_of_a_job_says_its_job_and_number_and_keeps_its_own_properties(spark: SparkSession, tmp_path: Path) -> None:
+    frame = orders(spark, 4).selectExpr("*", "map('colour', 'red') as properties", "concat('u-', body) as unique_key")
+    save(frame, tmp_path / "store", jobId="orders of May")
+    found = messages(tmp_path / "store")
+    assert [row["unique_key"] for row in found] == [f"u-o-{n}" for n in range(4)]
+    for n, row in enumerate(found):
+        properties = dict(row["properties"])
+        assert (properties["MQSTORE_JOB"], properties["MQSTORE_ROW"], properties["colour"]) == ("orders of May", str(n), "red")
+
+
+def test_a_job_that_is_done_is_not_written_again(spark: SparkSession, tmp_path: Path) -> None:
+    for rows in (10, 12):
+        save(orders(spark, rows), tmp_path / "store", jobId="orders")
+    assert bodies(tmp_path / "store") == [f"o-{n}" for n in range(10)]
+    save(orders(spark, 2), tmp_path / "store", jobId="others")
+    assert len(bodies(tmp_path / "store")) == 12
+    assert [[path.name for path in job.iterdir()] for job in staging(tmp_path / "store").iterdir()] == [["manifest.json"]] * 2
+
+
+@pytest.mark.parametrize("stores", ["one", "per-task"])
+def test_a_kill_at_any_line_of_a_job_loses_and_repeats_nothing(tmp_path: Path, stores: str) -> None:
+    # In memory where there is such a file system, because a sync costs nothing there: the processes are killed, not the machine.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with TemporaryDirectory(dir=memory) as directory:
+        # What a killed process leaves in its temporary directory goes with the others.
+        environment = os.environ | {"TMPDIR": directory}
+        command = [sys.executable, HERE / "kill_at_each_line.py", f"{directory}/jobs", stores]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200, check=False)
+    assert done.returncode == 0, done.stderr
+    *kills, last = map(json.loads, done.stdout.splitlines())
+    for kill in kills:
+        # Whole, in order, and staged by one run: by the first one from the manifest on.
+        assert len(kill["rows_of_run"]) == 1, kill
+        assert kill["after_rerun"][: len(kill["after_kill"])] == kill["after_kill"], kill
+    partial = {len(kill["after_kill"]) for kill in kills}
+    assert partial == ({0, 1, 3, 5} if stores == "one" else {0, 3, 5})
+    assert [kill["rows_of_run"] for kill in kills] == sorted((kill["rows_of_run"] for kill in kills), reverse=True)
+    assert len(last["rows_of_run"]) == 1
+    assert last["kills"] > 100
+
+
+@pytest.mark.parametrize("stored", range(8))
+def test_a_rerun_goes_on_after_whatever_row_was_stored_last(tmp_path: Path, stored: int) -> None:
+    first = writer(tmp_path / "store", jobId="orders")
+    staged = [*stage(first, "abc", "d", partition=0).staged, *stage(first, "efg", partition=1).staged]
+    with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=65536) as store:
+        store.append("orders", b"before")
+        store.append_batch(begin(first, store, staged).slice(0, stored))
+        store.append("orders", b"of others")
+    writer(tmp_path / "store", jobId="orders").commit([])
+    found = bodies(tmp_path / "store")
+    assert found == ["before", *"abcdefg"[:stored], "of others", *"abcdefg"[stored:]]
+
+
+def test_a_message_that_a_broker_delivers_again_does_not_turn_a_job_back(tmp_path: Path) -> None:
+    first = writer(tmp_path / "store", jobId="orders")
+    staged = stage(first, "abcd").staged
+    with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=65536) as store:
+        rows = begin(first, store, staged)
+        store.append_batch(rows.slice(0, 3))
+        store.append_batch(rows.slice(1, 1))
+    writer(tmp_path / "store", jobId="orders").commit([])
+    assert bodies(tmp_path / "store") == list("abcbd")
+
+
+def test_a_store_with_another_writer_is_told_and_the_job_can_be_run_again(spark: SparkSession, tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=65536), pytest.raises(Exception, match="LockedError"):
+        save(orders(spark), tmp_path / "store", jobId="orders")
+    assert bodies(tmp_path / "store") == []
+    save(orders(spark), tmp_path / "store", jobId="orders")
+    assert len(bodies(tmp_path / "store")) == 10
+
+
+def test_a_job_whose_store_was_replaced_is_refused(tmp_path: Path) -> None:
+    first = writer(tmp_path / "store", jobId="orders")
+    first.commit([stage(first, "abc")])
+    (tmp_path / "store").rename(tmp_path / "moved")
+    again = writer(tmp_path / "store", jobId="orders")
+    with pytest.raises(mqstore.NotAStoreError):
+        again.commit([])
+    for rows in (2, 50):
+        with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=65536) as store:
+            store.append_batch([b"another"] * rows, topic="orders")
+        with pytest.raises(mqstore.StoreError, match="is not the store that job orders was written to"):
+            again.commit([])
+
+
+def test_a_staged_file_that_is_damaged_or_missing_is_told_before_anything_is_appended(tmp_path: Path) -> None:
+    for change in (lambda path: path.write_bytes(path.read_bytes()[:-1]), Path.unlink):
+        first = writer(tmp_path / "store", jobId="orders")
+        told = stage(first, "abc")
+        change(next(staging(tmp_path / "store").rglob("*.arrow")))
+        with pytest.raises(mqstore.StoreError, match="stagingPath is a directory that the driver and all tasks share"):
+            first.commit([told])
+        first.abort([told])
+    assert bodies(tmp_path / "store") == []
+
+
+def test_a_task_that_does_not_see_the_staging_directory_says_so(tmp_path: Path) -> None:
+    elsewhere = writer(tmp_path / "store")
+    elsewhere.abort([])
+    with pytest.raises(mqstore.StoreError, match="stagingPath names a directory that the driver and all tasks share"):
+        stage(elsewhere, "abc")
+
+
+def test_an_abort_may_come_twice_and_removes_nothing_that_was_published(tmp_path: Path) -> None:
+    gone = writer(tmp_path / "store", jobId="orders")
+    told = stage(gone, "abc")
+    for _ in range(2):
+        gone.abort([told, None])
+    assert not list(staging(tmp_path / "store").rglob("*.arrow"))
+
+    kept = writer(tmp_path / "store", jobId="orders")
+    staged = stage(kept, "abc").staged
+    with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=65536) as store:
+        begin(kept, store, staged)
+    kept.abort([told])
+    again = writer(tmp_path / "store", jobId="orders")
+    again.commit([stage(again, "other rows")])
+    again.abort([])
+    assert bodies(tmp_path / "store") == list("abc")
+
+
+def test_a_job_belongs_to_one_store(tmp_path: Path) -> None:
+    shared = {"jobId": "orders", "stagingPath": str(tmp_path / "staging")}
+    first = writer(tmp_path / "store", **shared)
+    first.commit([stage(first, "abc")])
+    with pytest.raises(ValueError, match="job orders was written to .*store, not to .*other: choose another jobId"):
+        writer(tmp_path / "other", **shared)
+
+
+def test_only_the_attempt_that_spark_commits_is_stored(tmp_path: Path) -> None:
+    first = writer(tmp_path / "store")
+    stage(first, "ab", attempt=0)
+    first.commit([stage(first, "cd", partition=1, attempt=1), stage(first, "ab", attempt=2)])
+    assert bodies(tmp_path / "store") == list("abcd")
+
+
+def test_a_stamp_changes_no_other_property() -> None:
+    pairs = [None, [("a", "1"), ("MQSTORE_ROW", "7")], [], [("b", None)]]
+    batch = pa.record_batch(
+        {"body": list("wxyz"), "properties": pa.array(pairs, pa.map_(pa.string(), pa.string())), "tags": list("stuv")}
+    )
+    ours = [[("MQSTORE_JOB", "job"), ("MQSTORE_ROW", str(row))] for row in range(10, 14)]
+    expected = [(own or []) + more for own, more in zip(pairs, ours, strict=True)]
+    rows = stamped(batch, "job", 10)
+    assert rows.column("properties").to_pylist() == expected
+    assert rows.schema.names == batch.schema.names
+    assert stamped(batch.slice(1, 2), "job", 11).column("properties").to_pylist() == expected[1:3]
+    assert stamped(batch.select(["body"]), "job", 10).column("properties").to_pylist() == ours
+
+
+# A store for each task
+
+
+def test_each_broker_gets_a_store_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    frame = orders(spark).selectExpr("*", "concat('broker-', substring(body, 3) % 3) as broker").repartition(2, "broker")
+    for _ in range(2):
+        save(frame, tmp_path / "stores", stores="per-task", jobId="orders")
+    found = {path.name: sorted(bodies(path)) for path in (tmp_path / "stores").iterdir()}
+    assert found == {f"broker-{n}": [f"o-{row}" for row in range(10) if row % 3 == n] for n in range(3)}
+
+
+def test_without_a_broker_each_partition_gets_a_store_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    save(orders(spark), tmp_path / "stores", stores="per-task")
+    found = {path.name: bodies(path) for path in sorted((tmp_path / "stores").iterdir())}
+    assert list(found) == ["part-00000", "part-00001", "part-00002"]
+    assert [body for part in found.values() for body in part] == [f"o-{n}" for n in range(10)]
+    assert list(staging(tmp_path / "stores").iterdir()) == []
+    with pytest.raises(Exception, match="a store for each broker is a new one"):
+        save(orders(spark), tmp_path / "stores", stores="per-task")
+
+
+def test_a_broker_in_two_partitions_is_refused_and_no_store_is_left(spark: SparkSession, tmp_path: Path) -> None:
+    frame = orders(spark).selectExpr("*", "'broker-a' as broker")
+    with pytest.raises(Exception, match=r'rows of broker broker-a lie in 3 partitions.*df\.repartition\("broker"\)'):
+        save(frame, tmp_path / "stores", stores="per-task")
+    assert not (tmp_path / "stores").exists()
+    assert list(staging(tmp_path / "stores").iterdir()) == []
+
+
+# Failures of Spark
+
+
+def python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """In a session of its own, so that it can kill all of it."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, start_new_session=True)
+
+
+SESSION = f"""
+import os, signal, sys, threading
+from pathlib import Path
+sys.path.insert(0, {str(HERE)!r})
+sys.path.insert(0, {str(HERE.parent / "data")!r})
+from conftest import SETTINGS
+from pyspark.sql import SparkSession
+import mqstore.spark as mq
+
+def session(master):
+    builder = SparkSession.builder.master(master)
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+"""
+
+
+def test_a_task_that_fails_leaves_nothing_in_the_store(tmp_path: Path) -> None:
+    code = (
+        SESSION
+        + """
+store, marks = map(Path, sys.argv[1:])
+marks.mkdir()
+def once(batches):
+    for batch in batches:
+        yield batch
+        mark = marks / str(batch.column("body")[0].as_py())
+        if not mark.exists():
+            mark.touch()
+            raise RuntimeError("the first attempt fails")
+frame = session("local[2,3]").range(0, 10, 1, 3).selectExpr("'orders' as topic", "concat('o-', id) as body")
+frame.mapInArrow(once, frame.schema).write.format("mqstore").mode("append").save(str(store))
+"""
+    )
+    done = python(code, tmp_path / "store", tmp_path / "marks")
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "marks").iterdir())) == 3
+    assert bodies(tmp_path / "store") == [f"o-{n}" for n in range(10)]
+    assert list(staging(tmp_path / "store").iterdir()) == []
+
+
+STREAM = (
+    SESSION
+    + """
+source, store, checkpoint, kill, batch = sys.argv[1:]
+manifest = Path(store).with_name(f".{Path(store).name}.mqstore-staging") / "stream-lines" / "manifest.json"
+
+def die():
+    os.killpg(0, signal.SIGKILL)
+
+def die_while_it_is_appended():
+    while True:
+        if manifest.exists():
+            text = manifest.read_text()
+            if f'"batch": {batch},' in text and '"is_done": false' in text:
+                die()
+
+def append(frame, batch_id):
+    mq.append_batch(frame, batch_id, store, name="lines", topic="lines")
+    if (kill, batch) == ("after", str(batch_id)):
+        die()
+
+if kill == "while":
+    threading.Thread(target=die_while_it_is_appended, daemon=True).start()
+lines = session("local[2]").readStream.format("text").option("maxFilesPerTrigger", 1).load(source)
+query = lines.withColumnRenamed("value", "body").writeStream.foreachBatch(append)
+query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+"""
+)
+
+
+def test_a_streaming_query_that_is_killed_and_started_again_writes_each_row_once(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for file in range(5):
+        (source / f"{file}.txt").write_text("".join(f"{file}/{line}\n" for line in range(1000)))
+        os.utime(source / f"{file}.txt", (file, file))
+    runs = [
+        python(STREAM, source, tmp_path / "store", tmp_path / "checkpoint", *kill)
+        for kill in (("after", 1), ("while", 2), ("after", 3), ("never", 0))
+    ]
+    assert [run.returncode for run in runs[::2]] == [-9, -9], [run.stderr for run in runs]
+    assert runs[-1].returncode == 0, runs[-1].stderr
+    assert bodies(tmp_path / "store") == [f"{file}/{line}" for file in range(5) for line in range(1000)]
+
+
+def test_an_earlier_batch_of_a_name_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    for batch in (3, 4, 4):
+        append_batch(orders(spark, 2), batch, tmp_path / "store", name="orders", **SEGMENT)
+    with pytest.raises(Exception, match="batch orders#3 comes after orders#4.*a name is for one query"):
+        append_batch(orders(spark, 2), 3, tmp_path / "store", name="orders", **SEGMENT)
+    save(orders(spark, 1), tmp_path / "store", jobId="orders")
+    assert bodies(tmp_path / "store") == ["o-0", "o-1"] * 2 + ["o-0"]
