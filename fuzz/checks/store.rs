@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::segment_name;
-use mqstore::read::{GetRequest, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
+use mqstore::read::{GetRequest, HitBounds, MessageReader, QueryBy, QueryRequest, QueueScan, Side, TagFilter};
 
 use super::image::Image;
 
@@ -32,7 +32,7 @@ pub fn check(bytes: &[u8]) {
         }
     }
     for errors in [Errors::Raise, Errors::Skip] {
-        let _ = reader.resolve_keys(&[("t", "k0"), ("t", "k1"), ("u", "k0")], errors);
+        let _ = reader.resolve_keys(&[("t", "k0"), ("t", "k1"), ("u", "k0")], &HitBounds::default(), errors);
     }
 }
 

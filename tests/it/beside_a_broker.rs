@@ -8,7 +8,7 @@ use std::sync::Arc;
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::{CqUnit, segment_name};
-use mqstore::read::MessageReader;
+use mqstore::read::{HitBounds, MessageReader};
 use mqstore::storage::{Env, RealEnv};
 use tempfile::{TempDir, tempdir};
 
@@ -276,7 +276,7 @@ fn put_keys(writer: &mut StoreWriter, numbers: std::ops::Range<usize>) {
 fn found(reader: &MessageReader, keys: impl Iterator<Item = String>) -> usize {
     let keys: Vec<String> = keys.collect();
     let wanted: Vec<(&str, &str)> = keys.iter().map(|key| ("orders", key.as_str())).collect();
-    let hits = reader.resolve_keys(&wanted, Errors::Raise).unwrap();
+    let hits = reader.resolve_keys(&wanted, &HitBounds::default(), Errors::Raise).unwrap();
     hits.iter().filter(|hits| !hits.is_empty()).count()
 }
 
