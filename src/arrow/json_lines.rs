@@ -1,7 +1,10 @@
 //! Rows as JSON Lines: an object a row, whose names are those of the columns.
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float64Type;
 use arrow_schema::DataType;
 
+use crate::arrow::at;
 use crate::arrow::table::{Chunk, Table};
 use crate::error::{Error, Result};
 use crate::format::{Date, Round};
@@ -21,8 +24,8 @@ pub(crate) enum BodyAs {
 /// Writes the value of a row.
 type Write<'a> = Box<dyn Fn(usize, &mut Vec<u8>) -> Result<()> + 'a>;
 
-/// Each row as a line: a time as ISO 8601 in UTC, to the ms, bytes as base64, a list as an array, pairs as an object. `body_as` is for the
-/// column `body`.
+/// Each row as a line: a time as ISO 8601 in UTC, to the ms, bytes as base64, a list as an array, pairs as an object, a float that is no
+/// number as null. `body_as` is for the column `body`.
 ///
 /// # Errors
 /// [`Error::Invalid`] for a column of another type, and for a body that is not what `body_as` says.
@@ -69,6 +72,14 @@ fn column<'a>(chunk: Chunk<'a>, name: &'a str, body_as: BodyAs) -> Result<Write<
         | DataType::UInt64 => {
             let number = chunk.integer(name)?;
             Box::new(move |row, out| put(number.at(row)?, out, put_number))
+        }
+        DataType::Boolean => {
+            let flag = at::values(values.as_boolean());
+            Box::new(move |row, out| put(flag.at(row)?, out, put_flag))
+        }
+        DataType::Float64 => {
+            let number = at::values(values.as_primitive::<Float64Type>());
+            Box::new(move |row, out| put(number.at(row)?, out, put_float))
         }
         DataType::Timestamp(_, _) => {
             let time = chunk.time(name, Round::Down)?;
@@ -120,6 +131,14 @@ fn put<T>(value: Option<T>, out: &mut Vec<u8>, write: impl FnOnce(T, &mut Vec<u8
 
 fn put_number(number: i64, out: &mut Vec<u8>) -> Result<()> {
     written(serde_json::to_writer(out, &number))
+}
+
+fn put_float(number: f64, out: &mut Vec<u8>) -> Result<()> {
+    written(serde_json::to_writer(out, &number))
+}
+
+fn put_flag(flag: bool, out: &mut Vec<u8>) -> Result<()> {
+    written(serde_json::to_writer(out, &flag))
 }
 
 fn put_text(text: &str, out: &mut Vec<u8>) -> Result<()> {

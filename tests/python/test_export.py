@@ -205,6 +205,18 @@ def test_a_partition_that_comes_back_gets_another_file(tmp_path: Path, monkeypat
             assert of_caller(copy, order="queue") == of_caller(store, order="queue")
 
 
+def test_json_lines_take_columns_of_booleans_and_of_floats(shop: Store, tmp_path: Path) -> None:
+    def other(_: mqstore.RecordBatch) -> pa.Table:
+        return pa.table({"paid": [None, True, False], "share": [0.5, None, float("nan")]})
+
+    shop.export(tmp_path / "out.jsonl", rewrite=other)
+    assert (tmp_path / "out.jsonl").read_text().splitlines() == [
+        '{"paid":null,"share":0.5}',
+        '{"paid":true,"share":null}',
+        '{"paid":false,"share":null}',
+    ]
+
+
 def test_what_rewrite_gives_is_written(shop: Store, tmp_path: Path) -> None:
     def paid(batch: mqstore.RecordBatch) -> pa.Table:
         table = batch.to_arrow()
