@@ -1,0 +1,49 @@
+"""The command line, `mqstore COMMAND STORE` or `python -m mqstore`. It needs the extra `cli`.
+
+Each command stands in a file of its own, or in that of a family, and asks the Python API. Files that begin with `_` are what
+the commands share. Only the file of the command that runs is imported.
+"""
+
+from __future__ import annotations
+
+import sys
+
+#: The commands, in the order of the help, and where each stands.
+COMMANDS = {
+    "info": "info:info",
+    "topics": "topics:topics",
+    "queues": "topics:queues",
+    "find": "find:find",
+    "cat": "cat:cat",
+    "get": "get:get",
+    "tail": "tail:tail",
+    "du": "du:du",
+    "lag": "lag:lag",
+    "segments": "files:segments",
+    "index": "files:index",
+    "delayed": "delayed:delayed",
+    "transactions": "transactions:transactions",
+    "dead": "dead:dead",
+    "export": "transfer:export",
+    "import": "transfer:import_from",
+    "copy": "transfer:copy",
+    "diff": "diff:diff",
+    "manifest": "manifest:manifest",
+    "doctor": "doctor:doctor",
+    "demo": "demo:demo",
+    "completion": "completion:completion",
+}
+
+
+def main() -> None:
+    """Runs the command of `sys.argv`, and ends the process with its exit code."""
+    try:
+        from mqstore.cli._main import run
+
+        run()
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in ("click", "rich"):
+            raise
+        print(f"mqstore: the command line needs {package}: pip install 'mqstore[cli]'", file=sys.stderr)
+        raise SystemExit(2) from None

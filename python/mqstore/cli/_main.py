@@ -1,0 +1,133 @@
+"""The group of the commands, and how a process ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+import mqstore
+from mqstore.cli import COMMANDS
+
+#: Exit codes: something was found that is wrong, or nothing was found; the command line is wrong; the store cannot be opened.
+FOUND, USAGE, CANNOT_OPEN = 1, 2, 3
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class Failure(click.ClickException):
+    """Ends the command with one line on stderr."""
+
+    exit_code = FOUND
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+    def show(self, file: Any = None) -> None:
+        """Writes the line."""
+        print(f"mqstore: {self.message}", file=file or sys.stderr)
+
+
+class Misuse(Failure):
+    """The command line asks for what cannot be."""
+
+    exit_code = USAGE
+
+
+class CannotOpen(Failure):
+    """There is no store that can be read."""
+
+    exit_code = CANNOT_OPEN
+
+
+class Command(click.Command):
+    """A command whose help ends with examples."""
+
+    def __init__(self, *arguments: Any, examples: tuple[str, ...], **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.examples = examples
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the examples."""
+        with formatter.section("Examples" if len(self.examples) > 1 else "Example"):
+            for example in self.examples:
+                formatter.write(f"  mqstore {example}\n")
+
+
+class Commands(click.Group):
+    """Imports a command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name."""
+        if (place := COMMANDS.get(cmd_name)) is None:
+            return None
+        module, _, name = place.partition(":")
+        command: click.Command = getattr(import_module(f"mqstore.cli.{module}"), name)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command, and ends the process as other tools do."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except KeyboardInterrupt:
+            _die_of(signal.SIGINT)
+        except BrokenPipeError:
+            _die_of(signal.SIGPIPE)
+        except (mqstore.StoreError, OSError) as error:
+            raise Failure(text_of(error)) from None
+        except (ValueError, TypeError) as error:
+            # The arguments of a call came from the command line.
+            raise Misuse(str(error)) from None
+        except ModuleNotFoundError as error:
+            if error.name is not None:
+                raise
+            raise Misuse(str(error)) from None
+
+
+def text_of(error: Exception) -> str:
+    """What is wrong, and where."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error)
+
+
+def _die_of(number: signal.Signals) -> NoReturn:
+    """Ends the process so that its parent sees which signal ended it."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    raise SystemExit(128 + number)
+
+
+def command(*, examples: tuple[str, ...] | str, name: str | None = None) -> Callable[[Callable[..., None]], Command]:
+    """Makes a command of a function, whose docstring is the help."""
+    shown = (examples,) if isinstance(examples, str) else examples
+    return click.command(name, cls=Command, context_settings=SETTINGS, examples=shown)
+
+
+@click.group(cls=Commands, context_settings=SETTINGS)
+@click.version_option(mqstore.__version__, prog_name="mqstore", message="%(prog)s %(version)s")
+def commands() -> None:
+    """Reads RocketMQ-format message stores: live, copied or crashed, with no broker.
+
+    STORE is the directory of a store. Only import, copy and demo write one. Exit codes: 0; 1 nothing found, or something is
+    wrong with the store; 2 usage; 3 the store cannot be opened.
+    """
+
+
+def run() -> None:
+    """Runs the command of `sys.argv`."""
+    for stream in (sys.stdout, sys.stderr):
+        # A topic may have a name that the terminal cannot show.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    commands(prog_name="mqstore")

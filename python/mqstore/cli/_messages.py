@@ -1,0 +1,193 @@
+"""Messages: which ones a command is asked for, and how it prints them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mqstore.cli._main import Failure
+from mqstore.cli._output import Output, Row, visible
+from mqstore.cli._times import json_time, shown_time, time_of
+
+if TYPE_CHECKING:
+    import mqstore
+
+#: The options by which messages are chosen, with the arguments of `Store.scan` that they are.
+_OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "topics": click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Of this topic; may be repeated."),
+    "tags": click.option("--tag", "tags", metavar="TAG", help="With this tag, or one of some: 'paid || refund'."),
+    "properties": click.option(
+        "--property", "properties", multiple=True, metavar="K=V", help="With this property; all of several."
+    ),
+    "body_regex": click.option("--body", "body_regex", metavar="REGEX", help="Whose body, decompressed, has a match."),
+    "since": click.option(
+        "--since", callback=time_of, metavar="TIME", help="Stored then or later: 2026-11-20 10:00, -2h, or ms."
+    ),
+    "until": click.option("--until", callback=time_of, metavar="TIME", help="Stored before."),
+    "everything": click.option("--all", "everything", is_flag=True, help="Also half, rolled-back and deleted messages."),
+}
+
+
+def chosen_by(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command options by which messages are chosen, in the argument `conditions` as `Store.scan` takes them."""
+
+    def give(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def call(**arguments: Any) -> None:
+            given = {name: arguments.pop(name) for name in names}
+            function(conditions=_conditions(given), **arguments)
+
+        for name in reversed(names):
+            call = _OPTIONS[name](call)
+        return call
+
+    return give
+
+
+def _conditions(given: dict[str, Any]) -> dict[str, Any]:
+    """Those that were given."""
+    since, until = given.pop("since", None), given.pop("until", None)
+    conditions = {name: value for name, value in given.items() if value}
+    if since is not None or until is not None:
+        conditions["time"] = (since, until)
+    if "properties" in conditions:
+        pairs = [text.partition("=") for text in conditions["properties"]]
+        if wrong := [name for name, equals, _ in pairs if not equals]:
+            raise click.BadParameter(f"{wrong[0]!r} has no '=': expected K=V", param_hint="--property")
+        conditions["properties"] = {name: value for name, _, value in pairs}
+    if conditions.pop("everything", False):
+        conditions["transactions"] = "all"
+    return conditions
+
+
+#: How many messages: the first ones, or the last ones.
+count = click.option("-n", "number", type=int, metavar="N", help="The first N messages, or with -N the last N.")
+#: How bodies are printed.
+body_as = click.option(
+    "--body-as",
+    type=click.Choice(["text", "json", "base64"]),
+    default="text",
+    metavar="FORM",
+    help="How JSON has the body: text, json (a value) or base64.",
+)
+
+
+def place(store: mqstore.Store, text: str) -> tuple[str, int | None, int | None]:
+    """The topic, queue id and queue offset of `TOPIC[/QUEUE][@OFFSET]`. The name of a topic may have an `@` in it."""
+    topic, slash, rest = text.partition("/")
+    if slash:
+        found = re.fullmatch(r"(\d+)(?:@(\d+))?", rest)
+        if found is None:
+            raise click.BadParameter(f"{text!r} is no place: expected TOPIC, TOPIC/QUEUE or TOPIC/QUEUE@OFFSET")
+        return topic, int(found[1]), None if found[2] is None else int(found[2])
+    before, at, offset = text.rpartition("@")
+    if not at or not offset.isdigit() or text in store.topics:
+        return text, None, None
+    ids = store.topics[before].queue_ids if before in store.topics else []
+    if len(ids) > 1:
+        raise click.BadParameter(f"{before!r} has {len(ids)} queues: name one, as in {before}/{ids[0]}@{offset}")
+    return before, ids[0] if ids else 0, int(offset)
+
+
+def expect_topic(store: mqstore.Store, topic: str) -> None:
+    """Fails if the store has no such topic, and names those that look like it."""
+    if topic in store.topics:
+        return
+    from difflib import get_close_matches
+
+    close = get_close_matches(topic, store.topics, 3)
+    hint = f"; there is {', '.join(map(visible, close))}" if close else ""
+    raise Failure(f"{visible(topic)} is no topic of {store.path}{hint}")
+
+
+def scanned(store: mqstore.Store, out: Output, number: int | None = None, **conditions: Any) -> Iterator[Row]:
+    """The messages that meet the conditions of `Store.scan`, in the order of the log: all, the first or the last ones."""
+    from base64 import b64decode
+
+    from mqstore._native import _json_lines
+
+    is_last = number is not None and number < 0
+    limit = None if number is None else abs(number)
+    batches = store.scan(decode_body=True, limit=limit, reverse=is_last, progress=out.progress, **conditions)
+
+    def rows() -> Iterator[Row]:
+        for batch in batches:
+            for line in _json_lines(batch, "base64").splitlines():
+                row = json.loads(line)
+                if row.get("body") is not None:
+                    row["body"] = b64decode(row["body"])
+                yield row
+
+    yield from reversed(list(rows())) if is_last else rows()
+    if batches.skipped:
+        out.note(f"{batches.skipped} messages were skipped: they were lost or are damaged")
+
+
+def row_of(message: mqstore.Message) -> Row:
+    """The columns of one message."""
+    row = message.to_dict()
+    for name in ("store_time", "born_time"):
+        row[name] = json_time(row[name])
+    row["body"] = message.decoded_body
+    return row
+
+
+def print_message(out: Output, row: Row, body_as: str) -> None:
+    """Prints a message in a line."""
+    if out.as_json:
+        return out.object({**row, "body": json_body(row["body"], body_as)})
+    time, where = shown_time(row["store_time"], out.utc), f"{row['topic']}/{row['queue_id']}@{row['queue_offset']}"
+    parts = [visible(where), out.shown("tags", row["tags"]), out.shown("keys", row["keys"]), shown_body(row["body"])]
+    line = "  ".join([time, *parts])
+    if out.is_terminal:
+        width = shutil.get_terminal_size().columns
+        line = line if len(line) <= width else f"{line[: width - 1]}\N{HORIZONTAL ELLIPSIS}"
+        if out.in_color:
+            line = f"\x1b[2m{line[: len(time)]}\x1b[0m{line[len(time) :]}"
+    out.line(line)
+
+
+def print_messages(out: Output, rows: Iterator[Row], body_as: str, nothing: str) -> None:
+    """Prints messages, a line each. Without any the command fails and says so."""
+    found = False
+    for row in rows:
+        found = True
+        print_message(out, row, body_as)
+    if not found:
+        raise Failure(nothing)
+
+
+def shown_body(body: bytes | None) -> str:
+    """A body for people, in a line: text, or the bytes as Python writes them."""
+    if body is None:
+        return "-"
+    try:
+        return visible(body.decode())
+    except UnicodeDecodeError:
+        return repr(body)
+
+
+def json_body(body: bytes | None, body_as: str) -> Any:
+    """A body as a value of JSON: text, with U+FFFD where it is no UTF-8; base64; or the JSON that it is, else text."""
+    if body is None:
+        return None
+    if body_as == "base64":
+        from base64 import b64encode
+
+        return b64encode(body).decode()
+    if body_as == "json":
+        try:
+            return json.loads(body, parse_constant=_refuse)
+        except (ValueError, RecursionError):
+            pass
+    return body.decode("utf-8", "replace")
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,146 @@
+"""What commands print: tables and facts for people, columns in a pipe, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from mqstore.cli._main import Failure
+from mqstore.cli._times import shown_time
+
+if TYPE_CHECKING:
+    from mqstore import RecordBatch
+    from mqstore.cli._progress import Progress
+
+#: Named values as JSON has them.
+Row: TypeAlias = Mapping[str, Any]
+
+#: Rows that are laid out together.
+ROWS = 1000
+
+#: What would move the cursor of a terminal, change how it writes, or end a line; JSON itself escapes what is before the space.
+_CONTROLS = {code: f"\\u{code:04x}" for code in chain(range(0x7F, 0xA0), range(0x2028, 0x202F), range(0x2066, 0x206A))}
+_CONTROLS_OF_TEXT = _CONTROLS | {code: f"\\x{code:02x}" for code in range(0x20)}
+_CONTROLS_OF_TEXT |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
+
+
+class Output:
+    """Where a command prints, and in which form."""
+
+    def __init__(self, as_json: bool, utc: bool) -> None:
+        self.as_json = as_json
+        self.utc = utc
+        self.is_terminal = sys.stdout.isatty()
+        self.in_color = self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self.progress: Progress | None = None
+        if sys.stderr.isatty():
+            from mqstore.cli._progress import Progress
+
+            self.progress = Progress()
+
+    def end_progress(self) -> None:
+        """Shows no more progress."""
+        if self.progress is not None:
+            self.progress.end()
+            self.progress = None
+
+    def line(self, text: str) -> None:
+        """Prints a line."""
+        if self.progress is not None:
+            self.progress.clear()
+        print(text)
+
+    def object(self, row: Row) -> None:
+        """Prints a JSON object."""
+        self.line(json.dumps(row, ensure_ascii=False, separators=(",", ":")).translate(_CONTROLS))
+
+    def note(self, text: str) -> None:
+        """Prints a line on stderr."""
+        if self.progress is not None:
+            self.progress.clear()
+        print(f"mqstore: {' '.join(text.split())}", file=sys.stderr)
+
+    def document(self, row: Row) -> None:
+        """Prints one object, for people a line a name."""
+        if self.as_json:
+            return self.object(row)
+        width = max(map(len, row))
+        for name, value in row.items():
+            self.line(f"{name:<{width}}  {self.shown(name, value)}")
+
+    def table(self, rows: Iterable[Row], nothing: str, columns: Sequence[str] | None = None) -> None:
+        """Prints rows, all with the same names; for people only the columns named. Without rows the command fails and says so."""
+        left = iter(rows)
+        is_first = True
+        while part := list(islice(left, ROWS)):
+            if self.as_json:
+                for row in part:
+                    self.object(row)
+            else:
+                self._print_part(part, columns or list(part[0]), is_first)
+            is_first = False
+        if is_first:
+            raise Failure(nothing)
+
+    def _print_part(self, rows: Sequence[Row], names: Sequence[str], with_names: bool) -> None:
+        cells = [[self.shown(name, row[name]) for name in names] for row in rows]
+        right = [all(isinstance(row[name], int | float | None) for row in rows) for name in names]
+        if self.progress is not None:
+            self.progress.clear()
+        if self.is_terminal:
+            _print_drawn(names if with_names else None, cells, right, "bold" if self.in_color else "")
+        else:
+            _print_plain([names, *cells] if with_names else cells, right)
+
+    def shown(self, name: str, value: Any) -> str:
+        """A value for people."""
+        match value:
+            case None:
+                return "-"
+            case bool():
+                return "yes" if value else "no"
+            case _ if name == "hour" or name.endswith("_time"):
+                return shown_time(value, self.utc)
+            case float():
+                return f"{value:.2f}"
+            case list():
+                return visible(",".join(map(str, value))) or "-"
+            case dict():
+                return visible(" ".join(f"{key}={text}" for key, text in value.items())) or "-"
+            case _:
+                return visible(str(value))
+
+
+def visible(text: str) -> str:
+    """The text without what would do something to a terminal, in one line."""
+    return text.translate(_CONTROLS_OF_TEXT)
+
+
+def rows_of(batch: RecordBatch) -> list[dict[str, Any]]:
+    """The rows of a batch as they are in JSON."""
+    from mqstore._native import _json_lines
+
+    return [json.loads(line) for line in _json_lines(batch, "base64").splitlines()]
+
+
+def _print_plain(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        columns = zip(row, widths, right, strict=True)
+        print("  ".join(f"{cell:>{width}}" if is_right else f"{cell:<{width}}" for cell, width, is_right in columns).rstrip())
+
+
+def _print_drawn(names: Sequence[str] | None, cells: Sequence[Sequence[str]], right: Sequence[bool], style: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style=style, pad_edge=False, show_header=names is not None)
+    for name, is_right in zip(names or [""] * len(right), right, strict=True):
+        table.add_column(name, justify="right" if is_right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*row)
+    Console(markup=False, emoji=False, highlight=False).print(table)

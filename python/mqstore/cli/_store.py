@@ -1,0 +1,65 @@
+"""Opening the store that a command names."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+import mqstore
+from mqstore.cli._main import CannotOpen, text_of
+from mqstore.cli._output import Output
+
+
+@contextmanager
+def printing(as_json: bool, utc: bool) -> Iterator[Output]:
+    """Where to print. What the library warns of meanwhile is a line on stderr."""
+    out = Output(as_json, utc)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", RuntimeWarning)
+            warnings.showwarning = lambda message, *_, **__: out.note(f"warning: {message}")
+            yield out
+    finally:
+        out.end_progress()
+
+
+@contextmanager
+def opened(path: str, mode: Any = "r", **options: Any) -> Iterator[mqstore.Store]:
+    """The store, open."""
+    try:
+        store = mqstore.open(path, mode, **options)
+    except (mqstore.StoreError, OSError) as error:
+        raise CannotOpen(f"cannot open {path}: {text_of(error)}") from None
+    with store:
+        yield store
+
+
+def prints(function: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options of printing, and `out`."""
+
+    @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: docs/CLI.md lists the fields.")
+    @click.option("--utc", is_flag=True, is_eager=True, help="Times in UTC, in and out, and not in local time.")
+    @functools.wraps(function)
+    def call(*, as_json: bool, utc: bool, **arguments: Any) -> None:
+        with printing(as_json, utc) as out:
+            function(out=out, **arguments)
+
+    return call
+
+
+def on_store(function: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command STORE and the options of printing: the open store and `out`. Reading passes over damage, and counts it."""
+
+    @click.argument("path", metavar="STORE", type=click.Path())
+    @prints
+    @functools.wraps(function)
+    def call(*, path: str, out: Output, **arguments: Any) -> None:
+        with opened(path, errors="skip") as store:
+            function(store=store, out=out, **arguments)
+
+    return call

@@ -1,0 +1,41 @@
+"""The messages of a topic or queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import mqstore
+from mqstore.cli._main import Failure, command
+from mqstore.cli._messages import body_as, chosen_by, count, expect_topic, place, print_messages, scanned
+from mqstore.cli._output import Output
+from mqstore.cli._store import on_store
+
+
+@command(examples=("cat /data/store orders -n -10", "cat /data/store orders/0@1200 -n 5 --json --body-as json"))
+@on_store
+@click.argument("where", metavar="TOPIC[/QUEUE][@OFFSET]")
+@chosen_by("tags", "since", "until")
+@count
+@body_as
+def cat(store: mqstore.Store, out: Output, where: str, number: int | None, body_as: str, conditions: dict[str, Any]) -> None:
+    """Prints the messages of a topic, or of one queue.
+
+    They are in the order of the log, from OFFSET of the queue on. A line a message: store time, TOPIC/QUEUE@OFFSET, tag,
+    keys, body. With --json every field of each. A topic with several queues has no one offset: name the queue.
+    """
+    topic, queue_id, offset = place(store, where)
+    expect_topic(store, topic)
+    conditions["topics"] = topic
+    if queue_id is not None:
+        conditions["queues"] = queue_id
+    if queue_id is not None and offset is not None:
+        queue = store.topics[topic].queues[queue_id]
+        first = next(iter(queue[offset:]), None)
+        if first is None:
+            raise Failure(f"{where} is past the end: the queue has the offsets {queue.min_offset} to {queue.max_offset - 1}")
+        if first.queue_offset != offset:
+            out.note(f"begins at offset {first.queue_offset}: what is before has expired, or cannot be read")
+        conditions["physical"] = (first.physical_offset, None)
+    print_messages(out, scanned(store, out, number, **conditions), body_as, f"no message of {where} is found")

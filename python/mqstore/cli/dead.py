@@ -1,0 +1,59 @@
+"""Messages that consumers failed on."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import click
+
+import mqstore
+from mqstore.cli._main import command
+from mqstore.cli._output import Output, Row, rows_of
+from mqstore.cli._store import on_store
+
+DEAD, RETRY = "%DLQ%", "%RETRY%"
+COLUMNS = ["topic", "queue_id", "queue_offset", "store_time", "properties", "reconsume_times"]
+
+
+@command(examples=("dead /data/store", "dead /data/store billing --json"))
+@on_store
+@click.argument("group", required=False)
+def dead(store: mqstore.Store, out: Output, group: str | None) -> None:
+    """Counts the dead letters and retries of each group.
+
+    Groups are those of consumers, all or GROUP. A consumer failed reconsume_times times on each of these messages of
+    from_topic. Those in %DLQ% were given up: because it failed as often as its group allows, or because it said so. Those in
+    %RETRY% are delivered again; unread ones were not yet. To see the messages: mqstore cat STORE %DLQ%billing
+    """
+    out.table(_counts(store, out, group), "no message was given up, and none was sent back")
+
+
+def _counts(store: mqstore.Store, out: Output, only: str | None) -> list[Row]:
+    topics = [name for name in store.topics if name.startswith((DEAD, RETRY)) and only in (None, _group(name))]
+    if not topics:
+        return []
+    consumed: dict[tuple[str, str, int], int] = {}
+    with suppress(mqstore.NotFoundError):
+        consumed = {(row["group"], row["topic"], row["queue_id"]): row["offset"] for row in rows_of(store.consumer_offsets())}
+    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    batches = store.scan(topics=topics, columns=COLUMNS, progress=out.progress)
+    for batch in batches:
+        for row in rows_of(batch):
+            topic, time = row["topic"], row["store_time"]
+            group = _group(topic)
+            key = (group, topic, row["properties"].get("RETRY_TOPIC"), row["reconsume_times"])
+            names = ("group", "topic", "from_topic", "reconsume_times")
+            count = groups.setdefault(
+                key, dict(zip(names, key, strict=True)) | {"messages": 0, "unread": 0, "first_store_time": time}
+            )
+            count["messages"] += 1
+            count["unread"] += row["queue_offset"] >= consumed.get((group, topic, row["queue_id"]), 0)
+            count["last_store_time"] = time
+    if batches.skipped:
+        out.note(f"{batches.skipped} messages were skipped: they were lost or are damaged")
+    return sorted(groups.values(), key=lambda row: (row["group"], row["topic"], row["from_topic"] or "", row["reconsume_times"]))
+
+
+def _group(topic: str) -> str:
+    return topic.removeprefix(DEAD).removeprefix(RETRY)

@@ -1,0 +1,83 @@
+"""Messages that wait for their time."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import islice
+
+import click
+
+import mqstore
+from mqstore.cli._main import command
+from mqstore.cli._output import Output, Row, rows_of
+from mqstore.cli._store import on_store
+from mqstore.cli._times import json_time
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+#: After every time, for a level that the list lacks.
+UNKNOWN = "~"
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+@command(examples=("delayed /data/store", "delayed /data/store -n 5 --json"))
+@on_store
+@click.option(
+    "--levels", default=LEVELS, metavar="LIST", help="messageDelayLevel of the broker, if it is not RocketMQ's default."
+)
+@click.option("-n", "number", type=click.IntRange(min=1), metavar="N", help="The N that are due first.")
+def delayed(store: mqstore.Store, out: Output, levels: str, number: int | None) -> None:
+    """Lists the messages that wait for their delivery.
+
+    due_time says until when; the first one that is due comes first. topic and queue_id say where each will go, queue_offset
+    where it waits: in queue level - 1 of SCHEDULE_TOPIC_XXXX. How far the broker has come is in config/delayOffset.json
+    (every 10 s); where that is missing, all that stand there count. Messages that consumers failed on wait there, too, for
+    %RETRY%. Timers of 5.x with a time of their own are not listed.
+    """
+    waiting = heapq.merge(*_by_level(store, out, levels), key=lambda row: row["due_time"] or UNKNOWN)
+    out.table(islice(waiting, number), "no message waits for its delivery")
+
+
+def _by_level(store: mqstore.Store, out: Output, levels: str) -> Iterator[Iterator[Row]]:
+    """What waits in each level, in order."""
+    if SCHEDULE_TOPIC not in store.topics:
+        return
+    try:
+        delivered = {row["level"]: row["offset"] for row in rows_of(store.delay_offsets())}
+    except mqstore.NotFoundError as error:
+        out.note(f"all messages of {SCHEDULE_TOPIC} count as waiting: {error}")
+        delivered = {}
+    delays = [_delay(text) for text in levels.split()]
+    topic = store.topics[SCHEDULE_TOPIC]
+    for queue_id in topic.queue_ids:
+        level = queue_id + 1
+        queue = topic.queues[queue_id]
+        delay = delays[queue_id] if queue_id < len(delays) else None
+        yield _waiting(queue, max(delivered.get(level, 0), queue.min_offset), delay)
+
+
+def _waiting(queue: mqstore.Queue, start: int, delay: timedelta | None) -> Iterator[Row]:
+    for message in queue[start:]:
+        given = message.properties
+        yield {
+            "level": queue.queue_id + 1,
+            "topic": given.get("REAL_TOPIC"),
+            "queue_id": int(given.get("REAL_QID", "0")),
+            "queue_offset": message.queue_offset,
+            "physical_offset": message.physical_offset,
+            "store_time": json_time(message.store_time),
+            "due_time": None if delay is None else json_time(message.store_time + delay),
+            "tags": message.tags,
+            "keys": message.keys,
+            "unique_key": message.unique_key,
+        }
+
+
+def _delay(text: str) -> timedelta:
+    found = re.fullmatch(r"(\d+)([smhd])", text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no delay: expected such as '1s 5s 1m 2h'", param_hint="--levels")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})

@@ -1,0 +1,37 @@
+"""What takes the room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import mqstore
+from mqstore.cli._main import command
+from mqstore.cli._output import Output, rows_of
+from mqstore.cli._store import on_store
+
+#: What to count by, as operators call it, and the column of `Store.usage`.
+BY: dict[str, Any] = {"topic": "topic", "queue": "queue_id", "tag": "tags", "hour": "hour", "segment": "segment"}
+
+
+@command(examples=("du /data/store", "du /data/store --by topic,hour --json"))
+@on_store
+@click.option("--by", default="topic", show_default=True, metavar="LIST", help=f"Some of {','.join(BY)}.")
+@click.option("-n", "number", type=click.IntRange(min=1), metavar="N", help="The N largest.")
+def du(store: mqstore.Store, out: Output, by: str, number: int | None) -> None:
+    """Counts messages and bytes by topic, queue, tag or hour.
+
+    One pass over the log: every message counts, also one that is in no queue. bytes are those of its record. The largest come
+    first; with hour or segment they are in the order of time.
+    """
+    if unknown := [name for name in by.split(",") if name not in BY]:
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(BY)}", param_hint="--by")
+    usage = store.usage([BY[name] for name in by.split(",")])
+    rows = rows_of(usage)
+    if number is not None or not {"hour", "segment"} & set(by.split(",")):
+        rows.sort(key=lambda row: -row["bytes"])
+    out.table(rows[:number], f"{store.path} has no message")
+    if usage.unread:
+        size = sum(end - begin for begin, end in usage.unread)
+        out.note(f"{size} bytes of the log were not counted: messages were lost or are damaged there")

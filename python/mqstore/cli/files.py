@@ -1,0 +1,34 @@
+"""The files of a store: segments of the log, and the index."""
+
+from __future__ import annotations
+
+import mqstore
+from mqstore.cli._main import command
+from mqstore.cli._output import Output, rows_of
+from mqstore.cli._store import on_store
+
+#: What people see of an index file.
+INDEX = ("name", "items", "max_items", "load", "longest_chain", "first_store_time", "last_store_time", "whole", "used")
+
+
+@command(examples="segments /data/store")
+@on_store
+def segments(store: mqstore.Store, out: Output) -> None:
+    """Lists the segments of the log.
+
+    segment is the physical offset at which it starts, which is the name of its file in commitlog/. sealed: the log goes on in
+    a later one. What lies in each: mqstore du --by segment,topic.
+    """
+    out.table(rows_of(store.segments()), f"{store.path} has no segment")
+
+
+@command(examples=("index /data/store", "index /data/store --json"))
+@on_store
+def index(store: mqstore.Store, out: Output) -> None:
+    """Lists the index files, and how well they serve.
+
+    They tell why a search by key is slow, or reads the log. load: keys a slot. longest_chain: keys that a search reads in the
+    worst case. whole: every key can be reached. used: searches use the file, and do not read the log for what it covers. It
+    reads the files whole. --json has more fields.
+    """
+    out.table(rows_of(store.index_files()), f"{store.path} has no index file: a search by key reads the log", INDEX)

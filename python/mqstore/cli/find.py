@@ -1,0 +1,81 @@
+"""Messages by what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+import click
+
+import mqstore
+from mqstore.cli._main import command
+from mqstore.cli._messages import body_as, chosen_by, count, expect_topic, print_messages, row_of, scanned
+from mqstore.cli._output import Output, Row
+from mqstore.cli._store import on_store
+
+ONE_MS = timedelta(milliseconds=1)
+
+
+@command(examples="find /data/store --topic orders --key o-1 --since -2h --json")
+@on_store
+@click.option("--key", metavar="KEY", help="With this key or unique key; fast with --topic.")
+@click.option("--id", "message_id", metavar="ID", help="The message with this offset id or unique key.")
+@chosen_by("topics", "tags", "properties", "body_regex", "since", "until", "everything")
+@count
+@body_as
+def find(
+    store: mqstore.Store,
+    out: Output,
+    key: str | None,
+    message_id: str | None,
+    number: int | None,
+    body_as: str,
+    conditions: dict[str, Any],
+) -> None:
+    """Finds messages by key, id, property, body, tag or time.
+
+    The log is read in one pass, unless a key, a topic or a time helps.
+    """
+    for topic in conditions.get("topics", ()):
+        expect_topic(store, topic)
+    if message_id is not None:
+        if key is not None or conditions:
+            raise click.UsageError("--id goes without other conditions: an id names one message")
+        rows = _by_id(store, out, message_id)
+    elif key is not None:
+        rows = _by_key(store, out, key, number, conditions)
+    elif conditions:
+        rows = scanned(store, out, number, **conditions)
+    else:
+        raise click.UsageError("give a condition, such as --key or --since; cat prints all messages of a topic")
+    print_messages(out, rows, body_as, "no message is found")
+
+
+def _by_id(store: mqstore.Store, out: Output, message_id: str) -> Iterator[Row]:
+    """By an offset id or the index, and else by reading the log."""
+    try:
+        yield row_of(store.message(message_id))
+    except mqstore.NotFoundError:
+        yield from scanned(store, out, keys=message_id, transactions="all")
+
+
+def _by_key(store: mqstore.Store, out: Output, key: str, number: int | None, conditions: dict[str, Any]) -> Iterator[Row]:
+    """By the index where a topic is given. Further conditions are for what is between the first and the last such message."""
+    topics = conditions.get("topics", ())
+    if not topics:
+        yield from scanned(store, out, number, keys=key, **conditions)
+        return
+    since, until = conditions.get("time", (None, None))
+    answers = [store.query(topic, key, since, until and until - ONE_MS, None) for topic in topics]
+    if skipped := sum(answer.skipped for answer in answers):
+        out.note(f"{skipped} places of the log were skipped: messages were lost or are damaged there")
+    found = sorted((message for answer in answers for message in answer), key=lambda message: message.physical_offset)
+    if found and conditions.keys() - {"topics", "time"}:
+        between = (found[0].physical_offset, found[-1].physical_offset + 1)
+        yield from scanned(store, out, number, keys=key, physical=between, **conditions)
+        return
+    if number is not None and number < 0:
+        found = found[number:]
+    yield from map(row_of, islice(found, number if number is not None and number >= 0 else None))

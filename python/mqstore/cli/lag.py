@@ -1,0 +1,26 @@
+"""How far consumers have come."""
+
+from __future__ import annotations
+
+import click
+
+import mqstore
+from mqstore.cli._main import command
+from mqstore.cli._output import Output, rows_of, visible
+from mqstore.cli._store import on_store
+
+
+@command(examples=("lag /data/store", "lag /data/store billing --json"))
+@on_store
+@click.argument("group", required=False)
+def lag(store: mqstore.Store, out: Output, group: str | None) -> None:
+    """Shows what is left for each group of consumers.
+
+    A row a queue, of all groups or of GROUP. offset is what the group gets next, as the broker wrote it to
+    config/consumerOffset.json (every 5 s). An offset below min_offset: messages expired unread. One above max_offset: it
+    comes from another store, or messages were lost.
+    """
+    rows = [row for row in rows_of(store.lag()) if group in (None, row["group"])]
+    out.table(
+        rows, f"no group {visible(group)} has consumed from this store" if group else "no group has consumed from this store"
+    )

@@ -1,0 +1,41 @@
+"""The bounds of a store, for programs that cannot see its files."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import mqstore
+from mqstore.cli._main import command
+from mqstore.cli._output import Output, rows_of
+from mqstore.cli._store import on_store
+
+
+@command(examples="manifest /data/store > store.json")
+@on_store
+def manifest(store: mqstore.Store, out: Output) -> None:
+    """Prints the bounds of a store as one JSON object.
+
+    These are the bounds of its log, its segments and its queues. With it a program plans how to share out the reading of a
+    store that it cannot see, such as Spark's driver that of a store on its workers. queues lacks those that are no files of
+    this format (RocksDB, batch consume queues).
+    """
+    queues: list[dict[str, Any]] = []
+    for topic in store.topics.values():
+        with suppress(mqstore.UnsupportedFormatError):
+            for queue_id in topic.queue_ids:
+                queue = topic.queues[queue_id]
+                bounds = {"min_offset": queue.min_offset, "max_offset": queue.max_offset}
+                queues.append({"topic": topic.name, "queue_id": queue_id, **bounds})
+    out.object(
+        {
+            "path": store.path,
+            "mqstore": mqstore.__version__,
+            "min_physical_offset": store.min_physical_offset,
+            "max_physical_offset": store.max_physical_offset,
+            "complete": store.recovery.complete,
+            "missing": store.recovery.missing,
+            "segments": rows_of(store.segments()),
+            "queues": queues,
+        }
+    )

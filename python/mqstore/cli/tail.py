@@ -1,0 +1,62 @@
+"""The last messages, and those that come."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+import mqstore
+from mqstore.cli._main import command
+from mqstore.cli._messages import body_as, chosen_by, expect_topic, place, print_message, print_messages, row_of, scanned
+from mqstore.cli._output import Output
+from mqstore.cli._store import on_store
+
+
+@command(examples=("tail /data/store orders -n 3", "tail /data/store -f --tag paid --json"))
+@on_store
+@click.argument("where", metavar="[TOPIC[/QUEUE]]", required=False)
+@click.option("-n", "number", type=click.IntRange(min=0), default=10, show_default=True, metavar="N", help="The last N messages.")
+@click.option("-f", "--follow", is_flag=True, help="Waits for more, until Ctrl-C.")
+@chosen_by("tags")
+@body_as
+def tail(
+    store: mqstore.Store,
+    out: Output,
+    where: str | None,
+    number: int,
+    follow: bool,
+    body_as: str,
+    conditions: dict[str, Any],
+) -> None:
+    """Prints the last messages, and with -f those that come.
+
+    They are those of the store, a topic or a queue. It reads beside a running broker. Topics that come later are followed,
+    too, where none is named.
+    """
+    topic, queue_id = None, None
+    if where is not None:
+        topic, queue_id, offset = place(store, where)
+        if offset is not None:
+            raise click.BadParameter(f"{where!r} names an offset: expected TOPIC or TOPIC/QUEUE")
+        if not follow:
+            expect_topic(store, topic)
+        conditions["topics"] = topic
+    if queue_id is not None:
+        conditions["queues"] = queue_id
+    coming = None
+    if follow:
+        # It refreshes the store and begins there: no message is missed between the last ones and the first that comes.
+        coming = store.follow(topic, tags=conditions.get("tags"))
+    last = scanned(store, out, -number, **conditions) if number else iter(())
+    if coming is None:
+        return print_messages(out, last, body_as, "no message is found")
+    for row in last:
+        print_message(out, row, body_as)
+    out.end_progress()
+    sys.stdout.flush()
+    for message in coming:
+        if queue_id is None or message.queue_id == queue_id:
+            print_message(out, row_of(message), body_as)
+            sys.stdout.flush()

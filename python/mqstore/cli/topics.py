@@ -1,0 +1,79 @@
+"""The topics of a store, and their queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import click
+
+import mqstore
+from mqstore.cli._main import command
+from mqstore.cli._messages import expect_topic
+from mqstore.cli._output import Output, Row, rows_of
+from mqstore.cli._store import on_store
+
+
+@command(examples="topics /data/store")
+@on_store
+def topics(store: mqstore.Store, out: Output) -> None:
+    """Lists the topics, with their queues and messages.
+
+    Where the store has config/topics.json, it also lists the topics without a message, and of each how many queues clients
+    read and write, and its permission (4 read, 2 write). queues and messages are empty where the queues are no files of this
+    format (RocksDB, batch consume queues).
+    """
+    out.table(_topics(store), f"{store.path} has no topic")
+
+
+def _topics(store: mqstore.Store) -> Iterator[Row]:
+    configs: dict[str, Row] = {}
+    with suppress(mqstore.NotFoundError, mqstore.UnsupportedFormatError):
+        configs = {row["topic"]: row for row in rows_of(store.topic_configs())}
+    for name in sorted({*store.topics, *configs}):
+        lengths = _lengths(store, name)
+        yield {
+            "topic": name,
+            "queues": None if lengths is None else len(lengths),
+            "messages": None if lengths is None else sum(lengths),
+            **{field: configs.get(name, {}).get(field) for field in ("read_queue_nums", "write_queue_nums", "perm")},
+        }
+
+
+def _lengths(store: mqstore.Store, name: str) -> list[int] | None:
+    topic = store.topics.get(name)
+    if topic is None:
+        return []
+    try:
+        return [len(topic.queues[queue_id]) for queue_id in topic.queue_ids]
+    except mqstore.UnsupportedFormatError:
+        return None
+
+
+@command(examples=("queues /data/store", "queues /data/store orders --json"))
+@on_store
+@click.argument("topic", required=False)
+def queues(store: mqstore.Store, out: Output, topic: str | None) -> None:
+    """Lists the queues of TOPIC, or of all, with their bounds.
+
+    max_offset is the queue offset of the message that comes next. Batch consume queues, and queues in RocksDB, are not
+    listed.
+    """
+    if topic is not None:
+        expect_topic(store, topic)
+    out.table(_bounds(store, topic), f"{store.path} has no queue that is a file of this format")
+
+
+def _bounds(store: mqstore.Store, only: str | None) -> Iterator[Row]:
+    for topic in [store.topics[only]] if only is not None else store.topics.values():
+        with suppress(mqstore.UnsupportedFormatError):
+            queues = topic.queues
+            for queue_id in topic.queue_ids:
+                queue = queues[queue_id]
+                yield {
+                    "topic": topic.name,
+                    "queue_id": queue_id,
+                    "min_offset": queue.min_offset,
+                    "max_offset": queue.max_offset,
+                    "messages": len(queue),
+                }

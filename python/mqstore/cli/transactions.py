@@ -1,0 +1,72 @@
+"""Transactions that nobody has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import mqstore
+from mqstore.cli._main import command
+from mqstore.cli._output import Output, Row, rows_of
+from mqstore.cli._store import on_store
+from mqstore.cli._times import json_time
+
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GROUP = "CID_RMQ_SYS_TRANS"
+
+
+@command(examples="transactions /data/store")
+@on_store
+def transactions(store: mqstore.Store, out: Output) -> None:
+    """Lists the half messages whose transactions are open.
+
+    These were neither committed nor rolled back. group is the producers' that the broker asks, topic and queue_id say where
+    the message will be once it is committed, queue_offset where it waits: in RMQ_SYS_TRANS_HALF_TOPIC. check_times: how often
+    the broker has asked.
+    """
+    out.table(open_transactions(store), "no transaction is open")
+
+
+def open_transactions(store: mqstore.Store) -> Iterator[Row]:
+    """The half messages whose transactions are open, in the order in which they were stored."""
+    if HALF_TOPIC not in store.topics:
+        return
+    # The broker is done with what is before its progress. When it asks, it stores the half message again, and that one counts.
+    begins: dict[int, int] = {}
+    with suppress(mqstore.NotFoundError):
+        offsets = rows_of(store.consumer_offsets())
+        begins = {row["queue_id"]: row["offset"] for row in offsets if (row["group"], row["topic"]) == (GROUP, HALF_TOPIC)}
+    for queue_id in store.topics[HALF_TOPIC].queue_ids:
+        queue = store.topics[HALF_TOPIC].queues[queue_id]
+        ended = _ended(store, queue_id)
+        latest: dict[str | int, mqstore.Message] = {}
+        for message in queue[begins.get(queue_id, queue.min_offset) :]:
+            name = message.unique_key or message.queue_offset
+            latest.pop(name, None)
+            latest[name] = message
+        yield from (_row(message) for message in latest.values() if message.queue_offset not in ended)
+
+
+def _ended(store: mqstore.Store, queue_id: int) -> set[int]:
+    """The queue offsets of half messages that were committed or rolled back: a message of the other topic lists some of them."""
+    if OP_TOPIC not in store.topics or queue_id >= len(queues := store.topics[OP_TOPIC].queues):
+        return set()
+    return {int(text) for message in queues[queue_id] for text in message.body.split(b",") if text.strip().isdigit()}
+
+
+def _row(message: mqstore.Message) -> Row:
+    given = message.properties
+    return {
+        "group": given.get("PGROUP"),
+        "topic": given.get("REAL_TOPIC"),
+        "queue_id": int(given.get("REAL_QID", "0")),
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+        "born_time": json_time(message.born_time),
+        "store_time": json_time(message.store_time),
+        "check_times": int(given.get("TRANSACTION_CHECK_TIMES", "0")),
+        "tags": message.tags,
+        "keys": message.keys,
+        "unique_key": message.unique_key,
+    }

@@ -1,0 +1,119 @@
+"""Messages into files and other stores, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mqstore.cli._main import command
+from mqstore.cli._messages import chosen_by
+from mqstore.cli._output import Output, Row
+from mqstore.cli._store import opened, prints
+
+skip_damaged = click.option("--skip-damaged", is_flag=True, help="Leaves out what was lost or is damaged, and counts it.")
+file_format = click.option(
+    "--format",
+    type=click.Choice(["parquet", "arrow", "jsonl"]),
+    metavar="FORM",
+    help="parquet, arrow or jsonl; by default as the name ends.",
+)
+body_as = click.option(
+    "--body-as",
+    type=click.Choice(["base64", "text", "json"]),
+    default="base64",
+    metavar="FORM",
+    help="How jsonl has the body: base64, text or json (a value).",
+)
+source = click.argument("path", metavar="STORE", type=click.Path())
+target = click.argument("target", type=click.Path())
+
+
+@command(
+    examples=("export /data/store orders.parquet --topic orders", "export /data/store out --format jsonl --partition-by topic")
+)
+@source
+@target
+@prints
+@file_format
+@click.option("--partition-by", metavar="LIST", help="By topic, hour or topic,hour: TARGET is a directory.")
+@body_as
+@chosen_by("topics", "tags", "properties", "body_regex", "since", "until", "everything")
+@skip_damaged
+def export(
+    path: str,
+    target: str,
+    out: Output,
+    format: Any,
+    partition_by: str | None,
+    body_as: Any,
+    conditions: dict[str, Any],
+    skip_damaged: bool,
+) -> None:
+    """Writes messages to Parquet, Arrow IPC or JSON Lines."""
+    partitions: Any = partition_by.split(",") if partition_by else ()
+    with opened(path, errors=_errors(skip_damaged)) as store:
+        progress = out.progress
+        done = store.export(target, format=format, partition_by=partitions, body_as=body_as, progress=progress, **conditions)
+    out.document(_facts(done, {"files": len(done.files)}))
+
+
+@command(name="import", examples="import /data/store orders.parquet")
+@source
+@click.argument("files", nargs=-1, required=True, type=click.Path())
+@prints
+@file_format
+@click.option("--topic", help="Of rows that name none.")
+@body_as
+def import_from(path: str, files: tuple[str, ...], out: Output, format: Any, topic: str | None, body_as: Any) -> None:
+    """Appends the messages of files that export wrote.
+
+    It writes to STORE, which is made if it is missing: no broker may have the store open. Offsets and store times are new;
+    copy keeps store times.
+    """
+    with opened(path, "a") as store:
+        done = store.import_from(files, format=format, topic=topic, body_as=body_as, progress=out.progress)
+    out.document({"path": store.path, "files": len(done.files), "rows": done.rows})
+
+
+@command(
+    examples=("copy /data/store /data/trimmed --since -24h", "copy /data/store /data/orders --topic orders --rename orders=old")
+)
+@source
+@target
+@prints
+@chosen_by("topics", "tags", "properties", "body_regex", "since", "until")
+@click.option("--rename", multiple=True, metavar="OLD=NEW", help="Another name for a topic; may be repeated.")
+@click.option("--new-store-times", is_flag=True, help="Store times of now, not those of STORE.")
+@skip_damaged
+def copy(
+    path: str,
+    target: str,
+    out: Output,
+    conditions: dict[str, Any],
+    rename: tuple[str, ...],
+    new_store_times: bool,
+    skip_damaged: bool,
+) -> None:
+    """Copies messages into a new store.
+
+    A broker opens TARGET. Queue offsets begin at 0. Half and deleted messages, and a broker's settings, are not copied.
+    """
+    pairs = [text.partition("=") for text in rename]
+    if wrong := [text for text, (_, _, new) in zip(rename, pairs, strict=True) if not new]:
+        raise click.BadParameter(f"{wrong[0]!r}: expected OLD=NEW", param_hint="--rename")
+    names = {old: new for old, _, new in pairs}
+    with opened(path, errors=_errors(skip_damaged)) as store:
+        done = store.copy_to(target, rename=names, keep_store_time=not new_store_times, progress=out.progress, **conditions)
+    left_out = sum(done.left_out.values())
+    out.document(_facts(done, {"topics": len(done.topics), "left_out": left_out, "raised": done.raised}))
+
+
+def _errors(skip_damaged: bool) -> str:
+    return "skip" if skip_damaged else "raise"
+
+
+def _facts(done: Any, more: Row) -> Row:
+    """What was written."""
+    facts = {"path": str(done.path), "rows": done.rows, "bytes": done.bytes, "skipped": done.skipped, "complete": done.complete}
+    return facts | dict(more)

@@ -1,0 +1,176 @@
+"""docs/CLI.md, the help and the README say what the commands do."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqstore.cli import COMMANDS
+from mqstore.testing import Broker
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "CLI.md").read_text(encoding="utf-8")
+#: Those that print no JSON.
+WITHOUT_FIELDS = {"demo", "completion"}
+
+
+def fields_of_page() -> dict[str, list[str]]:
+    """The names that the page lists, by command."""
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, re.MULTILINE)
+    message = re.search(r"^A \*message\* has the columns of every table of messages: (.*?)\.$", PAGE, re.MULTILINE | re.DOTALL)
+    assert message is not None
+    named = {command: re.sub(r"^one object[^:]*: |;.*|\(.*?\)", "", text) for command, text in rows}
+    return {
+        command: message[1].replace("\n", " ").split(", ") if text == "a message" else [name.strip() for name in text.split(",")]
+        for command, text in named.items()
+    }
+
+
+@pytest.fixture
+def store(mqstore_broker: Broker) -> Path:
+    """A store with something for each command."""
+    order = mqstore_broker.send("orders", b'{"order": 1}', tags="paid", keys=["o-1"])
+    mqstore_broker.send("reminders", b"pay", delay_level=3)
+    mqstore_broker.send_half("payments", b"10 EUR", group="tellers")
+    mqstore_broker.send_back(order, "billing", delay_level=-1)
+    mqstore_broker.commit_offset("billing", "orders", 0, 7)
+    mqstore_broker.persist()
+    return Path(mqstore_broker.path)
+
+
+def arguments_of(command: str, store: Path, folder: Path) -> list[object]:
+    more: dict[str, list[object]] = {
+        "find": ["--key", "o-1"],
+        "cat": ["orders"],
+        "get": [0],
+        "du": ["--by", "topic,queue,tag,hour,segment"],
+        "export": [folder / "all.jsonl"],
+        "copy": [folder / "copy", "--topic", "orders"],
+        "import": [folder / "all.jsonl"],
+        "diff": [folder / "copy"],
+    }
+    return [folder / "new" if command == "import" else store, *more.get(command, []), "--json"]
+
+
+def test_the_fields_of_json_are_those_of_the_page(store: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    page = fields_of_page()
+    assert list(page) == [command for command in COMMANDS if command not in WITHOUT_FIELDS]
+    for command, names in page.items():
+        ran = run(command, *arguments_of(command, store, tmp_path))
+        assert ran.out, (command, ran)
+        row = json.loads(ran.out.splitlines()[0])
+        if command == "du":
+            names = ["topic", "queue_id", "tags", "hour", "segment", *names[1:]]
+        assert list(row) == names, command
+        if command == "doctor":
+            assert list(row["findings"][0]) == re.search(r"a finding has (.*?) \|", PAGE)[1].split(", ")  # type: ignore[index]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_fits_a_screen_and_has_an_example(command: str, run: Callable[..., Any]) -> None:
+    lines = run(command, "--help").out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith(f"  mqstore {command}") for line in lines)
+    assert run(command, "-h").out.splitlines() == lines
+
+
+def test_the_help_names_every_command_in_one_line(run: Callable[..., Any]) -> None:
+    lines = run("--help").out.splitlines()
+    for command in COMMANDS:
+        [line] = [line for line in lines if line.startswith(f"  {command} ")]
+        assert line.endswith(".")
+        assert not line.endswith("...")
+
+
+def test_the_examples_of_the_readme_run(
+    events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]
+) -> None:
+    (tmp_path / "store").symlink_to(events)
+    monkeypatch.chdir(tmp_path)
+    section = re.search(
+        r"^## Command line\n.*?```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    assert section is not None
+    lines = [shlex.split(line, comments=True) for line in section[1].splitlines()]
+    assert len(lines) >= 6
+    for words in lines:
+        assert words[0] == "mqstore"
+        ran = run(*(word for word in words[1:] if word != "-f"))
+        assert (ran.code, bool(ran.out)) == (0, True), words
+
+
+def test_demo_walks_through_the_commands_and_keeps_a_store_that_was_asked_for(tmp_path: Path, run: Callable[..., Any]) -> None:
+    walk = run("demo", tmp_path / "kept")
+    assert walk.code == 0
+    assert walk.out.count("\n$ mqstore ") == 11
+    assert walk.err == ""
+    assert run("cat", tmp_path / "kept", "orders", "--json").rows[0]["body"] == '{"order": 1, "city": "Lima"}'
+    assert run("demo").code == 0
+    assert run("demo", tmp_path / "kept").code == 1
+
+
+TIMES = [
+    (["2026-11-20 10:00", "--utc"], datetime(2026, 11, 20, 10, tzinfo=UTC)),
+    (["2026-11-20T10:00Z"], datetime(2026, 11, 20, 10, tzinfo=UTC)),
+    (["2026-11-20 10:00:00.500+02:00"], datetime(2026, 11, 20, 8, 0, 0, 500_000, tzinfo=UTC)),
+    (["1795000000000"], datetime.fromtimestamp(1_795_000_000, UTC)),
+]
+
+
+@pytest.mark.parametrize(("given", "meant"), TIMES)
+def test_a_time_is_taken_in_each_form(tmp_path: Path, given: list[str], meant: datetime, run: Callable[..., Any]) -> None:
+    with Broker(tmp_path / "store") as broker:
+        for shift in (-1, 0):
+            broker.clock.now = meant + timedelta(milliseconds=shift)
+            broker.send("orders", b"%d" % shift)
+    assert [row["body"] for row in run("cat", tmp_path / "store", "orders", "--since", *given, "--json").rows] == ["0"]
+    assert [row["body"] for row in run("cat", tmp_path / "store", "orders", "--until", *given, "--json").rows] == ["-1"]
+
+
+def test_a_time_is_counted_back_from_now(tmp_path: Path, run: Callable[..., Any]) -> None:
+    with Broker(tmp_path / "store") as broker:
+        for hours in (3, 1):
+            broker.clock.now = datetime.now(UTC) - timedelta(hours=hours)
+            broker.send("orders", b"%d" % hours)
+    assert [row["body"] for row in run("cat", tmp_path / "store", "orders", "--since", "-2h", "--json").rows] == ["1"]
+    wrong = run("cat", tmp_path / "store", "orders", "--since", "yesterday")
+    assert wrong.code == 2
+    assert "'yesterday' is no time: expected 2026-11-20 10:00, -2h (s, m, h, d, w) or ms since 1970" in wrong.err
+
+
+def test_times_are_local_or_utc(store: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        local, utc = run("cat", store, "orders"), run("cat", store, "orders", "--utc")
+        assert local.out.startswith("2026-01-01 09:00:00.000  orders/0@0  paid  o-1  ")
+        assert utc.out.startswith("2026-01-01 00:00:00.000  ")
+        assert run("cat", store, "orders", "--json").rows[0]["store_time"] == "2026-01-01T00:00:00.000Z"
+        assert run("find", store, "--since", "2026-01-01 09:00", "--until", "2026-01-01 09:01").code == 0
+        assert run("find", store, "--since", "2026-01-01 09:00", "--utc").code == 1
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_body_is_text_json_or_base64(mqstore_broker: Broker, run: Callable[..., Any]) -> None:
+    for body in (b'{"a": [1, null]}', b"text", b"\xff\x00", b"NaN"):
+        mqstore_broker.send("orders", body, queue=0)
+
+    def bodies(*how: str) -> list[object]:
+        return [row["body"] for row in run("cat", mqstore_broker.path, "orders", "--json", *how).rows]
+
+    assert bodies() == bodies("--body-as", "text") == ['{"a": [1, null]}', "text", "\ufffd\0", "NaN"]
+    assert bodies("--body-as", "json") == [{"a": [1, None]}, "text", "\ufffd\0", "NaN"]
+    assert bodies("--body-as", "base64") == ["eyJhIjogWzEsIG51bGxdfQ==", "dGV4dA==", "/wA=", "TmFO"]
+    lines = run("cat", mqstore_broker.path, "orders").out.splitlines()
+    assert [line.rpartition("  ")[2] for line in lines] == ['{"a": [1, null]}', "text", r"b'\xff\x00'", "NaN"]

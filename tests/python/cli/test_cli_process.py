@@ -1,0 +1,179 @@
+"""The command as a process: how it ends, what a terminal gets, what it needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mqstore
+
+COMMAND = [sys.executable, "-m", "mqstore"]
+PLAIN = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM", "COLUMNS", "FORCE_COLOR")}
+
+
+def process(*arguments: object, command: list[str] = COMMAND, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options)
+
+
+def on_a_terminal(*arguments: object, command: list[str] = COMMAND, **environment: str) -> str:
+    """What a command writes to a terminal of 100 columns."""
+    words = [*command, *map(str, arguments)]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(words[0], words, PLAIN | {"TERM": "xterm", "COLUMNS": "100"} | environment)
+    written = b""
+    while True:
+        try:
+            part = os.read(terminal, 65_536)
+        except OSError:  # The other end is closed.
+            break
+        if not part:
+            break
+        written += part
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    return written.decode()
+
+
+def test_it_ends_with_the_exit_codes_of_the_page(golden: Path, tmp_path: Path) -> None:
+    assert process("info", golden / "498_mixed").returncode == 0
+    nothing = process("find", golden / "498_mixed", "--key", "none")
+    assert (nothing.returncode, nothing.stdout, nothing.stderr) == (1, "", "mqstore: no message is found\n")
+    assert process("info").returncode == 2
+    assert process("find", golden / "498_mixed").returncode == 2
+    assert process("find", golden / "498_mixed", "--body", "(").returncode == 2
+    assert process("nonsense").returncode == 2
+    missing = process("info", tmp_path / "none")
+    assert missing.returncode == 3
+    assert missing.stderr.startswith(f"mqstore: cannot open {tmp_path / 'none'}: ")
+    assert missing.stderr.count("\n") == 1
+
+
+def test_a_closed_pipe_ends_it_as_it_ends_other_tools(events: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "cat", events, "broker", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        json.loads(running.stdout.readline())
+        running.stdout.close()
+        assert running.wait(60) == -signal.SIGPIPE
+        assert running.stderr.read() == b""
+
+
+def test_ctrl_c_ends_it_as_it_ends_other_tools(events: Path) -> None:
+    command = [*COMMAND, "tail", events, "broker", "-f", "-n", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        assert running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) == -signal.SIGINT
+        assert running.stderr.read() == b""
+
+
+@pytest.mark.parametrize("where", ["orders", "orders/1", None])
+def test_tail_prints_what_another_process_appends(tmp_path: Path, where: str | None) -> None:
+    with mqstore.open(tmp_path / "store", "a") as store:
+        for number in range(5):
+            store.append("orders", b"%d" % number, queue=1)
+        command = [*COMMAND, "tail", tmp_path / "store", *([where] if where else []), "-f", "-n", "2", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
+            assert running.stdout is not None
+            bodies = [json.loads(running.stdout.readline())["body"] for _ in range(2)]
+            store.append("orders", b"elsewhere", queue=0)
+            store.append("orders", b"new", queue=1)
+            expected = ["3", "4", "new"] if where == "orders/1" else ["3", "4", "elsewhere", "new"]
+            while len(bodies) < len(expected):
+                bodies.append(json.loads(running.stdout.readline())["body"])
+            running.send_signal(signal.SIGINT)
+    assert bodies == expected
+
+
+def test_a_terminal_gets_a_table_and_a_pipe_gets_columns(broker: Path) -> None:
+    drawn, piped = on_a_terminal("lag", broker, "billing"), process("lag", broker, "billing").stdout
+    assert "\x1b[1m" in drawn
+    assert "\x1b" not in piped
+    rows = [line.split() for line in piped.splitlines()]
+    assert rows[0] == ["group", "topic", "queue_id", "offset", "min_offset", "max_offset", "lag"]
+    assert rows[1][:4] == ["billing", "orders", "0", "255"]
+    plain = on_a_terminal("lag", broker, "billing", NO_COLOR="1")
+    assert [line.split() for line in plain.splitlines()] == rows
+
+
+def test_no_color_is_heeded(broker: Path) -> None:
+    for arguments in (["lag", broker], ["cat", broker, "orders", "-n", "3"]):
+        assert "\x1b" in on_a_terminal(*arguments)
+        assert "\x1b" not in on_a_terminal(*arguments, NO_COLOR="1")
+
+
+def test_what_a_message_says_does_nothing_to_a_terminal(tmp_path: Path) -> None:
+    harm = ["\x1b[2J", "\x07", "\x9b31m", "\u202e", "\u2028"]
+    with mqstore.open(tmp_path / "store", "a") as store:
+        store.append("[red]orders", "".join(harm).encode())
+        store.append("orders", b"\xff".join(text.encode() for text in harm))
+    for arguments in (["find", "--since", "-1h"], ["find", "--since", "-1h", "--json"], ["get", "0"], ["topics"]):
+        command, *more = arguments
+        written = on_a_terminal(command, tmp_path / "store", *more, NO_COLOR="1")
+        assert "[red]orders" in written
+        assert not any(text in written for text in (*harm, "\x1b"))
+
+
+def test_a_line_of_a_message_fits_the_terminal(events: Path) -> None:
+    lines = on_a_terminal("cat", events, "broker", "-n", "5", NO_COLOR="1").splitlines()
+    assert len(lines) == 5
+    assert all(len(line) <= 100 for line in lines)
+
+
+def test_progress_is_not_shown_where_stderr_is_no_terminal(events: Path) -> None:
+    assert process("du", events).stderr == ""
+
+
+WITHOUT = "import sys; sys.modules[{!r}] = None; from mqstore.cli import main; main()"
+
+
+def test_without_the_extra_it_says_how_to_get_it(golden: Path) -> None:
+    for package, arguments in (("click", ["--help"]), ("rich", ["topics", golden / "498_mixed"])):
+        said = on_a_terminal(*arguments, command=[sys.executable, "-c", WITHOUT.format(package)])
+        assert said == f"mqstore: the command line needs {package}: pip install 'mqstore[cli]'\r\n"
+    ran = process("--help", command=[sys.executable, "-c", WITHOUT.format("click")])
+    assert (ran.returncode, ran.stdout) == (2, "")
+
+
+FIND = """
+import sys
+before = set(sys.modules)
+from mqstore.cli._main import commands
+commands(["find", sys.argv[1], "--topic", "orders", "--key", sys.argv[2], "--json"], standalone_mode=False)
+print(*(set(sys.modules) - before))
+"""
+
+
+def test_a_command_imports_no_other_command_and_no_package_but_click(broker: Path) -> None:
+    with mqstore.open(broker) as store:
+        key = next(message.keys[0] for message in store.topics["orders"].queues[1] if message.keys)
+    printed = process(broker, key, command=[sys.executable, "-c", FIND]).stdout
+    modules = printed.splitlines()[-1].split()
+    own = {name for name in modules if name.startswith("mqstore.cli.") and not name.startswith("mqstore.cli._")}
+    assert own == {"mqstore.cli.find"}
+    assert {name.partition(".")[0] for name in modules} - sys.stdlib_module_names == {"mqstore", "click"}
+
+
+def test_completion_knows_commands_and_options() -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert "_MQSTORE_COMPLETE" in process("completion", shell).stdout
+
+    def completed(words: str, number: int) -> str:
+        words_of_shell = {"COMP_WORDS": words, "COMP_CWORD": str(number), "_MQSTORE_COMPLETE": "bash_complete"}
+        return process(env=os.environ | words_of_shell).stdout
+
+    assert completed("mqstore de", 1).split() == ["plain,delayed", "plain,dead", "plain,demo"]
+    assert completed("mqstore du store --b", 3).split() == ["plain,--by"]

@@ -1,0 +1,215 @@
+"""What the commands say of stores that RocketMQ wrote: what RocketMQ itself reads, and what the Python API gives."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mqstore
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+#: One of each version, closed and crashed.
+STORES = ["491_multifile", "491_crash_image", "491_delay_delivered", "498_mixed", "533_mixed", "533_v2_record", "551_mixed"]
+
+
+class Expected:
+    """What RocketMQ reads back from a store."""
+
+    def __init__(self, name: str) -> None:
+        lines = [json.loads(line) for line in (GOLDEN / "expected" / f"{name}.jsonl").read_text().splitlines()]
+        self.messages = [line for line in lines if "msg_id" in line]
+        self.queues = {line["queue"]: (line["min"], line["max"]) for line in lines if "queue" in line}
+        [self.bounds] = [line for line in lines if "max_physical_offset" in line]
+
+    def of(self, topic: str) -> list[dict[str, Any]]:
+        """The messages of a topic in the order of the log."""
+        return sorted((m for m in self.messages if m["topic"] == topic), key=lambda m: m["physical_offset"])
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted({queue.rpartition("/")[0] for queue in self.queues})
+
+
+def path_of(name: str, request: pytest.FixtureRequest) -> Path:
+    path: Path = request.getfixturevalue("broker") if name == "533_broker" else request.getfixturevalue("golden") / name
+    return path
+
+
+@pytest.fixture(params=[*STORES, "533_broker"])
+def told(request: pytest.FixtureRequest) -> tuple[Path, Expected]:
+    """A store, and what RocketMQ says of it."""
+    return path_of(request.param, request), Expected(request.param)
+
+
+def ms(time: str) -> int:
+    return (datetime.fromisoformat(time) - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
+
+
+def expect_equal(row: dict[str, Any], message: dict[str, Any]) -> None:
+    """A row with its body as base64 is the message that RocketMQ reads."""
+    same = ("topic", "queue_id", "queue_offset", "physical_offset", "store_size", "sys_flag", "flag", "reconsume_times")
+    assert {name: row[name] for name in same} == {name: message[name] for name in same}
+    assert (ms(row["store_time"]), ms(row["born_time"])) == (message["store_timestamp"], message["born_timestamp"])
+    assert row["message_id"] == message["msg_id"]
+    assert row["properties"] == message["properties"]
+    if not row["sys_flag"] & 1:
+        body = base64.b64decode(row["body"])
+        assert (len(body), zlib.crc32(body)) == (message["body_len"], message["body_crc32"])
+
+
+def test_info_topics_and_queues_tell_the_bounds_that_rocketmq_tells(told: tuple[Path, Expected], run: Callable[..., Any]) -> None:
+    path, expected = told
+    [info] = run("info", path, "--json").rows
+    assert (info["log_begin"], info["log_end"]) == tuple(expected.bounds.values())
+    assert info["queues"] == len(expected.queues)
+    assert info["messages"] == sum(end - begin for begin, end in expected.queues.values())
+    queues = run("queues", path, "--json").rows
+    assert {f"{row['topic']}/{row['queue_id']}": (row["min_offset"], row["max_offset"]) for row in queues} == expected.queues
+    counted: Counter[str] = Counter()
+    for row in queues:
+        counted[row["topic"]] += row["messages"]
+    topics = {row["topic"]: row["messages"] for row in run("topics", path, "--json").rows}
+    assert {topic: count for topic, count in topics.items() if count} == {
+        topic: count for topic, count in counted.items() if count
+    }
+    for topic in expected.topics:
+        assert [row for row in queues if row["topic"] == topic] == run("queues", path, topic, "--json").rows
+
+
+def test_cat_prints_every_message_that_rocketmq_reads(told: tuple[Path, Expected], run: Callable[..., Any]) -> None:
+    path, expected = told
+    for topic in expected.topics:
+        messages = expected.of(topic)
+        rows = run("cat", path, topic, "--json", "--body-as", "base64").rows
+        assert len(rows) == len(messages)
+        for row, message in zip(rows, messages, strict=True):
+            expect_equal(row, message)
+        assert run("cat", path, topic, "-n", 3, "--json", "--body-as", "base64").rows == rows[:3]
+        assert run("cat", path, topic, "-n", -3, "--json", "--body-as", "base64").rows == rows[-3:]
+        assert run("tail", path, topic, "-n", 3, "--json", "--body-as", "base64").rows == rows[-3:]
+        assert len(run("cat", path, topic).out.splitlines()) == len(rows)
+
+
+def test_cat_begins_at_an_offset_of_a_queue(told: tuple[Path, Expected], run: Callable[..., Any]) -> None:
+    path, expected = told
+    for queue, (begin, end) in expected.queues.items():
+        middle = (begin + end) // 2
+        if middle < end:
+            offsets = [row["queue_offset"] for row in run("cat", path, f"{queue}@{middle}", "--json").rows]
+            assert offsets == list(range(middle, end))
+        past = run("cat", path, f"{queue}@{end}")
+        assert (past.code, past.out) == (1, "")
+        assert f"the queue has the offsets {begin} to {end - 1}" in past.err
+
+
+def test_get_finds_a_message_by_either_offset(told: tuple[Path, Expected], run: Callable[..., Any]) -> None:
+    path, expected = told
+    for message in expected.messages[::7]:
+        [row] = run("get", path, message["physical_offset"], "--json", "--body-as", "base64").rows
+        expect_equal(row, message)
+        place = f"{message['topic']}/{message['queue_id']}@{message['queue_offset']}"
+        assert run("get", path, place, "--json", "--body-as", "base64").rows == [row]
+        assert [hit["physical_offset"] for hit in run("find", path, "--id", message["msg_id"], "--json").rows] == [
+            message["physical_offset"]
+        ]
+
+
+def found(run: Callable[..., Any], *arguments: object) -> list[int]:
+    """The physical offsets of what a search finds."""
+    ran = run("find", *arguments, "--json")
+    assert ran.code == (0 if ran.out else 1)
+    return [json.loads(line)["physical_offset"] for line in ran.out.splitlines()]
+
+
+def test_find_by_key_tag_and_property_finds_what_a_look_at_every_message_finds(
+    told: tuple[Path, Expected], run: Callable[..., Any]
+) -> None:
+    path, expected = told
+    topic = max(expected.topics, key=lambda topic: len(expected.of(topic)))
+    messages = expected.of(topic)
+
+    def offsets(wanted: Callable[[dict[str, str]], object], of: list[dict[str, Any]] = messages) -> list[int]:
+        return sorted(m["physical_offset"] for m in of if wanted(m["properties"]))
+
+    keys = sorted({key for m in messages for key in m["properties"].get("KEYS", "").split()})
+    for key in keys[:5]:
+        assert found(run, path, "--topic", topic, "--key", key) == offsets(lambda p, key=key: key in p.get("KEYS", "").split())
+        everywhere = offsets(lambda p, key=key: key in p.get("KEYS", "").split(), expected.messages)
+        assert found(run, path, "--key", key) == everywhere
+        tag = next(m["properties"].get("TAGS") for m in messages if key in m["properties"].get("KEYS", "").split())
+        if tag:
+            both = offsets(lambda p, key=key, tag=tag: key in p.get("KEYS", "").split() and p.get("TAGS") == tag)
+            assert found(run, path, "--topic", topic, "--key", key, "--tag", tag) == both
+    for tag in sorted({m["properties"]["TAGS"] for m in messages if m["properties"].get("TAGS", "").strip()})[:3]:
+        assert found(run, path, "--topic", topic, "--tag", tag) == offsets(lambda p, tag=tag: p.get("TAGS") == tag)
+    name, value = next((n, v) for m in messages for n, v in m["properties"].items())
+    assert found(run, path, "--property", f"{name}={value}", "--topic", topic) == offsets(lambda p: p.get(name) == value)
+
+
+def test_find_between_two_times_begins_with_the_first_and_ends_before_the_second(
+    told: tuple[Path, Expected], run: Callable[..., Any]
+) -> None:
+    path, expected = told
+    times = sorted(m["store_timestamp"] for m in expected.messages)
+    since, until = times[len(times) // 3], times[2 * len(times) // 3]
+    wanted = sorted(m["physical_offset"] for m in expected.messages if since <= m["store_timestamp"] < until)
+    assert found(run, path, "--since", since, "--until", until) == wanted
+
+
+def test_find_looks_into_bodies(events: Path, run: Callable[..., Any]) -> None:
+    with mqstore.open(events) as store:
+        queues = store.topics["broker"].queues
+        wanted = sorted(m.physical_offset for queue in queues for m in queue if re.search(rb"(?i)topic.?config", m.body))
+    assert wanted
+    assert found(run, events, "--topic", "broker", "--body", "(?i)topic.?config") == wanted
+    assert found(run, events, "--topic", "broker", "--body", "(?i)topic.?config", "-n", -2) == wanted[-2:]
+
+
+@pytest.mark.parametrize("by", ["topic", "queue,topic", "tag", "hour", "segment,topic"])
+def test_du_counts_what_a_look_at_every_record_counts(told: tuple[Path, Expected], by: str, run: Callable[..., Any]) -> None:
+    path, _ = told
+    columns = {"queue": "queue_id", "tag": "tags"}
+    names = [columns.get(name, name) for name in by.split(",")]
+    segment = 1 << 20 if path.name == "533_broker" else 16_384
+    counted: Counter[tuple[object, ...]] = Counter()
+    sizes: Counter[tuple[object, ...]] = Counter()
+    for row in run("find", path, "--since", "2000-01-01", "--all", "--json").rows:
+        row["hour"] = row["store_time"][:14] + "00:00.000Z"
+        row["segment"] = row["physical_offset"] // segment * segment
+        group = tuple(row[name] for name in names)
+        counted[group] += 1
+        sizes[group] += row["store_size"]
+    rows = run("du", path, "--by", by, "--json").rows
+    assert {tuple(row[name] for name in names): (row["messages"], row["bytes"]) for row in rows} == {
+        group: (counted[group], sizes[group]) for group in counted
+    }
+
+
+def test_segments_index_and_manifest_are_what_the_api_gives(told: tuple[Path, Expected], run: Callable[..., Any]) -> None:
+    path, expected = told
+    with mqstore.open(path) as store:
+        segments, index = store.segments().to_arrow().to_pylist(), store.index_files().to_arrow().to_pylist()
+
+    def plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{k: ms(v.isoformat()) if isinstance(v, datetime) else v for k, v in row.items()} for row in rows]
+
+    def in_ms(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{k: ms(v) if k.endswith("_time") and v else v for k, v in row.items()} for row in rows]
+
+    assert in_ms(run("segments", path, "--json").rows) == plain(segments)
+    ran = run("index", path, "--json")
+    assert in_ms([json.loads(line) for line in ran.out.splitlines()]) == plain(index)
+    assert ran.code == (0 if index else 1)
+    [manifest] = run("manifest", path).rows
+    bounds = {f"{row['topic']}/{row['queue_id']}": (row["min_offset"], row["max_offset"]) for row in manifest["queues"]}
+    assert bounds == expected.queues
+    assert in_ms(manifest["segments"]) == plain(segments)

@@ -1,0 +1,129 @@
+"""Messages out of a store, into another one, and two stores compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from encoder import Encoder
+
+import mqstore
+from mqstore.testing import SMALL
+
+STORES = ["491_multifile", "498_mixed", "533_mixed", "551_mixed"]
+#: What export and import keep of a message that they store anew.
+KEPT = ("topic", "queue_id", "body", "properties", "keys", "tags", "born_time", "born_host", "flag", "reconsume_times")
+
+
+def messages(path: Path) -> Iterator[mqstore.Message]:
+    """Every message that stands in a queue."""
+    with mqstore.open(path) as store:
+        for topic in store.topics.values():
+            for queue in topic.queues:
+                yield from queue
+
+
+def kept(message: mqstore.Message) -> tuple[object, ...]:
+    properties = {name: text for name, text in message.properties.items() if name != "__CRC32#"}
+    return tuple(properties if name == "properties" else getattr(message, name) for name in KEPT)
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_what_export_writes_import_appends_again(golden: Path, tmp_path: Path, name: str, run: Callable[..., Any]) -> None:
+    [out] = run("export", golden / name, tmp_path / "all.jsonl", "--json").rows
+    before = list(messages(golden / name))
+    assert (out["rows"], out["files"], out["complete"], out["skipped"]) == (len(before), 1, True, 0)
+    with mqstore.open(tmp_path / "new", "x", **SMALL):
+        pass
+    [back] = run("import", tmp_path / "new", tmp_path / "all.jsonl", "--json").rows
+    assert back == {"path": str(tmp_path / "new"), "files": 1, "rows": len(before)}
+    assert list(map(kept, messages(tmp_path / "new"))) == list(map(kept, before))
+    assert run("diff", golden / name, tmp_path / "new", "--renumbered").code == 0
+
+
+def test_export_partitions_and_filters(broker: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    [out] = run("export", broker, tmp_path / "out", "--format", "jsonl", "--partition-by", "topic", "--tag", "x", "--json").rows
+    rows = sum(1 for path in (tmp_path / "out").rglob("*.jsonl") for _ in path.open())
+    assert rows == out["rows"] == len(run("find", broker, "--tag", "x", "--json").rows)
+    again = run("export", broker, tmp_path / "out", "--format", "jsonl")
+    assert (again.code, again.out) == (1, "")
+    assert "there is something of this name" in again.err
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_copy_has_what_its_source_has(golden: Path, tmp_path: Path, name: str, run: Callable[..., Any]) -> None:
+    [out] = run("copy", golden / name, tmp_path / "copy", "--json").rows
+    assert out["rows"] + out["left_out"] == len(list(messages(golden / name)))
+    ran = run("diff", golden / name, tmp_path / "copy", "--renumbered")
+    assert (ran.code, ran.out) == (0, "")
+    assert (
+        ran.err
+        == f"mqstore: no difference: {out['rows']} messages in {len(run('queues', tmp_path / 'copy', '--json').rows)} queues\n"
+    )
+
+
+def test_copy_renames_topics(golden: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    run("copy", golden / "498_mixed", tmp_path / "copy", "--topic", "orders", "--rename", "orders=old", "--json")
+    assert [row["topic"] for row in run("topics", tmp_path / "copy", "--json").rows] == ["old"]
+    wrong = run("copy", golden / "498_mixed", tmp_path / "wrong", "--rename", "orders")
+    assert wrong.code == 2
+    assert not (tmp_path / "wrong").exists()
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Path, Path]:
+    """Two stores: the second lacks the end of queue 0, has a queue more, and another body at offsets 3 and 4 of queue 1."""
+    a, b = Encoder(tmp_path / "a"), Encoder(tmp_path / "b")
+    for number in range(10):
+        for queue in (0, 1):
+            body = b"%d" % number
+            a.append("orders", body, queue=queue)
+            if queue == 1 or number < 7:
+                b.append("orders", b"other" if queue == 1 and number in (3, 4) else body, queue=queue)
+    b.append("payments", b"x")
+    return a.write(), b.write()
+
+
+def test_diff_names_the_stretches_in_which_stores_differ(two: tuple[Path, Path], run: Callable[..., Any]) -> None:
+    ran = run("diff", *two, "--json")
+    assert ran.code == 1
+    rows = [json.loads(line) for line in ran.out.splitlines()]
+    lacks = {"topic": "orders", "queue_id": 0, "what": "only in A", "begin": 7, "end": 10}
+    more = {"topic": "payments", "queue_id": 0, "what": "only in B", "begin": 0, "end": 1}
+    assert rows == [lacks, {"topic": "orders", "queue_id": 1, "what": "differs", "begin": 3, "end": 5}, more]
+    bounds = run("diff", *two, "--bounds-only", "--json")
+    assert [json.loads(line) for line in bounds.out.splitlines()] == [lacks, more]
+    assert run("diff", two[0], two[0]).code == 0
+
+
+def damaged(path: Path) -> Encoder:
+    """A store of 100 messages, one of which is damaged."""
+    encoder = Encoder(path)
+    starts = [encoder.append("orders", b"x" * 50, keys=[f"k{number}"]) for number in range(100)]
+    encoder.log[starts[40] + 4] ^= 0xFF
+    encoder.write()
+    return encoder
+
+
+def test_damage_is_passed_over_and_said_and_stops_what_writes(tmp_path: Path, run: Callable[..., Any]) -> None:
+    damaged(tmp_path / "store")
+    for arguments in (("cat", tmp_path / "store", "orders"), ("find", tmp_path / "store", "--body", "x")):
+        ran = run(*arguments, "--json")
+        assert len(ran.rows) == 99
+        assert "1 messages were skipped: they were lost or are damaged" in ran.err
+    counted = run("du", tmp_path / "store", "--json")
+    assert counted.rows[0]["messages"] == 99
+    assert "bytes of the log were not counted" in counted.err
+    refused = run("export", tmp_path / "store", tmp_path / "all.jsonl")
+    assert (refused.code, refused.out) == (1, "")
+    assert not (tmp_path / "all.jsonl").exists()
+    [out] = run("export", tmp_path / "store", tmp_path / "all.jsonl", "--skip-damaged", "--json").rows
+    assert (out["rows"], out["skipped"], out["complete"]) == (99, 1, False)
+    told = json.loads(run("doctor", tmp_path / "store", "--json").out)
+    [finding] = [finding for finding in told["findings"] if finding["id"] == "log-damaged"]
+    assert (finding["severity"], finding["file"], told["ok"]) == ("error", f"commitlog/{0:020}", False)
+    with mqstore.open(tmp_path / "store") as store:
+        assert finding["offset"] == store.usage(errors="skip").unread[0][0]
