@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -81,9 +80,9 @@ class Commands(click.Group):
             sys.stdout.flush()
             return result
         except KeyboardInterrupt:
-            _die_of(signal.SIGINT)
+            _die_of("SIGINT")
         except BrokenPipeError:
-            _die_of(signal.SIGPIPE)
+            _die_of("SIGPIPE")
         except (mqstore.StoreError, OSError) as error:
             raise Failure(text_of(error)) from None
         except (ValueError, TypeError) as error:
@@ -102,8 +101,11 @@ def text_of(error: Exception) -> str:
     return str(error)
 
 
-def _die_of(number: signal.Signals) -> NoReturn:
+def _die_of(name: str) -> NoReturn:
     """Ends the process so that its parent sees which signal ended it."""
+    import signal
+
+    number = signal.Signals[name]
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     raise SystemExit(128 + number)

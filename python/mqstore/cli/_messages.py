@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +145,9 @@ def print_message(out: Output, row: Row, body_as: str) -> None:
     parts = [visible(where), out.shown("tags", row["tags"]), out.shown("keys", row["keys"]), shown_body(row["body"])]
     line = "  ".join([time, *parts])
     if out.is_terminal:
-        width = shutil.get_terminal_size().columns
+        from shutil import get_terminal_size
+
+        width = get_terminal_size().columns
         line = line if len(line) <= width else f"{line[: width - 1]}\N{HORIZONTAL ELLIPSIS}"
         if out.in_color:
             line = f"\x1b[2m{line[: len(time)]}\x1b[0m{line[len(time) :]}"

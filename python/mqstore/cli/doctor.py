@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -37,7 +39,7 @@ def doctor(store: mqstore.Store, out: Output, quick: bool) -> None:
     It looks at what opening the store found, at the records of the log, the index, the queues, and the progress of consumers.
     It changes nothing. Exit code 1 for an error or a warning. Bodies are not checked.
     """
-    findings = [*_of_recovery(store), *_of_queues(store), *_of_consumers(store), *_of_waiting(store)]
+    findings = [*_of_recovery(store), *_of_crash(store), *_of_queues(store), *_of_consumers(store), *_of_waiting(store)]
     if not quick:
         findings += [*_of_log(store), *_of_index(store)]
     findings.sort(key=lambda finding: ("error", "warning", "info").index(finding.severity))
@@ -53,6 +55,11 @@ def doctor(store: mqstore.Store, out: Output, quick: bool) -> None:
             out.line("nothing is wrong" + (" so far: the log and the index were not read" if quick else ""))
     if not ok:
         raise click.exceptions.Exit(FOUND)
+
+
+def _named(store: mqstore.Store) -> str:
+    """The store as a command line names it."""
+    return shlex.quote(store.path)
 
 
 def _row(finding: Finding) -> Row:
@@ -82,38 +89,60 @@ def _of_recovery(store: mqstore.Store) -> Iterator[Finding]:
         yield Finding(
             "undispatched",
             "info",
-            f"{found.undispatched} messages are in the log and not in the queue files yet",
+            f"messages in the log that are not in the queue files yet: {found.undispatched}",
             "Nothing to do: they are read all the same, and the next start of a writer puts them there.",
         )
     if found.refused:
         yield Finding(
             "refused",
             "error",
-            f"{found.refused} messages have a topic, queue id or queue offset that no queue can have: they are damaged there",
-            "mqstore get STORE OFFSET and mqstore find --all read them; export what you need.",
+            f"messages with a topic, queue id or queue offset that no queue can have, as they are damaged there: {found.refused}",
+            f"mqstore find {_named(store)} --all reads them; export what you need.",
         )
     if found.queue_entries_ahead:
         yield Finding(
             "queues-ahead",
             "warning",
-            f"{found.queue_entries_ahead} queue entries point past the end of the log: messages at its end were lost, in a crash "
-            "or because the queues were copied after the log",
+            f"queue entries that point past the end of the log: {found.queue_entries_ahead}. Messages at its end were lost, in a "
+            "crash or because the queues were copied after the log",
             "If this is a copy, copy it again: commitlog/ last. If not, the next start of a writer removes these entries.",
         )
 
 
+def _of_crash(store: mqstore.Store) -> Iterator[Finding]:
+    """Damage at which the log of a crashed store ends, although whole messages follow."""
+    if store.recovery.clean_exit:
+        return
+    with warnings.catch_warnings(action="ignore"), mqstore.open(store.path, recovery="salvage") as whole:
+        for begin, _ in whole.recovery.lost:
+            yield Finding(
+                "log-cut",
+                "error",
+                f"the log is damaged here, and whole messages follow, up to {whole.recovery.log_end}: the next start of a broker "
+                "ends the log here and removes them",
+                "Copy the directory before anything is started on it. mqstore.open(path, 'r+', recovery='salvage') keeps what "
+                "is whole on both sides.",
+                *_place(whole, begin),
+            )
+
+
 def _of_log(store: mqstore.Store) -> Iterator[Finding]:
-    starts = [row["segment"] for row in rows_of(store.segments())]
     for begin, end in store.usage(()).unread:
-        segment = max((start for start in starts if start <= begin), default=0)
         yield Finding(
             "log-damaged",
             "error",
             f"messages were lost or are damaged in the next {end - begin} bytes of the log",
-            "Look for them in a replica or a backup. mqstore copy --skip-damaged makes a store of all others.",
-            f"commitlog/{segment:020}",
-            begin - segment,
+            "Look for them in a replica or a backup. Make a store of all others with: "
+            f"mqstore copy {_named(store)} TARGET --skip-damaged",
+            *_place(store, begin),
         )
+
+
+def _place(store: mqstore.Store, physical_offset: int) -> tuple[str, int]:
+    """The segment, and the byte in it."""
+    starts = (row["segment"] for row in rows_of(store.segments()))
+    segment = max((start for start in starts if start <= physical_offset), default=0)
+    return f"commitlog/{segment:020}", physical_offset - segment
 
 
 def _of_index(store: mqstore.Store) -> Iterator[Finding]:
@@ -125,7 +154,8 @@ def _of_index(store: mqstore.Store) -> Iterator[Finding]:
                 "keys cannot be reached from their slots"
                 if row["whole"] is False
                 else "searches by key do not use this index file",
-                "Searches find everything all the same: they read the log there, which is slow. mqstore index shows the file.",
+                "Searches find everything all the same: they read the log there, which is slow. See the file with: "
+                f"mqstore index {_named(store)}",
                 f"index/{row['name']}",
                 0,
             )
@@ -143,8 +173,8 @@ def _of_queues(store: mqstore.Store) -> Iterator[Finding]:
             yield Finding(
                 "dead-letters",
                 "info",
-                f"{waiting} messages were given up after consumers of group {group} had failed on them",
-                f"mqstore dead STORE {group} counts them, mqstore cat STORE {topic.name} shows them.",
+                f"messages that were given up after consumers of group {group} had failed on them: {waiting}",
+                f"Count them with: mqstore dead {_named(store)} {group}. See them with: mqstore cat {_named(store)} {topic.name}",
             )
 
 
@@ -173,8 +203,9 @@ def _of_consumers(store: mqstore.Store) -> Iterator[Finding]:
             yield Finding(
                 "expired-unread",
                 "warning",
-                f"{where}: {row['min_offset'] - row['offset']} messages expired before the group had consumed them",
-                "Keep segments for longer (fileReservedTime), or find out why the group lags: mqstore lag STORE " + row["group"],
+                f"{where}: messages that expired before the group had consumed them: {row['min_offset'] - row['offset']}",
+                "Keep segments for longer (fileReservedTime), or find out why the group lags: "
+                f"mqstore lag {_named(store)} {row['group']}",
             )
 
 
@@ -183,6 +214,6 @@ def _of_waiting(store: mqstore.Store) -> Iterator[Finding]:
         yield Finding(
             "open-transactions",
             "info",
-            f"{number} transactions are neither committed nor rolled back",
-            "mqstore transactions STORE lists them. The broker asks their producers while it runs.",
+            f"transactions that are neither committed nor rolled back: {number}",
+            f"List them with: mqstore transactions {_named(store)}. The broker asks their producers while it runs.",
         )

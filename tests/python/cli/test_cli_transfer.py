@@ -127,3 +127,18 @@ def test_damage_is_passed_over_and_said_and_stops_what_writes(tmp_path: Path, ru
     assert (finding["severity"], finding["file"], told["ok"]) == ("error", f"commitlog/{0:020}", False)
     with mqstore.open(tmp_path / "store") as store:
         assert finding["offset"] == store.usage(errors="skip").unread[0][0]
+
+
+def test_doctor_tells_of_a_crashed_store_which_messages_the_next_start_would_remove(
+    tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    encoder = Encoder(tmp_path / "store")
+    starts = [encoder.append("orders", b"x" * 50) for _ in range(100)]
+    encoder.log[starts[40] + 4] ^= 0xFF
+    encoder.write(clean=False)
+    ran = run("doctor", tmp_path / "store", "--json")
+    findings = {finding["id"]: finding for finding in json.loads(ran.out)["findings"]}
+    assert (ran.code, ran.err) == (1, "")
+    assert (findings["log-cut"]["file"], findings["log-cut"]["offset"]) == (f"commitlog/{0:020}", starts[40])
+    assert f"up to {starts[-1] + starts[1] - starts[0]}:" in findings["log-cut"]["message"]
+    assert findings.keys() == {"log-cut", "not-closed", "queues-ahead"}
