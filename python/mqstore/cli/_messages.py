@@ -94,15 +94,21 @@ def place(store: mqstore.Store, text: str) -> tuple[str, int | None, int | None]
     return before, ids[0] if ids else 0, int(offset)
 
 
-def expect_topic(store: mqstore.Store, topic: str) -> None:
-    """Fails if the store has no such topic, and names those that look like it."""
+def no_message_of(store: mqstore.Store, topic: str) -> str:
+    """That nothing was found of a topic, and which topics have a name like it."""
+    text = f"no message of {visible(topic)} is found"
     if topic in store.topics:
-        return
+        return text
     from difflib import get_close_matches
 
-    close = get_close_matches(topic, store.topics, 3)
-    hint = f"; there is {', '.join(map(visible, close))}" if close else ""
-    raise Failure(f"{visible(topic)} is no topic of {store.path}{hint}")
+    close = ", ".join(map(visible, get_close_matches(topic, store.topics, 3)))
+    return f"{text}: it is no topic of {store.path}" + (f"; there is {close}" if close else "")
+
+
+def expect_topic(store: mqstore.Store, topic: str) -> None:
+    """Fails if the store has no queue of that topic."""
+    if topic not in store.topics:
+        raise Failure(no_message_of(store, topic))
 
 
 def scanned(store: mqstore.Store, out: Output, number: int | None = None, **conditions: Any) -> Iterator[Row]:

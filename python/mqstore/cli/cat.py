@@ -8,7 +8,7 @@ import click
 
 import mqstore
 from mqstore.cli._main import Failure, command
-from mqstore.cli._messages import body_as, chosen_by, count, expect_topic, place, print_messages, scanned
+from mqstore.cli._messages import body_as, chosen_by, count, expect_topic, no_message_of, place, print_messages, scanned
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
@@ -26,11 +26,11 @@ def cat(store: mqstore.Store, out: Output, where: str, number: int | None, body_
     keys, body. With --json every field of each. A topic with several queues has no one offset: name the queue.
     """
     topic, queue_id, offset = place(store, where)
-    expect_topic(store, topic)
     conditions["topics"] = topic
     if queue_id is not None:
         conditions["queues"] = queue_id
     if queue_id is not None and offset is not None:
+        expect_topic(store, topic)
         queue = store.topics[topic].queues[queue_id]
         first = next(iter(queue[offset:]), None)
         if first is None:
@@ -38,4 +38,4 @@ def cat(store: mqstore.Store, out: Output, where: str, number: int | None, body_
         if first.queue_offset != offset:
             out.note(f"begins at offset {first.queue_offset}: what is before has expired, or cannot be read")
         conditions["physical"] = (first.physical_offset, None)
-    print_messages(out, scanned(store, out, number, **conditions), body_as, f"no message of {where} is found")
+    print_messages(out, scanned(store, out, number, **conditions), body_as, no_message_of(store, topic))

@@ -11,7 +11,7 @@ import click
 
 import mqstore
 from mqstore.cli._main import command
-from mqstore.cli._messages import body_as, chosen_by, count, expect_topic, print_messages, row_of, scanned
+from mqstore.cli._messages import body_as, chosen_by, count, no_message_of, print_messages, row_of, scanned
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 
@@ -38,8 +38,6 @@ def find(
 
     The log is read in one pass, unless a key, a topic or a time helps.
     """
-    for topic in conditions.get("topics", ()):
-        expect_topic(store, topic)
     if message_id is not None:
         if key is not None or conditions:
             raise click.UsageError("--id goes without other conditions: an id names one message")
@@ -50,7 +48,8 @@ def find(
         rows = scanned(store, out, number, **conditions)
     else:
         raise click.UsageError("give a condition, such as --key or --since; cat prints all messages of a topic")
-    print_messages(out, rows, body_as, "no message is found")
+    missing = [no_message_of(store, topic) for topic in conditions.get("topics", ()) if topic not in store.topics]
+    print_messages(out, rows, body_as, "; ".join(missing) or "no message is found")
 
 
 def _by_id(store: mqstore.Store, out: Output, message_id: str) -> Iterator[Row]:

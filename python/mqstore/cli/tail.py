@@ -9,7 +9,7 @@ import click
 
 import mqstore
 from mqstore.cli._main import command
-from mqstore.cli._messages import body_as, chosen_by, expect_topic, place, print_message, print_messages, row_of, scanned
+from mqstore.cli._messages import body_as, chosen_by, no_message_of, place, print_message, print_messages, row_of, scanned
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
@@ -40,8 +40,6 @@ def tail(
         topic, queue_id, offset = place(store, where)
         if offset is not None:
             raise click.BadParameter(f"{where!r} names an offset: expected TOPIC or TOPIC/QUEUE")
-        if not follow:
-            expect_topic(store, topic)
         conditions["topics"] = topic
     if queue_id is not None:
         conditions["queues"] = queue_id
@@ -51,7 +49,7 @@ def tail(
         coming = store.follow(topic, tags=conditions.get("tags"))
     last = scanned(store, out, -number, **conditions) if number else iter(())
     if coming is None:
-        return print_messages(out, last, body_as, "no message is found")
+        return print_messages(out, last, body_as, no_message_of(store, topic) if topic else "no message is found")
     for row in last:
         print_message(out, row, body_as)
     out.end_progress()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -213,3 +214,49 @@ def test_segments_index_and_manifest_are_what_the_api_gives(told: tuple[Path, Ex
     bounds = {f"{row['topic']}/{row['queue_id']}": (row["min_offset"], row["max_offset"]) for row in manifest["queues"]}
     assert bounds == expected.queues
     assert in_ms(manifest["segments"]) == plain(segments)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in GOLDEN.iterdir() if (path / "commitlog").is_dir()))
+def test_every_command_answers_on_every_store(golden: Path, name: str, run: Callable[..., Any]) -> None:
+    path = golden / name
+    for command in (
+        "info",
+        "topics",
+        "queues",
+        "du",
+        "segments",
+        "index",
+        "delayed",
+        "transactions",
+        "dead",
+        "manifest",
+        "doctor",
+    ):
+        for form in ([], ["--json"]):
+            ran = run(command, path, *form)
+            assert ran.code == (1 if not ran.out else ran.code), (command, ran)
+            assert ran.out or ran.err.startswith("mqstore: "), (command, ran)
+    assert run("lag", path).code == 1
+    assert run("tail", path).code == 0
+    assert run("find", path, "--all").code == 0
+    assert run("diff", path, path).code in (0, 1)
+
+
+def test_messages_of_a_topic_whose_queues_are_gone_are_found(copied: Callable[[str], Path], run: Callable[..., Any]) -> None:
+    path, expected = copied("498_mixed"), Expected("498_mixed")
+    shutil.rmtree(path / "consumequeue" / "orders")
+    wanted = [message["physical_offset"] for message in expected.of("orders")]
+    for arguments in (["cat", path, "orders"], ["find", path, "--topic", "orders"]):
+        ran = run(*arguments, "--json")
+        assert [json.loads(line)["physical_offset"] for line in ran.out.splitlines()] == wanted, arguments
+
+
+def test_what_is_not_there_is_said_with_a_name_that_is_close(golden: Path, run: Callable[..., Any]) -> None:
+    ran = run("cat", golden / "498_mixed", "order")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == f"mqstore: no message of order is found: it is no topic of {golden / '498_mixed'}; there is orders\n"
+    assert run("queues", golden / "498_mixed", "order").code == 1
+    assert "expected a physical offset or TOPIC/QUEUE@OFFSET" in run("get", golden / "498_mixed", "orders").err
+    assert "TOPIC/QUEUE@OFFSET" in run("cat", golden / "498_mixed", "orders/x").err
+    assert run("cat", golden / "498_mixed", "orders@0").code == 2
+    assert run("cat", golden / "498_mixed", "one@0", "-n", 1, "--json").rows[0]["queue_offset"] == 0
