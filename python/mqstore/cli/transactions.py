@@ -39,20 +39,22 @@ def open_transactions(store: mqstore.Store) -> Iterator[Row]:
         begins = {row["queue_id"]: row["offset"] for row in offsets if (row["group"], row["topic"]) == (GROUP, HALF_TOPIC)}
     for queue_id in store.topics[HALF_TOPIC].queue_ids:
         queue = store.topics[HALF_TOPIC].queues[queue_id]
-        ended = _ended(store, queue_id)
+        begin = max(begins.get(queue_id, 0), queue.min_offset)
+        ended = _ended(store, queue_id, begin)
         latest: dict[str | int, mqstore.Message] = {}
-        for message in queue[begins.get(queue_id, queue.min_offset) :]:
+        for message in queue[begin:]:
             name = message.unique_key or message.queue_offset
             latest.pop(name, None)
             latest[name] = message
         yield from (_row(message) for message in latest.values() if message.queue_offset not in ended)
 
 
-def _ended(store: mqstore.Store, queue_id: int) -> set[int]:
-    """The queue offsets of half messages that were committed or rolled back: a message of the other topic lists some of them."""
+def _ended(store: mqstore.Store, queue_id: int, begin: int) -> set[int]:
+    """The queue offsets, from `begin` on, of half messages that have ended: a message of the other topic lists some of them."""
     if OP_TOPIC not in store.topics or queue_id >= len(queues := store.topics[OP_TOPIC].queues):
         return set()
-    return {int(text) for message in queues[queue_id] for text in message.body.split(b",") if text.strip().isdigit()}
+    listed = (int(text) for message in queues[queue_id] for text in message.body.split(b",") if text.strip().isdigit())
+    return {offset for offset in listed if offset >= begin}
 
 
 def _row(message: mqstore.Message) -> Row:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mqstore
+from mqstore.cli import _progress
 
 COMMAND = [sys.executable, "-m", "mqstore"]
 PLAIN = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM", "COLUMNS", "FORCE_COLOR")}
@@ -23,24 +26,23 @@ def process(*arguments: object, command: list[str] = COMMAND, **options: Any) ->
     return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options)
 
 
-def on_a_terminal(*arguments: object, command: list[str] = COMMAND, **environment: str) -> str:
-    """What a command writes to a terminal of 100 columns."""
-    words = [*command, *map(str, arguments)]
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execve(words[0], words, PLAIN | {"TERM": "xterm", "COLUMNS": "100"} | environment)
+def on_a_terminal(*arguments: object, command: list[str] = COMMAND, **environment: str) -> tuple[str, str]:
+    """What a command writes to a terminal of 100 columns, and to stderr, which is none."""
+    terminal, its_end = pty.openpty()
+    variables = PLAIN | {"TERM": "xterm", "COLUMNS": "100"} | environment
+    running = subprocess.Popen(
+        [*command, *map(str, arguments)], stdout=its_end, stderr=subprocess.PIPE, env=variables, stdin=subprocess.DEVNULL
+    )
+    os.close(its_end)
     written = b""
     while True:
         try:
             part = os.read(terminal, 65_536)
         except OSError:  # The other end is closed.
             break
-        if not part:
-            break
         written += part
-    os.waitpid(pid, 0)
     os.close(terminal)
-    return written.decode()
+    return written.decode(), running.communicate()[1].decode()
 
 
 def test_it_ends_with_the_exit_codes_of_the_page(golden: Path, tmp_path: Path) -> None:
@@ -99,20 +101,20 @@ def test_tail_prints_what_another_process_appends(tmp_path: Path, where: str | N
 
 
 def test_a_terminal_gets_a_table_and_a_pipe_gets_columns(broker: Path) -> None:
-    drawn, piped = on_a_terminal("lag", broker, "billing"), process("lag", broker, "billing").stdout
+    drawn, piped = on_a_terminal("lag", broker, "billing")[0], process("lag", broker, "billing").stdout
     assert "\x1b[1m" in drawn
     assert "\x1b" not in piped
     rows = [line.split() for line in piped.splitlines()]
     assert rows[0] == ["group", "topic", "queue_id", "offset", "min_offset", "max_offset", "lag"]
     assert rows[1][:4] == ["billing", "orders", "0", "255"]
-    plain = on_a_terminal("lag", broker, "billing", NO_COLOR="1")
+    plain = on_a_terminal("lag", broker, "billing", NO_COLOR="1")[0]
     assert [line.split() for line in plain.splitlines()] == rows
 
 
 def test_no_color_is_heeded(broker: Path) -> None:
     for arguments in (["lag", broker], ["cat", broker, "orders", "-n", "3"]):
-        assert "\x1b" in on_a_terminal(*arguments)
-        assert "\x1b" not in on_a_terminal(*arguments, NO_COLOR="1")
+        assert "\x1b" in on_a_terminal(*arguments)[0]
+        assert "\x1b" not in on_a_terminal(*arguments, NO_COLOR="1")[0]
 
 
 def test_what_a_message_says_does_nothing_to_a_terminal(tmp_path: Path) -> None:
@@ -122,13 +124,13 @@ def test_what_a_message_says_does_nothing_to_a_terminal(tmp_path: Path) -> None:
         store.append("orders", b"\xff".join(text.encode() for text in harm))
     for arguments in (["find", "--since", "-1h"], ["find", "--since", "-1h", "--json"], ["get", "0"], ["topics"]):
         command, *more = arguments
-        written = on_a_terminal(command, tmp_path / "store", *more, NO_COLOR="1")
+        written, _ = on_a_terminal(command, tmp_path / "store", *more, NO_COLOR="1")
         assert "[red]orders" in written
         assert not any(text in written for text in (*harm, "\x1b"))
 
 
 def test_a_line_of_a_message_fits_the_terminal(events: Path) -> None:
-    lines = on_a_terminal("cat", events, "broker", "-n", "5", NO_COLOR="1").splitlines()
+    lines = on_a_terminal("cat", events, "broker", "-n", "5", NO_COLOR="1")[0].splitlines()
     assert len(lines) == 5
     assert all(len(line) <= 100 for line in lines)
 
@@ -142,14 +144,15 @@ WITHOUT = "import sys; sys.modules[{!r}] = None; from mqstore.cli import main; m
 
 def test_without_the_extra_it_says_how_to_get_it(golden: Path) -> None:
     for package, arguments in (("click", ["--help"]), ("rich", ["topics", golden / "498_mixed"])):
-        said = on_a_terminal(*arguments, command=[sys.executable, "-c", WITHOUT.format(package)])
-        assert said == f"mqstore: the command line needs {package}: pip install 'mqstore[cli]'\r\n"
+        written, said = on_a_terminal(*arguments, command=[sys.executable, "-c", WITHOUT.format(package)])
+        assert (written, said) == ("", f"mqstore: the command line needs {package}: pip install 'mqstore[cli]'\n")
     ran = process("--help", command=[sys.executable, "-c", WITHOUT.format("click")])
     assert (ran.returncode, ran.stdout) == (2, "")
 
 
 FIND = """
 import sys
+import time
 before = set(sys.modules)
 from mqstore.cli._main import commands
 commands(["find", sys.argv[1], "--topic", "orders", "--key", sys.argv[2], "--json"], standalone_mode=False)
@@ -177,3 +180,18 @@ def test_completion_knows_commands_and_options() -> None:
 
     assert completed("mqstore de", 1).split() == ["plain,delayed", "plain,dead", "plain,demo"]
     assert completed("mqstore du store --b", 3).split() == ["plain,--by"]
+
+
+def test_progress_is_shown_after_a_while_and_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    monkeypatch.setattr(_progress, "FIRST", 0.01)
+    monkeypatch.setattr(_progress, "NEXT", 0.01)
+    progress = _progress.Progress()
+    progress(1, 4)
+    deadline = time.monotonic() + 60
+    while "reading ... 25 %" not in written.getvalue():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    progress.end()
+    assert written.getvalue().endswith("\r\x1b[K")
