@@ -83,7 +83,7 @@ class Commands(click.Group):
             _die_of("SIGINT")
         except BrokenPipeError:
             _die_of("SIGPIPE")
-        except (mqstore.StoreError, OSError) as error:
+        except (mqstore.StoreError, OSError, OverflowError, IndexError) as error:
             raise Failure(text_of(error)) from None
         except (ValueError, TypeError) as error:
             # The arguments of a call came from the command line.

@@ -6,16 +6,14 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import mqstore
 from mqstore.cli._main import Failure
 from mqstore.cli._output import Output, Row, visible
 from mqstore.cli._times import json_time, shown_time, time_of
-
-if TYPE_CHECKING:
-    import mqstore
 
 #: The options by which messages are chosen, with the arguments of `Store.scan` that they are.
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
@@ -139,8 +137,17 @@ def row_of(message: mqstore.Message) -> Row:
     row = message.to_dict()
     for name in ("store_time", "born_time"):
         row[name] = json_time(row[name])
-    row["body"] = message.decoded_body
+    try:
+        row["body"] = message.decoded_body
+    except (mqstore.CorruptError, ValueError):
+        # It does not decompress: what is stored tells more than nothing.
+        row["body"] = message.body
     return row
+
+
+def whole_number(text: str | None) -> int | None:
+    """The number that a property holds, if it is one."""
+    return int(text) if text is not None and re.fullmatch(r"\d{1,18}", text) else None
 
 
 def print_message(out: Output, row: Row, body_as: str) -> None:

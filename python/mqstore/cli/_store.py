@@ -34,7 +34,7 @@ def opened(path: str, mode: Any = "r", **options: Any) -> Iterator[mqstore.Store
     try:
         store = mqstore.open(path, mode, **options)
     except (mqstore.StoreError, OSError) as error:
-        raise CannotOpen(f"cannot open {path}: {text_of(error)}") from None
+        raise CannotOpen(f"cannot open the store: {text_of(error)}") from None
     with store:
         yield store
 

@@ -12,6 +12,7 @@ import click
 
 import mqstore
 from mqstore.cli._main import command
+from mqstore.cli._messages import whole_number
 from mqstore.cli._output import Output, Row, rows_of
 from mqstore.cli._store import on_store
 from mqstore.cli._times import json_time
@@ -65,7 +66,7 @@ def _waiting(queue: mqstore.Queue, start: int, delay: timedelta | None) -> Itera
         yield {
             "level": queue.queue_id + 1,
             "topic": given.get("REAL_TOPIC"),
-            "queue_id": int(given.get("REAL_QID", "0")),
+            "queue_id": whole_number(given.get("REAL_QID")),
             "queue_offset": message.queue_offset,
             "physical_offset": message.physical_offset,
             "store_time": json_time(message.store_time),

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import mqstore
 from mqstore.cli._main import command
+from mqstore.cli._messages import whole_number
 from mqstore.cli._output import Output, Row, rows_of
 from mqstore.cli._store import on_store
 from mqstore.cli._times import json_time
@@ -62,12 +63,12 @@ def _row(message: mqstore.Message) -> Row:
     return {
         "group": given.get("PGROUP"),
         "topic": given.get("REAL_TOPIC"),
-        "queue_id": int(given.get("REAL_QID", "0")),
+        "queue_id": whole_number(given.get("REAL_QID")),
         "queue_offset": message.queue_offset,
         "physical_offset": message.physical_offset,
         "born_time": json_time(message.born_time),
         "store_time": json_time(message.store_time),
-        "check_times": int(given.get("TRANSACTION_CHECK_TIMES", "0")),
+        "check_times": whole_number(given.get("TRANSACTION_CHECK_TIMES", "0")),
         "tags": message.tags,
         "keys": message.keys,
         "unique_key": message.unique_key,

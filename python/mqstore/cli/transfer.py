@@ -60,7 +60,7 @@ def export(
 
 @command(name="import", examples="import /data/store orders.parquet")
 @source
-@click.argument("files", nargs=-1, required=True, type=click.Path())
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True))
 @prints
 @file_format
 @click.option("--topic", help="Of rows that name none.")

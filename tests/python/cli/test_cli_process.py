@@ -55,8 +55,9 @@ def test_it_ends_with_the_exit_codes_of_the_page(golden: Path, tmp_path: Path) -
     assert process("nonsense").returncode == 2
     missing = process("info", tmp_path / "none")
     assert missing.returncode == 3
-    assert missing.stderr.startswith(f"mqstore: cannot open {tmp_path / 'none'}: ")
-    assert missing.stderr.count("\n") == 1
+    assert missing.stderr == f"mqstore: cannot open the store: no such directory: {tmp_path / 'none'}\n"
+    assert process("import", tmp_path / "none", tmp_path / "none.jsonl").returncode == 2
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_closed_pipe_ends_it_as_it_ends_other_tools(events: Path) -> None:
