@@ -171,6 +171,11 @@ def test_a_command_imports_no_other_command_and_no_package_but_click(broker: Pat
     assert {name.partition(".")[0] for name in modules} - sys.stdlib_module_names == {"mqstore", "click"}
 
 
+def test_importing_the_package_imports_nothing_more() -> None:
+    code = "import sys, mqstore; before = set(sys.modules); import mqstore.cli; print(set(sys.modules) - before)"
+    assert process(command=[sys.executable, "-c", code]).stdout == "{'mqstore.cli'}\n"
+
+
 def test_completion_knows_commands_and_options() -> None:
     for shell in ("bash", "zsh", "fish"):
         assert "_MQSTORE_COMPLETE" in process("completion", shell).stdout
