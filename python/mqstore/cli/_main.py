@@ -13,8 +13,8 @@ import click
 import mqstore
 from mqstore.cli import COMMANDS
 
-#: Exit codes: something was found that is wrong, or nothing was found; the command line is wrong; the store cannot be opened.
-FOUND, USAGE, CANNOT_OPEN = 1, 2, 3
+#: Exit codes: something is wrong with the store, or nothing was found; the command line is wrong; the store cannot be opened.
+FINDINGS, USAGE, CANNOT_OPEN = 1, 2, 3
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -22,7 +22,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 class Failure(click.ClickException):
     """Ends the command with one line on stderr."""
 
-    exit_code = FOUND
+    exit_code = FINDINGS
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import click
 
 import mqstore
-from mqstore.cli._main import FOUND, command
+from mqstore.cli._main import FINDINGS, command
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import opened, prints
 
@@ -51,7 +51,7 @@ def diff(a: str, b: str, out: Output, bounds_only: bool, renumbered: bool) -> No
             messages = sum(map(len, queues_a.values()))
             return out.note(f"no difference: {messages} messages in {len(names)} queues")
         out.table(chain([first], found), "")
-        raise click.exceptions.Exit(FOUND)
+        raise click.exceptions.Exit(FINDINGS)
 
 
 def _queues(store: mqstore.Store) -> dict[tuple[str, int], mqstore.Queue]:

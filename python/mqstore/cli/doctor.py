@@ -11,7 +11,7 @@ from typing import Literal
 import click
 
 import mqstore
-from mqstore.cli._main import FOUND, command
+from mqstore.cli._main import FINDINGS, command
 from mqstore.cli._output import Output, Row, rows_of, visible
 from mqstore.cli._store import on_store
 from mqstore.cli.dead import DEAD
@@ -54,7 +54,7 @@ def doctor(store: mqstore.Store, out: Output, quick: bool) -> None:
         if ok:
             out.line("nothing is wrong" + (" so far: the log and the index were not read" if quick else ""))
     if not ok:
-        raise click.exceptions.Exit(FOUND)
+        raise click.exceptions.Exit(FINDINGS)
 
 
 def _named(store: mqstore.Store) -> str:
