@@ -651,6 +651,9 @@ class Store:
         reading, in 10**6 bytes a second. While `progress` runs, no thread can ask for the next batch of this iterator: that
         raises `ValueError`.
 
+        With `order="log"` the pages of the log that the scan brings into the page cache are dropped after they were read;
+        those that were there before stay.
+
         Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at damage, or skips it, and what
         `progress` raises.
         """

@@ -234,7 +234,7 @@ def test_damage_raises_our_error_when_we_read_and_theirs_when_they_do(tmp_path: 
         assert [len(next(under_way)) for _ in range(2)] == [1, 1]
         with pytest.raises(mqstore.CorruptError):
             next(under_way)
-        assert list(under_way) == []
+        assert [len(batch) for batch in under_way] == [1]
         for convert in (batches.to_arrow, batches.to_polars, batches.to_pandas):
             with pytest.raises(mqstore.CorruptError):
                 convert()

@@ -86,7 +86,7 @@ impl Predicate {
         }
         let names = view.properties().get(property::INNER_MULTI_DISPATCH).unwrap_or_default();
         let is_in = |light: &&String| names.split(',').any(|name| name == *light);
-        self.light.iter().find(is_in).map(|light| light.as_bytes())
+        self.light.iter().find(is_in).map(String::as_bytes)
     }
 
     fn is_in_time(&self, view: &MessageView<'_>) -> bool {
