@@ -27,6 +27,8 @@ pub mod recovery;
 pub mod services;
 /// Reading, from any process: writes nothing and takes no lock.
 pub mod read;
+/// Whether the files of a store agree with each other and with the format.
+pub mod check;
 /// The writing process, put together.
 pub mod store;
 /// Batches of messages in and out through Arrow. Knows no Python.

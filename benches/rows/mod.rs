@@ -26,6 +26,7 @@ mod scale_recovery;
 mod scale_topics;
 mod serve;
 mod sync_floor;
+mod verify;
 mod visible_latency;
 mod write_amp;
 
@@ -50,6 +51,7 @@ pub const ALL: &[(&str, fn(&Bench))] = &[
     ("index_put", index_put::run),
     ("recover", recover::run),
     ("scale_recovery", scale_recovery::run),
+    ("verify", verify::run),
     ("scale_producers", scale_producers::run),
     ("scale_topics", scale_topics::run),
     ("scale_msg", scale_msg::run),

@@ -108,13 +108,13 @@ fn check_records(image: &Path, count: usize) -> Duration {
     took
 }
 
-fn files(dir: &Path) -> Vec<PathBuf> {
+pub(super) fn files(dir: &Path) -> Vec<PathBuf> {
     let mut names: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.sort();
     names
 }
 
-fn map(path: &Path) -> Mmap {
+pub(super) fn map(path: &Path) -> Mmap {
     // SAFETY: nobody changes the file.
     unsafe { Mmap::map(&File::open(path).unwrap()) }.unwrap()
 }

@@ -14,6 +14,7 @@ from mqstore.files import Copied, Exported, Imported
 __all__ = [
     "AppendResult",
     "Batches",
+    "Finding",
     "GetResult",
     "Message",
     "MessageIterator",
@@ -32,6 +33,7 @@ __all__ = [
     "TopicStats",
     "Topics",
     "Usage",
+    "VerifyReport",
     "_Flushed",
     "__version__",
     "_append_result",
@@ -812,6 +814,21 @@ class Store:
         has found lost are in `unread`, too. Raises `ValueError` for a name in `by` that is none of these or comes twice,
         `CorruptError` as `errors` says.
         """
+    def verify(
+        self,
+        deep: bool = True,
+        progress: Callable[[int, int], object] | None = None,
+        max_mb_per_s: float | None = None,
+    ) -> VerifyReport:
+        """Compares log, queues, index, checkpoint and settings with each other and with the format, in one pass over the log.
+        Changes nothing, takes no lock, and keeps a bounded part of the store in memory. Beside a live writer it covers what
+        the log held when this store was opened or refreshed.
+
+        With `deep=False` bodies are not compared with their checksums, and links of the index are not followed. `progress`
+        is called with two ints: how many bytes of the log are done, and of how many. `max_mb_per_s` bounds the reading, in
+        10**6 bytes a second. Damage is a finding and raises nothing. Raises `TypeError` and `ValueError` for an argument,
+        `OSError` for a file that cannot be read, and what `progress` raises.
+        """
     def segments(self) -> RecordBatch:
         """The segments of the log that are there, a row each, ascending: `segment` (int64: the physical offset at which it
         starts, its name), `bytes` (int64: those that belong to the log), `sealed` (bool: whether the log goes on in a later
@@ -1520,6 +1537,82 @@ class Batches:
     def __aiter__(self) -> AsyncIterator[RecordBatch]: ...
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType: ...
+
+@final
+class Finding:
+    """Something that `Store.verify` found wrong in a file, at one place or at several that follow each other."""
+    @property
+    def id(self) -> str:
+        """What kind of finding, such as `queue.entry_missing`. These names stay."""
+    @property
+    def severity(self) -> Literal["error", "warning", "note"]:
+        """How bad it is. "error": messages are lost or not found, or a broker will do harm. "warning": it costs time, the next
+        open sets it right, or a broker may refuse the store. "note": nothing has to be done.
+        """
+    @property
+    def file(self) -> str:
+        """The file, or the directory if the file is missing: str."""
+    @property
+    def offset(self) -> int:
+        """The byte in the file."""
+    @property
+    def last_offset(self) -> int:
+        """The byte of the last place, if there are several."""
+    @property
+    def count(self) -> int:
+        """How many places there are."""
+    @property
+    def topic(self) -> str | None:
+        """The topic of the message at the first place; None if it is not known."""
+    @property
+    def queue_id(self) -> int | None:
+        """The id of its queue; None if it is not known."""
+    @property
+    def queue_offset(self) -> int | None:
+        """Its queue offset; None if it is not known."""
+    @property
+    def physical_offset(self) -> int | None:
+        """Where its record starts in the log; None if it is not known."""
+    @property
+    def key(self) -> str | None:
+        """Its unique key, or the key that the finding is about; None if it is not known."""
+    @property
+    def message(self) -> str:
+        """What was found at the first place, in a sentence."""
+    @property
+    def meaning(self) -> str:
+        """What a finding of this kind means."""
+    @property
+    def known_as(self) -> str:
+        """Issues of RocketMQ in which a broker left such a store, as "#405, #7355"; "" if there is none."""
+    @property
+    def fix(self) -> str:
+        """What sets it right: a command, or words; "" if nothing has to be done."""
+
+@final
+class VerifyReport:
+    """What `Store.verify` compared, and what it found."""
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong: every finding is a note."""
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found, the worst first."""
+    @property
+    def covered(self) -> tuple[int, int]:
+        """The physical offsets of the log that were compared: the first byte, and the byte after the last."""
+    @property
+    def messages(self) -> int:
+        """How many messages were compared."""
+    @property
+    def queue_entries(self) -> int:
+        """How many of them have, or should have, a queue entry that was compared."""
+    @property
+    def index_items(self) -> int:
+        """How many items of the index were compared."""
+    @property
+    def seconds(self) -> float:
+        """How long it took, in seconds."""
 
 @final
 class RecoveryReport:

@@ -152,6 +152,7 @@ class Store:
     copy_to = _in_a_thread(mqstore.Store.copy_to)
 
     usage = _in_a_thread(mqstore.Store.usage)
+    verify = _in_a_thread(mqstore.Store.verify)
     segments = _in_a_thread(mqstore.Store.segments)
     index_files = _in_a_thread(mqstore.Store.index_files)
     consumer_offsets = _in_a_thread(mqstore.Store.consumer_offsets)

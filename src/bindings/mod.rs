@@ -82,6 +82,10 @@ mod usage;
 /// `Store`: what it tells of its messages, its files, and the consumers of a broker.
 #[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
 mod store_statistics;
+/// `Finding`.
+mod finding;
+/// `Store.verify`, `VerifyReport`.
+mod verify;
 /// `Store.refresh`, `Store.follow`, `Queue.tail`.
 mod follow;
 /// `Store`: what it writes.
@@ -128,6 +132,8 @@ mod _native {
     #[pymodule_export]
     use super::files::{json_lines, no_messages};
     #[pymodule_export]
+    use super::finding::Finding;
+    #[pymodule_export]
     use super::landmarks::{checksums, flushed_mark, landmarks};
     #[pymodule_export]
     use super::message::{Message, unpickle_message};
@@ -161,6 +167,8 @@ mod _native {
     use super::unique_key::new_unique_key;
     #[pymodule_export]
     use super::usage::Usage;
+    #[pymodule_export]
+    use super::verify::VerifyReport;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

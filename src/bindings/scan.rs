@@ -137,7 +137,7 @@ fn bytes_of(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
 }
 
 /// Megabytes a second as bytes.
-fn bytes_per_s(value: &Bound<'_, PyAny>) -> PyResult<u64> {
+pub(super) fn bytes_per_s(value: &Bound<'_, PyAny>) -> PyResult<u64> {
     hang_at_exit();
     let rate: f64 = value
         .extract()
@@ -148,7 +148,7 @@ fn bytes_per_s(value: &Bound<'_, PyAny>) -> PyResult<u64> {
     Ok((rate * 1e6) as u64)
 }
 
-fn callable(value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+pub(super) fn callable(value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     if value.is_callable() {
         return Ok(value.clone().unbind());
     }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::bytes::is_zero;
 use super::malformed::Malformed;
 
 /// Reads such a text. Of two fields with one name the last counts, as for a broker.
@@ -19,6 +20,14 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, Malformed> {
         let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
         Malformed::new((at - before).min(bytes.len()), format!("no JSON: {what}"))
     })
+}
+
+/// Whether it is JSON as a broker writes it. A file of nothing but zeros is what a power cut can leave.
+pub fn check_settings(bytes: &[u8]) -> Result<(), Malformed> {
+    if is_zero(bytes) {
+        return Err(Malformed::new(0, "the file is empty"));
+    }
+    parse(bytes).map(drop)
 }
 
 /// The text with quotes around each name that is a number, and where they stand in it.

@@ -72,6 +72,7 @@ pub use broker_config::{
     ConsumerOffset, DelayOffset, TOPIC_GROUP_SEPARATOR, TopicConfig, decode_consumer_offsets, decode_delay_offsets,
     decode_topic_configs,
 };
+pub use broker_json::check_settings;
 pub use bytes::is_zero;
 pub use checkpoint::{CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE, Checkpoint};
 pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit, CqUnit, ext_address};

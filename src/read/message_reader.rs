@@ -399,7 +399,7 @@ impl MessageReader {
         damage.advising(if has_hole { HOLE_ADVICE } else { DAMAGE_ADVICE })
     }
 
-    pub(super) fn log(&self) -> &LogFiles {
+    pub(crate) fn log(&self) -> &LogFiles {
         &self.log
     }
 

@@ -39,5 +39,6 @@ pub use on_damage::OnDamage;
 pub use query::{QueryBy, QueryRequest, QueryResult};
 pub use refresh::Refreshed;
 pub use resolve::{HitBounds, KeyHit, OffsetResolver};
+pub(crate) use scan::Throttle;
 pub use scan::{BodyFilter, Filled, Follow, FollowFrom, Order, Picked, Scan, ScanRequest, TimeOf, Transactions};
 pub use usage::{Shared, Usage, UsageBy, UsageCount};

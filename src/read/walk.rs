@@ -132,7 +132,7 @@ impl MessageReader {
 
     /// What is wrong at a place where a pass over the log found no record, and where it goes on: at the next whole record, or at `end`. What
     /// stood there may have expired, and then nothing is wrong.
-    pub(super) fn past_damage(&self, at: i64, found: &LogRecord<()>, end: i64) -> Result<(Option<Error>, i64)> {
+    pub(crate) fn past_damage(&self, at: i64, found: &LogRecord<()>, end: i64) -> Result<(Option<Error>, i64)> {
         let log = self.log();
         let next_segment = || log.next_start(at).unwrap_or(end);
         let next_record = || Ok(log.find_next_record(at, at + 1, i64::MIN)?.unwrap_or(end));

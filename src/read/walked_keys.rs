@@ -80,7 +80,10 @@ impl WalkedStretches {
         if walked.keys.len() > MOST_KEYS {
             return;
         }
-        #[expect(clippy::stable_sort_primitive, reason = "fast where what was known before is in order already")]
+        #[expect(
+            clippy::stable_sort_primitive,
+            reason = "fast where what was known before is in order already"
+        )]
         walked.keys.sort();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|known| !walked.range.contains(&known.range.start));

@@ -1,15 +1,15 @@
 //! Damaged stores: a lost message is an error that names its place, and everything else reads as before.
 
-mod bases;
+pub(crate) mod bases;
 mod by_key;
 mod campaign;
 mod corpus;
 mod draw;
-mod every_bit;
-mod fields;
+pub(crate) mod every_bit;
+pub(crate) mod fields;
 mod holes;
 mod hostile_size;
-mod image;
+pub(crate) mod image;
 mod mending;
 mod mutator;
 mod on_disk;

@@ -46,5 +46,6 @@ mod telling;
 mod tidy;
 mod usage;
 mod vectors;
+mod verifying;
 mod watermark;
 mod writing;

@@ -314,7 +314,7 @@ impl LogFiles {
 
     /// The start of the segment that holds `offset`, there or missing, and the position in it. Segments start at multiples of their size
     /// after the first one.
-    fn place(&self, offset: i64) -> (u64, u64) {
+    pub(super) fn place(&self, offset: i64) -> (u64, u64) {
         let (_, shift) = locate(self.first_offset() as u64, self.segment_size());
         let (start, position) = locate((offset.max(0) as u64).saturating_sub(shift), self.segment_size());
         (start + shift, position)
@@ -322,12 +322,8 @@ impl LogFiles {
 
     /// An error about what stands at `offset`, or should: with the segment, there or missing, and the position in it.
     pub fn corrupt(&self, offset: i64, reason: String) -> Error {
-        let (start, position) = self.place(offset);
-        Error::Corrupt {
-            path: self.dir.join(segment_name(start)),
-            offset: position,
-            reason,
-        }
+        let (path, offset) = self.path_of(offset);
+        Error::Corrupt { path, offset, reason }
     }
 
     /// Reads what stands at `offset`.

@@ -2,6 +2,8 @@
 
 /// Reading the segments.
 mod log_files;
+/// What is in its directory.
+mod as_listed;
 /// Reading records wherever they lie.
 mod record_cursor;
 /// Reading many of them from disk.

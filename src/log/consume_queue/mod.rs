@@ -10,6 +10,8 @@ mod entries_ahead;
 mod queue_table;
 /// One queue.
 mod consume_queue;
+/// The files as they are.
+mod as_written;
 /// Reading entries wherever they lie.
 mod unit_cursor;
 /// What a sync of the queues has to cover.

@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
 use crate::format::{
-    GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, detect_sparse_index_geometry,
+    GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, detect_sparse_index_geometry,
     index_admits, index_key_hash,
 };
 use crate::interrupt;
 use crate::log::index::follow::{Candidates, Chain, KeyLookup, Link, follow_all, item};
 use crate::log::index::hash_filter::{FilterSlot, HashFilter};
-use crate::log::index::newest_items::{NewestItems, windows};
+use crate::log::index::newest_items::NewestItems;
 use crate::storage::{Access, Env, File, MappedFile, MappingPool, OpenFile, PooledFile};
 
 /// Bytes that are copied at once.
@@ -286,41 +286,23 @@ impl IndexFile {
     /// [`Error::Io`].
     pub fn is_whole(&self, geometry: IndexGeometry) -> Result<bool> {
         let header = self.header();
-        self.whole
-            .get(header, convert::identity, || self.look_whole(geometry, header))
-    }
-
-    /// What a crash tears shows in one of these: each item links to the one before it in its slot, and offsets and times never fall
-    /// (but for the first item of a file, whose time counts from the end of the file before); the header begins with the first item
-    /// and ends with the last; each slot leads to its newest item.
-    fn look_whole(&self, geometry: IndexGeometry, header: IndexHeader) -> Result<bool> {
-        let Some(mapped) = self.mapped()? else { return Ok(false) };
-        let count = header.index_count;
-        if geometry.file_len() > self.len || count as u32 > geometry.items || !are_items_in_order(&mapped, geometry, header) {
-            return Ok(false);
-        }
-        let Some(file) = self.open_unmapped()? else { return Ok(false) };
-        for window in windows(geometry, count) {
-            let mut newest = NewestItems::none(window);
-            for number in 1..count {
-                let Some(item) = item(&mapped, geometry, number) else {
-                    return Ok(false);
-                };
-                let before = newest.replace(geometry.slot_of(item.key_hash), number);
-                if before.is_some_and(|before| before != item.previous) {
-                    return Ok(false);
-                }
-            }
-            if !slots_lead_to(&file, &mapped, geometry, &newest, count)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        self.whole.get(header, convert::identity, || self.look_whole(geometry))
     }
 
     /// The item with this number; `None` past the last one that the file has room for.
     pub(super) fn item(&self, geometry: IndexGeometry, number: i32) -> Result<Option<IndexItem>> {
         Ok(item(self.map()?.as_ref(), geometry, number))
+    }
+
+    /// The items with these numbers, up to the first for which the file has no room.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn items(&self, geometry: IndexGeometry, numbers: Range<i32>, into: &mut Vec<IndexItem>) -> Result<()> {
+        let mapped = self.map()?;
+        into.clear();
+        into.extend(numbers.map_while(|number| item(&mapped, geometry, number)));
+        Ok(())
     }
 
     /// The number that the next item would have if only those of messages before `log_end` were there. Offsets never fall.
@@ -369,7 +351,7 @@ impl IndexFile {
     }
 
     /// Opens the file without mapping it; `None` if another process has removed it.
-    fn open_unmapped(&self) -> Result<Option<OpenFile>> {
+    pub(super) fn open_unmapped(&self) -> Result<Option<OpenFile>> {
         match OpenFile::open(self.env.as_ref(), self.path().to_owned(), 0, self.len) {
             Err(error) if error.is_missing_file() => Ok(None),
             opened => opened.map(Some),
@@ -392,56 +374,4 @@ impl IndexFile {
     fn map(&self) -> Result<Arc<MappedFile>> {
         self.pool.get(self.env.as_ref(), &self.file)
     }
-}
-
-/// Whether the items are those of the header, and none has a smaller offset or time than the one before it.
-fn are_items_in_order(mapped: &MappedFile, geometry: IndexGeometry, header: IndexHeader) -> bool {
-    let mut before: Option<IndexItem> = None;
-    for number in 1..header.index_count {
-        let Some(item) = item(mapped, geometry, number) else {
-            return false;
-        };
-        let is_after = match before {
-            None => item.physical_offset == header.begin_physical_offset,
-            Some(before) => item.physical_offset >= before.physical_offset && (number == 2 || item.time_diff >= before.time_diff),
-        };
-        if item.key_hash < 0 || item.time_diff < 0 || !is_after {
-            return false;
-        }
-        before = Some(item);
-    }
-    before.is_none_or(|last| last.physical_offset == header.end_physical_offset)
-}
-
-/// Whether each slot holds its newest item, or one that was put since the header was read: a live broker does that. Slots that were
-/// never written are not read: there may be a gigabyte of them.
-fn slots_lead_to(
-    file: &OpenFile,
-    mapped: &MappedFile,
-    geometry: IndexGeometry,
-    newest: &NewestItems,
-    count: i32,
-) -> Result<bool> {
-    let mut bytes = vec![0; PIECE];
-    let mut at = geometry.slot_position(newest.first());
-    for numbers in newest.numbers().chunks(PIECE / SLOT_SIZE) {
-        let piece = bytes.get_mut(..numbers.len() * SLOT_SIZE).unwrap_or_default();
-        piece.fill(0);
-        let is_written = !file.written_in(&(at..at + piece.len() as u64)).is_empty();
-        if is_written && file.read(at, piece)? < piece.len() {
-            return Ok(false);
-        }
-        let leads = |(head, newest): (&[u8; SLOT_SIZE], &i32)| {
-            let mut head = i32::from_be_bytes(*head);
-            while head >= count {
-                head = item(mapped, geometry, head).map_or(0, |item| item.previous.min(head - 1));
-            }
-            head == *newest
-        };
-        if !piece.as_chunks().0.iter().zip(numbers).all(leads) {
-            return Ok(false);
-        }
-        at += piece.len() as u64;
-    }
-    Ok(true)
 }

@@ -1,9 +1,10 @@
 //! How an index file is: how full, how its keys are spread, and whether queries use it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::{IndexGeometry, IndexHeader};
+use crate::format::{GeometryGuess, IndexGeometry, IndexHeader};
 use crate::interrupt;
 use crate::log::index::follow::item;
 use crate::log::index::index_file::IndexFile;
@@ -50,6 +51,26 @@ impl IndexService {
             }
         }
         Ok(states)
+    }
+
+    /// The files, oldest first, each with the geometry that they share, or that its own bytes tell; `None` if they tell none. The items need not
+    /// be right.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn with_geometries(&self) -> Result<Vec<(Arc<IndexFile>, Option<IndexGeometry>)>> {
+        let shared = self.geometry()?;
+        let of = |file: Arc<IndexFile>| {
+            let geometry = match shared.filter(|shared| shared.file_len() == file.file_len()) {
+                Some(shared) => Some(shared),
+                None => match file.guess_geometry()? {
+                    GeometryGuess::One(geometry) => Some(geometry),
+                    _ => None,
+                },
+            };
+            Ok((file, geometry))
+        };
+        self.files().into_iter().map(of).collect()
     }
 
     fn state_of(&self, file: &IndexFile) -> Result<IndexFileState> {

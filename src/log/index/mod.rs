@@ -8,6 +8,8 @@ mod follow;
 mod hash_filter;
 /// One file, read.
 mod index_file;
+/// How its items hang in its slots.
+mod links;
 /// The file that keys are put into.
 mod index_appender;
 /// All files of a store, and which part of the log each of them indexes.

@@ -26,3 +26,4 @@ pub use follow::{Follow, FollowFrom};
 pub use pick::Picked;
 pub use request::{BodyFilter, Order, ScanRequest, TimeOf, Transactions};
 pub use scan::{Filled, Scan};
+pub(crate) use throttle::Throttle;

@@ -11,14 +11,14 @@ const NAP: Duration = Duration::from_millis(20);
 
 /// Counts what is read, and sleeps where that is too much.
 #[derive(Debug)]
-pub(super) struct Throttle {
+pub(crate) struct Throttle {
     bytes_per_s: u64,
     started: Instant,
     bytes: u64,
 }
 
 impl Throttle {
-    pub(super) fn new(bytes_per_s: u64) -> Self {
+    pub(crate) fn new(bytes_per_s: u64) -> Self {
         Self {
             bytes_per_s: bytes_per_s.max(1),
             started: Instant::now(),
@@ -30,7 +30,7 @@ impl Throttle {
     ///
     /// # Errors
     /// What [`interrupt::check`] gives.
-    pub(super) fn wait(&mut self, bytes: u64) -> Result<()> {
+    pub(crate) fn wait(&mut self, bytes: u64) -> Result<()> {
         self.bytes = self.bytes.saturating_add(bytes);
         let us = u128::from(self.bytes) * 1_000_000 / u128::from(self.bytes_per_s);
         let due = Duration::from_micros(us.try_into().unwrap_or(u64::MAX));

@@ -28,7 +28,7 @@ const GOLDEN: [(&str, &str); 7] = [
 const START: i64 = 1_750_000_000_000;
 
 /// Segments of a page, five entries in a queue file, ten slots and twenty items in an index file.
-pub(super) fn tiny() -> StoreConfig {
+pub(crate) fn tiny() -> StoreConfig {
     StoreConfig {
         mapped_file_size_commit_log: Some(4096),
         mapped_file_size_consume_queue: Some(100),
@@ -55,7 +55,7 @@ pub(super) fn message(n: usize) -> Message<'static> {
 }
 
 /// Appends messages to the store at `root`, at fixed times, and closes it.
-pub(super) fn append(root: &Path, mode: OpenMode, numbers: std::ops::Range<usize>) {
+pub(crate) fn append(root: &Path, mode: OpenMode, numbers: std::ops::Range<usize>) {
     let counting = CountingEnv::new();
     counting.set_now(START + numbers.start as i64);
     let env: Arc<dyn Env> = Arc::new(counting.clone());

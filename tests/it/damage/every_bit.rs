@@ -211,7 +211,7 @@ impl Intact {
 }
 
 /// Where a byte of a file lies: the family and the field.
-fn place_names(path: &Path, bytes: &[u8]) -> Vec<String> {
+pub(crate) fn place_names(path: &Path, bytes: &[u8]) -> Vec<String> {
     let family = format!("{:?}", Family::of(path));
     let mut names = vec![format!("{family}: nothing"); bytes.len()];
     for field in fields(path, bytes) {

@@ -6,15 +6,15 @@ use mqstore::format::MIN_RECORD_SIZE;
 
 /// A field: its name, where it stands and how many bytes it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Field {
-    pub(super) name: &'static str,
-    pub(super) at: usize,
-    pub(super) width: usize,
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) at: usize,
+    pub(crate) width: usize,
 }
 
 /// What a file of a store is, by its path from the store's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Family {
+pub(crate) enum Family {
     Log,
     Queue,
     BatchQueue,
@@ -25,7 +25,7 @@ pub(super) enum Family {
 }
 
 impl Family {
-    pub(super) fn of(path: &Path) -> Self {
+    pub(crate) fn of(path: &Path) -> Self {
         match path.iter().next().and_then(|first| first.to_str()) {
             Some("commitlog") => Self::Log,
             Some("consumequeue") => Self::Queue,
@@ -39,7 +39,7 @@ impl Family {
 }
 
 /// A big-endian number; bytes past the end read as zero.
-pub(super) fn number(bytes: &[u8], at: usize, width: usize) -> i64 {
+pub(crate) fn number(bytes: &[u8], at: usize, width: usize) -> i64 {
     let byte = |at: usize| bytes.get(at).copied().unwrap_or(0);
     let start = i64::from(byte(at).cast_signed());
     (at + 1..at + width).fold(start, |number, at| number << 8 | i64::from(byte(at)))
@@ -61,7 +61,7 @@ fn row(at: usize, fields: &[(&'static str, usize)]) -> Vec<Field> {
 
 /// The record at `at`: its fields with their names, body, topic and properties among them; `None` after the last record. Of bytes
 /// that were damaged before, whatever they say.
-pub(super) fn record(bytes: &[u8], at: usize) -> Option<Vec<Field>> {
+pub(crate) fn record(bytes: &[u8], at: usize) -> Option<Vec<Field>> {
     let magic = bytes.get(at + 4..at + 8)?;
     let topic_length = match magic {
         [0xDA, 0xA3, 0x20, 0xA7] => 1,
@@ -104,7 +104,7 @@ pub(super) fn record(bytes: &[u8], at: usize) -> Option<Vec<Field>> {
 }
 
 /// Where the records of a segment start, and last where the last one ends.
-pub(super) fn record_starts(bytes: &[u8]) -> Vec<usize> {
+pub(crate) fn record_starts(bytes: &[u8]) -> Vec<usize> {
     let mut starts = vec![0];
     let mut at = 0;
     while record(bytes, at).is_some() {
@@ -136,7 +136,7 @@ fn rows(bytes: &[u8], start: usize, fields: &[(&'static str, usize)]) -> Vec<Fie
 }
 
 /// How the numbers of slots and items follow from an index file's length, in the stores that are damaged here.
-pub(super) fn slots_of(len: usize) -> usize {
+pub(crate) fn slots_of(len: usize) -> usize {
     match len {
         480 => 10,
         420_040 => 5000,
@@ -169,7 +169,7 @@ fn index_fields(bytes: &[u8]) -> Vec<Field> {
 }
 
 /// Every field of a file; none of what holds no numbers.
-pub(super) fn fields(path: &Path, bytes: &[u8]) -> Vec<Field> {
+pub(crate) fn fields(path: &Path, bytes: &[u8]) -> Vec<Field> {
     let mut found = match Family::of(path) {
         Family::Log => log_fields(bytes),
         Family::Queue => rows(bytes, 0, &[("physical offset", 8), ("size", 4), ("tags code", 8)]),
@@ -206,6 +206,6 @@ pub(super) fn fields(path: &Path, bytes: &[u8]) -> Vec<Field> {
 }
 
 /// Whether a field is a number, and not text.
-pub(super) fn is_number(field: &Field) -> bool {
+pub(crate) fn is_number(field: &Field) -> bool {
     !matches!(field.name, "body" | "topic" | "properties") && field.width <= 8
 }

@@ -13,7 +13,7 @@ use mqstore::storage::{Access, Advice, DirEntry, EntryKind, Env, File, FileSyste
 
 /// Bytes of a file, and the same as memory that can be mapped.
 #[derive(Debug)]
-pub(super) struct Content {
+pub(crate) struct Content {
     bytes: Vec<u8>,
     words: OnceLock<Arc<[AtomicU64]>>,
 }
@@ -42,7 +42,7 @@ impl Content {
 
 /// What a name stands for.
 #[derive(Debug, Clone)]
-pub(super) enum Node {
+pub(crate) enum Node {
     File(Arc<Content>),
     Directory,
     Link(PathBuf),
@@ -52,10 +52,10 @@ pub(super) enum Node {
 
 /// A directory with everything below it, by path from there. Every parent of a name is in it, too.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Image(BTreeMap<PathBuf, Node>);
+pub(crate) struct Image(BTreeMap<PathBuf, Node>);
 
 impl Image {
-    pub(super) fn of(dir: &Path) -> Self {
+    pub(crate) fn of(dir: &Path) -> Self {
         let mut image = Self::default();
         let mut dirs = vec![dir.to_owned()];
         while let Some(next) = dirs.pop() {
@@ -79,7 +79,7 @@ impl Image {
     }
 
     /// Puts an entry at a path, and removes what was there and below it.
-    pub(super) fn put(&mut self, name: &Path, node: Node) {
+    pub(crate) fn put(&mut self, name: &Path, node: Node) {
         self.remove(name);
         for parent in name.ancestors().skip(1).filter(|parent| *parent != Path::new("")) {
             self.0.insert(parent.to_owned(), Node::Directory);
@@ -87,34 +87,34 @@ impl Image {
         self.0.insert(name.to_owned(), node);
     }
 
-    pub(super) fn put_file(&mut self, name: &Path, bytes: Vec<u8>) {
+    pub(crate) fn put_file(&mut self, name: &Path, bytes: Vec<u8>) {
         self.put(name, Node::File(Arc::new(Content::of(bytes))));
     }
 
-    pub(super) fn remove(&mut self, name: &Path) {
+    pub(crate) fn remove(&mut self, name: &Path) {
         self.0.retain(|path, _| !path.starts_with(name));
     }
 
-    pub(super) fn rename(&mut self, from: &Path, to: &Path) {
+    pub(crate) fn rename(&mut self, from: &Path, to: &Path) {
         let node = self.0[from].clone();
         self.remove(from);
         self.put(to, node);
     }
 
     /// The files, in the order of their names.
-    pub(super) fn files(&self) -> impl Iterator<Item = (&Path, &[u8])> {
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, &[u8])> {
         self.0.iter().filter_map(|(name, node)| match node {
             Node::File(content) => Some((&**name, &*content.bytes)),
             _ => None,
         })
     }
 
-    pub(super) fn directories(&self) -> impl Iterator<Item = &Path> {
+    pub(crate) fn directories(&self) -> impl Iterator<Item = &Path> {
         let directories = self.0.iter().filter(|(_, node)| matches!(node, Node::Directory));
         directories.map(|(name, _)| &**name)
     }
 
-    pub(super) fn file(&self, name: &Path) -> Option<&[u8]> {
+    pub(crate) fn file(&self, name: &Path) -> Option<&[u8]> {
         match self.0.get(name)? {
             Node::File(content) => Some(&content.bytes),
             _ => None,
@@ -122,7 +122,7 @@ impl Image {
     }
 
     /// Changes the bytes of a file that is there.
-    pub(super) fn edit<T>(&mut self, name: &Path, change: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    pub(crate) fn edit<T>(&mut self, name: &Path, change: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let Some(Node::File(content)) = self.0.get_mut(name) else {
             panic!("{} is no file", name.display())
         };
@@ -132,14 +132,14 @@ impl Image {
     }
 
     /// Whether only a real directory can hold it.
-    pub(super) fn needs_disk(&self) -> bool {
+    pub(crate) fn needs_disk(&self) -> bool {
         self.0
             .values()
             .any(|node| matches!(node, Node::Link(_) | Node::Pipe | Node::Socket))
     }
 
     /// Whether a link leads to another file, or a directory, of the image.
-    pub(super) fn has_two_names(&self) -> bool {
+    pub(crate) fn has_two_names(&self) -> bool {
         let leads = |(name, node): (&PathBuf, &Node)| match node {
             // A lock writes nothing.
             Node::Link(to) if name != Path::new("lock") => {
@@ -159,12 +159,12 @@ impl Image {
     }
 
     /// Every name with what it stands for, parents first.
-    pub(super) fn nodes(&self) -> impl Iterator<Item = (&Path, &Node)> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (&Path, &Node)> {
         self.0.iter().map(|(name, node)| (&**name, node))
     }
 
     /// Files and directories as an environment that cannot be changed, below `root`.
-    pub(super) fn env(&self, root: &Path) -> Arc<dyn Env> {
+    pub(crate) fn env(&self, root: &Path) -> Arc<dyn Env> {
         assert!(!self.needs_disk());
         Arc::new(ImageEnv {
             root: root.to_owned(),

@@ -1,0 +1,104 @@
+//! What all comparisons share: the log, where it ends, who writes to it, and what was found so far.
+
+use std::ops::Range;
+use std::path::Path;
+
+use crate::check::finding_id::Severity;
+use crate::check::findings::{Affected, Finding, Findings};
+use crate::log::LogFiles;
+
+/// Damaged stretches that are kept. The last of them then takes all that follow.
+const MOST_STRETCHES: usize = 1 << 16;
+
+/// Who had the store last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Writer {
+    /// It has closed the store.
+    Closed,
+    /// It has died.
+    Crashed,
+    /// It runs: what it adds meanwhile is not looked at.
+    Live,
+}
+
+/// The store that is verified.
+#[derive(Debug)]
+pub(super) struct Context<'a> {
+    pub(super) root: &'a Path,
+    pub(super) log: &'a LogFiles,
+    /// The physical offsets of the log that is compared.
+    pub(super) bounds: Range<i64>,
+    pub(super) writer: Writer,
+    findings: Findings,
+    /// Stretches of the log that hold no whole record, ascending, each with the place of its finding.
+    damaged: Vec<(Range<i64>, usize)>,
+}
+
+impl<'a> Context<'a> {
+    pub(super) fn new(root: &'a Path, log: &'a LogFiles, bounds: Range<i64>, writer: Writer) -> Self {
+        Self {
+            root,
+            log,
+            bounds,
+            writer,
+            findings: Findings::default(),
+            damaged: Vec::new(),
+        }
+    }
+
+    /// Adds a finding that stands alone.
+    pub(super) fn add(&mut self, finding: Finding) {
+        self.findings.add(finding, 0);
+    }
+
+    /// Adds a finding, and counts it with the last one of its kind and file that ends `step` bytes before it.
+    pub(super) fn add_after(&mut self, finding: Finding, step: u64) {
+        self.findings.add(finding, step);
+    }
+
+    /// Adds a finding that the next open of a crashed store sets right.
+    pub(super) fn add_left_by_crash(&mut self, finding: Finding, step: u64) {
+        let severity = match self.writer {
+            Writer::Closed => finding.severity,
+            Writer::Crashed | Writer::Live => finding.severity.max(Severity::Warning),
+        };
+        self.findings.add(finding.with(severity), step);
+    }
+
+    /// Adds a stretch of the log that holds no whole record.
+    pub(super) fn add_damaged(&mut self, stretch: Range<i64>, finding: Finding) {
+        self.findings.add(finding, 0);
+        let place = self.findings.last_place();
+        let is_full = self.damaged.len() >= MOST_STRETCHES;
+        match self.damaged.last_mut() {
+            Some((last, _)) if is_full => last.end = stretch.end,
+            _ => self.damaged.push((stretch, place)),
+        }
+    }
+
+    /// Whether a message that started there is in a damaged stretch. That stretch then is known to have held it.
+    pub(super) fn is_damaged(&mut self, at: i64, affected: impl FnOnce() -> Affected) -> bool {
+        let before = self.damaged.partition_point(|(stretch, _)| stretch.start <= at);
+        let Some((stretch, place)) = before.checked_sub(1).and_then(|place| self.damaged.get(place)) else {
+            return false;
+        };
+        let is_inside = stretch.contains(&at);
+        if is_inside {
+            self.findings.name(*place, affected());
+        }
+        is_inside
+    }
+
+    /// Whether messages may have been lost in damaged stretches.
+    pub(super) fn has_damage(&self) -> bool {
+        !self.damaged.is_empty()
+    }
+
+    pub(super) fn findings(&self) -> &Findings {
+        &self.findings
+    }
+
+    pub(super) fn into_findings(self) -> Vec<Finding> {
+        self.findings.into_list()
+    }
+}

@@ -1,0 +1,165 @@
+//! Everything that can be found wrong. The table in docs/ARCHITECTURE.md is held equal to this list by a test.
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Messages are lost or not found, or a broker will do harm.
+    Error,
+    /// It costs time or will be set right by the next open, or a broker may refuse the store.
+    Warning,
+    /// Nothing to do.
+    Note,
+}
+
+impl Severity {
+    /// As Python and JSON have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// What sets it right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fix {
+    /// Make the derived files anew.
+    Rebuild,
+    /// Take over what is whole of the log.
+    Repair,
+    /// The next open for writing, by mqstore or a broker.
+    Open,
+    /// Something that only an operator can do.
+    ByHand(&'static str),
+    /// Nothing has to be done.
+    Nothing,
+}
+
+/// What is known about one kind of finding.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts {
+    /// Stable: scripts compare it.
+    pub name: &'static str,
+    /// In a store that was closed.
+    pub severity: Severity,
+    /// What sets it right.
+    pub fix: Fix,
+    /// Issues and pull requests of `RocketMQ` in which its brokers leave such a store.
+    pub known_as: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+const COPY_AGAIN: Fix = Fix::ByHand("copy the file again");
+const MOVE_AWAY: Fix = Fix::ByHand("move the file out of the store");
+
+macro_rules! finding_ids {
+    ($($(#[doc = $doc:literal])? $id:ident: $name:literal, $severity:ident, $fix:expr, $known_as:literal, $meaning:literal;)*) => {
+        /// A kind of finding.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum FindingId {
+            $(#[doc = $meaning] $id,)*
+        }
+
+        impl FindingId {
+            /// All of them, by family.
+            pub const ALL: &'static [Self] = &[$(Self::$id),*];
+
+            /// What is known about it.
+            pub const fn facts(self) -> Facts {
+                match self {
+                    $(Self::$id => Facts {
+                        name: $name,
+                        severity: Severity::$severity,
+                        fix: $fix,
+                        known_as: $known_as,
+                        meaning: $meaning,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+finding_ids! {
+    StoreNotClosed: "store.not_closed", Note, Fix::Open, "",
+        "there is an abort file: the last writer crashed, or still runs";
+    StoreUnfinishedFile: "store.unfinished_file", Note, Fix::Open, "#7539",
+        "a writer had not finished this file when it died; it takes room only";
+    LogDamagedRecord: "log.damaged_record", Error, Fix::Repair, "",
+        "no whole record stands here: the message, and others that were hidden by the damage, cannot be read";
+    LogMissingSegment: "log.missing_segment", Error, Fix::ByHand("put the segment back"), "#5455, #2140, #2141",
+        "a segment is missing between others: its messages are lost, and a broker stops there";
+    LogCutShort: "log.cut_short", Error, COPY_AGAIN, "#3257",
+        "the last segment is shorter than the others: nothing can be written after it, and a broker does not start";
+    LogEmptyFile: "log.empty_file", Warning, Fix::ByHand("remove the file"), "#6904, #6903",
+        "a segment without a byte: a broker was killed as it made it, and before 5.1.3 does not start";
+    LogForeignFile: "log.foreign_file", Warning, MOVE_AWAY, "#3257",
+        "a file that is no segment: a broker does not start";
+    LogBytesAfterEnd: "log.bytes_after_end", Warning, Fix::Open, "#10666, #10816",
+        "bytes stand after the end of the log: a torn record of a crash, or records that an earlier recovery left";
+    LogSegmentAfterEnd: "log.segment_after_end", Error, Fix::Repair, "#1434",
+        "the log ends before this segment, so no read reaches its messages";
+    LogEndsEarly: "log.ends_early", Error, Fix::Repair, "",
+        "the log ends before messages that the store says were on disk";
+    LogLostMessages: "log.lost_messages", Note, Fix::Nothing, "",
+        "messages were lost here, and a recovery has put a salvage record in their place";
+    LogStoreTimeFalls: "log.store_time_falls", Note, Fix::Nothing, "",
+        "the message was stored before the one before it: a clock was set back, or the field is damaged; lookups by time are not exact";
+    LogTopicName: "log.topic_name", Note, Fix::Nothing, "#1637, #6747",
+        "a broker accepts no such topic: it has other characters than ASCII letters, digits, percent, bar, hyphen and underscore";
+    LogDuplicateQueueOffset: "log.duplicate_queue_offset", Error, Fix::Repair, "#495",
+        "an earlier message has the same queue offset, so no queue leads to this one";
+    LogEarlierTopic: "log.earlier_topic", Note, Fix::Nothing, "",
+        "the message is of an earlier topic of the same name, which was deleted: no queue leads to it";
+    QueueTopicMissing: "queue.topic_missing", Note, Fix::Rebuild, "#8032",
+        "the log has messages of this topic, and it has no queues: it was deleted, or its queues are lost";
+    QueueEntryMissing: "queue.entry_missing", Error, Fix::Rebuild, "#405, #7355, #1434",
+        "the queue has no entry of this message: consumers do not get it";
+    QueueNotDispatched: "queue.not_dispatched", Note, Fix::Open, "#405",
+        "the message is not in its queue yet: the writer, or the next open, adds it";
+    QueueEntryWrong: "queue.entry_wrong", Error, Fix::Rebuild, "#495",
+        "the entry does not lead to the message of its queue offset";
+    QueueTagsCode: "queue.tags_code", Error, Fix::Rebuild, "",
+        "the entry has another tags code than its message: consumers of that tag do not get it";
+    QueueEntryPastEnd: "queue.entry_past_end", Error, Fix::Rebuild, "#495, #467",
+        "the entry points at or past the end of the log";
+    QueueHole: "queue.hole", Error, Fix::Rebuild, "#7355, #1397",
+        "neither the queue nor the log has a message of this queue offset, and later ones are there";
+    QueueZeroFile: "queue.zero_file", Error, Fix::Rebuild, "#9728, #10108",
+        "the last file of the queue has no entry: a broker takes its zeros for one";
+    QueueForeignFile: "queue.foreign_file", Warning, MOVE_AWAY, "#3257",
+        "a file that is no queue file: a broker does not start";
+    QueueNotRead: "queue.not_read", Note, Fix::Nothing, "",
+        "queues of this form are not read, so they were not compared with the log";
+    IndexAbsent: "index.absent", Note, Fix::Rebuild, "#3868",
+        "the log has keys, and there is no index file: a query by key walks the log";
+    IndexKeyMissing: "index.key_missing", Error, Fix::Rebuild, "#3868, #8007",
+        "the index has no item of a key of this message: a broker does not find it by that key";
+    IndexNotIndexed: "index.not_indexed", Note, Fix::Open, "#3868, #4463",
+        "the keys of the last messages are not in the index yet: the writer, or the next open, adds them";
+    IndexItemWrong: "index.item_wrong", Error, Fix::Rebuild, "#8018",
+        "the item leads to no message with its key and time";
+    IndexItemPastEnd: "index.item_past_end", Error, Fix::Rebuild, "",
+        "the item points at or past the end of the log";
+    IndexChainBroken: "index.chain_broken", Error, Fix::Rebuild, "#8018",
+        "a link or slot does not lead to the item before it: keys are not found, and a broker may search for ever";
+    IndexHeaderWrong: "index.header_wrong", Error, Fix::Rebuild, "#1919, #1987, #10656",
+        "the header contradicts the items: a broker passes the file over, or reads too much of it";
+    IndexUnreadable: "index.unreadable", Error, Fix::Rebuild, "#3868",
+        "the bytes of the file fit no number of slots and items: it was cut short or is damaged, and queries walk the log";
+    IndexForeignFile: "index.foreign_file", Warning, MOVE_AWAY, "",
+        "a file that is no index file: a broker may not start";
+    CheckpointMissing: "checkpoint.missing", Note, Fix::Rebuild, "",
+        "there is no checkpoint, or half of one: the next open after a crash takes longer";
+    CheckpointAhead: "checkpoint.ahead_of_log", Error, Fix::Rebuild, "#678, #10073",
+        "a stamp is later than the last message: a part of the log is missing, or the clock of the store was set back";
+    CheckpointInFuture: "checkpoint.in_future", Warning, Fix::Open, "",
+        "a stamp is later than the clock";
+    ConfigUnreadable: "config.unreadable", Warning, Fix::ByHand("put back the file beside it that ends in .bak, or a copy"), "#9705, #9412, #5905",
+        "the file is empty or no JSON: a broker starts without these settings, or not at all";
+    ConfigTopicMissing: "config.topic_missing", Note, Fix::Nothing, "",
+        "the topic has queues, and topics.json does not name it: a broker deletes them in time";
+}

@@ -1,0 +1,156 @@
+//! What was found, and the list of it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::check::finding_id::{FindingId, Fix, Severity};
+use crate::format::MessageView;
+
+/// Findings of one kind that are listed. The last of them counts those that follow.
+const MOST: usize = 1000;
+
+/// The message that a finding is about, as far as it is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Affected {
+    /// Its topic.
+    pub topic: Option<String>,
+    /// The id of its queue.
+    pub queue_id: Option<i32>,
+    /// Its place in the queue.
+    pub queue_offset: Option<i64>,
+    /// Where its record starts.
+    pub physical_offset: Option<i64>,
+    /// Its unique key, or the key that the finding is about.
+    pub key: Option<String>,
+}
+
+impl Affected {
+    /// As the record has it.
+    pub(super) fn of(view: &MessageView<'_>) -> Self {
+        Self {
+            topic: Some(view.topic().into_owned()),
+            queue_id: Some(view.queue_id()),
+            queue_offset: Some(view.queue_offset()),
+            physical_offset: Some(view.physical_offset()),
+            key: view.unique_key().map(std::borrow::Cow::into_owned),
+        }
+    }
+}
+
+/// Something that is not as it should be, at one place or at several that follow each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What kind.
+    pub id: FindingId,
+    /// How bad it is here.
+    pub severity: Severity,
+    /// The file.
+    pub file: PathBuf,
+    /// The byte in it.
+    pub offset: u64,
+    /// The byte of the last of them.
+    pub last_offset: u64,
+    /// How many there are.
+    pub count: u64,
+    /// The message of the first of them.
+    pub affected: Affected,
+    /// What was found, in a sentence.
+    pub what: String,
+}
+
+impl Finding {
+    pub(super) fn new(id: FindingId, file: &Path, offset: u64, what: impl Into<String>) -> Self {
+        Self {
+            id,
+            severity: id.facts().severity,
+            file: file.to_owned(),
+            offset,
+            last_offset: offset,
+            count: 1,
+            affected: Affected::default(),
+            what: what.into(),
+        }
+    }
+
+    pub(super) fn of(mut self, affected: Affected) -> Self {
+        self.affected = affected;
+        self
+    }
+
+    pub(super) fn with(mut self, severity: Severity) -> Self {
+        self.severity = severity;
+        self
+    }
+
+    /// What to do, for the store in `root`: a command, or words.
+    pub fn fix(&self, root: &Path) -> String {
+        let root = root.display();
+        match self.id.facts().fix {
+            Fix::Rebuild => format!("mqstore rebuild {root}"),
+            Fix::Repair => format!("mqstore repair {root} --into NEW"),
+            Fix::Open => "the next open for writing sets it right".to_owned(),
+            Fix::ByHand(what) => what.to_owned(),
+            Fix::Nothing => String::new(),
+        }
+    }
+}
+
+/// What was found so far. It takes a bounded room, however much is wrong.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    list: Vec<Finding>,
+    /// The last one of each kind and file.
+    last: HashMap<(FindingId, PathBuf), usize>,
+    /// How many of each kind are listed, and the last of these.
+    listed: HashMap<FindingId, (usize, usize)>,
+}
+
+impl Findings {
+    /// Adds one. If it stands at most `step` bytes after the last one of its kind in its file, it is counted with that one.
+    pub(super) fn add(&mut self, finding: Finding, step: u64) {
+        let key = (finding.id, finding.file.clone());
+        let goes_on = self.last.get(&key).copied().filter(|place| {
+            let last = self.list.get(*place).map_or(0, |last| last.last_offset);
+            step > 0 && (last..=last.saturating_add(step)).contains(&finding.offset)
+        });
+        let (listed, last_listed) = self.listed.get(&finding.id).copied().unwrap_or_default();
+        if let Some(place) = goes_on.or((listed >= MOST).then_some(last_listed))
+            && let Some(known) = self.list.get_mut(place)
+        {
+            known.count += 1;
+            known.last_offset = finding.offset;
+            return;
+        }
+        self.last.insert(key, self.list.len());
+        self.listed.insert(finding.id, (listed + 1, self.list.len()));
+        self.list.push(finding);
+    }
+
+    /// Whether one of this kind, of this file, was found.
+    pub(super) fn has(&self, id: FindingId, file: &Path) -> bool {
+        self.last.contains_key(&(id, file.to_owned()))
+    }
+
+    /// Whether one of this kind was found.
+    pub(super) fn has_any(&self, id: FindingId) -> bool {
+        self.listed.contains_key(&id)
+    }
+
+    /// Names the message of a finding that has none yet.
+    pub(super) fn name(&mut self, place: usize, affected: Affected) {
+        if let Some(finding) = self.list.get_mut(place).filter(|finding| finding.affected.topic.is_none()) {
+            finding.affected = affected;
+        }
+    }
+
+    /// The place of the finding that was added last.
+    pub(super) fn last_place(&self) -> usize {
+        self.list.len().saturating_sub(1)
+    }
+
+    /// The worst ones first, and otherwise in the order in which they were found.
+    pub(super) fn into_list(mut self) -> Vec<Finding> {
+        self.list.sort_by_key(|finding| finding.severity);
+        self.list
+    }
+}

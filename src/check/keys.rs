@@ -1,0 +1,394 @@
+//! Compares the index files with the log: each key has its item, and each item leads to its message.
+//!
+//! The items of a file stand in the order of the log, so each file is read once, while the log passes by. Files may overlap: after a crash
+//! some brokers index again what an older file has.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::check::context::{Context, Writer};
+use crate::check::finding_id::FindingId;
+use crate::check::findings::{Affected, Finding};
+use crate::error::Result;
+use crate::format::{DispatchRequest, INDEX_DIR, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, MessageView};
+use crate::interrupt;
+use crate::log::{IndexFile, IndexService};
+
+/// Findings at items that follow each other are one.
+const STEP: u64 = ITEM_SIZE as u64;
+/// Items that are read at once.
+const AT_ONCE: i32 = 4096;
+
+/// All index files, while the log is read from start to end.
+#[derive(Debug)]
+pub(super) struct Keys {
+    /// Files whose first item is of a later message; the next one last.
+    waiting: Vec<Cursor>,
+    /// Files that have items of messages from here on.
+    active: Vec<Cursor>,
+    /// Physical offsets of which files that cannot be read may have the keys.
+    blind: Vec<Range<i64>>,
+    /// The file that came to its end last, and where its next item would stand.
+    last: Option<(Arc<IndexFile>, u64)>,
+    has_files: bool,
+    is_deep: bool,
+    /// The keys of a message, and whether the item of each was found.
+    hashes: Vec<(i32, bool)>,
+    /// Items that were compared.
+    pub(super) items: u64,
+}
+
+/// A file, and how far it was read.
+#[derive(Debug)]
+struct Cursor {
+    file: Arc<IndexFile>,
+    geometry: IndexGeometry,
+    header: IndexHeader,
+    /// The number of the item after the last.
+    count: i32,
+    /// The number of the next item.
+    next: i32,
+    /// The items from number `first` on.
+    items: Vec<IndexItem>,
+    first: i32,
+    /// The time of items can be compared: they count from the begin time.
+    is_begin_right: bool,
+    /// A live writer adds to it.
+    grows: bool,
+}
+
+impl Keys {
+    /// # Errors
+    /// Those of reading the files.
+    pub(super) fn new(index: &IndexService, is_deep: bool, context: &mut Context<'_>) -> Result<Self> {
+        let mut keys = Self {
+            waiting: Vec::new(),
+            active: Vec::new(),
+            blind: Vec::new(),
+            last: None,
+            has_files: false,
+            is_deep,
+            hashes: Vec::new(),
+            items: 0,
+        };
+        let files = index.with_geometries()?;
+        let newest = files.len();
+        let mut unread_from = None;
+        let mut end = context.bounds.start;
+        for (number, (file, geometry)) in files.into_iter().enumerate() {
+            if file.header().index_count <= 1 {
+                continue;
+            }
+            keys.has_files = true;
+            let grows = context.writer == Writer::Live && number + 1 == newest;
+            let Some(geometry) = geometry else {
+                let what = format!("the {} bytes fit no number of slots and items", file.file_len());
+                context.add(Finding::new(FindingId::IndexUnreadable, file.path(), 0, what));
+                unread_from.get_or_insert(end);
+                continue;
+            };
+            let mut cursor = Cursor::new(file, geometry, grows, context)?;
+            let Some(first) = cursor.peek()? else { continue };
+            if let Some(from) = unread_from.take() {
+                // The keys of one message may be in two files.
+                keys.blind.push(from..first.physical_offset.saturating_add(1));
+            }
+            end = cursor.header.end_physical_offset;
+            keys.waiting.push(cursor);
+        }
+        if let Some(from) = unread_from {
+            keys.blind.push(from..i64::MAX);
+        }
+        keys.waiting.sort_by_key(|cursor| std::cmp::Reverse(cursor.first_offset()));
+        Ok(keys)
+    }
+
+    /// Compares the items of a message. Messages come in the order of the log.
+    ///
+    /// # Errors
+    /// Those of reading the files.
+    #[inline]
+    pub(super) fn compare(
+        &mut self,
+        view: &MessageView<'_>,
+        dispatched: &DispatchRequest<'_>,
+        context: &mut Context<'_>,
+    ) -> Result<()> {
+        self.hashes.clear();
+        self.hashes
+            .extend(dispatched.index_key_hashes(false).map(|hash| (hash, false)));
+        let at = view.physical_offset();
+        while self.waiting.last().is_some_and(|next| next.first_offset() <= at) {
+            self.active.extend(self.waiting.pop());
+        }
+        let mut is_one_at_end = false;
+        for cursor in &mut self.active {
+            self.items += cursor.compare(view, dispatched, &mut self.hashes, context)?;
+            is_one_at_end |= cursor.is_at_end();
+        }
+        if is_one_at_end {
+            self.close_ended(context)?;
+        }
+        if self.hashes.iter().any(|(_, is_found)| !is_found) {
+            self.add_missing(view, dispatched, context);
+        }
+        Ok(())
+    }
+
+    /// Looks at the items after those of the last message. Gives how many items were compared.
+    ///
+    /// # Errors
+    /// Those of reading the files.
+    pub(super) fn finish(mut self, context: &mut Context<'_>) -> Result<u64> {
+        self.active.append(&mut self.waiting);
+        for cursor in &mut self.active {
+            while let Some(item) = cursor.peek()? {
+                interrupt::check()?;
+                cursor.add_stray(&item, context);
+                self.items += 1;
+            }
+        }
+        self.close_ended(context)?;
+        Ok(self.items)
+    }
+
+    fn close_ended(&mut self, context: &mut Context<'_>) -> Result<()> {
+        let is_deep = self.is_deep;
+        let ended = self.active.extract_if(.., |cursor| cursor.is_at_end());
+        for cursor in ended {
+            cursor.look_at_links(is_deep, context)?;
+            self.last = Some((cursor.file.clone(), cursor.position()));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn add_missing(&self, view: &MessageView<'_>, dispatched: &DispatchRequest<'_>, context: &mut Context<'_>) {
+        let at = view.physical_offset();
+        if self.blind.iter().any(|blind| blind.contains(&at)) {
+            return;
+        }
+        let is_after_all = self.active.is_empty() && self.waiting.is_empty();
+        let keys = dispatched.index_keys(false).zip(&self.hashes);
+        for (key, _) in keys.filter(|(_, (_, is_found))| !is_found) {
+            let affected = Affected {
+                key: Some(key.clone().into_owned()),
+                ..Affected::of(view)
+            };
+            let place = self.active.last().map(|cursor| (cursor.file.clone(), cursor.position()));
+            let (id, path, position) = match place.or_else(|| self.last.clone()) {
+                None if !self.has_files => (FindingId::IndexAbsent, context.root.join(INDEX_DIR), 0),
+                None => (FindingId::IndexKeyMissing, context.root.join(INDEX_DIR), 0),
+                Some((file, position)) if is_after_all && context.writer != Writer::Closed => {
+                    (FindingId::IndexNotIndexed, file.path().to_owned(), position)
+                }
+                Some((file, position)) => (FindingId::IndexKeyMissing, file.path().to_owned(), position),
+            };
+            let what = format!(
+                "key {key:?} of the message of topic {:?} at physical offset {at} has no item",
+                view.topic()
+            );
+            context.add_after(Finding::new(id, &path, position, what).of(affected), STEP);
+        }
+    }
+}
+
+impl Cursor {
+    fn new(file: Arc<IndexFile>, geometry: IndexGeometry, grows: bool, context: &mut Context<'_>) -> Result<Self> {
+        let header = file.header();
+        let mut cursor = Self {
+            count: header.index_count.min(i32::try_from(geometry.items).unwrap_or(i32::MAX)),
+            file,
+            geometry,
+            header,
+            next: 1,
+            items: Vec::new(),
+            first: 1,
+            is_begin_right: true,
+            grows,
+        };
+        let counted = cursor.count_items()?;
+        if counted != header.index_count && !grows {
+            let what = format!("it counts {} items, and there are {}", header.items(), counted - 1);
+            cursor.add_header(what, context);
+            cursor.count = counted;
+        }
+        Ok(cursor)
+    }
+
+    /// The number after the last item that is not zero, near the header's.
+    fn count_items(&self) -> Result<i32> {
+        let is_used = |number: i32| -> Result<bool> {
+            let mut items = Vec::new();
+            self.file.items(self.geometry, number..number + 1, &mut items)?;
+            Ok(items.first().is_some_and(|item| *item != IndexItem::decode(&[0; ITEM_SIZE])))
+        };
+        let mut count = self.count;
+        while count > 1 && !is_used(count - 1)? {
+            interrupt::check()?;
+            count -= 1;
+        }
+        while is_used(count)? {
+            interrupt::check()?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn first_offset(&self) -> i64 {
+        self.items.first().map_or(i64::MAX, |item| item.physical_offset)
+    }
+
+    /// The byte of the next item.
+    fn position(&self) -> u64 {
+        self.geometry.item_position(self.next.cast_unsigned())
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.next >= self.count
+    }
+
+    /// The item `number`, which is the next one or that after it.
+    fn item(&mut self, number: i32) -> Result<Option<IndexItem>> {
+        if number >= self.count {
+            return Ok(None);
+        }
+        let place = |first: i32| usize::try_from(number - first).unwrap_or(usize::MAX);
+        if place(self.first) >= self.items.len() {
+            self.first = self.next;
+            self.file.items(
+                self.geometry,
+                self.next..self.count.min(self.next.saturating_add(AT_ONCE)),
+                &mut self.items,
+            )?;
+        }
+        Ok(self.items.get(place(self.first)).copied())
+    }
+
+    fn peek(&mut self) -> Result<Option<IndexItem>> {
+        self.item(self.next)
+    }
+
+    /// Compares the items up to those of this message, and gives their number.
+    fn compare(
+        &mut self,
+        view: &MessageView<'_>,
+        dispatched: &DispatchRequest<'_>,
+        hashes: &mut [(i32, bool)],
+        context: &mut Context<'_>,
+    ) -> Result<u64> {
+        let at = view.physical_offset();
+        let begun = self.next;
+        while let Some(item) = self.peek()? {
+            let is_later = item.physical_offset > at;
+            if is_later {
+                // Offsets do not fall. If the next item is one of this message, this one is damaged.
+                let after = self.item(self.next + 1)?;
+                if after.is_none_or(|after| after.physical_offset > at) {
+                    break;
+                }
+            }
+            if item.physical_offset == at && self.belongs(&item, view, dispatched, hashes, context) {
+                self.next += 1;
+            } else {
+                self.add_stray(&item, context);
+            }
+        }
+        Ok((self.next - begun).unsigned_abs().into())
+    }
+
+    /// Whether an item is one of the message at its offset, and has its time. The first and the last one are those that the header names.
+    fn belongs(
+        &mut self,
+        item: &IndexItem,
+        view: &MessageView<'_>,
+        dispatched: &DispatchRequest<'_>,
+        hashes: &mut [(i32, bool)],
+        context: &mut Context<'_>,
+    ) -> bool {
+        let number = self.next;
+        let of_message = (view.physical_offset(), view.store_time());
+        let header = self.header;
+        if number == 1 && (header.begin_physical_offset, header.begin_time) != of_message {
+            self.is_begin_right = header.begin_time == of_message.1;
+            let what = format!(
+                "it begins at physical offset {} and time {}, its first item at {} and {}",
+                header.begin_physical_offset, header.begin_time, of_message.0, of_message.1
+            );
+            self.add_header(what, context);
+        }
+        if number + 1 == self.count && !self.grows && (header.end_physical_offset, header.end_time) != of_message {
+            let what = format!(
+                "it ends at physical offset {} and time {}, its last item at {} and {}",
+                header.end_physical_offset, header.end_time, of_message.0, of_message.1
+            );
+            self.add_header(what, context);
+        }
+        let is_of_time = item.time_diff >= 0 && (!self.is_begin_right || header.times(number, item).contains(&view.store_time()));
+        if let Some((_, is_found)) = hashes.iter_mut().find(|(hash, is_found)| *hash == item.key_hash && !is_found) {
+            *is_found = true;
+            return is_of_time;
+        }
+        // Some brokers index the last message before a crash twice, and some index tags.
+        is_of_time
+            && (hashes.iter().any(|(hash, _)| *hash == item.key_hash)
+                || dispatched.index_key_hashes(true).last() == Some(item.key_hash))
+    }
+
+    /// Passes over an item that leads to no message with its key.
+    #[cold]
+    fn add_stray(&mut self, item: &IndexItem, context: &mut Context<'_>) {
+        let (number, position, at) = (self.next, self.position(), item.physical_offset);
+        self.next += 1;
+        let has_expired = (0..context.bounds.start).contains(&at);
+        if has_expired || context.is_damaged(at, Affected::default) {
+            return;
+        }
+        let is_past_end = at >= context.bounds.end;
+        if is_past_end && context.writer == Writer::Live {
+            return;
+        }
+        let id = if is_past_end {
+            FindingId::IndexItemPastEnd
+        } else {
+            FindingId::IndexItemWrong
+        };
+        let what = format!(
+            "item {number} leads to physical offset {at}, where no message stands with the key hash {} and its time",
+            item.key_hash
+        );
+        let affected = Affected {
+            physical_offset: Some(at),
+            ..Affected::default()
+        };
+        let finding = Finding::new(id, self.file.path(), position, what).of(affected);
+        if is_past_end {
+            context.add_left_by_crash(finding, STEP);
+        } else {
+            context.add_after(finding, STEP);
+        }
+    }
+
+    fn add_header(&self, what: String, context: &mut Context<'_>) {
+        context.add_after(Finding::new(FindingId::IndexHeaderWrong, self.file.path(), 0, what), STEP);
+    }
+
+    /// Looks at the links of a file whose items are right.
+    fn look_at_links(&self, is_deep: bool, context: &mut Context<'_>) -> Result<()> {
+        let is_wrong = |id| context.findings().has(id, self.file.path());
+        if !is_deep || self.grows || is_wrong(FindingId::IndexItemWrong) {
+            return Ok(());
+        }
+        let links = self.file.links(self.geometry, self.count)?;
+        if let Some((at, what)) = links.broken {
+            context.add(Finding::new(FindingId::IndexChainBroken, self.file.path(), at, what));
+        } else if i64::from(links.used_slots) != i64::from(self.header.slot_count) {
+            let what = format!(
+                "it counts {} used slots, and there are {}",
+                self.header.slot_count, links.used_slots
+            );
+            self.add_header(what, context);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,359 @@
+//! Compares the queue files with the log: each message has its entry, and each entry leads to its message.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::check::context::{Context, Writer};
+use crate::check::finding_id::FindingId;
+use crate::check::findings::{Affected, Finding};
+use crate::error::Result;
+use crate::format::{
+    CONSUME_QUEUE_DIR, CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MessageView, is_salvage_record,
+};
+use crate::interrupt;
+use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogRecord, QueueTable};
+
+/// Findings at entries that follow each other are one.
+const STEP: u64 = CQ_UNIT_SIZE as u64;
+/// Findings about one topic are one.
+const ANYWHERE: u64 = u64::MAX;
+/// Entries that are read at once.
+const AT_ONCE: i64 = 1024;
+/// No file has an entry of a larger queue offset.
+const MAX_QUEUE_OFFSET: i64 = 1 << 58;
+
+/// All queues, while the log is read from start to end.
+#[derive(Debug)]
+pub(super) struct Queues<'a> {
+    store: &'a ConsumeQueueStore,
+    levels: DelayLevels,
+    /// Topics that have queues on disk.
+    topics: BTreeSet<String>,
+    /// `None` for a queue of a form that is not read.
+    compared: QueueTable<Option<Compared>>,
+    /// Entries that were compared.
+    pub(super) entries: u64,
+}
+
+/// One queue.
+#[derive(Debug)]
+struct Compared {
+    topic: String,
+    queue_id: i32,
+    queue: Arc<ConsumeQueue>,
+    ahead: EntriesAhead,
+    /// The queue offsets of the entries in its files.
+    written: Range<i64>,
+    /// The entries before this one were compared.
+    next: i64,
+    /// The topic has no queue at all, and other topics have some.
+    is_topic_missing: bool,
+}
+
+impl<'a> Queues<'a> {
+    pub(super) fn new(store: &'a ConsumeQueueStore, levels: DelayLevels, context: &mut Context<'_>) -> Self {
+        let mut queues = Self {
+            store,
+            levels,
+            topics: store.topics().into_iter().collect(),
+            compared: QueueTable::default(),
+            entries: 0,
+        };
+        for (topic, queue_id, queue) in store.file_queues() {
+            check_name(&topic, context);
+            let compared = Compared::new(topic.clone(), queue_id, queue, false);
+            compared.look_at_files(context);
+            queues.compared.add(topic.as_bytes(), queue_id, Some(compared));
+        }
+        queues
+    }
+
+    /// Compares the entry of a message. Messages come in the order of the log.
+    ///
+    /// # Errors
+    /// Those of reading an entry, and the message to which it leads.
+    #[inline]
+    pub(super) fn compare(
+        &mut self,
+        view: &MessageView<'_>,
+        dispatched: &DispatchRequest<'_>,
+        context: &mut Context<'_>,
+    ) -> Result<()> {
+        let Some(unit) = dispatched.unit(&self.levels) else {
+            return Ok(());
+        };
+        let known = self.compared.find(view.topic_bytes(), view.queue_id());
+        let place = if let Some(place) = known {
+            place
+        } else {
+            let queue = self.queue_of(view, context);
+            self.compared.add(view.topic_bytes(), view.queue_id(), queue)
+        };
+        let Some(queue) = self.compared.get_mut(place).and_then(Option::as_mut) else {
+            return Ok(());
+        };
+        let offset = view.queue_offset();
+        self.entries += 1;
+        if queue.queue.known_unit(offset, &mut queue.ahead)? == Some(unit) {
+            return queue.pass_over(offset, offset + 1, context);
+        }
+        queue.look_closer(view, unit, context)
+    }
+
+    /// A queue that has no files; `None` if it is of a form that is not read.
+    fn queue_of(&self, view: &MessageView<'_>, context: &mut Context<'_>) -> Option<Compared> {
+        let (topic, queue_id) = (view.topic().into_owned(), view.queue_id());
+        check_name(&topic, context);
+        if self.store.rocksdb().is_some() {
+            return None;
+        }
+        let is_missing = !self.topics.is_empty() && !self.topics.contains(&topic);
+        let queue = self.store.queue_or_new(&topic, queue_id)?;
+        Some(Compared::new(topic, queue_id, queue, is_missing))
+    }
+
+    /// Looks at the entries after the last message of each queue. Gives how many entries were compared.
+    ///
+    /// # Errors
+    /// Those of reading an entry, and what stands where it leads.
+    pub(super) fn finish(self, context: &mut Context<'_>) -> Result<u64> {
+        for mut queue in self.compared.into_values().into_iter().flatten() {
+            let end = queue.written.end;
+            queue.pass_over(end, end, context)?;
+        }
+        Ok(self.entries)
+    }
+}
+
+/// Whether a broker accepts the topic. It has characters that a broker refuses in no name that it made itself.
+fn check_name(topic: &str, context: &mut Context<'_>) {
+    let is_accepted = |c: char| c.is_ascii_alphanumeric() || matches!(c, '%' | '|' | '-' | '_');
+    if !topic.is_empty() && !topic.chars().all(is_accepted) {
+        let path = context.root.join(CONSUME_QUEUE_DIR).join(topic);
+        let affected = Affected {
+            topic: Some(topic.to_owned()),
+            ..Affected::default()
+        };
+        let what = format!("topic {topic:?} has characters that a broker refuses");
+        context.add_after(Finding::new(FindingId::LogTopicName, &path, 0, what).of(affected), ANYWHERE);
+    }
+}
+
+impl Compared {
+    fn new(topic: String, queue_id: i32, queue: Arc<ConsumeQueue>, is_topic_missing: bool) -> Self {
+        let written = queue.written();
+        Self {
+            topic,
+            queue_id,
+            queue,
+            ahead: EntriesAhead::default(),
+            next: written.start,
+            written,
+            is_topic_missing,
+        }
+    }
+
+    fn look_at_files(&self, context: &mut Context<'_>) {
+        for path in self.queue.foreign_files() {
+            let what = "this is no queue file".to_owned();
+            context.add(Finding::new(FindingId::QueueForeignFile, &path, 0, what));
+        }
+        if let Some(start) = self.queue.last_file_start().filter(|start| *start >= self.written.end) {
+            let what = format!(
+                "the last file of topic {:?}, queue {}, has no entry",
+                self.topic, self.queue_id
+            );
+            let (path, _) = self.place(start);
+            context.add_left_by_crash(Finding::new(FindingId::QueueZeroFile, &path, 0, what), 0);
+        }
+    }
+
+    /// The entries before `until` that were not compared yet belong to no message of the log; the next message has `next` or a later one.
+    #[inline]
+    fn pass_over(&mut self, until: i64, next: i64, context: &mut Context<'_>) -> Result<()> {
+        if until > self.next {
+            self.look_at_rest(until, context)?;
+        }
+        self.next = self.next.max(next);
+        Ok(())
+    }
+
+    fn look_at_rest(&mut self, until: i64, context: &mut Context<'_>) -> Result<()> {
+        let end = until.min(self.written.end);
+        let mut units = Vec::new();
+        while self.next < end {
+            interrupt::check()?;
+            units.clear();
+            self.queue.add_units(self.next..end.min(self.next + AT_ONCE), &mut units)?;
+            if units.is_empty() {
+                let written = self.queue.written_unit(self.next)?;
+                self.look_at_lone(written.filter(|unit| unit.is_valid()), context)?;
+                self.next += 1;
+            }
+            for unit in &units {
+                self.look_at_lone(Some(*unit), context)?;
+                self.next += 1;
+            }
+        }
+        if until > self.next && self.next > 0 && !context.has_damage() && !self.is_topic_missing {
+            let what = format!("no message up to {until}");
+            self.add(FindingId::QueueHole, self.next, None, &what, context);
+        }
+        Ok(())
+    }
+
+    /// Looks at the entry `self.next`, for which no message has come.
+    fn look_at_lone(&mut self, unit: Option<CqUnit>, context: &mut Context<'_>) -> Result<()> {
+        let offset = self.next;
+        let Some(unit) = unit else {
+            if !context.has_damage() {
+                let what = "the entry is no entry, and the log has no such message";
+                self.add(FindingId::QueueHole, offset, None, what, context);
+            }
+            return Ok(());
+        };
+        let at = unit.physical_offset;
+        let has_expired = at < context.bounds.start;
+        let is_damaged = context.is_damaged(at, || self.affected(offset, Some(unit)));
+        if unit.is_pre_blank() || has_expired || is_damaged || unit.is_lost() {
+            return Ok(());
+        }
+        if at >= context.bounds.end {
+            if context.writer != Writer::Live {
+                let what = format!("it names physical offset {at}, and the log ends at {}", context.bounds.end);
+                self.add(FindingId::QueueEntryPastEnd, offset, Some(unit), &what, context);
+            }
+            return Ok(());
+        }
+        let what = match context.log.read(at, Check::Structure)? {
+            LogRecord::Message(message) => {
+                let view = message.view();
+                if view.stands_in_queue(&self.topic, self.queue_id, offset) || is_salvage_record(&view) {
+                    return Ok(());
+                }
+                format!(
+                    "it leads to physical offset {at}, where the message of topic {:?}, queue {}, queue offset {} stands",
+                    view.topic(),
+                    view.queue_id(),
+                    view.queue_offset()
+                )
+            }
+            _ => format!("it leads to physical offset {at}, where no record starts"),
+        };
+        self.add(FindingId::QueueEntryWrong, offset, Some(unit), &what, context);
+        Ok(())
+    }
+
+    /// Says what is wrong with the entry of a message that is not `unit`.
+    fn look_closer(&mut self, view: &MessageView<'_>, unit: CqUnit, context: &mut Context<'_>) -> Result<()> {
+        let offset = view.queue_offset();
+        let found = self
+            .queue
+            .written_unit(offset)?
+            .filter(|found| found.is_valid() && self.written.contains(&offset));
+        let at = unit.physical_offset;
+        let (id, what) = match found {
+            _ if self.is_topic_missing => (FindingId::QueueTopicMissing, "the topic has no queue".to_owned()),
+            Some(found) if (found.physical_offset, found.size) == (at, unit.size) => {
+                if found.ext_address().is_some() {
+                    return self.pass_over(offset, offset + 1, context);
+                }
+                let what = format!("it has the tags code {}, the message {}", found.tags_code, unit.tags_code);
+                (FindingId::QueueTagsCode, what)
+            }
+            Some(found) if found.physical_offset != at && self.leads(offset, found, context)? => {
+                let id = if found.physical_offset > at {
+                    FindingId::LogEarlierTopic
+                } else {
+                    FindingId::LogDuplicateQueueOffset
+                };
+                let (path, position) = context.log.path_of(at);
+                let what = format!(
+                    "the entry leads to another message of this queue offset, at {}",
+                    found.physical_offset
+                );
+                context.add_after(Finding::new(id, &path, position, what).of(Affected::of(view)), ANYWHERE);
+                return Ok(());
+            }
+            Some(found) => {
+                let what = format!(
+                    "it names {} bytes at physical offset {}, the message has {} at {at}",
+                    found.size, found.physical_offset, unit.size
+                );
+                (FindingId::QueueEntryWrong, what)
+            }
+            None if self.is_of_earlier_topic(offset, at)? => {
+                let (path, position) = context.log.path_of(at);
+                let what = "every entry of the queue leads to a later message".to_owned();
+                let finding = Finding::new(FindingId::LogEarlierTopic, &path, position, what).of(Affected::of(view));
+                context.add_after(finding, ANYWHERE);
+                return Ok(());
+            }
+            None if offset >= self.written.end && context.writer != Writer::Closed => {
+                (FindingId::QueueNotDispatched, "the queue ends before this message".to_owned())
+            }
+            None => (
+                FindingId::QueueEntryMissing,
+                format!("the message at physical offset {at} has no entry"),
+            ),
+        };
+        self.pass_over(offset, offset, context)?;
+        let (path, position) = if self.is_topic_missing {
+            (context.root.join(CONSUME_QUEUE_DIR).join(&self.topic), 0)
+        } else {
+            self.place(offset)
+        };
+        let finding = Finding::new(id, &path, position, self.sentence(offset, &what)).of(Affected::of(view));
+        context.add_after(finding, if self.is_topic_missing { ANYWHERE } else { STEP });
+        self.next = self.next.max(offset.saturating_add(1));
+        Ok(())
+    }
+
+    /// Whether the entry leads to a message with its queue offset.
+    fn leads(&self, offset: i64, unit: CqUnit, context: &Context<'_>) -> Result<bool> {
+        Ok(match context.log.read(unit.physical_offset, Check::Structure)? {
+            LogRecord::Message(message) => message.view().stands_in_queue(&self.topic, self.queue_id, offset),
+            _ => false,
+        })
+    }
+
+    /// Whether the message at `at` stands before every message of the queue, which has the file of this queue offset.
+    fn is_of_earlier_topic(&self, offset: i64, at: i64) -> Result<bool> {
+        let first = self.queue.written_unit(self.written.start)?;
+        let is_before = first.is_some_and(|first| first.is_valid() && !first.is_pre_blank() && first.physical_offset > at);
+        Ok(is_before && offset >= self.written.start)
+    }
+
+    fn add(&self, id: FindingId, offset: i64, unit: Option<CqUnit>, what: &str, context: &mut Context<'_>) {
+        let (path, position) = self.place(offset);
+        let finding = Finding::new(id, &path, position, self.sentence(offset, what)).of(self.affected(offset, unit));
+        if id == FindingId::QueueEntryPastEnd {
+            context.add_left_by_crash(finding, STEP);
+        } else {
+            context.add_after(finding, STEP);
+        }
+    }
+
+    fn sentence(&self, offset: i64, what: &str) -> String {
+        format!(
+            "topic {:?}, queue {}, queue offset {offset}: {what}",
+            self.topic, self.queue_id
+        )
+    }
+
+    fn affected(&self, offset: i64, unit: Option<CqUnit>) -> Affected {
+        Affected {
+            topic: Some(self.topic.clone()),
+            queue_id: Some(self.queue_id),
+            queue_offset: Some(offset),
+            physical_offset: unit.map(|unit| unit.physical_offset),
+            key: None,
+        }
+    }
+
+    fn place(&self, offset: i64) -> (PathBuf, u64) {
+        self.queue.place(offset.clamp(0, MAX_QUEUE_OFFSET))
+    }
+}

@@ -1,0 +1,295 @@
+//! One pass over the log, and the other files beside it.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::check::context::{Context, Writer};
+use crate::check::finding_id::{FindingId, Severity};
+use crate::check::findings::{Affected, Finding};
+use crate::check::keys::Keys;
+use crate::check::queues::Queues;
+use crate::check::small_files::{look_at_checkpoint, look_at_names, look_at_settings, look_past_end, note_unread_queues};
+use crate::error::{Error, Result};
+use crate::format::{ABORT_FILE, Check, DispatchRequest, INDEX_DIR, LOCK_FILE, MessageView, is_salvage_record};
+use crate::interrupt;
+use crate::log::{ConsumeQueueStore, IndexService, LogRecord};
+use crate::read::{MessageReader, Throttle};
+use crate::storage::Env;
+
+/// Bytes after which the pass pauses.
+const PAUSE: i64 = 1 << 20;
+
+/// What an open takes for a sign of missing messages, too.
+const EXPLAINED_BY: [FindingId; 6] = [
+    FindingId::LogDamagedRecord,
+    FindingId::LogMissingSegment,
+    FindingId::LogCutShort,
+    FindingId::LogSegmentAfterEnd,
+    FindingId::QueueEntryPastEnd,
+    FindingId::CheckpointAhead,
+];
+
+/// What is verified.
+#[derive(Debug, Clone, Copy)]
+pub struct VerifyRequest {
+    /// Also the checksums of bodies, and the links of the index.
+    pub deep: bool,
+    /// A bound on the reading.
+    pub max_bytes_per_s: Option<u64>,
+}
+
+/// What was verified, and what was found.
+#[derive(Debug, Clone)]
+pub struct VerifyReport {
+    /// The store.
+    pub path: PathBuf,
+    /// What was found, the worst first.
+    pub findings: Vec<Finding>,
+    /// The physical offsets of the log that were compared.
+    pub covered: Range<i64>,
+    /// Messages that were compared.
+    pub messages: u64,
+    /// Queue entries that messages should have.
+    pub queue_entries: u64,
+    /// Items of the index that were compared.
+    pub index_items: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl VerifyReport {
+    /// Whether there is no finding but notes.
+    pub fn is_ok(&self) -> bool {
+        self.findings.iter().all(|finding| finding.severity == Severity::Note)
+    }
+}
+
+/// Compares log, queues, index, checkpoint and settings with each other and with the format, in one pass over the log. The log is that of
+/// the reader, up to where it ended when the reader was opened or refreshed; the other files are looked at anew. `tell` is called with the bytes
+/// that are done, and with all of them.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Corrupt`] for files that are cut short meanwhile, what [`interrupt::check`] and `tell` give. Damage is a finding.
+pub fn verify(
+    env: &Arc<dyn Env>,
+    reader: &MessageReader,
+    request: VerifyRequest,
+    tell: impl FnMut(i64, i64) -> Result<()>,
+) -> Result<VerifyReport> {
+    let started = Instant::now();
+    let (root, config, log) = (reader.path(), reader.config(), reader.log());
+    let mut context = Context::new(root, log, reader.physical_bounds(), writer_of(env.as_ref(), root)?);
+    let goes_past_end = goes_past_end(reader, &context)?;
+    if goes_past_end {
+        context.bounds.end = log.files_end();
+    }
+    look_at_names(env.as_ref(), &mut context)?;
+    let queues = ConsumeQueueStore::load(env.clone(), root, config.mapped_file_size_consume_queue)?;
+    let index = IndexService::load(env, &root.join(INDEX_DIR), config.index_geometry(), None)?;
+    note_unread_queues(&queues, &mut context);
+    look_at_settings(env.as_ref(), reader, &queues, &mut context)?;
+    let mut pass = Pass {
+        queues: Queues::new(&queues, config.delay_levels()?, &mut context),
+        keys: Keys::new(&index, request.deep, &mut context)?,
+        context,
+        reader,
+        check: if request.deep { Check::Whole } else { Check::Structure },
+        throttle: request.max_bytes_per_s.map(Throttle::new),
+        goes_past_end,
+        tell,
+        paused_at: reader.physical_bounds().start,
+        messages: 0,
+        last_store_time: None,
+    };
+    pass.run()?;
+    let (mut context, messages, last_store_time) = (pass.context, pass.messages, pass.last_store_time);
+    let queue_entries = pass.queues.finish(&mut context)?;
+    let index_items = pass.keys.finish(&mut context)?;
+    look_past_end(&mut context)?;
+    look_at_checkpoint(env.as_ref(), last_store_time, &mut context)?;
+    let is_known = EXPLAINED_BY.iter().any(|id| context.findings().has_any(*id));
+    if let Some(missing) = reader.recovery().missing.as_ref().filter(|_| !is_known) {
+        let (path, position) = log.path_of(context.bounds.end);
+        context.add(Finding::new(FindingId::LogEndsEarly, &path, position, missing.clone()));
+    }
+    Ok(VerifyReport {
+        path: root.to_owned(),
+        covered: context.bounds.clone(),
+        findings: context.into_findings(),
+        messages,
+        queue_entries,
+        index_items,
+        took: started.elapsed(),
+    })
+}
+
+fn writer_of(env: &dyn Env, root: &Path) -> Result<Writer> {
+    let lock = root.join(LOCK_FILE);
+    if env
+        .is_locked(&lock)
+        .map_err(|error| Error::io("look at the lock of", &lock, error))?
+    {
+        return Ok(Writer::Live);
+    }
+    let entries = env.list(root).map_err(|error| Error::io("list", root, error))?;
+    let is_open = entries.iter().any(|entry| entry.name == ABORT_FILE);
+    Ok(if is_open { Writer::Crashed } else { Writer::Closed })
+}
+
+/// Whether damage has ended the log, and not the last append: then what follows is looked at, too.
+fn goes_past_end(reader: &MessageReader, context: &Context<'_>) -> Result<bool> {
+    let (log, end) = (reader.log(), context.bounds.end);
+    let is_missing = reader.recovery().missing.is_some();
+    match context.writer {
+        Writer::Live => return Ok(false),
+        Writer::Crashed => return Ok(is_missing),
+        Writer::Closed => {}
+    }
+    Ok(match log.read(end, Check::Body)? {
+        LogRecord::Corrupt(_) => true,
+        LogRecord::NoRecord(_) | LogRecord::Missing if is_missing => true,
+        _ => log
+            .find_next_record(end, end + 1, reader.recovery().last_store_time)?
+            .is_some(),
+    })
+}
+
+/// The pass over the log.
+struct Pass<'a, T> {
+    context: Context<'a>,
+    reader: &'a MessageReader,
+    queues: Queues<'a>,
+    keys: Keys,
+    check: Check,
+    throttle: Option<Throttle>,
+    /// The end of the log is where no record follows any more.
+    goes_past_end: bool,
+    tell: T,
+    paused_at: i64,
+    messages: u64,
+    /// Of the last message.
+    last_store_time: Option<i64>,
+}
+
+impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
+    fn run(&mut self) -> Result<()> {
+        let log = self.context.log;
+        let Range { start, end } = self.context.bounds.clone();
+        let mut from = start;
+        while from < end {
+            let mut scan = log.scan(from, end, self.check);
+            while scan.advance()? {
+                interrupt::check()?;
+                let Some(view) = scan.view() else { break };
+                self.compare(&view)?;
+                // What was compared may be zeros of a page that was lost meanwhile.
+                scan.check_intact()?;
+                self.pause(scan.position())?;
+            }
+            let at = scan.position();
+            let Some(stop) = scan.stopped_by() else { break };
+            match self.pass_over(at, stop)? {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        (self.tell)(end - start, end - start)
+    }
+
+    fn pause(&mut self, at: i64) -> Result<()> {
+        if at - self.paused_at < PAUSE {
+            return Ok(());
+        }
+        if let Some(throttle) = &mut self.throttle {
+            throttle.wait((at - self.paused_at).unsigned_abs())?;
+        }
+        self.paused_at = at;
+        let Range { start, end } = self.context.bounds;
+        (self.tell)(at - start, end - start)
+    }
+
+    /// Compares queue and index with a message.
+    #[inline]
+    fn compare(&mut self, view: &MessageView<'_>) -> Result<()> {
+        if is_salvage_record(view) {
+            self.add_lost(view);
+            return Ok(());
+        }
+        self.messages += 1;
+        if let Some(before) = self.last_store_time
+            && view.store_time() < before
+        {
+            let what = format!("stored at {}, the message before at {before}", view.store_time());
+            self.add_at(FindingId::LogStoreTimeFalls, view.physical_offset(), what, Affected::of(view));
+        }
+        self.last_store_time = self.last_store_time.max(Some(view.store_time()));
+        let dispatched = DispatchRequest::of(view);
+        self.queues.compare(view, &dispatched, &mut self.context)?;
+        self.keys.compare(view, &dispatched, &mut self.context)
+    }
+
+    /// Says what is wrong where no whole record stands, and where the log goes on; `None` if it ends there.
+    fn pass_over(&mut self, at: i64, found: &LogRecord<()>) -> Result<Option<i64>> {
+        let log = self.context.log;
+        let end = self.context.bounds.end;
+        if let (LogRecord::Corrupt(error), LogRecord::Message(message)) = (found, log.read(at, Check::Structure)?) {
+            // The lengths fit, and a checksum does not: the rest of the record can be compared.
+            let view = message.view();
+            self.add_damaged(at..view.end(), error, Affected::of(&view));
+            self.compare(&view)?;
+            return Ok(Some(view.end()));
+        }
+        let (damage, next) = self.reader.past_damage(at, found, end)?;
+        let is_end = match found {
+            LogRecord::Corrupt(_) => false,
+            LogRecord::NoRecord(_) => self.reader.recovery().missing.is_none(),
+            _ => true,
+        };
+        if self.goes_past_end && next >= end && is_end {
+            self.context.bounds.end = at;
+            return Ok(None);
+        }
+        if let Some(damage) = damage {
+            let is_missing = matches!(found, LogRecord::Missing);
+            if is_missing {
+                let (path, position) = log.path_of(at);
+                let what = format!("no segment holds the physical offsets from {at} to {next}");
+                let finding = Finding::new(FindingId::LogMissingSegment, &path, position, what);
+                self.context.add_damaged(at..next, finding);
+            } else {
+                self.add_damaged(at..next, &damage, Affected::default());
+            }
+        }
+        Ok(Some(next.min(end)))
+    }
+
+    fn add_damaged(&mut self, stretch: Range<i64>, damage: &Error, affected: Affected) {
+        let (path, position, what) = match damage {
+            Error::Corrupt { path, offset, reason } => (path.clone(), *offset, reason.clone()),
+            other => {
+                let (path, position) = self.context.log.path_of(stretch.start);
+                (path, position, other.to_string())
+            }
+        };
+        let what = format!("physical offsets {} to {}: {what}", stretch.start, stretch.end);
+        let finding = Finding::new(FindingId::LogDamagedRecord, &path, position, what);
+        self.context.add_damaged(stretch, finding.of(affected));
+    }
+
+    /// Index items of the lost messages may lead here.
+    #[cold]
+    fn add_lost(&mut self, view: &MessageView<'_>) {
+        let (path, position) = self.context.log.path_of(view.physical_offset());
+        let what = format!("a salvage record of {} bytes", view.size());
+        let finding = Finding::new(FindingId::LogLostMessages, &path, position, what);
+        self.context.add_damaged(view.physical_offset()..view.end(), finding);
+    }
+
+    #[cold]
+    fn add_at(&mut self, id: FindingId, at: i64, what: String, affected: Affected) {
+        let (path, position) = self.context.log.path_of(at);
+        self.context.add(Finding::new(id, &path, position, what).of(affected));
+    }
+}

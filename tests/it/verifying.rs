@@ -1,0 +1,115 @@
+//! Verifying a store: each kind of damage is found by its name, and what is whole is found whole.
+
+mod every_bit;
+mod golden_stores;
+mod table;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use mqstore::check::{FindingId, VerifyReport, VerifyRequest, verify};
+use mqstore::error::Result;
+use mqstore::storage::{Env, RealEnv};
+
+use crate::reading::open;
+
+const DEEP: VerifyRequest = VerifyRequest {
+    deep: true,
+    max_bytes_per_s: None,
+};
+
+fn verified_by(env: &Arc<dyn Env>, root: &Path, request: VerifyRequest) -> Result<VerifyReport> {
+    let reader = mqstore::read::MessageReader::open(env, root, mqstore::config::StoreConfig::default())?;
+    verify(env, &reader, request, |_, _| Ok(()))
+}
+
+fn verified(root: &Path) -> VerifyReport {
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    verified_by(&env, root, DEEP).unwrap()
+}
+
+fn names(report: &VerifyReport) -> BTreeSet<&'static str> {
+    report.findings.iter().map(|finding| finding.id.facts().name).collect()
+}
+
+/// The findings in words, for the message of a failed test.
+fn told(report: &VerifyReport) -> String {
+    let tell = |finding: &mqstore::check::Finding| {
+        format!(
+            "{} {} {}@{}..{} x{}: {}",
+            finding.severity.name(),
+            finding.id.facts().name,
+            finding.file.file_name().unwrap_or_default().display(),
+            finding.offset,
+            finding.last_offset,
+            finding.count,
+            finding.what
+        )
+    };
+    report.findings.iter().map(tell).collect::<Vec<_>>().join("\n")
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to.join(entry.file_name()));
+        } else {
+            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+/// The table in docs/ARCHITECTURE.md: name, severity and meaning of each finding.
+#[test]
+fn every_finding_stands_in_the_documents_with_its_severity_and_meaning() {
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/ARCHITECTURE.md")).unwrap();
+    let (_, section) = text.split_once("## Findings of verify").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows: Vec<&str> = section.lines().filter(|line| line.starts_with("| `")).collect();
+    let expected: Vec<String> = FindingId::ALL
+        .iter()
+        .map(|id| {
+            let facts = id.facts();
+            format!(
+                "| `{}` | {} | {} | {} |",
+                facts.name,
+                facts.severity.name(),
+                facts.meaning,
+                facts.known_as
+            )
+        })
+        .collect();
+    assert_eq!(rows, expected, "\n{}\n", expected.join("\n"));
+}
+
+#[test]
+fn verify_changes_no_byte_and_opens_nothing_for_writing() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    crate::damage::bases::append(&root, mqstore::store::OpenMode::New, 0..24);
+    let image = crate::damage::image::Image::of(&root);
+    // This environment refuses every write.
+    let report = verified_by(&image.env(Path::new("/store")), Path::new("/store"), DEEP).unwrap();
+    assert_eq!(told(&report), "");
+    assert_eq!(report.messages, 24);
+    assert_eq!(report.queue_entries, 24);
+    assert_eq!(report.covered, open(&root).physical_bounds());
+}
+
+#[test]
+fn a_log_of_zeros_is_few_findings() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    crate::damage::bases::append(&root, mqstore::store::OpenMode::New, 0..110);
+    for entry in fs::read_dir(root.join("commitlog")).unwrap() {
+        let path = entry.unwrap().path();
+        fs::write(&path, vec![0; fs::metadata(&path).unwrap().len() as usize]).unwrap();
+    }
+    let report = verified(&root);
+    assert!(!report.is_ok());
+    assert!(report.findings.len() < 60, "{}", told(&report));
+}
