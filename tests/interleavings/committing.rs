@@ -7,6 +7,7 @@
 //! Each byte is made of its offset, so whoever looks at the file knows what it must hold.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use loom::thread::{JoinHandle, spawn};
@@ -119,5 +120,23 @@ fn a_commit_that_fails_is_told_to_every_thread_that_waits_for_room() {
         assert_eq!(refused.count(), 1);
         committer.join().unwrap();
         assert_eq!(log.committed.get(), 0);
+    });
+}
+
+#[test]
+fn of_two_threads_that_commit_the_second_writes_nothing_after_the_first_failed() {
+    static WRITES: AtomicUsize = AtomicUsize::new(0);
+    explore(2, || {
+        WRITES.store(0, Ordering::SeqCst);
+        let log = CommitLog::new(1, Some(FOR_EVER), || {
+            WRITES.fetch_add(1, Ordering::SeqCst);
+            Err(Error::Closed)
+        });
+        assert!(log.append(1).is_ok());
+        let other = log.clone();
+        let other = spawn(move || other.commit());
+        assert!(log.commit().is_err());
+        assert!(other.join().unwrap().is_err());
+        assert_eq!(WRITES.load(Ordering::SeqCst), 1);
     });
 }

@@ -78,6 +78,15 @@ impl CommitLog {
         if let Some(cause) = self.broken.get() {
             return Err(cause.clone());
         }
+        self.write_segments(target).inspect_err(|cause| {
+            // Under the lock: the next thread that commits must not write after a failure, nor succeed with the same bytes.
+            if !cause.is_shortage() {
+                let _ = self.broken.set(cause.clone());
+            }
+        })
+    }
+
+    fn write_segments(&self, target: i64) -> Result<()> {
         let (from, to) = (self.committed.get() as u64, target as u64);
         let unsynced = lock(&self.unsynced).clone();
         for file in unsynced.iter().filter(|file| from < file.end() && file.start() < to) {
