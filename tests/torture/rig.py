@@ -129,7 +129,7 @@ class Nursery:
 
 @dataclass
 class Call:
-    """A system call that the shim saw."""
+    """A system call that the shim saw: its name, or `pwrite-zeros`."""
 
     name: str
     path: str

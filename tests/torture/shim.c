@@ -68,7 +68,7 @@ static int can_be_interrupted(const char *name) {
 static enum fault next(const char *name, const char *path) {
     long k = atomic_fetch_add(&calls, 1) + 1;
     int hit = at > 0 && (k == at || (sticky && k > at));
-    if (fault == SHORT && strcmp(name, "pwrite") != 0) hit = 0;
+    if (fault == SHORT && strncmp(name, "pwrite", 6) != 0) hit = 0;
     if (fault == SKIP && strcmp(name, "fsync") != 0 && strcmp(name, "fdatasync") != 0 && strcmp(name, "syncfs") != 0
         && strcmp(name, "msync") != 0) hit = 0;
     if (fault == FAIL && error == EINTR && !can_be_interrupted(name)) hit = 0;
@@ -117,10 +117,14 @@ static long open_at(const char *path, int flags, mode_t mode) {
 OPEN(open)
 OPEN(open64)
 
+static int are_zeros(const char *bytes, size_t len) {
+    return len > 0 && bytes[0] == 0 && memcmp(bytes, bytes + 1, len - 1) == 0;
+}
+
 static ssize_t pwrite_at(int fd, const void *bytes, size_t len, off_t offset) {
     char path[4096];
     if (!root_len || !names(fd, path, sizeof path)) return syscall(SYS_pwrite64, fd, bytes, len, offset);
-    enum fault now = next("pwrite", path);
+    enum fault now = next(are_zeros(bytes, len) ? "pwrite-zeros" : "pwrite", path);
     if (now == FAIL) { errno = error; return -1; }
     /* Negative: so many bytes fewer than asked for. */
     if (now == SHORT) len = keep < 0 ? len - ((size_t)-keep < len ? (size_t)-keep : len - 1) : (size_t)keep < len ? (size_t)keep : len;

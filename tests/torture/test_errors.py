@@ -20,7 +20,7 @@ FULL = ("ENOSPC", "EDQUOT", "EFBIG")
 #: No memory or no descriptor is left.
 SHORT_OF = ("ENOMEM", "EMFILE", "ENFILE")
 #: The calls that make a segment before its name is synced. A sync of the log maps what it syncs, or else syncs the whole file.
-MAKES = ("create", "fallocate", "pwrite", "fdatasync", "fsync", "mmap", "msync", "rename", "link")
+MAKES = ("create", "fallocate", "pwrite", "pwrite-zeros", "fdatasync", "fsync", "mmap", "msync", "rename", "link")
 #: The calls that need a descriptor or a mapping.
 OPENS = ("open", "opendir", "create", "mmap")
 
@@ -64,10 +64,7 @@ def judged(journal: Journal, verdict: Verdict, error: str, sticky: bool) -> Verd
     is_waited_out = is_derived(fault) and (error in FULL + SHORT_OF or fault.name == "mmap")
     # The dispatcher maps the log for reading.
     healed = not sticky and (is_waited_out or (error in FULL + SHORT_OF and fault.name in ("mmap", "opendir")))
-    if is_commit(journal) and not journal.raised and not sticky:
-        # It wrote zeros past the end of the log. A commit that nobody is told of would be missed as messages that are lost.
-        healed = True
-    elif is_commit(journal):
+    if is_commit(journal):
         # It is tried again.
         healed |= error in FULL + SHORT_OF and not sticky
         verdict.errors += commit_misjudged(journal, error, sticky)
@@ -112,7 +109,7 @@ def commit_misjudged(journal: Journal, error: str, sticky: bool) -> Iterator[str
         yield f"not poisoned by a failed commit: {journal.raised}"
     if journal.acks_before is not None and journal.acks_after > journal.acks_before:
         yield f"{journal.acks_after} acknowledged after a failed commit at {journal.acks_before}"
-    again = [call for call in journal.calls_after if call.name == "pwrite" and call.path.startswith("store/commitlog/")]
+    again = [call for call in journal.calls_after if call.name.startswith("pwrite") and call.path.startswith("store/commitlog/")]
     if again:
         yield f"the log was written to after a failed commit: {again}"
 
@@ -245,6 +242,22 @@ def test_every_way_that_a_commit_can_fail_is_retried_or_poisons(shimmed: Nursery
             cases.add(verdict, f"pool, commit {at} fails with {name}")
 
 
+@pytest.mark.parametrize("sticky", [False, True])
+def test_zeros_after_a_commit_that_cannot_be_written_are_missed_by_nobody(
+    shimmed: Nursery, place: Path, layer: Begin, sticky: bool
+) -> None:
+    cases = layer(f"fail the zeros after a commit{', from then on' if sticky else ''}")
+    case = Case(shimmed, place)
+    case.run("each_mode")
+    calls = enumerate(case.journal().calls, 1)
+    zeros = [at for at, call in calls if call.name == "pwrite-zeros" and call.path.startswith("store/commitlog/")]
+    assert zeros
+    for at in zeros:
+        for name in ("EIO", "EROFS", "ENOSPC"):
+            verdict = fail_at(Case(shimmed, place), "each_mode", at, name, sticky)
+            cases.add(verdict, f"each_mode, zeros {at} fail with {name}, {sticky=}")
+
+
 def test_the_shim_sees_every_kind_of_call_that_a_store_makes(shimmed: Nursery, place: Path) -> None:
     case = Case(shimmed, place)
     case.run("roll")
@@ -253,6 +266,7 @@ def test_the_shim_sees_every_kind_of_call_that_a_store_makes(shimmed: Nursery, p
         "create",
         "open",
         "pwrite",
+        "pwrite-zeros",
         "fallocate",
         "fsync",
         "fdatasync",
