@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Row
 
 import mqstore.spark as mq
@@ -21,7 +22,7 @@ stores = mq.Stores({"broker-a": events_store(), "broker-b": events_store()})
 def sizes(stores: mq.Stores, wanted: pa.RecordBatch) -> Iterator[Row]:
     """One call for all rows of a broker, not one a row."""
     for broker in wanted["broker"].unique().to_pylist():
-        own = pa.Table.from_batches([wanted]).filter(pa.compute.equal(wanted["broker"], broker))
+        own = pa.Table.from_batches([wanted]).filter(pc.field("broker") == broker)
         found = pa.record_batch(stores.open(broker).resolve_offsets(own))
         for topic, size in zip(own["topic"].to_pylist(), found["store_size"].to_pylist(), strict=True):
             yield Row(broker=broker, topic=topic, size=size)

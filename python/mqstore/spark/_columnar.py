@@ -23,10 +23,8 @@ def columnar(
     name: str, answer: Callable[[Sequence[pa.Array]], pa.Array], takes: Sequence[pa.DataType], gives: pa.DataType
 ) -> Any:
     """A function of Spark columns with this name, which plans show. `takes` are the types of its columns."""
-    if HAS_ARROW_UDF:
-        function, decorate = _of_arrays(answer), _arrow_udf
-    else:
-        function, decorate = _of_series(answer, takes, gives), functions.pandas_udf
+    decorate: Any = _arrow_udf or functions.pandas_udf
+    function = _of_arrays(answer) if HAS_ARROW_UDF else _of_series(answer, takes, gives)
     function.__name__ = name
     return decorate(function, from_arrow_type(gives))
 

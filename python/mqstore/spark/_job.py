@@ -10,7 +10,6 @@ asks the store for the last row of the job, and appends those that follow. The l
 
 from __future__ import annotations
 
-import importlib
 import json
 import shutil
 import zlib
@@ -26,13 +25,13 @@ import pyarrow as pa
 import mqstore
 from mqstore._files import _sync
 from mqstore._native import _checksums, _landmarks
+from mqstore.spark._compute import pc
 
 #: The property with the job that a row belongs to, and the one with the number of the row in it, from 0.
 JOB_PROPERTY = "MQSTORE_JOB"
 ROW_PROPERTY = "MQSTORE_ROW"
 
 MANIFEST = "manifest.json"
-pc: Any = importlib.import_module("pyarrow.compute")  # its functions are made at run time, so that no type checker finds them
 _PROPERTIES = pa.map_(pa.string(), pa.string())
 _CHUNK_BYTES = 1 << 20
 

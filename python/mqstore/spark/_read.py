@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 import mqstore
 from mqstore._native import _no_messages
+from mqstore.spark._compute import pc
 from mqstore.spark._conditions import Conditions, Interval, intersection
 from mqstore.spark._options import ReadOptions
 from mqstore.spark._partitions import QueueRange

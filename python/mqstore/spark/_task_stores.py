@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 import mqstore
 from mqstore._files import _sync
+from mqstore.spark._compute import pc
 from mqstore.spark._job import Job, Manifest, Staged
 
 #: The column that says which store a row belongs into.
 BROKER = "broker"
-
-pc: Any = importlib.import_module("pyarrow.compute")  # its functions are made at run time, so that no type checker finds them
 
 
 def stage_stores(job: Job, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> list[Staged]:

@@ -82,7 +82,7 @@ class _Planned(Stores):
 
     def for_call(self) -> mqstore.Store | Stores:
         """The only store, or all of them."""
-        return self if len(self.brokers) > 1 else self.open(self.brokers[0])
+        return self.open(self.brokers[0]) if len(self.brokers) == 1 else self
 
 
 def _arrow_schema(schema: StructType | pa.Schema | str | None) -> pa.Schema | None:

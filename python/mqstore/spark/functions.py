@@ -12,12 +12,12 @@ from functools import partial
 from typing import Literal, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.functions import col, unix_micros
 
 import mqstore
 from mqstore.spark._columnar import HAS_ARROW_UDF, columnar
+from mqstore.spark._compute import pc
 from mqstore.spark._snapshot import Snapshot
 from mqstore.spark.stores import StoreLike, plan
 

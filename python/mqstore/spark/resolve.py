@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col
 from pyspark.sql.types import (
@@ -28,6 +27,7 @@ from pyspark.sql.types import (
 )
 
 import mqstore
+from mqstore.spark._compute import pc
 from mqstore.spark._schema import message_schema
 from mqstore.spark._snapshot import Snapshot
 from mqstore.spark.functions import (
