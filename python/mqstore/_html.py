@@ -20,6 +20,10 @@ _Table: TypeAlias = tuple[Sequence[str], Iterable[_Row]]
 
 _FACTS: dict[type, Sequence[str]] = {
     mqstore.AppendResult: ("status", "physical_offset", "queue_offset", "wrote_bytes", "store_time", "message_id"),
+    mqstore.Finding: (
+        *("id", "severity", "file", "offset", "last_offset", "count", "topic", "queue_id", "queue_offset", "physical_offset"),
+        *("key", "message", "meaning", "known_as", "fix"),
+    ),
     mqstore.Message: (
         *("topic", "queue_id", "queue_offset", "physical_offset", "store_size", "store_time", "born_time", "message_id"),
         *("unique_key", "tags", "keys", "transaction", "delay_level", "born_host", "store_host"),
@@ -68,6 +72,9 @@ def _table(value: object) -> _Table:
         case mqstore.Queues():
             queues = ((queue.queue_id, queue.min_offset, queue.max_offset, len(queue)) for queue in value)
             return ("queue_id", "min_offset", "max_offset", "messages"), queues
+        case mqstore.VerifyReport():
+            names = ("severity", "id", "file", "offset", "count", "message", "fix")
+            return names, ([_read(finding, name) for name in names] for finding in value.findings)
         case mqstore.RecordBatch():
             return value.column_names, _rows(value)
         case mqstore.Batches():

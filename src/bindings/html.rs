@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 use super::append_result::AppendResult;
 use super::batches::Batches;
+use super::finding::Finding;
 use super::message::Message;
 use super::record_batch::RecordBatch;
 use super::recovery::RecoveryReport;
@@ -11,6 +12,7 @@ use super::stats::{StoreStats, TopicStats};
 use super::store::Store;
 use super::tabular::Tabular;
 use super::topic::{Queues, Topics};
+use super::verify::VerifyReport;
 
 macro_rules! shown {
     ($($class:ident)*) => {
@@ -23,4 +25,4 @@ macro_rules! shown {
     };
 }
 
-shown!(AppendResult Batches Message Queues RecordBatch RecoveryReport Store StoreStats Tabular TopicStats Topics);
+shown!(AppendResult Batches Finding Message Queues RecordBatch RecoveryReport Store StoreStats Tabular TopicStats Topics VerifyReport);

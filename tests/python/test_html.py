@@ -62,6 +62,10 @@ def test_every_object_that_a_call_gives_is_shown_as_a_table(store: mqstore.Store
     assert dict(rows(store.stats().topics["orders"]))["put_message_times_total"] == "1"
     assert dict(rows(store.recovery))["complete"] == "True"
     assert dict(rows(store))["mode"] == "a"
+    report = store.verify()
+    assert [row[1] for row in rows(report)] == ["id", *(finding.id for finding in report.findings)]
+    assert dict(rows(report.findings[0]))["id"] == "store.not_closed"
+    assert rows(report)[0] == ["severity", "id", "file", "offset", "count", "message", "fix"]
 
 
 def test_every_public_class_that_holds_something_is_shown() -> None:

@@ -223,7 +223,7 @@ def test_only_the_columns_needed_are_shipped_to_python(
 ) -> None:
     wide = spark.range(3).selectExpr("string(id) as topic", "int(id) as queue_id", "id as queue_offset", "string(id) as other")
     resolved = resolve_offsets(wide, events_store)
-    (shipped,) = re.findall(r"ArrowEvalPython \[position\((.*)\)#", explained(resolved, capsys))
+    (shipped,) = re.findall(r"ArrowEvalPython \[resolve_offsets\((.*)\)#", explained(resolved, capsys))
     assert re.sub(r"#\d+L?", "", shipped) == "topic, queue_id, queue_offset"
     fetched = explained(fetch(resolved, events_store), capsys)
     assert re.search(r"MapInArrow messages\(physical_offset#\d+L\)", fetched)

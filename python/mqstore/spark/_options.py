@@ -18,7 +18,6 @@ OPEN_PREFIX = "option."
 
 _T = TypeVar("_T")
 
-Mode = Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"]
 
 ACCEPTED = (
     *("path", "stores", "manifests", "topics", "queues", "startingTimestamp", "endingTimestamp", "by", "tags", "keys"),
@@ -121,7 +120,7 @@ class ReadOptions:
     stores: Stores
     columns: tuple[str, ...] | None
     decode_body: bool
-    mode: Mode
+    mode: str
     fail_on_data_loss: bool
 
     @property
@@ -187,12 +186,12 @@ def _conditions(given: Given) -> Conditions:
     )
 
 
-def _mode(given: Given) -> Mode:
+def _mode(given: Given) -> str:
     """`errors` is the older name of two of the modes."""
     if given.get("errors") is not None and given.get("mode") is not None:
         raise ValueError("options mode and errors say the same: give one of the two")
-    modes: dict[str, Mode] = {word: word for word in ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")}
-    errors: dict[str, Mode] = {"raise": "FAILFAST", "skip": "DROPMALFORMED"}
+    modes: dict[str, str] = {word: word for word in ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")}
+    errors: dict[str, str] = {"raise": "FAILFAST", "skip": "DROPMALFORMED"}
     return given.word("mode", modes, given.word("errors", errors, "FAILFAST"))
 
 

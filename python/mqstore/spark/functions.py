@@ -21,8 +21,6 @@ from mqstore.spark._compute import pc
 from mqstore.spark._snapshot import Snapshot
 from mqstore.spark.stores import StoreLike, plan
 
-Errors = Literal["raise", "skip"]
-Side = Literal["left", "right"]
 Snapshots = Mapping[str | None, Snapshot]
 
 # The bodies that one batch of rows may have together: Spark holds them at once.
@@ -80,7 +78,7 @@ def times(
     time: Column | str,
     *,
     store: StoreLike,
-    side: Side = "left",
+    side: Literal["left", "right"] = "left",
     broker: Column | str | None = None,
 ) -> Column:
     """Where a time begins in a queue: the queue offset (bigint) of the first message that was stored then or later, or,
@@ -93,7 +91,11 @@ def times(
 
 
 def body(
-    physical_offset: Column | str, *, store: StoreLike, errors: Errors = "raise", broker: Column | str | None = None
+    physical_offset: Column | str,
+    *,
+    store: StoreLike,
+    errors: Literal["raise", "skip"] = "raise",
+    broker: Column | str | None = None,
 ) -> Column:
     """The body of a message (binary, as it is stored), null where physical_offset is.
 
@@ -207,7 +209,7 @@ def _hits(limit: int | None, snapshot: Snapshot, wanted: pa.RecordBatch) -> pa.A
     return found.column("hits")
 
 
-def _times(side: Side, snapshot: Snapshot, wanted: pa.RecordBatch) -> pa.Array:
+def _times(side: Literal["left", "right"], snapshot: Snapshot, wanted: pa.RecordBatch) -> pa.Array:
     time = wanted.column("time")
     if pa.types.is_integer(time.type):
         time = time.cast(pa.int64()).cast(pa.timestamp("us", "UTC"))
@@ -242,7 +244,7 @@ def _planned_ends(
     return {queue: end or None for queue, (_, end) in spans.items()}
 
 
-def _bodies(errors: Errors, snapshot: Snapshot, wanted: pa.RecordBatch) -> pa.Array:
+def _bodies(errors: Literal["raise", "skip"], snapshot: Snapshot, wanted: pa.RecordBatch) -> pa.Array:
     offsets = wanted.column("physical_offset").cast(pa.int64())
     places, bodies, size = [pa.nulls(0, pa.int64())], [pa.nulls(0, pa.binary())], 0
     asked = planned_offsets(snapshot, pc.unique(offsets).drop_null(), errors)
@@ -268,7 +270,7 @@ def _expect_room(size: int, rows: int) -> None:
         )
 
 
-def planned_offsets(snapshot: Snapshot, offsets: pa.Array, errors: Errors) -> pa.Array:
+def planned_offsets(snapshot: Snapshot, offsets: pa.Array, errors: Literal["raise", "skip"]) -> pa.Array:
     """Those of the offsets that were in the log when the job was planned. NotFoundError for another one, unless skipped."""
     is_planned = pc.less(offsets, snapshot.end)
     if errors == "raise" and not pc.all(is_planned, min_count=0).as_py():
@@ -290,20 +292,20 @@ def hits_question(limit: int | None) -> Question:
     return Question({"topic": pa.string(), "key": pa.string()}, pa.list_(_HIT), partial(_hits, limit))
 
 
-def times_question(side: Side) -> Question:
+def times_question(side: Literal["left", "right"]) -> Question:
     """The queue offset at which a time begins, or, at the right side, ends."""
     if side not in ("left", "right"):
         raise ValueError(f'side is "left" or "right", not {side!r}')
     return Question({"topic": pa.string(), "queue_id": pa.int32(), "time": pa.int64()}, pa.int64(), partial(_times, side))
 
 
-def body_question(errors: Errors) -> Question:
+def body_question(errors: Literal["raise", "skip"]) -> Question:
     """The body at a physical offset."""
     expect_errors(errors)
     return Question({"physical_offset": pa.int64()}, pa.binary(), partial(_bodies, errors))
 
 
-def expect_errors(errors: Errors) -> None:
+def expect_errors(errors: Literal["raise", "skip"]) -> None:
     """ValueError for another word."""
     if errors not in ("raise", "skip"):
         raise ValueError(f'errors is "raise" or "skip", not {errors!r}')

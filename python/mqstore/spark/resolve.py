@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -32,8 +33,6 @@ from mqstore.spark._schema import message_schema
 from mqstore.spark._snapshot import Snapshot
 from mqstore.spark.functions import (
     POSITION,
-    Errors,
-    Side,
     Snapshots,
     ask,
     by_broker,
@@ -95,7 +94,9 @@ def resolve_keys(df: DataFrame, store: StoreLike, *, limit: int | None = None, b
     return df.select("*", hits.alias("hits"))
 
 
-def resolve_times(df: DataFrame, store: StoreLike, *, side: Side = "left", broker: Column | str | None = None) -> DataFrame:
+def resolve_times(
+    df: DataFrame, store: StoreLike, *, side: Literal["left", "right"] = "left", broker: Column | str | None = None
+) -> DataFrame:
     """Append where each time begins in its queue.
 
     `df` has topic (string), queue_id (any integer type) and time (timestamp); appended is queue_offset (bigint): that of the
@@ -112,7 +113,7 @@ def fetch(
     df: DataFrame,
     store: StoreLike,
     columns: Sequence[str] | None = None,
-    errors: Errors = "raise",
+    errors: Literal["raise", "skip"] = "raise",
     *,
     keep: Sequence[str] = (),
     broker: Column | str | None = None,
@@ -169,7 +170,7 @@ def _of_each_store(rows: pa.RecordBatch, snapshots: Snapshots, has_broker: bool)
 
 
 def _fetched(
-    snapshot: Snapshot, rows: pa.RecordBatch, names_beside: list[str], names: list[str], errors: Errors
+    snapshot: Snapshot, rows: pa.RecordBatch, names_beside: list[str], names: list[str], errors: Literal["raise", "skip"]
 ) -> Iterator[pa.RecordBatch]:
     """The messages at the offsets in the last column, each after the other columns of its row, under new names."""
     if not rows.num_rows:
