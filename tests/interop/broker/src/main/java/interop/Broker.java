@@ -110,6 +110,8 @@ public final class Broker {
         switch (words[0]) {
             case "create":
                 clients.create(words[1], Integer.parseInt(words[2]));
+                // The clients ask the name server where the topic is. The broker tells it a moment later, or at once here.
+                broker.registerBrokerAll(true, false, true);
                 break;
             case "delete":
                 clients.delete(words[1]);
