@@ -180,6 +180,11 @@ impl Error {
         }
     }
 
+    /// Whether it is about one message, which is lost or damaged: whoever reads on finds the next one.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Corrupt { .. } | Self::NotFound { .. })
+    }
+
     /// `RocketMQ`'s `PutMessageStatus` of a message whose append fails for this reason, where it has one. An append asks the system for
     /// something only where it makes a segment, or waits for room in the transient store pool.
     pub fn put_status(&self) -> Option<&'static str> {

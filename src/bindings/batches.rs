@@ -1,6 +1,6 @@
 //! `Batches`: a source of record batches that can be read again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array as arrow;
 use arrow_schema::{ArrowError, SchemaRef};
@@ -11,15 +11,14 @@ use pyo3::sync::MutexExt;
 use pyo3::types::PyCapsule;
 
 use super::capsule::{export_schema, export_stream};
+use super::pass::{Latest, Pass, reading_threads};
 use super::record_batch::{RecordBatch, to_arrow, to_pandas, to_polars};
-use super::source::{Coverage, Messages, Source};
+use super::source::Source;
 use super::turn::Turn;
-use crate::arrow::from_arrow;
-use crate::arrow::{BatchBuilder, MAX_BATCH_BYTES, MessageColumns};
+use crate::arrow::{MAX_BATCH_BYTES, MessageColumns};
 use crate::config::Errors;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::MessageView;
-use crate::read::{Filled, OnDamage};
 use crate::storage::Generation;
 
 /// Messages as Arrow record batches, read when they are asked for; it can be read any number of times, from the start each time.
@@ -36,27 +35,6 @@ pub(super) struct Batches {
     errors: Errors,
     progress: Option<Py<PyAny>>,
     latest: Mutex<Latest>,
-}
-
-/// What the latest pass tells.
-#[derive(Clone)]
-struct Latest {
-    on_damage: OnDamage,
-    /// As far as the pass has come.
-    coverage: Arc<Mutex<Coverage>>,
-}
-
-impl Latest {
-    fn new(errors: Errors) -> Self {
-        Self {
-            on_damage: OnDamage::new(errors),
-            coverage: Arc::default(),
-        }
-    }
-
-    fn coverage(&self) -> MutexGuard<'_, Coverage> {
-        self.coverage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Batches {
@@ -93,17 +71,15 @@ impl Batches {
         let messages = self.source.messages(py, &latest.on_damage)?;
         *latest.coverage() = messages.coverage();
         *self.latest.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) = latest.clone();
-        Ok(Pass {
-            source: self.source.clone(),
-            begun_in: Generation::current(),
-            messages: Some(messages),
-            failed: None,
-            builder: BatchBuilder::new(&self.columns),
-            max_bytes: self.max_bytes,
-            progress: self.progress.as_ref().map(|progress| progress.clone_ref(py)),
-            turn: Arc::default(),
+        let progress = self.progress.as_ref().map(|progress| progress.clone_ref(py));
+        Ok(Pass::new(
+            self.source.clone(),
+            messages,
+            &self.columns,
+            self.max_bytes,
+            progress,
             latest,
-        })
+        ))
     }
 
     /// Hands each message to `take`, in a pass of its own.
@@ -116,9 +92,16 @@ impl Batches {
         Ok(done?)
     }
 
+    /// A pass that gives batches.
+    fn batches(&self, py: Python<'_>) -> PyResult<Pass> {
+        // With the interpreter: it is who changes the environment.
+        let threads = reading_threads();
+        Ok(self.pass(py)?.with_threads(threads))
+    }
+
     /// All of it, in memory, with the exceptions of this package where a stream could only pass on a text.
     fn collect(&self, py: Python<'_>) -> PyResult<Collected> {
-        let pass = self.pass(py)?;
+        let pass = self.batches(py)?;
         let batches = self.source.detach(py, || pass.collect::<Result<_>>());
         if batches.is_err() {
             // A stream has no word of its own for a store that was closed meanwhile.
@@ -190,14 +173,14 @@ impl Batches {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         drop(requested_schema);
-        let (mut pass, source) = (self.pass(py)?, self.source.clone());
+        let (mut pass, source) = (self.batches(py)?, self.source.clone());
         let batches = std::iter::from_fn(move || source.interruptible_in_main_thread(|| pass.next()));
         let batches = batches.map(|batch| batch.map_err(|error| ArrowError::ExternalError(error.into())));
         export_stream(py, self.columns.schema().clone(), batches)
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<BatchIterator> {
-        let pass = self.pass(py)?;
+        let pass = self.batches(py)?;
         Ok(BatchIterator {
             source: self.source.clone(),
             begun_in: Generation::current(),
@@ -222,99 +205,6 @@ pub(super) fn expect_batch_size(name: &str, bytes: usize) -> PyResult<()> {
     Err(PyValueError::new_err(format!(
         "{name} is {bytes}: expected 1 to {MAX_BATCH_BYTES} bytes"
     )))
-}
-
-/// One pass over a source: knows no Python, so that it runs on any thread.
-struct Pass {
-    source: Arc<Source>,
-    begun_in: Generation,
-    /// `None` after the end, and after an error that is not about one message.
-    messages: Option<Messages>,
-    /// What failed after the last batch.
-    failed: Option<Error>,
-    builder: BatchBuilder,
-    max_bytes: usize,
-    progress: Option<Py<PyAny>>,
-    /// While `progress` runs, no thread waits for the next batch.
-    turn: Arc<Turn>,
-    latest: Latest,
-}
-
-impl Iterator for Pass {
-    type Item = Result<arrow::RecordBatch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut messages = self.messages.take()?;
-        match self.fill(&mut messages) {
-            // Past damage, too: whoever asks again wants the rest.
-            Ok(Some(next)) => {
-                self.messages = Some(messages);
-                Some(next)
-            }
-            Ok(None) => None,
-            Err(error) => Some(Err(error)),
-        }
-    }
-}
-
-impl Pass {
-    /// The next batch, or what is wrong at the next message; the pass ends with an error of its own.
-    fn fill(&mut self, messages: &mut Messages) -> Result<Option<Result<arrow::RecordBatch>>> {
-        self.source.expect_own_stream(self.begun_in)?;
-        if let Some(error) = self.failed.take() {
-            return Ok(Some(Err(error)));
-        }
-        loop {
-            let (builder, max_bytes) = (&mut self.builder, self.max_bytes);
-            let filled = messages.fill(|picked| builder.append(picked.view, picked.body, max_bytes).map_err(from_arrow))?;
-            *self.latest.coverage() = messages.coverage();
-            let told = self.tell(messages);
-            match (filled, told) {
-                // At once: whoever is interrupted asks for no other batch.
-                (Filled::Stopped(error @ Error::Interrupted { .. }), _) | (_, Err(error)) => return Err(error),
-                (Filled::Stopped(error), _) => self.failed = Some(error),
-                (Filled::Paused, Ok(())) => {
-                    // What is told may fork, or close the store.
-                    self.source.expect_own_stream(self.begun_in)?;
-                    continue;
-                }
-                (Filled::End | Filled::Full, Ok(())) => {}
-            }
-            if !self.builder.is_empty() {
-                return self.builder.finish().map(|batch| Some(Ok(batch))).map_err(from_arrow);
-            }
-            return Ok(self.failed.take().map(Err));
-        }
-    }
-
-    fn each(mut self, mut take: impl FnMut(&MessageView<'_>) -> Result<()>) -> Result<()> {
-        let Some(mut messages) = self.messages.take() else {
-            return Ok(());
-        };
-        loop {
-            self.source.expect_own_stream(self.begun_in)?;
-            let filled = messages.fill(|picked| take(picked.view).map(|()| true))?;
-            *self.latest.coverage() = messages.coverage();
-            self.tell(&messages)?;
-            match filled {
-                Filled::Paused => {}
-                Filled::Full | Filled::End => return Ok(()),
-                Filled::Stopped(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Tells the caller how far the pass has come.
-    fn tell(&self, messages: &Messages) -> Result<()> {
-        let Some(progress) = &self.progress else { return Ok(()) };
-        let told = self
-            .turn
-            .tell(|| Python::try_attach(|py| progress.call1(py, messages.progress())));
-        match told {
-            Some(Err(raised)) => Err(Error::Interrupted { cause: Arc::new(raised) }),
-            Some(Ok(_)) | None => Ok(()),
-        }
-    }
 }
 
 /// What iterating `Batches` gives.

@@ -43,6 +43,8 @@ mod source;
 mod record_batch;
 /// Whose turn it is to read a pass that several threads share.
 mod turn;
+/// One pass over messages, batch by batch.
+mod pass;
 /// `Batches`: a source of record batches that can be read again.
 mod batches;
 /// What turns into a table: the methods that a queue, a slice of one, a topic and a result share.

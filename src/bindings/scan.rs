@@ -37,8 +37,10 @@ impl Store {
     /// ints as the messages are read: about how many bytes are done, and of how many. `max_mb_per_s` bounds the reading, in 10**6 bytes a
     /// second. While `progress` runs, no thread can ask for the next batch of this iterator: that raises `ValueError`.
     ///
-    /// With `order="log"` the pages of the log that the scan brings into the page cache are dropped after they were read; those that were
-    /// there before stay.
+    /// A scan of 16 MiB or more without `limit`, `reverse` and `max_mb_per_s` is read by several threads: as many as the environment variable
+    /// `OMP_NUM_THREADS` says, or as the process may run at once, 16 at most. Memory holds the batches of about 4 MiB of the log, or of
+    /// `batch_bytes` if that is more, for each thread and two more. With `order="log"` the pages of the log that the scan brings into the
+    /// page cache are dropped after they were read; those that were there before stay.
     ///
     /// Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at damage, or skips it, and what `progress` raises.
     #[pyo3(signature = (*, topics=None, queues=None, time=None, by="store", physical=None, tags=None, keys=None, properties=None,

@@ -40,5 +40,7 @@ pub use query::{QueryBy, QueryRequest, QueryResult};
 pub use refresh::Refreshed;
 pub use resolve::{HitBounds, KeyHit, OffsetResolver};
 pub(crate) use scan::Throttle;
-pub use scan::{BodyFilter, Filled, Follow, FollowFrom, Order, Picked, Scan, ScanRequest, TimeOf, Transactions};
+pub use scan::{
+    BodyFilter, Filled, Follow, FollowFrom, Order, Picked, Scan, ScanRequest, Section, Sections, TimeOf, Transactions,
+};
 pub use usage::{Shared, Usage, UsageBy, UsageCount};

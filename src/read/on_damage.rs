@@ -29,11 +29,21 @@ impl OnDamage {
         self.skipped.load(Ordering::Relaxed)
     }
 
+    /// The same, with a count of its own.
+    pub(super) fn apart(&self) -> Self {
+        Self::new(self.errors)
+    }
+
+    /// Counts messages that another count has.
+    pub(super) fn add_skipped(&self, messages: u64) {
+        self.skipped.fetch_add(messages, Ordering::Relaxed);
+    }
+
     /// Counts `messages` as passed over, or gives the error back with advice to skip. Errors of any other kind are always given back.
     pub(super) fn pass_over(&self, error: Error, messages: i64) -> Result<()> {
         match (error, self.errors) {
-            (Error::Corrupt { .. } | Error::NotFound { .. }, Errors::Skip) => {
-                self.skipped.fetch_add(messages.unsigned_abs(), Ordering::Relaxed);
+            (error, Errors::Skip) if error.is_damage() => {
+                self.add_skipped(messages.unsigned_abs());
                 Ok(())
             }
             (error @ Error::NotFound { .. }, _) => Err(error.advising(OPTION)),

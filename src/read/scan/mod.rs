@@ -19,6 +19,8 @@ mod pick;
 mod throttle;
 /// All of it together.
 mod scan;
+/// The same with several threads.
+mod sections;
 /// The same without an end.
 mod follow;
 
@@ -26,4 +28,5 @@ pub use follow::{Follow, FollowFrom};
 pub use pick::Picked;
 pub use request::{BodyFilter, Order, ScanRequest, TimeOf, Transactions};
 pub use scan::{Filled, Scan};
+pub use sections::{Section, Sections};
 pub(crate) use throttle::Throttle;

@@ -58,6 +58,12 @@ impl Picker {
         }
     }
 
+    /// Counts what is passed over from now on in a count of its own, which it gives.
+    pub(super) fn count_apart(&mut self) -> OnDamage {
+        self.on_damage = self.on_damage.apart();
+        self.on_damage.clone()
+    }
+
     /// The message at a place; `None` if there is none, or none that is wanted.
     ///
     /// # Errors

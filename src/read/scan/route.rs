@@ -138,6 +138,12 @@ impl Route {
         }
     }
 
+    /// Whether it goes along the log from the end. It drops a segment behind it when its first message was asked for, so that no other thread
+    /// may still read there.
+    pub(super) fn is_backward(&self) -> bool {
+        matches!(self, Self::Parts(parts) if matches!(parts[..], [Part::LogBackward(_)]))
+    }
+
     /// How much is left, in bytes that are read meanwhile or could be.
     pub(super) fn left(&self) -> i64 {
         match self {

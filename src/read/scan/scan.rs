@@ -16,10 +16,10 @@ use crate::read::scan::throttle::Throttle;
 /// A pass over messages, which gives each of them once.
 #[derive(Debug)]
 pub struct Scan {
-    reader: Arc<MessageReader>,
-    request: Arc<ScanRequest>,
-    on_damage: OnDamage,
-    route: Route,
+    pub(super) reader: Arc<MessageReader>,
+    pub(super) request: Arc<ScanRequest>,
+    pub(super) on_damage: OnDamage,
+    pub(super) route: Route,
     picker: Picker,
     /// For which there was no room.
     held_back: Option<Place>,
@@ -31,14 +31,17 @@ pub struct Scan {
     /// Bytes that were read since the last pause.
     since_pause: u64,
     /// What was left of the route at its start.
-    whole: i64,
+    pub(super) whole: i64,
     /// How often segments were found to be removed before the start.
     removals: u64,
-    is_ended: bool,
+    /// The route was gone to its end.
+    pub(super) is_ended: bool,
 }
 
 /// Bytes after which a scan pauses.
 const PAUSE: u64 = 1 << 20;
+/// Bytes of a way for which threads are started.
+const LONG: i64 = 16 << 20;
 
 /// Why no more messages were handed over.
 #[derive(Debug)]
@@ -165,6 +168,11 @@ impl Scan {
     /// The physical offsets that the pass looks at, or has looked at.
     pub fn covers(&self) -> Range<i64> {
         self.request.physical.clone()
+    }
+
+    /// Whether it pays to read it with several threads, in [`Sections`](crate::read::Sections): it is long, and has no bound but its end.
+    pub fn is_long(&self) -> bool {
+        self.left == u64::MAX && self.throttle.is_none() && self.whole >= LONG && !self.route.is_backward()
     }
 
     fn pause(&mut self) -> Result<()> {

@@ -1,0 +1,276 @@
+//! One pass over the messages of `Batches`: knows no Python but for what it tells, so that it runs on any thread.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{env, thread};
+
+use arrow_array::RecordBatch;
+use pyo3::prelude::*;
+
+use super::source::{Coverage, Messages, Source};
+use super::turn::Turn;
+use crate::arrow::{BatchBuilder, MessageColumns, from_arrow};
+use crate::config::Errors;
+use crate::error::{Error, Result};
+use crate::format::MessageView;
+use crate::read::{Filled, OnDamage, Section, Sections};
+use crate::storage::Generation;
+
+/// What the latest pass tells.
+#[derive(Clone)]
+pub(super) struct Latest {
+    pub(super) on_damage: OnDamage,
+    /// As far as the pass has come.
+    coverage: Arc<Mutex<Coverage>>,
+}
+
+impl Latest {
+    pub(super) fn new(errors: Errors) -> Self {
+        Self {
+            on_damage: OnDamage::new(errors),
+            coverage: Arc::default(),
+        }
+    }
+
+    pub(super) fn coverage(&self) -> MutexGuard<'_, Coverage> {
+        self.coverage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One pass over a source.
+pub(super) struct Pass {
+    source: Arc<Source>,
+    begun_in: Generation,
+    /// `None` after the end, and after an error that is not about one message.
+    reading: Option<Reading>,
+    columns: MessageColumns,
+    max_bytes: usize,
+    progress: Option<Py<PyAny>>,
+    /// While `progress` runs, no thread waits for the next batch.
+    pub(super) turn: Arc<Turn>,
+    latest: Latest,
+}
+
+/// What a pass gives: a batch, or what is wrong with the next message.
+type Item = Result<RecordBatch>;
+
+/// How messages become batches.
+enum Reading {
+    /// One after the other.
+    InTurn {
+        messages: Messages,
+        builder: BatchBuilder,
+        /// What failed after the last batch.
+        failed: Option<Error>,
+    },
+    /// By several threads.
+    AtOnce {
+        sections: Box<Sections<Item>>,
+        /// As in [`Messages::Stored`].
+        is_queued: bool,
+        /// Those of the last section that were not given yet.
+        ready: VecDeque<Item>,
+    },
+}
+
+/// Bytes of a section that a thread reads: about a batch, but worth the start and not too much for the memory.
+const MIN_SECTION: usize = 4 << 20;
+const MAX_SECTION: usize = 64 << 20;
+/// One thread finds the places for all: more than so many would wait for it.
+const MAX_THREADS: usize = 16;
+
+/// How many threads read a long pass: `OMP_NUM_THREADS`, as for the libraries that take the batches, or else as many as may run at once. Spark
+/// sets it for its workers.
+pub(super) fn reading_threads() -> usize {
+    let wanted = env::var("OMP_NUM_THREADS").ok().and_then(|text| text.trim().parse().ok());
+    let threads = wanted.unwrap_or_else(|| thread::available_parallelism().map_or(1, Into::into));
+    threads.clamp(1, MAX_THREADS)
+}
+
+impl Pass {
+    pub(super) fn new(
+        source: Arc<Source>,
+        messages: Messages,
+        columns: &MessageColumns,
+        max_bytes: usize,
+        progress: Option<Py<PyAny>>,
+        latest: Latest,
+    ) -> Self {
+        let reading = Reading::InTurn {
+            messages,
+            builder: BatchBuilder::new(columns),
+            failed: None,
+        };
+        Self {
+            source,
+            begun_in: Generation::current(),
+            reading: Some(reading),
+            columns: columns.clone(),
+            max_bytes,
+            progress,
+            turn: Arc::default(),
+            latest,
+        }
+    }
+
+    /// The same pass, read by so many threads, if that pays.
+    pub(super) fn with_threads(mut self, threads: usize) -> Self {
+        self.reading = self.reading.map(|reading| match reading {
+            Reading::InTurn {
+                messages: Messages::Stored(scan, is_queued),
+                ..
+            } if threads > 1 && scan.is_long() => {
+                let (columns, max_bytes) = (self.columns.clone(), self.max_bytes);
+                let bytes = max_bytes.clamp(MIN_SECTION, MAX_SECTION) as u64;
+                let gather = move |section: &mut Section<'_>| batches_of(section, &columns, max_bytes);
+                Reading::AtOnce {
+                    sections: Box::new(Sections::new(*scan, threads, bytes, gather)),
+                    is_queued,
+                    ready: VecDeque::new(),
+                }
+            }
+            reading => reading,
+        });
+        self
+    }
+
+    /// The next item; the pass ends with an error of its own.
+    fn fill(&mut self, reading: &mut Reading) -> Result<Option<Item>> {
+        self.source.expect_own_stream(self.begun_in)?;
+        match reading {
+            Reading::InTurn {
+                messages,
+                builder,
+                failed,
+            } => self.fill_in_turn(messages, builder, failed),
+            Reading::AtOnce {
+                sections,
+                is_queued,
+                ready,
+            } => self.take_ready(sections, *is_queued, ready),
+        }
+    }
+
+    fn fill_in_turn(
+        &self,
+        messages: &mut Messages,
+        builder: &mut BatchBuilder,
+        failed: &mut Option<Error>,
+    ) -> Result<Option<Item>> {
+        if let Some(error) = failed.take() {
+            return Ok(Some(Err(error)));
+        }
+        loop {
+            let filled = messages.fill(|picked| builder.append(picked.view, picked.body, self.max_bytes).map_err(from_arrow))?;
+            *self.latest.coverage() = messages.coverage();
+            let told = self.tell(messages.progress());
+            match (filled, told) {
+                // At once: whoever is interrupted asks for no other batch.
+                (Filled::Stopped(error @ Error::Interrupted { .. }), _) | (_, Err(error)) => return Err(error),
+                (Filled::Stopped(error), _) => *failed = Some(error),
+                (Filled::Paused, Ok(())) => {
+                    // What is told may fork, or close the store.
+                    self.source.expect_own_stream(self.begun_in)?;
+                    continue;
+                }
+                (Filled::End | Filled::Full, Ok(())) => {}
+            }
+            if !builder.is_empty() {
+                return builder.finish().map(|batch| Some(Ok(batch))).map_err(from_arrow);
+            }
+            return Ok(failed.take().map(Err));
+        }
+    }
+
+    fn take_ready(&self, sections: &mut Sections<Item>, is_queued: bool, ready: &mut VecDeque<Item>) -> Result<Option<Item>> {
+        loop {
+            let batch = ready.pop_front();
+            if ready.is_empty() {
+                *self.latest.coverage() = Coverage {
+                    covers: Some(sections.covers()),
+                    is_complete: is_queued && sections.is_complete(),
+                };
+            }
+            if batch.is_some() {
+                return Ok(batch);
+            }
+            let Some(batches) = sections.next_section()? else {
+                return Ok(None);
+            };
+            ready.extend(batches);
+            self.tell(sections.progress())?;
+            // What is told may fork, or close the store.
+            self.source.expect_own_stream(self.begun_in)?;
+        }
+    }
+
+    /// Hands each message to `take`.
+    pub(super) fn each(mut self, mut take: impl FnMut(&MessageView<'_>) -> Result<()>) -> Result<()> {
+        let Some(Reading::InTurn { mut messages, .. }) = self.reading.take() else {
+            return Ok(());
+        };
+        loop {
+            self.source.expect_own_stream(self.begun_in)?;
+            let filled = messages.fill(|picked| take(picked.view).map(|()| true))?;
+            *self.latest.coverage() = messages.coverage();
+            self.tell(messages.progress())?;
+            match filled {
+                Filled::Paused => {}
+                Filled::Full | Filled::End => return Ok(()),
+                Filled::Stopped(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Tells the caller how far the pass has come.
+    fn tell(&self, come: (u64, u64)) -> Result<()> {
+        let Some(progress) = &self.progress else { return Ok(()) };
+        let told = self.turn.tell(|| Python::try_attach(|py| progress.call1(py, come)));
+        match told {
+            Some(Err(raised)) => Err(Error::Interrupted { cause: Arc::new(raised) }),
+            Some(Ok(_)) | None => Ok(()),
+        }
+    }
+}
+
+impl Iterator for Pass {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        let mut reading = self.reading.take()?;
+        match self.fill(&mut reading) {
+            // Past damage, too: whoever asks again wants the rest.
+            Ok(Some(item)) => {
+                self.reading = Some(reading);
+                Some(item)
+            }
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+/// The messages of a section as batches, what is wrong with the others, and why they end before it does.
+fn batches_of(section: &mut Section<'_>, columns: &MessageColumns, max_bytes: usize) -> (Vec<Item>, Option<Error>) {
+    let (mut builder, mut items) = (BatchBuilder::new(columns), Vec::new());
+    loop {
+        let filled = section.fill(|picked| builder.append(picked.view, picked.body, max_bytes).map_err(from_arrow));
+        let filled = match filled {
+            Ok(filled) => filled,
+            // What was taken last is void.
+            Err(error) => return (items, Some(error)),
+        };
+        if !builder.is_empty() {
+            match builder.finish() {
+                Ok(batch) => items.push(Ok(batch)),
+                Err(error) => return (items, Some(from_arrow(error))),
+            }
+        }
+        match filled {
+            Filled::Full | Filled::Paused => {}
+            Filled::End => return (items, None),
+            Filled::Stopped(error) if error.is_damage() => items.push(Err(error)),
+            Filled::Stopped(error) => return (items, Some(error)),
+        }
+    }
+}

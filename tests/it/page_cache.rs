@@ -1,0 +1,147 @@
+//! A scan leaves the page cache of the log as it was, whatever way it takes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mqstore::config::{Errors, StoreConfig};
+use mqstore::format::Message;
+use mqstore::read::{Filled, OnDamage, Scan, ScanRequest, Sections};
+use mqstore::storage::{Access, Advice, Env, MappedFile, RealEnv};
+use mqstore::store::{MessageStore, OpenMode};
+use tempfile::tempdir;
+
+use crate::reading::open;
+
+const PAGE: usize = 4096;
+const SEGMENT: u64 = 4 << 20;
+const MESSAGES: usize = 24_000;
+
+/// A closed store of 24 MiB; every fourth message is of a topic of its own.
+fn make(path: &Path) {
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let config = StoreConfig {
+        mapped_file_size_commit_log: Some(SEGMENT),
+        ..StoreConfig::default()
+    };
+    let store = MessageStore::open(&env, path, config, OpenMode::New).unwrap();
+    let message = |number: usize| Message {
+        topic: if number.is_multiple_of(4) {
+            "few".into()
+        } else {
+            "orders".into()
+        },
+        body: vec![7; 900].into(),
+        ..Message::default()
+    };
+    let messages: Vec<_> = (0..MESSAGES).map(message).collect();
+    store.appender(None).append_all(messages, &mut Vec::new()).unwrap();
+    store.close().unwrap();
+}
+
+fn segments(path: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(path.join("commitlog")).unwrap();
+    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn drop_cached(path: &Path) {
+    fs::File::open(path).unwrap().sync_all().unwrap();
+    let opened = RealEnv::new().open(path, Access::Read).unwrap();
+    opened.advise(0..SEGMENT, Advice::DontNeed).unwrap();
+}
+
+/// Which pages of the log are in memory.
+fn cached(path: &Path) -> Vec<bool> {
+    let pages = segments(path).into_iter().flat_map(|segment| {
+        let file = MappedFile::open(&RealEnv::new(), segment, 0, SEGMENT).unwrap();
+        (0..SEGMENT as usize).step_by(PAGE).map(move |at| file.is_cached(at..at + 1))
+    });
+    pages.collect()
+}
+
+/// How many messages a pass gives.
+fn pass(mut scan: Scan, threads: usize) -> usize {
+    if threads > 0 {
+        let gather = |section: &mut mqstore::read::Section<'_>| {
+            let mut count = 0_usize;
+            let filled = section.fill(|_| {
+                count += 1;
+                Ok(true)
+            });
+            assert!(matches!(filled, Ok(Filled::End)));
+            (vec![count], None)
+        };
+        let mut sections = Sections::new(scan, threads, 1 << 20, gather);
+        return std::iter::from_fn(|| sections.next_section().unwrap()).flatten().sum();
+    }
+    let mut count = 0;
+    loop {
+        let filled = scan.fill(|_| {
+            count += 1;
+            Ok(true)
+        });
+        match filled.unwrap() {
+            Filled::Full | Filled::Paused => {}
+            Filled::End => return count,
+            Filled::Stopped(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_scan_of_what_is_not_cached_leaves_the_page_cache_as_it_was() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("store");
+    make(&path);
+    let of_few = ScanRequest {
+        topics: Some(vec!["few".to_owned()]),
+        ..ScanRequest::default()
+    };
+    let reversed = ScanRequest {
+        reverse: true,
+        ..ScanRequest::default()
+    };
+    let ways = [
+        (ScanRequest::default(), 0, MESSAGES),
+        (ScanRequest::default(), 3, MESSAGES),
+        (of_few.clone(), 0, MESSAGES / 4),
+        (of_few, 3, MESSAGES / 4),
+        (reversed, 0, MESSAGES),
+    ];
+    for (request, threads, expected) in ways {
+        // The system takes pages from the cache when it likes. A scan that does wrong does it each time.
+        let tries: Vec<_> = (0..3)
+            .map_while(|_| left_as_it_was(&path, &request, threads, expected).err())
+            .collect();
+        assert!(tries.len() < 3, "{request:?}, {threads} threads: {tries:?}");
+    }
+}
+
+fn left_as_it_was(path: &Path, request: &ScanRequest, threads: usize, expected: usize) -> Result<(), String> {
+    for segment in segments(path) {
+        drop_cached(&segment);
+    }
+    if cached(path).contains(&true) {
+        return Ok(()); // The file system is in memory alone, or somebody else reads it.
+    }
+    let kept = RealEnv::new().open(&segments(path)[2], Access::Read).unwrap();
+    kept.read_full_at(&mut vec![0; 1 << 20], 1 << 20).unwrap();
+    // An open reads the end of the log.
+    let reader = open(path);
+    let before = cached(path);
+    let scan = Scan::new(reader, request.clone(), OnDamage::new(Errors::Raise)).unwrap();
+    assert_eq!(pass(scan, threads), expected);
+    let after = cached(path);
+    let pairs = || before.iter().zip(&after);
+    if pairs().any(|(before, after)| after < before) {
+        return Err("what was cached did not stay".to_owned());
+    }
+    let brought = pairs().filter(|(before, after)| after > before).count() * PAGE;
+    if brought < 3 << 20 {
+        Ok(())
+    } else {
+        Err(format!("{brought} bytes stay in the cache"))
+    }
+}

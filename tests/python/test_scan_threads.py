@@ -1,0 +1,185 @@
+"""A long scan is read by several threads, and gives what one thread gives."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import mqstore
+
+MESSAGES = 40_000
+SEGMENT = 8 << 20
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """36 MiB in five segments: nine sections."""
+    path = tmp_path_factory.mktemp("long") / "store"
+    with mqstore.open(path, "x", mapped_file_size_commit_log=SEGMENT) as store:
+        for first in range(0, MESSAGES, 1000):
+            rows = [
+                {
+                    "topic": f"t{n % 3}",
+                    "queue_id": n % 4,
+                    "body": b"%06d" % n * 130,
+                    "keys": [f"k{n}"],
+                    "tags": ["even", "odd"][n % 2],
+                }
+                for n in range(first, first + 1000)
+            ]
+            store.append_batch(rows)
+    return path
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    return lambda count: monkeypatch.setenv("OMP_NUM_THREADS", str(count))
+
+
+def running() -> int:
+    """Threads that read a scan."""
+    names = [task.joinpath("comm").read_text() for task in Path("/proc/self/task").iterdir()]
+    return sum(name.startswith("mqstore-scan") for name in names)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"columns": ["body"]},
+        {"batch_bytes": 1 << 16},
+        {"order": "queue"},
+        {"transactions": "all", "order": "queue"},
+        {"tags": "even"},
+        {"topics": ["t0", "t2"]},
+        {"body_regex": "0{3}", "decode_body": True},
+        {"physical": (3_000_000, 30_000_000)},
+        {"reverse": True},
+        {"limit": 39_000},
+    ],
+    ids=str,
+)
+def test_threads_give_the_rows_of_one_in_the_same_order(
+    path: Path, threads: Callable[[int], None], arguments: dict[str, Any]
+) -> None:
+    with mqstore.open(path) as store:
+        told = []
+        for count in (1, 3):
+            threads(count)
+            batches = store.scan(**arguments)
+            told.append((batches.to_arrow(), batches.complete, batches.covers, batches.skipped))
+            assert pa.RecordBatchReader.from_stream(batches).read_all() == told[0][0]
+        assert told[0] == told[1]
+
+
+def test_threads_run_from_the_first_batch_to_the_end_of_the_pass(path: Path, threads: Callable[[int], None]) -> None:
+    threads(3)
+    with mqstore.open(path) as store:
+        batches = store.scan()
+        passing = iter(batches)
+        assert (running(), batches.complete) == (0, False)
+        assert len(next(passing)) > 0
+        assert (running(), batches.complete) == (3, False)
+        assert sum(len(batch) for batch in passing) > MESSAGES / 2
+        assert (running(), batches.complete) == (0, True)
+        passing = iter(batches)
+        next(passing)
+        del passing
+        assert running() == 0
+        threads(1)
+        next(iter(batches))
+        assert running() == 0
+        threads(3)
+        next(iter(store.scan(limit=10)))
+        assert running() == 0
+
+
+def test_progress_is_told_in_the_thread_of_the_caller_and_can_end_the_pass(path: Path, threads: Callable[[int], None]) -> None:
+    threads(3)
+    told: list[tuple[int, int, int]] = []
+
+    def progress(done: int, whole: int) -> None:
+        told.append((done, whole, threading.get_ident()))
+
+    def enough(*_: int) -> None:
+        raise RuntimeError("enough")
+
+    with mqstore.open(path) as store:
+        rows = store.scan(progress=progress).to_arrow()
+        assert len(rows) == MESSAGES
+        assert {ident for _, _, ident in told} == {threading.get_ident()}
+        assert told == sorted(told)
+        assert told[-1][0] == told[-1][1] == told[0][1]
+        with pytest.raises(RuntimeError, match="enough"):
+            store.scan(progress=enough).to_arrow()
+        assert running() == 0
+
+
+def test_what_is_damaged_is_told_after_all_before_it_or_is_skipped(
+    path: Path, tmp_path: Path, threads: Callable[[int], None]
+) -> None:
+    threads(3)
+    damaged = shutil.copytree(path, tmp_path / "damaged")
+    with mqstore.open(path) as store:
+        offsets = store.scan(columns=["physical_offset"]).to_arrow()["physical_offset"].to_pylist()
+    at = offsets[MESSAGES // 2]
+    segment = damaged / "commitlog" / f"{at - at % SEGMENT:020}"
+    whole = bytearray(segment.read_bytes())
+    whole[at % SEGMENT + 100] ^= 1
+    segment.write_bytes(whole)
+    with mqstore.open(damaged) as store:
+        passing = iter(store.scan(columns=["physical_offset"]))
+        found: list[int] = []
+
+        def read_on() -> None:
+            for batch in passing:
+                found.extend(batch.to_arrow()["physical_offset"].to_pylist())
+
+        with pytest.raises(mqstore.CorruptError, match="CRC"):
+            read_on()
+        assert found == offsets[: MESSAGES // 2]
+        read_on()
+        assert found == [offset for offset in offsets if offset != at], "it goes on after the damaged one"
+        batches = store.scan(columns=["physical_offset"], errors="skip")
+        assert batches.to_arrow()["physical_offset"].to_pylist() == [offset for offset in offsets if offset != at]
+        assert (batches.skipped, batches.complete) == (1, False)
+
+
+def test_a_close_ends_the_pass(path: Path, threads: Callable[[int], None]) -> None:
+    threads(3)
+    with mqstore.open(path) as store:
+        passing = iter(store.scan())
+        next(passing)
+    with pytest.raises(mqstore.ClosedError):
+        next(passing)
+    del passing
+    assert running() == 0
+
+
+def test_a_fork_begins_a_pass_of_its_own_and_leaves_that_of_its_parent(path: Path) -> None:
+    code = """
+import mqstore, os, sys
+with mqstore.open(sys.argv[1]) as store:
+    passing = iter(store.scan())
+    rows = len(next(passing))
+    child = os.fork()
+    if child == 0:
+        try:
+            next(passing)
+        except mqstore.ClosedError:
+            del passing
+            sys.exit(len(store.scan().to_arrow()) != int(sys.argv[2]))
+        sys.exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert rows + sum(len(batch) for batch in passing) == int(sys.argv[2])
+"""
+    command = [sys.executable, "-W", "ignore", "-c", code, str(path), str(MESSAGES)]
+    subprocess.run(command, check=True, timeout=60, env={"OMP_NUM_THREADS": "3", "PYTHONPATH": ":".join(sys.path)})
