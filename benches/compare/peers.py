@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +20,7 @@ class Peer(ABC):
     #: The module that it needs, if it needs one.
     module: str | None = None
     #: What can be asked of it.
-    has_batches, syncs = True, True
+    has_batches, syncs, has_bodies = True, True, True
     #: Single messages of a round, so that it takes no longer than others.
     messages = 5_000
 
@@ -36,6 +36,10 @@ class Peer(ABC):
     def append_batch(self, bodies: Sequence[bytes]) -> None:
         """Several at once, durable together."""
 
+    def bodies(self) -> Iterator[bytes]:
+        """All, in order."""
+        raise NotImplementedError(self.name)
+
     @abstractmethod
     def close(self) -> None:
         """Ends it."""
@@ -45,6 +49,7 @@ class PlainFile(Peer):
     """A file that grows: no store, and no message is found again."""
 
     name = "plain file"
+    has_bodies = False
 
     def __init__(self, folder: Path, *, durable: bool) -> None:
         self._file = (folder / "log").open("ab", buffering=1 << 20)
@@ -87,6 +92,9 @@ class Sqlite(Peer):
         self._connection.executemany(self._INSERT, ((body,) for body in bodies))
         self._connection.execute("commit")
 
+    def bodies(self) -> Iterator[bytes]:
+        return (body for (body,) in self._connection.execute("select body from log order by number"))
+
     def close(self) -> None:
         self._connection.close()
 
@@ -123,6 +131,10 @@ class Lmdb(Numbered):
         with self._environment.begin(write=True) as transaction, closing(transaction.cursor()) as cursor:
             cursor.putmulti(self._keyed(bodies), append=True)
 
+    def bodies(self) -> Iterator[bytes]:
+        with self._environment.begin() as transaction, closing(transaction.cursor()) as cursor:
+            yield from cursor.iternext(keys=False)
+
     def close(self) -> None:
         self._environment.close()
 
@@ -153,6 +165,9 @@ class RocksDb(Numbered):
             batch.put(key, body)
         self._db.write(batch)
 
+    def bodies(self) -> Iterator[bytes]:
+        return iter(self._db.values())
+
     def close(self) -> None:
         self._db.close()
 
@@ -162,7 +177,7 @@ class PersistQueue(Peer):
 
     name = "persist-queue"
     module = "persistqueue"
-    has_batches, syncs = False, False
+    has_batches, syncs, has_bodies = False, False, False
     messages = 200
 
     def __init__(self, folder: Path, *, durable: bool) -> None:

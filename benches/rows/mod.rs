@@ -20,10 +20,13 @@ mod read_get;
 mod read_while_writing;
 mod recover;
 mod resolve;
+mod scale_keys;
 mod scale_msg;
 mod scale_producers;
 mod scale_recovery;
+mod scale_size;
 mod scale_topics;
+mod scan;
 mod serve;
 mod sync_floor;
 mod verify;
@@ -60,6 +63,9 @@ pub const ALL: &[(&str, fn(&Bench))] = &[
     ("queue_read", queue_read::run),
     ("read_get", read_get::run),
     ("resolve", resolve::run),
+    ("scan", scan::run),
+    ("scale_size", scale_size::run),
+    ("scale_keys", scale_keys::run),
     ("read_while_writing", read_while_writing::run),
     ("ablation", ablation::run),
     ("crc32", crc32::run),

@@ -131,7 +131,7 @@ pub(super) fn limit(path: &Path, places: &[usize]) -> f64 {
 }
 
 /// A copy of a store, none of whose pages is in the page cache. Those of the store itself stay there, because this process has mapped it.
-fn cold_copy(bench: &Bench, path: &Path) -> TempDir {
+pub(super) fn cold_copy(bench: &Bench, path: &Path) -> TempDir {
     let dir = bench.dir();
     let mut waiting = vec![(path.to_owned(), dir.path().join("store"))];
     while let Some((from, to)) = waiting.pop() {

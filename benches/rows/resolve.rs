@@ -48,19 +48,19 @@ fn row(name: &'static str, params: serde_json::Value, unit: &'static str, target
     }
 }
 
-fn make(path: &Path, config: StoreConfig, count: usize) {
+pub(super) fn make(path: &Path, config: StoreConfig, count: usize) {
     let store = open(path, config);
     fill(&store, &Workload::of_bodies(100), count, QUEUES);
     store.close().unwrap();
 }
 
-fn reader(path: &Path) -> Arc<MessageReader> {
+pub(super) fn reader(path: &Path) -> Arc<MessageReader> {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     Arc::new(MessageReader::open(&env, path, StoreConfig::default()).unwrap())
 }
 
 /// The numbers below `count` in no order, which is the same in each run.
-fn shuffled(count: usize) -> Vec<usize> {
+pub(super) fn shuffled(count: usize) -> Vec<usize> {
     let mut numbers: Vec<usize> = (0..count).collect();
     let mut state = 88_172_645_463_325_252_u64;
     for at in (1..count).rev() {
@@ -115,7 +115,7 @@ fn map_queue(path: &Path, queue_id: usize) -> memmap2::Mmap {
 }
 
 /// Nanoseconds a key.
-fn resolve(reader: &MessageReader, keys: &[String]) -> f64 {
+pub(super) fn resolve(reader: &MessageReader, keys: &[String]) -> f64 {
     let wanted: Vec<(&str, &str)> = keys.iter().map(|key| (TOPIC, key.as_str())).collect();
     let begun = Instant::now();
     let hits = reader.resolve_keys(&wanted, &HitBounds::default(), Errors::Raise).unwrap();

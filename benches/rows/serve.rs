@@ -3,12 +3,13 @@
 //! Each line of the input is a question, each line of the output its answer: one number or more.
 
 use std::io::{self, BufRead, Write};
+use std::path::Path;
 use std::time::Instant;
 
 use mqstore::config::StoreConfig;
 use mqstore::store::{AppendResult, Incoming};
 
-use super::{append_sustained, durable_window};
+use super::{append_sustained, durable_window, scan};
 use crate::harness::Bench;
 use crate::harness::machine::each;
 use crate::harness::workload::{Workload, open};
@@ -33,6 +34,7 @@ fn answer(bench: &Bench, question: &str) -> String {
         "append" => append_sustained::ours(bench, &plain(), number(2)),
         "append_with_key" => append_sustained::ours(bench, &Workload::of_bodies(number(1)), number(2)),
         "append_batch" => append_batch(bench, &plain(), number(2), number(3)),
+        "scan_limit" => scan::limit_of(Path::new(words[1])),
         "durable_limit" => durable_window::limit(bench, &plain(), number(2)),
         unknown => panic!("no question is called {unknown:?}"),
     };
