@@ -63,7 +63,7 @@ def run(rust: Rust | None) -> None:
             for _ in range(count // BATCH):
                 store.append_batch(bodies, "orders")
         limit = {LIMIT: rust.round(f"scan_limit {path}")} if rust else {}
-        others = [made(peer, Path(folder) / peer.name, bodies, count) for peer in installed() if peer.has_bodies]
+        others = [made(kind, Path(folder) / kind.name, bodies, count) for kind in installed() if kind.has_bodies]
         for name, columns, most in COLUMNS:
             row = Row("py_read_batch", {"body": BODY, "columns": name}, "ns a message", {"at_most": most})
             ours = {
@@ -71,10 +71,10 @@ def run(rust: Rust | None) -> None:
                 "mqstore, one table": partial(as_table, path=path, columns=columns, count=count),
                 "mqstore, objects": partial(as_objects, path=path, count=count),
             }
-            peers = {store.name: partial(by_peer, store=store, count=count) for store in others}
+            peers = {peer.name: partial(by_peer, store=peer, count=count) for peer in others}
             measure(row, ours | limit | peers, rust)
-        for store in others:
-            store.close()
+        for peer in others:
+            peer.close()
 
 
 def made(peer: type[Peer], folder: Path, bodies: list[bytes], count: int) -> Peer:

@@ -1,4 +1,4 @@
-//! What a message costs in a pass over a log, and over one that is some times as large: the limit is the smaller one. BENCH_GIB=20 takes a log
+//! What a message costs in a pass over a log, and over one that is some times as large: the limit is the smaller one. `BENCH_GIB=20` takes a log
 //! of 20 GiB, and one of 1 GiB.
 
 use std::path::Path;

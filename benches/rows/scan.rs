@@ -88,7 +88,7 @@ pub(super) fn scan(reader: &Arc<MessageReader>, threads: usize) -> usize {
     let mut scan = Scan::new(Arc::clone(reader), ScanRequest::default(), OnDamage::new(Errors::Raise)).unwrap();
     if threads > 1 {
         let mut sections = Sections::new(scan, threads, PIECE as u64, count_of);
-        return std::iter::from_fn(|| sections.next().unwrap()).flatten().sum();
+        return std::iter::from_fn(|| sections.next_section().unwrap()).flatten().sum();
     }
     let mut count = 0;
     loop {
