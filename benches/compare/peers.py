@@ -40,6 +40,10 @@ class Peer(ABC):
         """All, in order."""
         raise NotImplementedError(self.name)
 
+    def body(self, number: int) -> bytes:
+        """The one of this number, from 0 on."""
+        raise NotImplementedError(self.name)
+
     @abstractmethod
     def close(self) -> None:
         """Ends it."""
@@ -95,6 +99,9 @@ class Sqlite(Peer):
     def bodies(self) -> Iterator[bytes]:
         return (body for (body,) in self._connection.execute("select body from log order by number"))
 
+    def body(self, number: int) -> bytes:
+        return bytes(self._connection.execute("select body from log where number = ?", (number + 1,)).fetchone()[0])
+
     def close(self) -> None:
         self._connection.close()
 
@@ -135,6 +142,10 @@ class Lmdb(Numbered):
         with self._environment.begin() as transaction, closing(transaction.cursor()) as cursor:
             yield from cursor.iternext(keys=False)
 
+    def body(self, number: int) -> bytes:
+        with self._environment.begin() as transaction:
+            return bytes(transaction.get(number.to_bytes(8, "big")))
+
     def close(self) -> None:
         self._environment.close()
 
@@ -167,6 +178,9 @@ class RocksDb(Numbered):
 
     def bodies(self) -> Iterator[bytes]:
         return iter(self._db.values())
+
+    def body(self, number: int) -> bytes:
+        return bytes(self._db[number.to_bytes(8, "big")])
 
     def close(self) -> None:
         self._db.close()

@@ -13,6 +13,7 @@ import follow_latency
 import py_append
 import py_append_batch
 import py_durable
+import py_query
 import py_read_batch
 import recover_killed
 from rounds import Rust, is_smoke
@@ -22,6 +23,7 @@ ROWS: dict[str, Callable[[Rust | None], None]] = {
     "py_append": py_append.run,
     "py_append_batch": py_append_batch.run,
     "py_durable": py_durable.run,
+    "py_query": py_query.run,
     "py_read_batch": py_read_batch.run,
     "recover_killed": recover_killed.run,
 }

@@ -1,12 +1,15 @@
 //! RocketMQ's own store, in a process that answers one round after another. `benches/compare/rocketmq_rounds.py` starts it.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use mqstore::config::Sizes;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::bench::Bench;
+use super::workload::copy_store;
 
 /// The versions that are measured; `BENCH_ROCKETMQ` names others, or none.
 const VERSIONS: &str = "5.3.3 5.5.1";
@@ -20,10 +23,10 @@ pub struct RocketMq {
     _dir: TempDir,
 }
 
-/// What a round of puts found.
-pub struct Puts {
+/// What a round found.
+pub struct Round {
     pub messages: f64,
-    /// From the first start of a producer to the last end of one.
+    /// Of puts, from the first start of a producer to the last end of one.
     pub ns: f64,
 }
 
@@ -31,16 +34,40 @@ impl RocketMq {
     /// A store of each version, with these options of the harness in `tests/interop`. None in a smoke run, and none where Java or Maven is
     /// missing.
     pub fn start_all(bench: &Bench, options: &[&str]) -> Vec<Self> {
+        Self::start_each(bench, options, |_| {})
+    }
+
+    /// The same, each on a copy of this store of ours, whose sizes are the smaller ones.
+    pub fn start_all_on(bench: &Bench, store: &Path) -> Vec<Self> {
+        let Sizes {
+            commit_log,
+            consume_queue,
+            index,
+        } = Sizes::SMALL;
+        let options = [
+            format!("segment={commit_log}"),
+            format!("queue={consume_queue}"),
+            format!("slots={}", index.slots),
+            format!("items={}", index.items),
+        ];
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        Self::start_each(bench, &options, |path| copy_store(store, path, |_| {}))
+    }
+
+    fn start_each(bench: &Bench, options: &[&str], make: impl Fn(&Path)) -> Vec<Self> {
         let versions = std::env::var("BENCH_ROCKETMQ").unwrap_or_else(|_| VERSIONS.to_owned());
         let versions: Vec<&str> = bench.size(versions.split_whitespace().collect(), Vec::new());
         versions
             .into_iter()
-            .filter_map(|version| Self::start(bench, version, options))
+            .filter_map(|version| {
+                let dir = bench.dir();
+                make(&dir.path().join("store"));
+                Self::start(dir, version, options)
+            })
             .collect()
     }
 
-    fn start(bench: &Bench, version: &str, options: &[&str]) -> Option<Self> {
-        let dir = bench.dir();
+    fn start(dir: TempDir, version: &str, options: &[&str]) -> Option<Self> {
         let mut process = Command::new(std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned()))
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/compare/rocketmq_rounds.py"))
             .arg(version)
@@ -68,9 +95,25 @@ impl RocketMq {
     }
 
     /// Puts messages from `producers` threads until there are so many of them or the time is over.
-    pub fn put(&mut self, body: usize, producers: usize, messages: usize, milliseconds: u64) -> Puts {
-        let answer = self.ask(&format!("put={body},{producers},{messages},{milliseconds}"));
-        Puts {
+    pub fn put(&mut self, body: usize, producers: usize, messages: usize, milliseconds: u64) -> Round {
+        self.round(&format!("put={body},{producers},{messages},{milliseconds}"))
+    }
+
+    /// Nanoseconds a query, each for a key of one message: "order-0", "order-1", ..., in no order.
+    pub fn query(&mut self, keys: usize) -> f64 {
+        let round = self.round(&format!("query={keys}"));
+        round.ns / round.messages
+    }
+
+    /// Nanoseconds a message that a consumer of queue 0 pulls, 32 in a call, from its start.
+    pub fn pull(&mut self, messages: usize) -> f64 {
+        let round = self.round(&format!("pull={messages}"));
+        round.ns / round.messages
+    }
+
+    fn round(&mut self, question: &str) -> Round {
+        let answer = self.ask(question);
+        Round {
             messages: answer["messages"].as_f64().unwrap(),
             ns: answer["ns"].as_f64().unwrap(),
         }

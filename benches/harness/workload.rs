@@ -1,5 +1,6 @@
 //! The messages and stores that rows measure.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -110,5 +111,20 @@ pub fn fill(store: &MessageStore, workload: &Workload, count: usize, queues: usi
         done.clear();
         let batch = (first..count.min(first + 1000)).map(message).collect();
         store.appender(None).append_all(batch, &mut done).unwrap();
+    }
+}
+
+/// Copies a store that nobody has open, and calls `made` with each file of the copy.
+pub fn copy_store(from: &Path, to: &Path, made: impl Fn(&Path)) {
+    let mut waiting = vec![(from.to_owned(), to.to_owned())];
+    while let Some((from, to)) = waiting.pop() {
+        if from.is_dir() {
+            fs::create_dir(&to).unwrap();
+            let names = fs::read_dir(&from).unwrap().map(|entry| entry.unwrap().file_name());
+            waiting.extend(names.map(|name| (from.join(&name), to.join(&name))));
+        } else {
+            fs::copy(&from, &to).unwrap();
+            made(&to);
+        }
     }
 }

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::harness::machine::each;
 use crate::harness::row::{LIMIT, OURS};
-use crate::harness::workload::{TOPIC, Workload, fill, open};
+use crate::harness::workload::{TOPIC, Workload, copy_store, fill, open};
 use crate::harness::{Bench, Contender, Row, Target};
 
 pub(super) const BODY: usize = 1024;
@@ -133,20 +133,12 @@ pub(super) fn limit(path: &Path, places: &[usize]) -> f64 {
 /// A copy of a store, none of whose pages is in the page cache. Those of the store itself stay there, because this process has mapped it.
 pub(super) fn cold_copy(bench: &Bench, path: &Path) -> TempDir {
     let dir = bench.dir();
-    let mut waiting = vec![(path.to_owned(), dir.path().join("store"))];
-    while let Some((from, to)) = waiting.pop() {
-        if from.is_dir() {
-            fs::create_dir(&to).unwrap();
-            let names = fs::read_dir(&from).unwrap().map(|entry| entry.unwrap().file_name());
-            waiting.extend(names.map(|name| (from.join(&name), to.join(&name))));
-            continue;
-        }
-        fs::copy(&from, &to).unwrap();
-        let file = File::open(&to).unwrap();
+    copy_store(path, &dir.path().join("store"), |made| {
+        let file = File::open(made).unwrap();
         file.sync_all().unwrap();
         // SAFETY: the call changes no byte.
         let done = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
         assert_eq!(done, 0);
-    }
+    });
     dir
 }

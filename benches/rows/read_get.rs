@@ -1,5 +1,5 @@
 //! Messages of a queue as a consumer pulls them: 32 in a call, with the statuses and bounds of a broker. The limit copies the same bodies
-//! from a mapping of the log, at places that it knows.
+//! from a mapping of the log, at places that it knows. `RocketMQ` reads a copy of the store.
 
 use std::time::Instant;
 
@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::queue_read::{BODY, limit, places, reader};
 use crate::harness::machine::each;
+use crate::harness::rocketmq::RocketMq;
 use crate::harness::row::{LIMIT, OURS};
 use crate::harness::workload::{TOPIC, Workload, fill, open};
 use crate::harness::{Bench, Contender, Row, Target};
@@ -57,5 +58,9 @@ pub fn run(bench: &Bench) {
         waits_for_disk: false,
     };
     let limit = Contender::new(LIMIT, || limit(&path, &places));
-    bench.measure(&row, vec![Contender::new(OURS, ours), limit]);
+    let peers = RocketMq::start_all_on(bench, &path)
+        .into_iter()
+        .map(|mut peer| Contender::new(peer.name.clone(), move || peer.pull(count)));
+    let contenders = [Contender::new(OURS, ours), limit];
+    bench.measure(&row, contenders.into_iter().chain(peers).collect());
 }

@@ -1,9 +1,11 @@
 //! Finding where many messages lie, asked for in no order. "`resolve_offsets`": by queue offset; the limit reads the same entries from a
 //! mapping. "`resolve_keys`": by key, each checked in the log; the limit follows the same chains in memory and reads no record.
-//! "`resolve_keys_files`": the same in many index files; the limit is one file with all of their keys. "query": one key a call.
+//! "`resolve_keys_files`": the same in many index files; the limit is one file with all of their keys. "query": one key a call, beside
+//! `RocketMQ` on a copy of the store.
 
 use std::fs::{self, File};
 use std::hint::black_box;
+use std::iter;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,6 +17,7 @@ use mqstore::storage::{Env, RealEnv};
 use serde_json::json;
 
 use crate::harness::machine::each;
+use crate::harness::rocketmq::RocketMq;
 use crate::harness::row::{LIMIT, OURS};
 use crate::harness::workload::{TOPIC, Workload, fill, open};
 use crate::harness::{Bench, Contender, Row, Target};
@@ -164,9 +167,10 @@ fn keys_of_many_files(bench: &Bench, one: &Path, many: &Path, keys: &[String]) {
 
 fn query(bench: &Bench, path: &Path, keys: &[String]) {
     let reader = reader(path);
+    let count = bench.size(100_000, 50);
     let requests: Vec<QueryRequest> = keys
         .iter()
-        .take(bench.size(100_000, 50))
+        .take(count)
         .map(|key| QueryRequest {
             topic: TOPIC.to_owned(),
             by: QueryBy::Key(key.clone()),
@@ -184,5 +188,8 @@ fn query(bench: &Bench, path: &Path, keys: &[String]) {
         each(begun.elapsed(), requests.len())
     });
     let row = row("query", json!({"files": 1}), "ns a query", Target::at_most(400.0));
-    bench.measure(&row, vec![ours]);
+    let peers = RocketMq::start_all_on(bench, path)
+        .into_iter()
+        .map(|mut peer| Contender::new(peer.name.clone(), move || peer.query(count)));
+    bench.measure(&row, iter::once(ours).chain(peers).collect());
 }

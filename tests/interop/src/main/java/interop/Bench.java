@@ -4,28 +4,39 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.net.InetSocketAddress;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.PutMessageStatus;
+import org.apache.rocketmq.store.QueryMessageResult;
 
-/** Measures puts, a round for each question. Each producer has a queue and a clock of its own. */
+/** Measures puts and reads, a round for each question. Each producer has a queue and a clock of its own. */
 final class Bench {
     /** Enough for the compiler to have seen everything. */
     private static final int WARM_UP = 100_000;
     /** Between two messages of {@code visible}: the store is idle then. */
     private static final long GAP_NS = 300_000;
+    /** As many as a consumer asks for by default. */
+    private static final int PULLED = 32;
 
     private final DefaultMessageStore store;
     private final InetSocketAddress host = new InetSocketAddress("127.0.0.1", 10911);
+    /** Bytes, so that no copy is left out. */
+    private long copied;
 
     Bench(DefaultMessageStore store) {
         this.store = store;
@@ -36,14 +47,64 @@ final class Bench {
         void add(Object answer) throws IOException;
     }
 
-    /** Warms up, says so, and answers each line of the standard input. */
+    /** Warms up a store that is empty, says so, and answers each line of the standard input. */
     void answer(Answers answers, boolean isSync) throws Exception {
-        put(100, 1, WARM_UP, isSync ? 2000 : 0);
+        if (store.getMaxPhyOffset() == 0) {
+            put(100, 1, WARM_UP, isSync ? 2000 : 0);
+        }
         answers.add(Map.of("ready", true));
         var questions = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String question = questions.readLine(); question != null; question = questions.readLine()) {
             String[] parts = question.split("=", 2);
-            answers.add(parts[0].equals("visible") ? visible(parts[1]) : put(parts[1]));
+            switch (parts[0]) {
+                case "visible":
+                    answers.add(visible(parts[1]));
+                    break;
+                case "query":
+                    answers.add(query(Integer.parseInt(parts[1])));
+                    break;
+                case "pull":
+                    answers.add(pull(Integer.parseInt(parts[1])));
+                    break;
+                default:
+                    answers.add(put(parts[1]));
+            }
+        }
+    }
+
+    /** One query for each of the keys order-0, order-1, ..., in no order. Each has one message. */
+    private Map<String, Object> query(int keys) {
+        List<String> wanted = IntStream.range(0, keys).mapToObj(n -> "order-" + n).collect(Collectors.toList());
+        Collections.shuffle(wanted, new Random(1));
+        long begun = System.nanoTime();
+        for (String key : wanted) {
+            QueryMessageResult result = store.queryMessage("orders", key, 64, 0, Long.MAX_VALUE);
+            copy(result.getMessageBufferList(), 1);
+            result.release();
+        }
+        return Harness.line("messages", keys, "ns", System.nanoTime() - begun);
+    }
+
+    /** So many messages from the start of queue 0, as consumers pull them. */
+    private Map<String, Object> pull(int messages) {
+        long begun = System.nanoTime();
+        for (long next = 0; next < messages; ) {
+            GetMessageResult result = store.getMessage("bench", "orders", 0, next, PULLED, null);
+            copy(result.getMessageBufferList(), (int) Math.min(PULLED, messages - next));
+            result.release();
+            next = result.getNextBeginOffset();
+        }
+        return Harness.line("messages", messages, "ns", System.nanoTime() - begun);
+    }
+
+    private void copy(List<ByteBuffer> messages, int expected) {
+        if (messages.size() != expected) {
+            throw new IllegalStateException(messages.size() + " messages were found, not " + expected);
+        }
+        for (ByteBuffer message : messages) {
+            byte[] bytes = new byte[message.remaining()];
+            message.get(bytes);
+            copied += bytes.length;
         }
     }
 
