@@ -25,10 +25,10 @@ impl Severity {
 /// What sets it right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fix {
-    /// Make the derived files anew.
+    /// Make queues, index and checkpoint anew.
     Rebuild,
     /// Take over what is whole of the log.
-    Repair,
+    CopyWhole,
     /// The next open for writing, by mqstore or a broker.
     Open,
     /// Something that only an operator can do.
@@ -88,7 +88,7 @@ finding_ids! {
         "there is an abort file: the last writer crashed, or still runs";
     StoreUnfinishedFile: "store.unfinished_file", Note, Fix::Open, "#7539",
         "a writer had not finished this file when it died; it takes room only";
-    LogDamagedRecord: "log.damaged_record", Error, Fix::Repair, "",
+    LogDamagedRecord: "log.damaged_record", Error, Fix::CopyWhole, "",
         "no whole record stands here: the message, and others that were hidden by the damage, cannot be read";
     LogMissingSegment: "log.missing_segment", Error, Fix::ByHand("put the segment back"), "#5455, #2140, #2141",
         "a segment is missing between others: its messages are lost, and a broker stops there";
@@ -100,9 +100,9 @@ finding_ids! {
         "a file that is no segment: a broker does not start";
     LogBytesAfterEnd: "log.bytes_after_end", Warning, Fix::Open, "#10666, #10816",
         "bytes stand after the end of the log: a torn record of a crash, or records that an earlier recovery left";
-    LogSegmentAfterEnd: "log.segment_after_end", Error, Fix::Repair, "#1434",
+    LogSegmentAfterEnd: "log.segment_after_end", Error, Fix::CopyWhole, "#1434",
         "the log ends before this segment, so no read reaches its messages";
-    LogEndsEarly: "log.ends_early", Error, Fix::Repair, "",
+    LogEndsEarly: "log.ends_early", Error, Fix::CopyWhole, "",
         "the log ends before messages that the store says were on disk";
     LogLostMessages: "log.lost_messages", Note, Fix::Nothing, "",
         "messages were lost here, and a recovery has put a salvage record in their place";
@@ -110,7 +110,7 @@ finding_ids! {
         "the message was stored before the one before it: a clock was set back, or the field is damaged; lookups by time are not exact";
     LogTopicName: "log.topic_name", Note, Fix::Nothing, "#1637, #6747",
         "a broker accepts no such topic: it has other characters than ASCII letters, digits, percent, bar, hyphen and underscore";
-    LogDuplicateQueueOffset: "log.duplicate_queue_offset", Error, Fix::Repair, "#495",
+    LogDuplicateQueueOffset: "log.duplicate_queue_offset", Error, Fix::CopyWhole, "#495",
         "an earlier message has the same queue offset, so no queue leads to this one";
     LogEarlierTopic: "log.earlier_topic", Note, Fix::Nothing, "",
         "the message is of an earlier topic of the same name, which was deleted: no queue leads to it";

@@ -86,8 +86,12 @@ impl Finding {
     pub fn fix(&self, root: &Path) -> String {
         let root = root.display();
         match self.id.facts().fix {
-            Fix::Rebuild => format!("mqstore rebuild {root}"),
-            Fix::Repair => format!("mqstore repair {root} --into NEW"),
+            Fix::Rebuild => format!(
+                "with no writer running move consumequeue, index and checkpoint out of {root}: the next open for writing makes them anew"
+            ),
+            Fix::CopyWhole => {
+                format!("mqstore copy {root} NEW --skip-damaged takes over what is whole; queue offsets are new there")
+            }
             Fix::Open => "the next open for writing sets it right".to_owned(),
             Fix::ByHand(what) => what.to_owned(),
             Fix::Nothing => String::new(),

@@ -52,7 +52,7 @@ def test_a_damaged_body_is_a_finding_with_its_message_and_its_fix(path: Path) ->
     assert "CRC" in finding.message
     assert finding.meaning
     assert finding.known_as == ""
-    assert finding.fix == f"mqstore repair {path} --into NEW"
+    assert finding.fix.startswith(f"mqstore copy {path} NEW --skip-damaged ")
     assert repr(finding).startswith("<mqstore.Finding error log.damaged_record: ")
 
 
@@ -63,8 +63,26 @@ def test_a_finding_names_the_issues_in_which_brokers_leave_it(path: Path) -> Non
     ids = {finding.id for finding in report.findings}
     assert ids == {"queue.entry_missing"}
     assert all("#405" in finding.known_as for finding in report.findings)
-    assert report.findings[0].fix == f"mqstore rebuild {path}"
+    assert f"move consumequeue, index and checkpoint out of {path}:" in report.findings[0].fix
     assert max(finding.count for finding in report.findings) > 1
+
+
+@pytest.mark.parametrize("name", ["491_multifile", "498_mixed", "533_mixed", "551_mixed"])
+def test_derived_files_that_were_moved_out_are_made_anew_by_the_next_open_for_writing(
+    copied: Callable[[str], Path], name: str
+) -> None:
+    path = copied(name)
+    with mqstore.open(path) as store:
+        before = store.verify()
+    for derived in ("consumequeue", "index", "checkpoint"):
+        (path / derived).rename(path.parent / derived)
+    with mqstore.open(path, "r+"):
+        pass
+    with mqstore.open(path) as store:
+        after = store.verify()
+    assert after.ok, after.findings
+    assert (after.messages, after.queue_entries) == (before.messages, before.queue_entries)
+    assert 0 < after.index_items <= before.index_items, "some brokers index tags, too"
 
 
 def test_progress_is_told_and_ends_with_all_of_the_log(path: Path) -> None:

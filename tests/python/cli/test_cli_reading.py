@@ -231,6 +231,7 @@ def test_every_command_answers_on_every_store(golden: Path, name: str, run: Call
         "dead",
         "manifest",
         "doctor",
+        "verify",
     ):
         for form in ([], ["--json"]):
             ran = run(command, path, *form)

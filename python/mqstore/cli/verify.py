@@ -1,0 +1,55 @@
+"""Whether the files of a store agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import mqstore
+from mqstore.cli._main import FINDINGS, command
+from mqstore.cli._output import Output, visible
+from mqstore.cli._store import on_store
+
+FIELDS = (
+    *("id", "severity", "file", "offset", "last_offset", "count", "topic", "queue_id", "queue_offset", "physical_offset"),
+    *("key", "message", "meaning", "known_as", "fix"),
+)
+
+
+@command(examples=("verify /data/store", "verify /data/store --max-mb-per-s 100 --json"))
+@on_store
+@click.option("--quick", is_flag=True, help="Leaves out the checksums of bodies and the links of the index.")
+@click.option("--max-mb-per-s", type=float, help="Reads no faster than this, in 10**6 bytes.")
+def verify(store: mqstore.Store, out: Output, quick: bool, max_mb_per_s: float | None) -> None:
+    """Compares the files of a store with each other.
+
+    These are log, queues, index, checkpoint and settings. It reads the whole log once, and changes nothing. Beside a running
+    broker it covers what the log held when it began. Exit code 1 for an error or a warning.
+    """
+    report = store.verify(deep=not quick, progress=out.progress, max_mb_per_s=max_mb_per_s)
+    if out.as_json:
+        names = ("ok", "covered", "messages", "queue_entries", "index_items", "seconds")
+        out.object({name: getattr(report, name) for name in names} | {"findings": [_row(each) for each in report.findings]})
+    else:
+        for finding in report.findings:
+            out.line(f"{finding.severity}: {visible(finding.file)} at byte {finding.offset}{_more(finding)} [{finding.id}]")
+            out.line(f"  {visible(finding.message)}")
+            out.line(f"  {finding.meaning}{f' (RocketMQ {finding.known_as})' if finding.known_as else ''}")
+            if finding.fix:
+                out.line(f"  {visible(finding.fix)}")
+        begin, end = report.covered
+        out.line(
+            f"{'nothing is wrong' if report.ok else 'something is wrong'}: log {begin} to {end}, messages {report.messages}, "
+            f"queue entries {report.queue_entries}, index items {report.index_items}"
+        )
+    if not report.ok:
+        raise click.exceptions.Exit(FINDINGS)
+
+
+def _row(finding: mqstore.Finding) -> dict[str, Any]:
+    return {name: getattr(finding, name) for name in FIELDS}
+
+
+def _more(finding: mqstore.Finding) -> str:
+    return f", {finding.count} times up to byte {finding.last_offset}" if finding.count > 1 else ""
