@@ -108,5 +108,6 @@ def test_each_row_from_python_runs_once_with_tiny_sizes(monkeypatch: pytest.Monk
     monkeypatch.setenv("BENCH_RESULTS", str(tmp_path))
     subprocess.run([sys.executable, ROOT / "benches" / "compare" / "run.py"], check=True, stdout=subprocess.DEVNULL)
     measured = [json.loads(line) for line in (tmp_path / "smoke.jsonl").read_text().splitlines()]
-    assert {row["row"] for row in measured} == {"follow_latency", "py_append", "py_append_batch", "py_durable", "recover_killed"}
+    rows = {"follow_latency", "py_append", "py_append_batch", "py_durable", "py_query", "py_read_batch", "recover_killed"}
+    assert {row["row"] for row in measured} == rows
     assert all(row["ours"] > 0 for row in measured)
