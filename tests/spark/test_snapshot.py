@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pickle
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -101,6 +102,15 @@ def test_only_a_few_stores_stay_open(tmp_path: Path, write_store: WriteStore) ->
         first = refs[0].open()
     assert len(_snapshot._opened) == _snapshot._KEPT_OPEN
     assert refs[0].open() is first, "the most recently used stay"
+
+
+def test_an_open_store_keeps_no_snapshot_but_the_last(events_store: Path) -> None:
+    first = dataclasses.replace(snapshot_of(events_store), broker="a")
+    first.open()
+    earlier = weakref.ref(first)
+    dataclasses.replace(first, broker="b").open()
+    del first
+    assert earlier() is None, "a streaming query has one for each batch"
 
 
 def test_what_is_no_store_is_refused_where_the_job_is_planned(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@
     orders = spark.read.format("mqstore").option("topics", "orders").load("/data/store")
     orders.write.format("mqstore").mode("append").option("jobId", "copy of 2024-05-01").save("/data/copy")
 
-Only the DataFrame API is used, so all of it also works over Spark Connect. The path must be valid on every node, the
-driver's too. Stores are mapped into memory, and `spark.executor.pyspark.memory` limits the address space of Python workers
-(RLIMIT_AS), mapped files included: leave it unset, or larger than the store.
+Only the DataFrame API is used, so all of it also works over Spark Connect. The path must be valid on every node that reads
+it. docs/SPARK.md has every option, and says what a job finds, what it costs and what fails it.
 """
 
 from __future__ import annotations

@@ -94,7 +94,8 @@ class _Opened:
     def __init__(self, path: str, options: Options) -> None:
         self.key = path, options
         self._log = _log_identity(path)
-        self._planned: set[Snapshot] = set()
+        # The last one only: a streaming query has another one for each batch.
+        self._planned: Snapshot | None = None
         self.store = mqstore.open(path, **dict(options))
 
     def is_current(self) -> bool:
@@ -110,7 +111,7 @@ class _Opened:
 
     def expect_planned(self, planned: Snapshot) -> None:
         """StoreError unless this is the store of that snapshot."""
-        if planned in self._planned:
+        if planned == self._planned:
             return
         if self.store.max_physical_offset < planned.end:
             raise mqstore.StoreError(
@@ -119,7 +120,7 @@ class _Opened:
                 "bring the copy up to date or start the job again"
             )
         expect_landmarks(self.store, planned.landmarks)
-        self._planned.add(planned)
+        self._planned = planned
 
 
 def _take(path: str, options: Options) -> _Opened:
