@@ -114,14 +114,14 @@ def test_a_wrong_schema_is_told_before_anything_is_written(
     ("options", "expected"),
     [
         ({"jobID": "a", "partitions": "3"}, "unknown option partitions; accepted are path, topic, jobId"),
-        ({"path": "s3://bucket/store"}, "path is s3://bucket/store, a URI"),
+        ({"path": "s3://bucket/store"}, "s3://bucket/store is no path of a file system"),
         ({"jobId": "a#1"}, "jobId is printable text without #"),
         ({"jobId": ""}, "jobId is printable text without #"),
         ({"jobId": "é" * 34}, "jobId is printable text without #, of 1 to 200 bytes"),
         ({"batchId": "1"}, "batchId needs a jobId"),
         ({"jobId": "a", "batchId": "-1"}, "batchId is a whole number from 0"),
         ({"jobId": "a", "batchId": "1", "stores": "per-task"}, "batchId is for batches that go into one store"),
-        ({"stores": "all"}, 'stores is "one" or "per-task", not \'all\''),
+        ({"stores": "all"}, "option stores is one of one, per-task, not 'all'"),
         ({"option.flush": "1"}, "flush"),
     ],
 )
@@ -129,6 +129,11 @@ def test_a_wrong_option_is_told_before_anything_is_written(tmp_path: Path, optio
     with pytest.raises((ValueError, TypeError), match=expected):
         writer(tmp_path / "store", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_may_be_named_by_a_uri(tmp_path: Path) -> None:
+    job = sink.parse({"path": (tmp_path / "a store").as_uri(), "option.index_tags": "true"})
+    assert (job.target, job.store_options["index_tags"]) == (str(tmp_path / "a store"), True)
 
 
 def test_nothing_is_staged_inside_the_store(tmp_path: Path) -> None:

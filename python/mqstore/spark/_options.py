@@ -1,4 +1,4 @@
-"""The options of a read, checked: names in any case, as Spark has them; each error names the option and what is accepted."""
+"""The options of a read or a write, checked: names in any case; each error names the option and what is accepted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class Given:
     def __init__(self, options: Mapping[str, str], accepted: tuple[str, ...]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
         if "provider" in self._values:
-            raise ValueError("Spark gives a Python source no options when it reads a table: use CREATE TEMPORARY VIEW")
+            raise ValueError(
+                "Spark gives a Python source no options of a table: use CREATE TEMPORARY VIEW to read, save(path) to write"
+            )
         known = {name.lower() for name in (*accepted, "paths")}
         unknown = [name for name in sorted(self._values) if name not in known and not name.startswith(OPEN_PREFIX)]
         if unknown:

@@ -13,7 +13,7 @@ from mqstore._native import _no_messages
 #: Every column of a message, in order, all nullable.
 MESSAGE_SCHEMA: StructType = from_arrow_schema(pa.schema(_no_messages()))
 
-#: Whose store a message is from, in a read of several stores.
+#: Whose store a message is from, in a read of several stores, and goes into, in a write of several.
 BROKER = "broker"
 #: Why a message could not be read, in a read with mode PERMISSIVE.
 CORRUPT_RECORD = "_corrupt_record"

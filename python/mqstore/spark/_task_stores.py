@@ -16,9 +16,7 @@ import mqstore
 from mqstore._files import _sync
 from mqstore.spark._compute import pc
 from mqstore.spark._job import Job, Manifest, Staged
-
-#: The column that says which store a row belongs into.
-BROKER = "broker"
+from mqstore.spark._schema import BROKER
 
 
 def stage_stores(job: Job, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> list[Staged]:

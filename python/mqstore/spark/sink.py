@@ -33,10 +33,12 @@ from pyspark.sql.types import MapType, StringType, StructType
 
 import mqstore
 from mqstore.spark._job import Job, Staged, append_rows, stage_rows
-from mqstore.spark._task_stores import BROKER, move_stores, stage_stores
+from mqstore.spark._options import Given
+from mqstore.spark._schema import BROKER
+from mqstore.spark._task_stores import move_stores, stage_stores
+from mqstore.spark.stores import local_path
 
-_ACCEPTED = ("path", "topic", "jobId", "batchId", "stagingPath", "stores", "option.<an option of mqstore.open>")
-_OPEN = "option."
+_ACCEPTED = ("path", "topic", "jobId", "batchId", "stagingPath", "stores")
 _LONGEST_JOB_ID = 200
 _TEXT_PAIRS = MapType(StringType(), StringType())
 _PROPERTIES = (_TEXT_PAIRS, MapType(StringType(), StringType(), valueContainsNull=False))
@@ -117,22 +119,14 @@ def no_streaming_sink() -> ValueError:
 
 def parse(options: Mapping[str, str]) -> Job:
     """The job that these options ask for, names in any case. ValueError says which one is wrong and what is accepted."""
-    given = {name.lower(): value for name, value in options.items()}
-    if "provider" in given:
-        raise ValueError('Spark gives a Python source no options when it writes a table: use write.format("mqstore").save(path)')
-    of_store = {name.removeprefix(_OPEN): _value(given.pop(name)) for name in list(given) if name.startswith(_OPEN)}
-    unknown = given.keys() - {name.lower() for name in _ACCEPTED}
-    if unknown:
-        raise ValueError(f"unknown option {', '.join(sorted(unknown))}; accepted are {', '.join(_ACCEPTED)}")
-    if not given.get("path"):
+    given = Given(options, _ACCEPTED)
+    path = given.get("path")
+    if not path:
         raise ValueError('path is missing: name the store directory by save("/path/of/the/store")')
-    if "://" in given["path"]:
-        raise ValueError(f"path is {given['path']}, a URI: a store is a directory that the driver opens; name it as a path")
-    target = Path(os.path.abspath(given["path"]))
-    if (stores := given.get("stores", "one").lower()) not in ("one", "per-task"):
-        raise ValueError(f'stores is "one" or "per-task", not {stores!r}')
-    name, batch = _job_id(given.get("jobid")), _batch_id(given)
-    staging = _staging(given.get("stagingpath"), target)
+    target = Path(local_path(path))
+    per_task = given.word("stores", {"one": False, "per-task": True}, False)
+    name, batch = _job_id(given.get("jobId")), _batch_id(given, per_task)
+    staging = _staging(given.get("stagingPath"), target)
     if name is None:
         key, folder = None, staging
     elif batch is None:
@@ -140,14 +134,8 @@ def parse(options: Mapping[str, str]) -> Job:
     else:
         key, folder = f"{name}#{batch}", staging / f"stream-{quote(name, safe='')}"
     # No user waits for this append: a disk that stalls is waited for.
-    of_store.setdefault("wait_time_out", 600_000)
-    return Job(str(target), stores == "per-task", given.get("topic"), key, batch, folder, f"write-{uuid.uuid4().hex}", of_store)
-
-
-def _value(text: str) -> str | int | bool:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    return int(text) if text.isascii() and text.isdigit() else text
+    of_store = {"wait_time_out": 600_000} | given.open_options()
+    return Job(str(target), per_task, given.get("topic"), key, batch, folder, f"write-{uuid.uuid4().hex}", of_store)
 
 
 def _job_id(text: str | None) -> str | None:
@@ -158,13 +146,13 @@ def _job_id(text: str | None) -> str | None:
     )
 
 
-def _batch_id(given: Mapping[str, str]) -> int | None:
-    text = given.get("batchid")
+def _batch_id(given: Given, per_task: bool) -> int | None:
+    text = given.get("batchId")
     if text is None:
         return None
-    if "jobid" not in given:
+    if given.get("jobId") is None:
         raise ValueError("batchId needs a jobId: the name of the query whose batches have these ids")
-    if given.get("stores", "one").lower() != "one":
+    if per_task:
         raise ValueError("batchId is for batches that go into one store, one after the other: leave stores out")
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"batchId is a whole number from 0, not {text!r}")
@@ -173,7 +161,7 @@ def _batch_id(given: Mapping[str, str]) -> int | None:
 
 def _staging(given: str | None, target: Path) -> Path:
     # Beside the store, so that a rename stays on one file system; not in it, where a broker looks at every file.
-    staging = Path(os.path.abspath(given)) if given else target.with_name(f".{target.name}.mqstore-staging")
+    staging = Path(local_path(given)) if given else target.with_name(f".{target.name}.mqstore-staging")
     if staging.is_relative_to(target):
         raise ValueError(f"stagingPath is {staging}, which lies in what is written to, {target}: name a directory beside it")
     return staging

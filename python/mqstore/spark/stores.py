@@ -185,9 +185,7 @@ def local_path(given: Path) -> str:
     if scheme == "file":
         path = unquote(urlsplit(path).path)
     elif scheme:
-        raise ValueError(
-            f"{path} is no path of a file system: mount it on every node, or export the store into Parquet where its files are"
-        )
+        raise ValueError(f"{path} is no path of a file system: mount it on every node, or move the messages as Parquet")
     return os.path.abspath(path)
 
 
