@@ -23,8 +23,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import mqstore
 from mqstore.spark import _snapshot
-from mqstore.spark._progress import flushed_ends
-from mqstore.spark._subscription import QueueName, StreamOptions
+from mqstore.spark._positions import QueueName, ends_before
+from mqstore.spark._subscription import StreamOptions
 from mqstore.spark.source import MessageDataSource
 from mqstore.spark.stream import BatchPart, MessageStreamReader, share, union
 
@@ -263,12 +263,12 @@ def test_what_is_flushed_of_a_queue_is_found_by_halving(store: mqstore.Store) ->
     with mqstore.open(store.path) as reader:
         ends = [message.physical_offset + message.store_size for message in reader.topics["a"].queues[0]]
         for count, end in enumerate(ends, 1):
-            assert flushed_ends(reader, names, end) == {
+            assert ends_before(reader, names, end) == {
                 QueueName(None, "a", 0): count,
                 QueueName(None, "a", 1): count - 1,
                 QueueName(None, "a", 7): 0,
             }
-        assert set(flushed_ends(reader, names, 0).values()) == {0}
+        assert set(ends_before(reader, names, 0).values()) == {0}
 
 
 def test_messages_that_expired_unread_fail_the_query_unless_it_may_lose_data(

@@ -8,12 +8,12 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 import mqstore
 from mqstore.spark._conditions import ALWAYS, EVERYWHERE, Conditions, Interval, intersection
 from mqstore.spark._options import ScanOptions
+from mqstore.spark._positions import positions_of
 from mqstore.spark._snapshot import Snapshot
 
 #: Bytes that a partition reads, unless targetPartitionBytes says otherwise. Less where cores would idle, not below LEAST.
@@ -234,11 +234,9 @@ def sample(store: mqstore.Store, ranges: Sequence[QueueRange]) -> list[tuple[int
         for each in ranges
         for n in range(count)
     ]
-    arrays = [pa.array(list(column)) for column in zip(*asked, strict=True)]
-    found = pa.record_batch(store.resolve_offsets(pa.RecordBatch.from_arrays(arrays, ["topic", "queue_id", "queue_offset"])))
-    offsets, sizes = (found.column(name).to_pylist() for name in ("physical_offset", "store_size"))
     lengths = [each.stop - each.start for each in ranges for _ in range(count)]
-    return [(offset, -(-(size or 0) * length // count)) for offset, size, length in zip(offsets, sizes, lengths, strict=True)]
+    found = zip(positions_of(store, asked), lengths, strict=True)
+    return [(offset, -(-(size or 0) * length // count)) for (offset, size), length in found]
 
 
 def quantiles(weights: Sequence[tuple[int, int]], count: int) -> list[int]:

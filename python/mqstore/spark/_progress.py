@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-import mqstore
 from mqstore._native import _checksums
+from mqstore.spark._positions import QueueName, ends_before, positions_of
 from mqstore.spark._snapshot import Landmark, Snapshot
-from mqstore.spark._subscription import EARLIEST, LATEST, QueueName, Starting, Subscription
+from mqstore.spark._subscription import EARLIEST, LATEST, Starting, Subscription
 
 #: Up to which physical offset the log of each broker survives a power cut; None where nothing says so.
 Marks = Mapping[str | None, int | None]
@@ -79,7 +79,7 @@ class Look:
         for broker, snapshot in snapshots.items():
             store, mark = snapshot.open(), marks[broker]
             found = {name: (queue.min_offset, queue.max_offset) for name, queue in subscription.queues_of(broker, store)}
-            ends = {} if mark is None or mark >= store.max_physical_offset else flushed_ends(store, found, mark)
+            ends = {} if mark is None or mark >= store.max_physical_offset else ends_before(store, found, mark)
             self.bounds |= {name: Bounds(least, most, ends.get(name, most)) for name, (least, most) in found.items()}
 
     def is_same_log(self, broker: str | None, known: Landmark | None) -> bool:
@@ -96,7 +96,8 @@ class Look:
         for broker, snapshot in self.snapshots.items():
             names = [name for name in nexts if name.broker == broker]
             store = snapshot.open()
-            offsets = [offset for offset, _ in resolve(store, [(name, nexts[name] - 1) for name in names])]
+            last = [(name.topic, name.queue_id, nexts[name] - 1) for name in names]
+            offsets = [offset for offset, _ in positions_of(store, last)]
             found |= zip(names, _checksums(store, [-1 if offset is None else offset for offset in offsets]), strict=True)
         return found
 
@@ -165,37 +166,6 @@ class Look:
 def _may_be(found: int | None, known: int | None) -> bool:
     """Whether a record may be the one that had this checksum. One that is damaged has none."""
     return found == known or found is None or known is None
-
-
-def flushed_ends(store: mqstore.Store, queues: Mapping[QueueName, tuple[int, int]], mark: int) -> dict[QueueName, int]:
-    """The queue offset of the first message of each queue, by its bounds, that is not whole before the physical offset `mark`."""
-    ends = {name: most for name, (_, most) in queues.items()}
-    last = _are_before(store, {name: most - 1 for name, (least, most) in queues.items() if least < most}, mark)
-    spans = {name: (queues[name][0], queues[name][1] - 1) for name, is_before in last.items() if not is_before}
-    while spans:
-        ends |= {name: low for name, (low, high) in spans.items() if low == high}
-        middles = {name: (low + high) // 2 for name, (low, high) in spans.items() if low < high}
-        found = _are_before(store, middles, mark)
-        spans = {
-            name: (middle + 1, spans[name][1]) if found[name] else (spans[name][0], middle) for name, middle in middles.items()
-        }
-    return ends
-
-
-def _are_before(store: mqstore.Store, messages: Mapping[QueueName, int], mark: int) -> dict[QueueName, bool]:
-    """Whether the records of these messages end before a physical offset; one that was lost lies before all that can be."""
-    places = resolve(store, messages.items())
-    return {name: at is None or at + (size or 0) <= mark for name, (at, size) in zip(messages, places, strict=True)}
-
-
-def resolve(store: mqstore.Store, messages: Iterable[tuple[QueueName, int]]) -> list[tuple[int | None, int | None]]:
-    """Physical offset and size of messages by queue offset; None for those that are not there."""
-    rows = [(name.topic, name.queue_id, offset) for name, offset in messages]
-    columns = zip(*rows, strict=True) if rows else ((), (), ())
-    kinds = (pa.string(), pa.int32(), pa.int64())
-    arrays = [pa.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
-    found = pa.record_batch(store.resolve_offsets(pa.RecordBatch.from_arrays(arrays, ["topic", "queue_id", "queue_offset"])))
-    return list(zip(found.column("physical_offset").to_pylist(), found.column("store_size").to_pylist(), strict=True))
 
 
 def _each(given: int | Mapping[QueueName, int], queues: Iterable[QueueName], option: str) -> Mapping[QueueName, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -15,6 +15,7 @@ from mqstore.spark._conditions import Conditions
 from mqstore.spark._options import ACCEPTED as ACCEPTED_BY_SCAN
 from mqstore.spark._options import Given, ReadOptions, ScanOptions
 from mqstore.spark._partitions import _LIGHT_QUEUE_PREFIX
+from mqstore.spark._positions import QueueName
 
 ACCEPTED = (
     *("path", "stores", "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp"),
@@ -28,17 +29,6 @@ LATEST, EARLIEST = -1, -2
 
 _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-
-
-class QueueName(NamedTuple):
-    """One queue of all stores."""
-
-    broker: str | None
-    topic: str
-    queue_id: int
-
-    def __str__(self) -> str:
-        return "/".join(str(part) for part in self if part is not None)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from pyspark.sql.functions import col, unix_micros
 import mqstore
 from mqstore.spark._columnar import HAS_ARROW_UDF, columnar
 from mqstore.spark._compute import pc
+from mqstore.spark._positions import QueueName, ends_before
 from mqstore.spark._snapshot import Snapshot
 from mqstore.spark.stores import StoreLike, plan
 
@@ -131,7 +132,7 @@ def plan_now(store: StoreLike) -> Snapshots:
 
 def micros(time: Column | str) -> Column:
     """A timestamp as it reaches a worker with its time zone."""
-    return _column(time) if HAS_ARROW_UDF else unix_micros(time)
+    return as_column(time) if HAS_ARROW_UDF else unix_micros(time)
 
 
 def ask(
@@ -139,8 +140,8 @@ def ask(
 ) -> Column:
     """The column of the answers. ValueError for a broker that is missing, or not to be given."""
     expect_broker(name, snapshots, broker)
-    brokers = [] if broker is None else [_column(broker)]
-    return _function(name, question, snapshots)(*map(_column, arguments), *brokers)
+    brokers = [] if broker is None else [as_column(broker)]
+    return _function(name, question, snapshots)(*map(as_column, arguments), *brokers)
 
 
 def expect_broker(name: str, snapshots: Snapshots, broker: Column | str | None) -> None:
@@ -170,7 +171,8 @@ def whole(snapshot: Snapshot, resolve: Callable[[mqstore.Store], mqstore.RecordB
     return pa.record_batch(found)
 
 
-def _column(given: Column | str) -> Column:
+def as_column(given: Column | str) -> Column:
+    """A column, which may be given by its name."""
     return col(given) if isinstance(given, str) else given
 
 
@@ -228,20 +230,13 @@ def _planned_ends(
     snapshot: Snapshot, store: mqstore.Store, queues: set[tuple[str | None, int | None]]
 ) -> dict[tuple[str, int], int | None]:
     """Where each of these queues ended when the job was planned; None for one that began later."""
-    spans: dict[tuple[str, int], tuple[int, int]] = {}
+    bounds: dict[QueueName, tuple[int, int]] = {}
     for topic, queue_id in queues:
         if topic is not None and queue_id is not None and topic in store.topics and queue_id in store.topics[topic].queue_ids:
             opened = store.topics[topic].queues[queue_id]
-            spans[topic, queue_id] = opened.min_offset, opened.max_offset
-    while halved := {queue: (low + high) // 2 for queue, (low, high) in spans.items() if low < high}:
-        topics, queue_ids = map(list, zip(*halved, strict=True))
-        middles = pa.table([topics, queue_ids, list(halved.values())], names=["topic", "queue_id", "queue_offset"])
-        found = pa.record_batch(store.resolve_offsets(middles)).column("physical_offset").to_pylist()
-        for (queue, middle), offset in zip(halved.items(), found, strict=True):
-            low, high = spans[queue]
-            # What has no position was lost, and was there before.
-            spans[queue] = (low, middle) if offset is not None and offset >= snapshot.end else (middle + 1, high)
-    return {queue: end or None for queue, (_, end) in spans.items()}
+            bounds[QueueName(None, topic, queue_id)] = opened.min_offset, opened.max_offset
+    ends = ends_before(store, bounds, snapshot.end)
+    return {(name.topic, name.queue_id): end or None for name, end in ends.items()}
 
 
 def _bodies(errors: Literal["raise", "skip"], snapshot: Snapshot, wanted: pa.RecordBatch) -> pa.Array:

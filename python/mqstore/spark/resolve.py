@@ -34,6 +34,7 @@ from mqstore.spark._snapshot import Snapshot
 from mqstore.spark.functions import (
     POSITION,
     Snapshots,
+    as_column,
     ask,
     by_broker,
     expect_broker,
@@ -138,7 +139,7 @@ def fetch(
     beside = [col(f"`{field.name}`") for field in kept]
     if broker is not None:
         kept = [StructField("broker", StringType()), *kept]
-        beside = [col(broker) if isinstance(broker, str) else broker, *beside]
+        beside = [as_column(broker), *beside]
     names_beside = [field.name for field in kept]
 
     def messages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

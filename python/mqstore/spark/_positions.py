@@ -1,0 +1,50 @@
+"""Where messages of queues lie in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+import mqstore
+
+
+class QueueName(NamedTuple):
+    """One queue of all stores."""
+
+    broker: str | None
+    topic: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return "/".join(str(part) for part in self if part is not None)
+
+
+def positions_of(store: mqstore.Store, messages: Iterable[tuple[str, int, int]]) -> list[tuple[int | None, int | None]]:
+    """Physical offset and size of messages by topic, queue id and queue offset; None for those that are not there."""
+    columns = list(zip(*messages, strict=True)) or [(), (), ()]
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, (pa.string(), pa.int32(), pa.int64()), strict=True)]
+    found = pa.record_batch(store.resolve_offsets(pa.RecordBatch.from_arrays(arrays, ["topic", "queue_id", "queue_offset"])))
+    return list(zip(found.column("physical_offset").to_pylist(), found.column("store_size").to_pylist(), strict=True))
+
+
+def ends_before(store: mqstore.Store, queues: Mapping[QueueName, tuple[int, int]], end: int) -> dict[QueueName, int]:
+    """The queue offset of the first message of each queue, by its bounds, that is not whole before the physical offset `end`."""
+    ends = {name: most for name, (_, most) in queues.items()}
+    last = _are_before(store, {name: most - 1 for name, (least, most) in queues.items() if least < most}, end)
+    spans = {name: (queues[name][0], queues[name][1] - 1) for name, is_before in last.items() if not is_before}
+    while spans:
+        ends |= {name: low for name, (low, high) in spans.items() if low == high}
+        middles = {name: (low + high) // 2 for name, (low, high) in spans.items() if low < high}
+        found = _are_before(store, middles, end)
+        spans = {
+            name: (middle + 1, spans[name][1]) if found[name] else (spans[name][0], middle) for name, middle in middles.items()
+        }
+    return ends
+
+
+def _are_before(store: mqstore.Store, messages: Mapping[QueueName, int], end: int) -> dict[QueueName, bool]:
+    """Whether the records of these messages end before a physical offset; one that was lost lies before all that can be."""
+    places = positions_of(store, [(name.topic, name.queue_id, offset) for name, offset in messages.items()])
+    return {name: at is None or at + (size or 0) <= end for name, (at, size) in zip(messages, places, strict=True)}
