@@ -10,9 +10,11 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 import mqstore
+from mqstore.cli._main import commands
 from mqstore.spark import Stores, _snapshot, manifest
 from mqstore.spark._snapshot import Snapshot
 from mqstore.spark.source import MessageDataSource
@@ -169,8 +171,13 @@ def test_a_manifest_stands_for_a_look_at_the_store(tmp_path: Path, events_store:
     for given in (written, tmp_path / "a.json", (tmp_path / "a.json").as_uri()):
         stores = Stores({"a": "/not/here"}, manifests={"a": given})
         assert dataclasses.replace(plan(stores)["a"], path=str(events_store), broker=None) == snapshot_of(events_store)
-    with pytest.raises(ValueError, match=r"none that mqstore.spark.manifest made: KeyError\('start'\)"):
+    with pytest.raises(ValueError, match=r"none that mqstore.spark.manifest or .* made: KeyError\('min_physical_offset'\)"):
         plan(Stores({"a": "/not/here"}, manifests={"a": {}}))
+
+
+def test_what_the_command_manifest_prints_is_a_manifest(events_store: Path) -> None:
+    printed = CliRunner().invoke(commands, ["manifest", str(events_store)]).stdout
+    assert manifest(events_store).items() <= json.loads(printed).items()
 
 
 def test_bounds_of_stores_that_only_executors_see_come_from_a_task_for_each(spark: SparkSession, events_store: Path) -> None:

@@ -16,10 +16,13 @@ from mqstore.cli._store import on_store
 def manifest(store: mqstore.Store, out: Output) -> None:
     """Prints the bounds of a store as one JSON object.
 
-    These are the bounds of its log, its segments and its queues. With it a program plans how to share out the reading of a
-    store that it cannot see, such as Spark's driver that of a store on its workers. queues lacks those that are no files of
-    this format (RocksDB, batch consume queues).
+    These are the bounds of its log, its segments and its queues. landmarks are physical offset and checksum of the first and
+    the last record: another store has others. With it a program plans the reading of a store that it cannot see, as Spark's
+    driver that of a store on its workers: mqstore.spark.Stores(..., manifests=). queues lacks those that are no files of this
+    format (RocksDB, batch consume queues).
     """
+    from mqstore._native import _landmarks
+
     queues: list[dict[str, Any]] = []
     for topic in store.topics.values():
         with suppress(mqstore.UnsupportedFormatError):
@@ -33,6 +36,7 @@ def manifest(store: mqstore.Store, out: Output) -> None:
             "mqstore": mqstore.__version__,
             "min_physical_offset": store.min_physical_offset,
             "max_physical_offset": store.max_physical_offset,
+            "landmarks": _landmarks(store),
             "complete": store.recovery.complete,
             "missing": store.recovery.missing,
             "segments": rows_of(store.segments()),

@@ -47,17 +47,18 @@ class Snapshot:
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], broker: str | None, path: str, options: Options) -> Snapshot:
-        """What `manifest` wrote down. ValueError if it is none."""
+        """What `manifest` or the command of that name wrote down. ValueError if it is none."""
         try:
-            start, end = int(manifest["start"]), int(manifest["end"])
+            start, end = int(manifest["min_physical_offset"]), int(manifest["max_physical_offset"])
             landmarks = tuple((int(offset), int(checksum)) for offset, checksum in manifest["landmarks"])
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"the manifest of {path} is none that mqstore.spark.manifest made: {error!r}") from None
+            raise ValueError(f"{path}: its manifest is none that mqstore.spark.manifest or the command made: {error!r}") from None
         return cls(broker, path, options, start, end, landmarks)
 
     def manifest(self) -> dict[str, Any]:
         """The bounds as JSON has them."""
-        return {"path": self.path, "start": self.start, "end": self.end, "landmarks": [list(mark) for mark in self.landmarks]}
+        bounds = {"min_physical_offset": self.start, "max_physical_offset": self.end}
+        return {"path": self.path, **bounds, "landmarks": [list(mark) for mark in self.landmarks]}
 
     def open(self, *, whole: bool = False) -> mqstore.Store:
         """The store, opened once per process, and again when its segments have changed since.

@@ -119,7 +119,8 @@ def as_stores(store: StoreLike) -> Stores:
 
 
 def manifest(store: Path | mqstore.Store) -> dict[str, Any]:
-    """What a store holds now, as JSON has it: its bounds in the log and checksums of its first and last record.
+    """What a store holds now, as JSON has it: its bounds in the log and checksums of its first and last record. The command
+    `mqstore manifest` prints the same and more.
 
     Give it to `Stores(..., manifests=)` where the driver cannot see the store. `store` is a path or an open reader.
     """
