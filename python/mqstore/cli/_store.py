@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -37,6 +37,14 @@ def opened(path: str, mode: Any = "r", **options: Any) -> Iterator[mqstore.Store
         raise CannotOpen(f"cannot open the store: {text_of(error)}") from None
     with store:
         yield store
+
+
+def file_queues(store: mqstore.Store, only: str | None = None) -> Iterator[tuple[str, mqstore.Queue]]:
+    """Every queue that is a file of this format, with its topic; or those of a topic."""
+    for topic in store.topics.values() if only is None else [store.topics[only]]:
+        with suppress(mqstore.UnsupportedFormatError):
+            queues = topic.queues
+            yield from ((topic.name, queues[queue_id]) for queue_id in topic.queue_ids)
 
 
 def prints(function: Callable[..., None]) -> Callable[..., None]:

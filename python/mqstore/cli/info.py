@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 
 import mqstore
 from mqstore.cli._main import command
 from mqstore.cli._output import Output, rows_of
-from mqstore.cli._store import on_store
+from mqstore.cli._store import file_queues, on_store
 from mqstore.cli._times import json_time
 
 
@@ -21,7 +20,7 @@ def info(store: mqstore.Store, out: Output) -> None:
     queues. complete is no where the store's own files tell of messages that are not in its log: missing then says which.
     """
     segments = rows_of(store.segments())
-    queues = list(_queues(store))
+    queues = [queue for _, queue in file_queues(store)]
     filled = [queue for queue in queues if len(queue)]
     last = [time for queue in filled if (time := _last_time(queue)) is not None]
     recovery = store.recovery
@@ -47,14 +46,6 @@ def info(store: mqstore.Store, out: Output) -> None:
             "log_ends_because": recovery.stop_reason,
         }
     )
-
-
-def _queues(store: mqstore.Store) -> Iterator[mqstore.Queue]:
-    """Every queue that is a file of this format."""
-    for topic in store.topics.values():
-        with suppress(mqstore.UnsupportedFormatError):
-            queues = topic.queues
-            yield from (queues[queue_id] for queue_id in topic.queue_ids)
 
 
 def _last_time(queue: mqstore.Queue) -> str | None:

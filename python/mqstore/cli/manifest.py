@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Any
-
 import mqstore
 from mqstore.cli._main import command
 from mqstore.cli._output import Output, rows_of
-from mqstore.cli._store import on_store
+from mqstore.cli._store import file_queues, on_store
 
 
 @command(examples="manifest /data/store > store.json")
@@ -23,13 +20,10 @@ def manifest(store: mqstore.Store, out: Output) -> None:
     """
     from mqstore._native import _landmarks
 
-    queues: list[dict[str, Any]] = []
-    for topic in store.topics.values():
-        with suppress(mqstore.UnsupportedFormatError):
-            for queue_id in topic.queue_ids:
-                queue = topic.queues[queue_id]
-                bounds = {"min_offset": queue.min_offset, "max_offset": queue.max_offset}
-                queues.append({"topic": topic.name, "queue_id": queue_id, **bounds})
+    queues = [
+        {"topic": topic, "queue_id": queue.queue_id, "min_offset": queue.min_offset, "max_offset": queue.max_offset}
+        for topic, queue in file_queues(store)
+    ]
     out.object(
         {
             "path": store.path,

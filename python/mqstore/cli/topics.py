@@ -11,7 +11,7 @@ import mqstore
 from mqstore.cli._main import command
 from mqstore.cli._messages import expect_topic
 from mqstore.cli._output import Output, Row, rows_of
-from mqstore.cli._store import on_store
+from mqstore.cli._store import file_queues, on_store
 
 
 @command(examples="topics /data/store")
@@ -65,15 +65,11 @@ def queues(store: mqstore.Store, out: Output, topic: str | None) -> None:
 
 
 def _bounds(store: mqstore.Store, only: str | None) -> Iterator[Row]:
-    for topic in [store.topics[only]] if only is not None else store.topics.values():
-        with suppress(mqstore.UnsupportedFormatError):
-            queues = topic.queues
-            for queue_id in topic.queue_ids:
-                queue = queues[queue_id]
-                yield {
-                    "topic": topic.name,
-                    "queue_id": queue_id,
-                    "min_offset": queue.min_offset,
-                    "max_offset": queue.max_offset,
-                    "messages": len(queue),
-                }
+    for topic, queue in file_queues(store, only):
+        yield {
+            "topic": topic,
+            "queue_id": queue.queue_id,
+            "min_offset": queue.min_offset,
+            "max_offset": queue.max_offset,
+            "messages": len(queue),
+        }
