@@ -292,6 +292,16 @@ def test_messages_that_expired_unread_fail_the_query_unless_it_may_lose_data(
     assert caplog.messages.count(f"a/0: its messages from queue offset 10 to {left.min_offset} have expired unread") == 1
 
 
+def test_a_query_that_may_lose_data_tells_each_loss_once_and_remembers_the_last(
+    store: mqstore.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = Query(store.path, failOnDataLoss="false").reader
+    for lost_of_batch in (["a", "b"], [], ["b"], ["c"], ["c"]):
+        reader._lose(lost_of_batch)
+    assert caplog.messages == ["a", "b", "c"]
+    assert reader._told == {"c"}
+
+
 def test_messages_that_expire_after_they_were_read_fail_nothing(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with mqstore.open(path, "a", mapped_file_size_commit_log=1 << 14) as store:

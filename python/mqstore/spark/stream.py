@@ -77,7 +77,8 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: dict[QueueName, int] | None = None
         self._reached: _Offsets | None = None
         self._batch_at = -math.inf
-        self._told: set[str] = set()
+        # What was lost last. Spark asks several times about one batch.
+        self._told: frozenset[str] = frozenset()
 
     def initialOffset(self) -> _Offsets:
         look = self._look()
@@ -121,11 +122,11 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun, reached = Progress.from_json(start), Progress.from_json(end)
         self._reached = end
         look = self._look()
-        begins, lost_before = look.resume(begun)
+        begins, lost_at_start = look.resume(begun)
         # Also the end: Spark plans a batch again that was not done when the query stopped.
-        _, lost_behind = look.resume(reached)
+        _, lost_at_end = look.resume(reached)
         gone = self._gone(look, reached if _TELLS_START else begun)
-        self._lose([*gone, *_in_words(lost_before | lost_behind)])
+        self._lose([*gone, *_in_words(lost_at_start | lost_at_end)])
         stops = {
             name: min(reached.queues[name].next, most) for name, (_, most, _) in look.bounds.items() if name in reached.queues
         }
@@ -186,7 +187,8 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for each in lost:
             if each not in self._told:
                 logging.getLogger("mqstore.spark").warning("%s", each)
-                self._told.add(each)
+        if lost:
+            self._told = frozenset(lost)
 
 
 def _in_words(lost: Mapping[QueueName, str]) -> Iterator[str]:
