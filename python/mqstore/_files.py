@@ -57,6 +57,13 @@ def _expect_free(target: Path) -> None:
         raise FileExistsError(EEXIST, "there is something of this name: remove it, or choose another name", str(target))
 
 
+def _make_directory(path: Path) -> None:
+    """Makes it, and what is missing above it, durably."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    _sync(*(each.parent for each in missing))
+
+
 def _sync(*paths: Path) -> None:
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)

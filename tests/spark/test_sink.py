@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 import mqstore
+from mqstore import _files
 from mqstore.spark import MESSAGE_SCHEMA, append_batch, sink
 from mqstore.spark._job import Manifest, Staged, rows_of, stamped
 
@@ -134,6 +135,13 @@ def test_a_wrong_option_is_told_before_anything_is_written(tmp_path: Path, optio
 def test_a_store_may_be_named_by_a_uri(tmp_path: Path) -> None:
     job = sink.parse({"path": (tmp_path / "a store").as_uri(), "option.index_tags": "true"})
     assert (job.target, job.store_options["index_tags"]) == (str(tmp_path / "a store"), True)
+
+
+def test_each_directory_that_a_job_makes_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(_files, "_sync", lambda *paths: synced.extend(paths))
+    writer(tmp_path / "store", jobId="a", stagingPath=str(tmp_path / "b" / "c" / "d"))
+    assert {tmp_path, tmp_path / "b", tmp_path / "b" / "c", tmp_path / "b" / "c" / "d"} < set(synced)
 
 
 def test_nothing_is_staged_inside_the_store(tmp_path: Path) -> None:

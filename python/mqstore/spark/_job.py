@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 import mqstore
-from mqstore._files import _sync
+from mqstore._files import _make_directory, _sync
 from mqstore._native import _checksums, _landmarks
 from mqstore.spark._compute import pc
 
@@ -126,7 +126,7 @@ class Job:
     def prepare(self) -> None:
         """Make the directory that the tasks stage into. They do not make it: one that does not see it does not share it."""
         try:
-            (self.folder / self.write).mkdir(parents=True)
+            _make_directory(self.folder / self.write)
         except OSError as error:
             error.add_note("option stagingPath names a directory that the driver and all tasks can write to")
             raise

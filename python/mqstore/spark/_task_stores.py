@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import mqstore
-from mqstore._files import _sync
+from mqstore._files import _make_directory, _sync
 from mqstore.spark._compute import pc
 from mqstore.spark._job import Job, Manifest, Staged
 from mqstore.spark._schema import BROKER
@@ -57,10 +57,10 @@ def move_stores(job: Job, staged: Sequence[Staged]) -> None:
         _expect_new(target, staged)
         found = Manifest.of(job, staged)
         job.publish(found)
-    target.mkdir(parents=True, exist_ok=True)
+    _make_directory(target)
     for each in found.staged:
         _move(job, job.folder / each.name, target)
-    _sync(target, target.parent)
+    _sync(target)
     job.publish(replace(found, is_done=True))
     job.clear()
 
