@@ -63,7 +63,8 @@ def _by_id(store: mqstore.Store, out: Output, message_id: str) -> Iterator[Row]:
 def _by_key(store: mqstore.Store, out: Output, key: str, number: int | None, conditions: dict[str, Any]) -> Iterator[Row]:
     """By the index where a topic is given. Further conditions are for what is between the first and the last such message."""
     topics = conditions.get("topics", ())
-    if not topics:
+    # The index has no keys of rolled-back messages.
+    if not topics or "transactions" in conditions:
         yield from scanned(store, out, number, keys=key, **conditions)
         return
     since, until = conditions.get("time", (None, None))

@@ -166,6 +166,16 @@ def test_find_between_two_times_begins_with_the_first_and_ends_before_the_second
     assert found(run, path, "--since", since, "--until", until) == wanted
 
 
+def test_find_of_all_finds_what_was_rolled_back_by_its_key(tmp_path: Path, run: Callable[..., Any]) -> None:
+    rolled_back = 3 << 2
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.append("orders", b"paid", keys=["o-1"])
+        store.append("orders", b"not paid", keys=["o-1"], sys_flag=rolled_back)
+    arguments = ("find", tmp_path / "store", "--topic", "orders", "--key", "o-1", "--json")
+    assert [row["body"] for row in run(*arguments).rows] == ["paid"]
+    assert [row["body"] for row in run(*arguments, "--all").rows] == ["paid", "not paid"]
+
+
 def test_find_looks_into_bodies(events: Path, run: Callable[..., Any]) -> None:
     with mqstore.open(events) as store:
         queues = store.topics["broker"].queues
