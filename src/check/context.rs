@@ -67,8 +67,7 @@ impl<'a> Context<'a> {
 
     /// Adds a stretch of the log that holds no whole record.
     pub(super) fn add_damaged(&mut self, stretch: Range<i64>, finding: Finding) {
-        self.findings.add(finding, 0);
-        let place = self.findings.last_place();
+        let place = self.findings.add(finding, 0);
         let is_full = self.damaged.len() >= MOST_STRETCHES;
         match self.damaged.last_mut() {
             Some((last, _)) if is_full => last.end = stretch.end,

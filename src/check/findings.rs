@@ -110,8 +110,9 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Adds one. If it stands at most `step` bytes after the last one of its kind in its file, it is counted with that one.
-    pub(super) fn add(&mut self, finding: Finding, step: u64) {
+    /// Adds one, and gives its place. If it stands at most `step` bytes after the last one of its kind in its file, it is counted with that
+    /// one.
+    pub(super) fn add(&mut self, finding: Finding, step: u64) -> usize {
         let key = (finding.id, finding.file.clone());
         let goes_on = self.last.get(&key).copied().filter(|place| {
             let last = self.list.get(*place).map_or(0, |last| last.last_offset);
@@ -122,12 +123,17 @@ impl Findings {
             && let Some(known) = self.list.get_mut(place)
         {
             known.count += 1;
-            known.last_offset = finding.offset;
-            return;
+            if known.file == finding.file {
+                known.last_offset = finding.offset;
+            }
+            self.last.insert(key, place);
+            return place;
         }
-        self.last.insert(key, self.list.len());
-        self.listed.insert(finding.id, (listed + 1, self.list.len()));
+        let place = self.list.len();
+        self.last.insert(key, place);
+        self.listed.insert(finding.id, (listed + 1, place));
         self.list.push(finding);
+        place
     }
 
     /// Whether one of this kind, of this file, was found.
@@ -145,11 +151,6 @@ impl Findings {
         if let Some(finding) = self.list.get_mut(place).filter(|finding| finding.affected.topic.is_none()) {
             finding.affected = affected;
         }
-    }
-
-    /// The place of the finding that was added last.
-    pub(super) fn last_place(&self) -> usize {
-        self.list.len().saturating_sub(1)
     }
 
     /// The worst ones first, and otherwise in the order in which they were found.

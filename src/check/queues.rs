@@ -10,7 +10,7 @@ use crate::check::finding_id::FindingId;
 use crate::check::findings::{Affected, Finding};
 use crate::error::Result;
 use crate::format::{
-    CONSUME_QUEUE_DIR, CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MessageView, is_salvage_record,
+    CONSUME_QUEUE_DIR, CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MessageView, Transaction, is_salvage_record,
 };
 use crate::interrupt;
 use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogRecord, QueueTable};
@@ -230,15 +230,21 @@ impl Compared {
         let what = match context.log.read(at, Check::Structure)? {
             LogRecord::Message(message) => {
                 let view = message.view();
-                if view.stands_in_queue(&self.topic, self.queue_id, offset) || is_salvage_record(&view) {
+                let is_its = view.stands_in_queue(&self.topic, self.queue_id, offset);
+                let is_visible = matches!(view.transaction(), Transaction::None | Transaction::Commit);
+                if is_its && is_visible || is_salvage_record(&view) {
                     return Ok(());
                 }
-                format!(
-                    "it leads to physical offset {at}, where the message of topic {:?}, queue {}, queue offset {} stands",
-                    view.topic(),
-                    view.queue_id(),
-                    view.queue_offset()
-                )
+                if is_its {
+                    format!("it leads to physical offset {at}, where a half or rolled-back message stands, which has no entry")
+                } else {
+                    format!(
+                        "it leads to physical offset {at}, where the message of topic {:?}, queue {}, queue offset {} stands",
+                        view.topic(),
+                        view.queue_id(),
+                        view.queue_offset()
+                    )
+                }
             }
             _ => format!("it leads to physical offset {at}, where no record starts"),
         };

@@ -85,8 +85,8 @@ pub(super) fn look_at_settings(
             continue;
         }
         let path = dir.join(&entry.name);
-        // A broker replaces such a file while it runs.
-        let Some(bytes) = read_file(env, &path, MAX_SETTINGS.min(entry.len as usize))? else {
+        // A broker replaces such a file while it runs: it may be longer than it was listed.
+        let Some(bytes) = read_file(env, &path, MAX_SETTINGS)? else {
             continue;
         };
         if let Err(malformed) = check_settings(&bytes) {

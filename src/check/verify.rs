@@ -14,7 +14,7 @@ use crate::check::small_files::{look_at_checkpoint, look_at_names, look_at_setti
 use crate::error::{Error, Result};
 use crate::format::{ABORT_FILE, Check, DispatchRequest, INDEX_DIR, LOCK_FILE, MessageView, is_salvage_record};
 use crate::interrupt;
-use crate::log::{ConsumeQueueStore, IndexService, LogRecord};
+use crate::log::{ConsumeQueueStore, IndexService, LogRecord, SequentialRead};
 use crate::read::{MessageReader, Throttle};
 use crate::storage::Env;
 
@@ -97,6 +97,7 @@ pub fn verify(
         reader,
         check: if request.deep { Check::Whole } else { Check::Structure },
         throttle: request.max_bytes_per_s.map(Throttle::new),
+        read: SequentialRead::default(),
         goes_past_end,
         tell,
         paused_at: reader.physical_bounds().start,
@@ -164,6 +165,7 @@ struct Pass<'a, T> {
     keys: Keys,
     check: Check,
     throttle: Option<Throttle>,
+    read: SequentialRead,
     /// The end of the log is where no record follows any more.
     goes_past_end: bool,
     tell: T,
@@ -180,6 +182,7 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
         let mut from = start;
         while from < end {
             let mut scan = log.scan(from, end, self.check);
+            self.read.leave_for(log, from, end);
             while scan.advance()? {
                 interrupt::check()?;
                 let Some(view) = scan.view() else { break };
@@ -187,6 +190,7 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
                 // What was compared may be zeros of a page that was lost meanwhile.
                 scan.check_intact()?;
                 self.pause(scan.position())?;
+                self.read.leave_for(log, scan.position(), end);
             }
             let at = scan.position();
             let Some(stop) = scan.stopped_by() else { break };
@@ -195,6 +199,7 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
                 None => break,
             }
         }
+        self.read.drop_before(log, i64::MAX);
         (self.tell)(end - start, end - start)
     }
 

@@ -10,7 +10,7 @@ use crate::config::Errors;
 use crate::error::Result;
 use crate::format::{Check, MessageView, is_salvage_record};
 use crate::interrupt;
-use crate::log::LogScan;
+use crate::log::{LogScan, SequentialRead};
 use crate::read::message_reader::MessageReader;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -73,12 +73,15 @@ impl MessageReader {
         let covers = self.physical_bounds();
         let mut counts = Counts::new(by, self);
         let mut unread = Vec::new();
+        let (log, mut read) = (self.log(), SequentialRead::default());
         let mut from = covers.start;
         while from < covers.end {
-            let mut scan = self.log().scan(from, covers.end, Check::Structure);
+            let mut scan = log.scan(from, covers.end, Check::Structure);
+            read.leave_for(log, from, covers.end);
             while scan.advance()? {
                 interrupt::check()?;
                 counts.add(&scan, &mut unread)?;
+                read.leave_for(log, scan.position(), covers.end);
             }
             let at = scan.position();
             let Some(stop) = scan.stopped_by() else { break };
@@ -89,6 +92,7 @@ impl MessageReader {
             from = next.min(covers.end);
             add_unread(&mut unread, at..from);
         }
+        read.drop_before(log, i64::MAX);
         Ok(Usage {
             groups: counts.into_groups(),
             covers,

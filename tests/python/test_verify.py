@@ -56,6 +56,20 @@ def test_a_damaged_body_is_a_finding_with_its_message_and_its_fix(path: Path) ->
     assert repr(finding).startswith("<mqstore.Finding error log.damaged_record: ")
 
 
+def test_an_entry_of_a_message_that_became_a_half_message_is_a_finding(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x") as store:
+        at = [store.append("orders", b"%d" % number) for number in range(10)][3].physical_offset
+    segment = path / "commitlog" / f"{0:020}"
+    content = bytearray(segment.read_bytes())
+    content[at + 39] ^= 4  # the last byte of the system flag
+    segment.write_bytes(content)
+    with mqstore.open(path) as store:
+        [finding] = store.verify().findings
+    assert (finding.id, finding.topic, finding.queue_id, finding.queue_offset) == ("queue.entry_wrong", "orders", 0, 3)
+    assert "a half or rolled-back message stands" in finding.message
+
+
 def test_a_finding_names_the_issues_in_which_brokers_leave_it(path: Path) -> None:
     shutil.rmtree(path / "consumequeue")
     with mqstore.open(path) as store:

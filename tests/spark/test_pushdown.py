@@ -119,7 +119,12 @@ def test_a_query_whose_filters_are_pushed_gives_the_same_rows(
     pushing: SparkSession, events_store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     load = pushing.read.format("mqstore").option("columns", COLUMNS)
-    for where in ("topic = 'docs' and queue_id in (1, 2)", "store_time >= '2026-01-01' or topic = 'store'", "tags is null"):
+    for where in (
+        "store_time > timestamp'1970-01-21'",
+        "topic = 'docs' and queue_id in (1, 2)",
+        "store_time >= '2026-01-01' or topic = 'store'",
+        "tags is null",
+    ):
         pushed = load.option("pushdown", "true").load(str(events_store)).where(where)
         found = load.option("pushdown", "false").load(str(events_store)).where(where)
         assert sorted(pushed.collect()) == sorted(found.collect()), where

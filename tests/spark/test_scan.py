@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -43,6 +43,20 @@ def test_each_condition_is_that_of_a_scan_of_the_store(
         expected = store.scan(columns=["tags"], **arguments).to_arrow().num_rows
     assert mq.scan(spark, events_store, columns=["tags"], where=where).count() == expected
     assert 0 < expected < 7865
+
+
+def test_a_scan_for_no_key_gives_nothing_and_a_key_with_a_space_is_refused(spark: SparkSession, events_store: Path) -> None:
+    with mqstore.open(events_store) as store:
+        assert store.scan(keys=[]).to_arrow().num_rows == 0
+    assert mq.scan(spark, events_store, where={"keys": []}).count() == 0
+    with pytest.raises(ValueError, match="a key is a text without spaces"):
+        mq.scan(spark, events_store, where={"keys": ["a b"]})
+
+
+def test_times_of_the_first_months_of_1970_are_times(spark: SparkSession, events_store: Path) -> None:
+    begin = datetime(1970, 1, 21, tzinfo=UTC)
+    assert mq.scan(spark, events_store, starting=begin).count() == 7865
+    assert mq.scan(spark, events_store, ending=begin).count() == 0
 
 
 def test_some_stores_are_scanned_with_their_brokers(spark: SparkSession, golden: Path) -> None:

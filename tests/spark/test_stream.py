@@ -195,6 +195,19 @@ def test_new_queues_and_topics_are_read_from_their_start(store: mqstore.Store) -
     assert Counter(topic for topic, _, _ in query.rows) == {"a": 4, "b": 5}
 
 
+def test_a_new_queue_whose_first_messages_expired_unread_fails_the_query(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x", mapped_file_size_commit_log=1 << 20) as store:
+        append(store, "old", 1)
+    query = Query(str(path))
+    with mqstore.open(path, "a") as store:
+        store.append_batch([("new", bytes(100_000)) for _ in range(40)])
+    for segment in sorted((path / "commitlog").iterdir())[:2]:
+        segment.unlink()
+    with lost("new/0: it is new, and its messages before queue offset [0-9]+ have expired unread"):
+        query.run()
+
+
 def test_a_limit_is_shared_in_proportion_and_starves_no_queue(store: mqstore.Store) -> None:
     append(store, "large", 300)
     append(store, "small", 3)

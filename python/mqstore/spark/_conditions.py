@@ -36,7 +36,7 @@ class Conditions:
     """ms since 1970."""
     by: Literal["store", "born"] = "store"
     tags: str | None = None
-    keys: tuple[str, ...] = ()
+    keys: tuple[str, ...] | None = None
     properties: tuple[tuple[str, str], ...] = ()
     body_contains: str | None = None
     body_regex: str | None = None
@@ -45,7 +45,8 @@ class Conditions:
     def are_none(self) -> bool:
         """Whether no message can meet them."""
         intervals = (self.queue_offsets, self.physical, self.time)
-        return self.topics == frozenset() or self.queues == frozenset() or any(start >= stop for start, stop in intervals)
+        has_empty_list = frozenset() in (self.topics, self.queues) or self.keys == ()
+        return has_empty_list or any(start >= stop for start, stop in intervals)
 
     @property
     def are_known_by_queues(self) -> bool:
@@ -58,14 +59,22 @@ class Conditions:
             "topics": None if topics is None else list(topics),
             "queues": None if self.queues is None else sorted(self.queues),
             "physical": intersection(self.physical, stretch),
-            "time": tuple(None if end in ALWAYS else end for end in self.time),
+            "time": tuple(map(_moment, self.time)),
             "by": self.by,
             "tags": self.tags,
-            "keys": list(self.keys) or None,
+            "keys": None if self.keys is None else list(self.keys),
             "properties": dict(self.properties) or None,
             "body_contains": self.body_contains,
             "body_regex": self.body_regex,
         }
+
+
+def _moment(ms: int) -> datetime | int | None:
+    """One end of an interval of times as `Store.scan` takes it: an int near 1970 would look like seconds there."""
+    try:
+        return None if ms in ALWAYS else _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return ms
 
 
 def intersection(one: Interval, other: Interval) -> Interval:
@@ -100,7 +109,7 @@ def _narrow(conditions: Conditions, each: spark_source.Filter) -> tuple[Conditio
             return replace(conditions, queues=queues), True
         case "tags" if values and conditions.tags is None and all(map(_PLAIN_TAG.fullmatch, values)):
             return replace(conditions, tags=" || ".join(values)), True
-        case "unique_key" if values and not conditions.keys and "\ufffd" not in "".join(values):
+        case "unique_key" if values and conditions.keys is None and "\ufffd" not in "".join(values):
             # The keys of other messages may equal it.
             return replace(conditions, keys=tuple(values)), False
         case "physical_offset" if (interval := _interval(each, values)) is not None:

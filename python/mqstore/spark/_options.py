@@ -181,7 +181,7 @@ def _conditions(given: Given) -> Conditions:
         time=time,
         by=given.word("by", by, "store"),
         tags=given.get("tags"),
-        keys=() if keys is None else tuple(keys.split()),
+        keys=None if keys is None else tuple(keys.split()),
         properties=tuple((name, str(value)) for name, value in given.json("properties", dict).items()),
         body_contains=given.get("bodyContains"),
         body_regex=given.get("bodyRegex"),

@@ -122,6 +122,9 @@ class Look:
         others = {broker for broker in self.snapshots if not self.is_same_log(broker, progress.logs.get(broker))}
         there = {name: position for name, position in progress.queues.items() if name in begins}
         checksums = self.checksums({name: position.next for name, position in there.items()})
+        for name in self.bounds.keys() - progress.queues.keys():
+            if name.broker in progress.logs and (least := self.bounds[name].min) > 0:
+                wrong[name] = f"it is new, and its messages before queue offset {least} have expired unread"
         for name, position in there.items():
             least, most, _ = self.bounds[name]
             if name.broker in others:
@@ -147,8 +150,9 @@ class Look:
         for broker, snapshot in self.snapshots.items():
             names = [name for name in times if name.broker == broker]
             columns = [[name.topic for name in names], [name.queue_id for name in names], [times[name] for name in names]]
+            kinds = (pa.string(), pa.int32(), pa.timestamp("ms", tz="UTC"))
             asked = pa.RecordBatch.from_arrays(
-                [pa.array(column, kind) for column, kind in zip(columns, (pa.string(), pa.int32(), pa.int64()), strict=True)],
+                [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)],
                 ["topic", "queue_id", "time"],
             )
             found = pa.record_batch(snapshot.open().resolve_times(asked)).column("queue_offset").to_pylist()

@@ -72,11 +72,17 @@ def _options_of(where: Where) -> dict[str, str | None]:
     return {
         "queues": None if queues is None else ",".join(map(str, [queues] if isinstance(queues, int) else queues)),
         "tags": where.get("tags"),
-        "keys": None if keys is None else " ".join(_listed(keys)),
+        "keys": None if keys is None else " ".join(map(_key, _listed(keys))),
         "properties": None if properties is None else json.dumps(dict(properties)),
         "bodyContains": where.get("body_contains"),
         "bodyRegex": where.get("body_regex"),
     }
+
+
+def _key(key: str) -> str:
+    if len(key.split()) != 1 or key != key.strip():
+        raise ValueError(f"where has the key {key!r}: a key is a text without spaces")
+    return key
 
 
 def _listed(names: str | Iterable[str]) -> list[str]:

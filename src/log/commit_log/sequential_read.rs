@@ -41,6 +41,13 @@ impl SequentialRead {
         }
     }
 
+    /// As [`at`](Self::at), of a pass that needs nothing before `offset` any more.
+    #[inline]
+    pub fn leave_for(&mut self, log: &LogFiles, offset: i64, end: i64) {
+        self.drop_before(log, offset);
+        self.at(log, offset, end);
+    }
+
     fn look(&mut self, log: &LogFiles, offset: i64, end: i64) {
         let is_first = self.window == 0;
         let goes_on = (self.from..=self.ahead.max(self.due)).contains(&offset);

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -70,6 +71,12 @@ def test_a_closed_pipe_ends_it_as_it_ends_other_tools(events: Path) -> None:
         running.stdout.close()
         assert running.wait(60) == -signal.SIGPIPE
         assert running.stderr.read() == b""
+
+
+def test_without_a_stdout_it_does_its_work_and_prints_nothing(golden: Path) -> None:
+    command = f"exec {shlex.quote(sys.executable)} -m mqstore info {shlex.quote(str(golden / '498_mixed'))} >&-"
+    ran = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_ctrl_c_ends_it_as_it_ends_other_tools(events: Path) -> None:
