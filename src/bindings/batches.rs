@@ -94,7 +94,7 @@ impl Batches {
 
     /// A pass that gives batches.
     fn batches(&self, py: Python<'_>) -> PyResult<Pass> {
-        // With the interpreter: it is who changes the environment.
+        // While the GIL is held: Python changes the environment under it.
         let threads = reading_threads();
         Ok(self.pass(py)?.with_threads(threads))
     }

@@ -158,7 +158,7 @@ impl Pass {
         failed: &mut Option<Error>,
     ) -> Result<Option<Item>> {
         if let Some(error) = failed.take() {
-            return Ok(Some(Err(error)));
+            return after_batch(error).map(Some);
         }
         loop {
             let filled = messages.fill(|picked| builder.append(picked.view, picked.body, self.max_bytes).map_err(from_arrow))?;
@@ -178,7 +178,7 @@ impl Pass {
             if !builder.is_empty() {
                 return builder.finish().map(|batch| Some(Ok(batch))).map_err(from_arrow);
             }
-            return Ok(failed.take().map(Err));
+            return failed.take().map(after_batch).transpose();
         }
     }
 
@@ -248,6 +248,11 @@ impl Iterator for Pass {
             Err(error) => Some(Err(error)),
         }
     }
+}
+
+/// The item that tells of damage; any other error ends the pass, because it is about no message that could be passed over.
+fn after_batch(error: Error) -> Result<Item> {
+    if error.is_damage() { Ok(Err(error)) } else { Err(error) }
 }
 
 /// The messages of a section as batches, what is wrong with the others, and why they end before it does.

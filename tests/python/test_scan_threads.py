@@ -193,3 +193,25 @@ with mqstore.open(sys.argv[1]) as store:
 """
     command = [sys.executable, "-W", "ignore", "-c", code, str(path), str(MESSAGES)]
     subprocess.run(command, check=True, timeout=60, env={"OMP_NUM_THREADS": "3", "PYTHONPATH": ":".join(sys.path)})
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_failure_that_is_no_damage_ends_the_pass_and_passes_over_no_message(path: Path, count: int) -> None:
+    code = """
+import mqstore, os, resource, sys
+most = resource.getrlimit(resource.RLIMIT_NOFILE)
+with mqstore.open(sys.argv[1]) as store:
+    passing = iter(store.scan(columns=["body"], batch_bytes=1 << 20))
+    if sys.argv[2] == "1":
+        next(passing)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, most[1]))
+    try:
+        for batch in passing:
+            pass
+    except OSError:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+        sys.exit(next(passing, None) is not None)
+    sys.exit("no segment had to be opened")
+"""
+    command = [sys.executable, "-W", "ignore", "-c", code, str(path), str(count)]
+    subprocess.run(command, check=True, timeout=60, env={"OMP_NUM_THREADS": str(count), "PYTHONPATH": ":".join(sys.path)})

@@ -129,9 +129,10 @@ def commands() -> None:
 
 def run() -> None:
     """Runs the command of `sys.argv`."""
-    # Python has no stream where the process that started it has closed one.
-    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (until the process ends)
-    sys.stderr = sys.stderr or sys.stdout
+    for name in ("stdout", "stderr"):
+        # Python has no stream where the process that started it has closed one.
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (until the process ends)
     for stream in (sys.stdout, sys.stderr):
         # A topic may have a name that the terminal cannot show.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

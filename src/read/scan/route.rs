@@ -138,8 +138,8 @@ impl Route {
         }
     }
 
-    /// Whether it goes along the log from the end. It drops a segment behind it when its first message was asked for, so that no other thread
-    /// may still read there.
+    /// Whether it goes along the log from the end. Such a route drops a segment from the page cache as soon as the first message of it was
+    /// asked for: other threads must not read there after that.
     pub(super) fn is_backward(&self) -> bool {
         matches!(self, Self::Parts(parts) if matches!(parts[..], [Part::LogBackward(_)]))
     }

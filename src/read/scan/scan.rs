@@ -40,7 +40,7 @@ pub struct Scan {
 
 /// Bytes after which a scan pauses.
 const PAUSE: u64 = 1 << 20;
-/// Bytes of a way for which threads are started.
+/// Bytes of a route that several threads read.
 const LONG: i64 = 16 << 20;
 
 /// Why no more messages were handed over.

@@ -28,7 +28,7 @@ type Gather<T> = Box<dyn Fn(&mut Section<'_>) -> (Vec<T>, Option<Error>) + Send 
 pub struct Section<'a> {
     picker: &'a mut Picker,
     places: &'a [Place],
-    /// What failed on the way after the places.
+    /// What failed on the route after the places.
     failed: Option<Error>,
 }
 
@@ -64,13 +64,13 @@ impl Section<'_> {
 
 /// A pass in sections. The threads start with the first one that is asked for, and end with the pass, or when this is dropped.
 pub struct Sections<T> {
-    /// Tells of the pass; its way is gone by the threads.
+    /// Tells of the pass. The threads have its route.
     scan: Scan,
     threads: Vec<JoinHandle<()>>,
     is_begun: bool,
     begun_in: Generation,
     shared: Arc<Shared<T>>,
-    /// What was left of the way after the last section.
+    /// What was left of the route after the last section.
     left: i64,
     /// Why there is no other section.
     failed: Option<Error>,
@@ -94,7 +94,7 @@ struct Shared<T> {
     /// So many sections are read or wait to be given.
     most: u64,
     gather: Gather<T>,
-    way: Mutex<Way>,
+    ahead: Mutex<Ahead>,
     read: Mutex<Read<T>>,
     /// A section was read, or given, or the pass ends.
     changed: Condvar,
@@ -103,7 +103,8 @@ struct Shared<T> {
     given_to: AtomicI64,
 }
 
-struct Way {
+/// What no thread has taken yet.
+struct Ahead {
     route: Route,
     /// The number of the next section.
     next: u64,
@@ -126,7 +127,7 @@ struct Done<T> {
     skipped: u64,
     /// Where its last message lies.
     end: Option<i64>,
-    /// What is left of the way after it.
+    /// What is left of the route after it.
     left: i64,
     is_last: bool,
 }
@@ -140,7 +141,7 @@ impl<T: Send + 'static> Sections<T> {
         bytes: u64,
         gather: impl Fn(&mut Section<'_>) -> (Vec<T>, Option<Error>) + Send + Sync + 'static,
     ) -> Self {
-        let way = Way {
+        let ahead = Ahead {
             route: std::mem::replace(&mut scan.route, Route::Parts(Vec::new())),
             next: 0,
             is_over: false,
@@ -152,7 +153,7 @@ impl<T: Send + 'static> Sections<T> {
             bytes,
             most: threads as u64 + 1,
             gather: Box::new(gather),
-            way: Mutex::new(way),
+            ahead: Mutex::new(ahead),
             read: Mutex::new(Read {
                 waiting: BTreeMap::new(),
                 given: 0,
@@ -197,7 +198,7 @@ impl<T: Send + 'static> Sections<T> {
             self.stop();
             if done.failed.is_none() {
                 self.scan.is_ended = true;
-                lock(&self.shared.way).route.drop_behind(&self.shared.reader, None);
+                lock(&self.shared.ahead).route.drop_behind(&self.shared.reader, None);
             }
         }
         match done.failed {
@@ -329,16 +330,17 @@ impl<T> Shared<T> {
 
     /// The places of the next section, with its number. `None` if there is none, or nobody asks for it any more.
     fn find_section(&self) -> Option<(u64, Vec<Place>, Done<T>)> {
-        let mut way = lock(&self.way);
-        if way.is_over || !self.wait_for_room(way.next) {
+        let mut ahead = lock(&self.ahead);
+        if ahead.is_over || !self.wait_for_room(ahead.next) {
             return None;
         }
-        way.route
+        ahead
+            .route
             .drop_behind(&self.reader, Some(self.given_to.load(Ordering::Relaxed)));
         let on_damage = self.on_damage.apart();
         let (mut places, mut bytes, mut failed) = (Vec::new(), 0, None);
-        while bytes < self.bytes && !way.is_over {
-            match way.route.next(&self.reader, &self.request, &on_damage) {
+        while bytes < self.bytes && !ahead.is_over {
+            match ahead.route.next(&self.reader, &self.request, &on_damage) {
                 Ok(Some(place)) => {
                     bytes += if place.size > 0 {
                         u64::from(place.size)
@@ -347,9 +349,9 @@ impl<T> Shared<T> {
                     };
                     places.push(place);
                 }
-                Ok(None) => way.is_over = true,
+                Ok(None) => ahead.is_over = true,
                 Err(error) => {
-                    way.is_over = !error.is_damage();
+                    ahead.is_over = !error.is_damage();
                     failed = Some(error);
                     break;
                 }
@@ -360,11 +362,11 @@ impl<T> Shared<T> {
             failed,
             skipped: on_damage.skipped(),
             end: places.last().map(|place| place.physical_offset),
-            left: way.route.left(),
-            is_last: way.is_over,
+            left: ahead.route.left(),
+            is_last: ahead.is_over,
         };
-        way.next += 1;
-        Some((way.next - 1, places, done))
+        ahead.next += 1;
+        Some((ahead.next - 1, places, done))
     }
 
     /// Waits until the section of this number may be read; `false` if nobody asks for it any more.

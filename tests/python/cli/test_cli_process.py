@@ -79,6 +79,12 @@ def test_without_a_stdout_it_does_its_work_and_prints_nothing(golden: Path) -> N
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+def test_without_a_stderr_no_error_is_taken_for_an_answer(tmp_path: Path) -> None:
+    command = f"exec {shlex.quote(sys.executable)} -m mqstore info {shlex.quote(str(tmp_path))} 2>&-"
+    ran = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout) == (3, "")
+
+
 def test_ctrl_c_ends_it_as_it_ends_other_tools(events: Path) -> None:
     command = [*COMMAND, "tail", events, "broker", "-f", "-n", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
