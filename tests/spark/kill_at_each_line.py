@@ -29,6 +29,7 @@ CODE = {module.__file__ for module in (_job, _task_stores, sink)}
 SCHEMA = StructType([StructField("topic", StringType()), StructField("body", StringType()), StructField("broker", StringType())])
 #: The rows of each partition, in batches.
 PARTITIONS = [[1, 2], [], [2]]
+OF_OTHERS = b"of others"
 SEGMENT = {"option.mapped_file_size_commit_log": "65536"}
 
 
@@ -95,13 +96,22 @@ def rows_of(run: int, partition: int, batches: list[int]) -> list[pa.RecordBatch
     ]
 
 
+def interfere(target: Path, stores: str) -> None:
+    """A message of others, with the properties of a row of the job, between two runs."""
+    if stores == "one" and (target / "commitlog").exists():
+        with mqstore.open(target, "r+", mapped_file_size_commit_log=65536) as store:
+            foreign = {_job.JOB_PROPERTY: "orders", _job.ROW_PROPERTY: "4"}
+            store.append("orders", OF_OTHERS, properties=foreign)
+
+
 def stored(target: Path, stores: str) -> list[str]:
     """The bodies in the store or the stores, in order."""
     paths = sorted(target.glob("broker-*")) if stores == "per-task" else [target] if (target / "commitlog").exists() else []
     found = []
     for path in paths:
         with mqstore.open(path) as store:
-            found += [body.decode() for body in store.scan(columns=["body"]).to_arrow().column("body").to_pylist()]
+            read = store.scan(columns=["body"]).to_arrow().column("body").to_pylist()
+            found += [body.decode() for body in read if body != OF_OTHERS]
     return found
 
 
@@ -116,6 +126,7 @@ def main(directory: Path, stores: str) -> None:
         if in_child(killed_at, step, target, stores, 0) is not None:
             raise SystemExit(f"{line} was not reached")
         after_kill = in_child(stored, target, stores)
+        in_child(interfere, target, stores)
         in_child(write, target, stores, 1)
         after_rerun = in_child(stored, target, stores)
         runs = [run for run in (0, 1) if after_rerun == expected(run)]
@@ -124,6 +135,7 @@ def main(directory: Path, stores: str) -> None:
     target, step = directory / "killed", 0
     while in_child(killed_at, step, target, stores, step) is None:
         step += 1
+        in_child(interfere, target, stores)
     found = in_child(stored, target, stores)
     print(json.dumps({"kills": step, "after_all": found, "rows_of_run": [n for n in range(step + 1) if found == expected(n)]}))
 

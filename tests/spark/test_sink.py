@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 import mqstore
 from mqstore import _files
@@ -74,7 +74,7 @@ def test_a_frame_is_appended_by_partition_and_row(spark: SparkSession, tmp_path:
     save(orders(spark, 3).selectExpr("body"), tmp_path / "store", topic="more")
     assert bodies(tmp_path / "store") == [f"o-{n}" for n in (*range(10), *range(3))]
     assert [row["topic"] for row in messages(tmp_path / "store")] == ["orders"] * 10 + ["more"] * 3
-    assert list(staging(tmp_path / "store").iterdir()) == []
+    assert not staging(tmp_path / "store").exists()
 
 
 def test_what_is_read_from_a_store_can_be_written_to_another(spark: SparkSession, events_store: Path, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_wrong_option_is_told_before_anything_is_written(tmp_path: Path, optio
 
 
 def test_a_store_may_be_named_by_a_uri(tmp_path: Path) -> None:
-    job = sink.parse({"path": (tmp_path / "a store").as_uri(), "option.index_tags": "true"})
+    job = sink.parse({"path": (tmp_path / "a store").as_uri(), "option.index_tags": "true"}, ORDERS)
     assert (job.target, job.store_options["index_tags"]) == (str(tmp_path / "a store"), True)
 
 
@@ -147,6 +147,36 @@ def test_each_directory_that_a_job_makes_is_durable(tmp_path: Path, monkeypatch:
 def test_nothing_is_staged_inside_the_store(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="stagingPath is .* name a directory beside it"):
         writer(tmp_path / "store", stagingPath=str(tmp_path / "store" / "staging"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("store/commitlog", {}),
+        ("store/commitlog/copy", {"jobId": "orders"}),
+        ("store/copy", {"stores": "per-task"}),
+        ("store", {"stores": "per-task"}),
+        ("copy", {"stagingPath": "store/staging"}),
+    ],
+)
+def test_nothing_is_written_inside_a_store(tmp_path: Path, path: str, options: dict[str, str]) -> None:
+    with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=65536) as store:
+        store.append("orders", b"before")
+    before = sorted(tmp_path.rglob("*"))
+    options = {name: str(tmp_path / value) if name == "stagingPath" else value for name, value in options.items()}
+    with pytest.raises(ValueError, match=f"lies in the store {tmp_path / 'store'}: name a directory beside it"):
+        writer(tmp_path / path, **options)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("options", [{}, {"jobId": "orders"}])
+def test_a_write_that_fails_leaves_no_directory(spark: SparkSession, tmp_path: Path, options: dict[str, str]) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "notes").touch()
+    with pytest.raises(Exception, match="not a message store"):
+        save(orders(spark), tmp_path / "store", **options)
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "store", tmp_path / "store" / "notes"]
 
 
 def test_other_modes_and_streams_say_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
@@ -181,6 +211,36 @@ def test_each_row_of_a_job_says_its_job_and_number_and_keeps_its_own_properties(
     for n, row in enumerate(found):
         properties = dict(row["properties"])
         assert (properties["MQSTORE_JOB"], properties["MQSTORE_ROW"], properties["colour"]) == ("orders of May", str(n), "red")
+
+
+def test_a_job_that_is_run_again_with_another_frame_is_refused_where_its_columns_tell(tmp_path: Path) -> None:
+    first = writer(tmp_path / "store", jobId="orders")
+    first.commit([stage(first, "abc")])
+    swapped = StructType(ORDERS.fields[::-1])
+    writer(tmp_path / "store", swapped, jobId="orders").commit([])
+    other = StructType([*ORDERS.fields, StructField("tags", StringType())])
+    told = "job orders was begun with the columns body string, topic string, not with body string, tags string, topic string: "
+    with pytest.raises(ValueError, match=told + "choose another jobId for other rows"):
+        writer(tmp_path / "store", other, jobId="orders")
+    with pytest.raises(ValueError, match="job orders was begun with .*, not with body string for topic a:"):
+        writer(tmp_path / "store", StructType(ORDERS.fields[1:]), jobId="orders", topic="a")
+    assert bodies(tmp_path / "store") == list("abc")
+
+
+def test_a_batch_that_comes_again_with_other_columns_is_done(tmp_path: Path) -> None:
+    first = writer(tmp_path / "store", jobId="orders", batchId="3")
+    first.commit([stage(first, "abc")])
+    other = StructType([*ORDERS.fields, StructField("tags", StringType())])
+    writer(tmp_path / "store", other, jobId="orders", batchId="3").commit([])
+    assert bodies(tmp_path / "store") == list("abc")
+
+
+def test_a_run_that_does_not_read_its_frame_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        run = writer(tmp_path / "store", jobId="orders")
+        run.commit([stage(run, "abc")])
+    told = "job orders was begun by an earlier run, and is written with the 3 rows of that: the frame of this run is not read"
+    assert [record.message for record in caplog.records] == [told]
 
 
 def test_a_job_that_is_done_is_not_written_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -225,6 +285,46 @@ def test_a_rerun_goes_on_after_whatever_row_was_stored_last(tmp_path: Path, stor
     writer(tmp_path / "store", jobId="orders").commit([])
     found = bodies(tmp_path / "store")
     assert found == ["before", *"abcdefg"[:stored], "of others", *"abcdefg"[stored:]]
+
+
+@pytest.mark.parametrize("row", [None, "0", "3", "99", "none"])
+@pytest.mark.parametrize("stored", [0, 2, 7])
+def test_a_message_of_others_with_the_properties_of_a_job_loses_and_repeats_no_row(
+    tmp_path: Path, stored: int, row: str | None
+) -> None:
+    first = writer(tmp_path / "store", jobId="orders")
+    staged = stage(first, "abc", "defg").staged
+    foreign = {"MQSTORE_JOB": "orders", "MQSTORE_RUN": "another"} | ({} if row is None else {"MQSTORE_ROW": row})
+    with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=65536) as store:
+        rows = begin(first, store, staged)
+        store.append("orders", b"of others", properties=foreign)
+        store.append_batch(rows.slice(0, stored))
+        store.append("orders", b"of others", properties=foreign)
+    writer(tmp_path / "store", jobId="orders").commit([])
+    assert bodies(tmp_path / "store") == ["of others", *"abcdefg"[:stored], "of others", *"abcdefg"[stored:]]
+
+
+def test_rows_that_another_job_of_the_same_name_wrote_are_rows_as_any_others(tmp_path: Path) -> None:
+    elsewhere = writer(tmp_path / "elsewhere", jobId="orders")
+    elsewhere.commit([stage(elsewhere, "vwxyz")])
+    with mqstore.open(tmp_path / "elsewhere") as store:
+        copied = store.scan(columns=["topic", "body", "properties"]).to_arrow()
+    first = writer(tmp_path / "store", jobId="orders")
+    staged = stage(first, "abc").staged
+    with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=65536) as store:
+        begin(first, store, staged)
+        store.append_batch(copied)
+    writer(tmp_path / "store", jobId="orders").commit([])
+    assert bodies(tmp_path / "store") == list("vwxyzabc")
+
+    schema = StructType([*ORDERS.fields, StructField("properties", MapType(StringType(), StringType()))])
+    again = writer(tmp_path / "store", schema, jobId="copies")
+    rows = [pa.RecordBatch.from_struct_array(each) for each in copied.to_struct_array().chunks]
+    staged = again.stage(iter(rows), 0, 0)
+    with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=65536) as store:
+        store.append_batch(begin(again, store, staged).slice(0, 2))
+    writer(tmp_path / "store", schema, jobId="copies").commit([])
+    assert bodies(tmp_path / "store") == list("vwxyzabcvwxyz")
 
 
 def test_a_message_that_a_broker_delivers_again_does_not_turn_a_job_back(tmp_path: Path) -> None:
@@ -312,17 +412,18 @@ def test_only_the_attempt_that_spark_commits_is_stored(tmp_path: Path) -> None:
 
 
 def test_a_stamp_changes_no_other_property() -> None:
-    pairs = [None, [("a", "1"), ("MQSTORE_ROW", "7")], [], [("b", None)]]
+    pairs = [None, [("MQSTORE_JOB", "of before"), ("a", "1"), ("MQSTORE_ROW", "7")], [], [("b", None)]]
     batch = pa.record_batch(
         {"body": list("wxyz"), "properties": pa.array(pairs, pa.map_(pa.string(), pa.string())), "tags": list("stuv")}
     )
-    ours = [[("MQSTORE_JOB", "job"), ("MQSTORE_ROW", str(row))] for row in range(10, 14)]
-    expected = [(own or []) + more for own, more in zip(pairs, ours, strict=True)]
-    rows = stamped(batch, "job", 10)
+    ours = [[("MQSTORE_JOB", "job"), ("MQSTORE_RUN", "run"), ("MQSTORE_ROW", str(row))] for row in range(10, 14)]
+    own = [[], [("a", "1")], [], [("b", None)]]
+    expected = [pair + more for pair, more in zip(own, ours, strict=True)]
+    rows = stamped(batch, "job", "run", 10)
     assert rows.column("properties").to_pylist() == expected
     assert rows.schema.names == batch.schema.names
-    assert stamped(batch.slice(1, 2), "job", 11).column("properties").to_pylist() == expected[1:3]
-    assert stamped(batch.select(["body"]), "job", 10).column("properties").to_pylist() == ours
+    assert stamped(batch.slice(1, 2), "job", "run", 11).column("properties").to_pylist() == expected[1:3]
+    assert stamped(batch.select(["body"]), "job", "run", 10).column("properties").to_pylist() == ours
 
 
 # A store for each task
@@ -341,7 +442,7 @@ def test_without_a_broker_each_partition_gets_a_store_of_its_own(spark: SparkSes
     found = {path.name: bodies(path) for path in sorted((tmp_path / "stores").iterdir())}
     assert list(found) == ["part-00000", "part-00001", "part-00002"]
     assert [body for part in found.values() for body in part] == [f"o-{n}" for n in range(10)]
-    assert list(staging(tmp_path / "stores").iterdir()) == []
+    assert not staging(tmp_path / "stores").exists()
     with pytest.raises(Exception, match="a store for each broker is a new one"):
         save(orders(spark), tmp_path / "stores", stores="per-task")
 
@@ -351,7 +452,7 @@ def test_a_broker_in_two_partitions_is_refused_and_no_store_is_left(spark: Spark
     with pytest.raises(Exception, match=r'rows of broker broker-a lie in 3 partitions.*df\.repartition\("broker"\)'):
         save(frame, tmp_path / "stores", stores="per-task")
     assert not (tmp_path / "stores").exists()
-    assert list(staging(tmp_path / "stores").iterdir()) == []
+    assert not staging(tmp_path / "stores").exists()
 
 
 # Failures of Spark
@@ -401,7 +502,7 @@ frame.mapInArrow(once, frame.schema).write.format("mqstore").mode("append").save
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "marks").iterdir())) == 3
     assert bodies(tmp_path / "store") == [f"o-{n}" for n in range(10)]
-    assert list(staging(tmp_path / "store").iterdir()) == []
+    assert not staging(tmp_path / "store").exists()
 
 
 STREAM = (

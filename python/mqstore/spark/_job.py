@@ -3,9 +3,10 @@
     <stagingPath>/job-<jobId>/manifest.json             which files the job is made of, in which order, and where its rows begin
                              /<write>/00003-17.arrow    the rows of partition 3, as task attempt 17 staged them
 
-Every row goes into the store with its job and its number there among the properties. The manifest is durable before the first
-of them, and tells the physical offset from which on they are. So a run of the job that finds a manifest ignores its own input,
-asks the store for the last row of the job, and appends those that follow. The lock of the store keeps out a second run.
+Every row goes into the store with its job, the run that staged it, and its number among the properties. The manifest is durable
+before the first of them, and tells the physical offset from which on they are. So a run of the job that finds a manifest ignores
+its own input, asks the store for the last row of the job, and appends those that follow. The lock of the store keeps out a
+second run.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import shutil
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -27,8 +29,10 @@ from mqstore._files import _make_directory, _sync
 from mqstore._native import _checksums, _landmarks
 from mqstore.spark._compute import pc
 
-#: The property with the job that a row belongs to, and the one with the number of the row in it, from 0.
+#: The properties with the job that a row belongs to, the run that staged it, and the number of the row, from 0. No other job has
+#: the name of a run: a job of the same name in another store, whose rows were copied here, has others.
 JOB_PROPERTY = "MQSTORE_JOB"
+RUN_PROPERTY = "MQSTORE_RUN"
 ROW_PROPERTY = "MQSTORE_ROW"
 
 MANIFEST = "manifest.json"
@@ -54,10 +58,13 @@ class Manifest:
 
     key: str | None
     """The value of `JOB_PROPERTY`."""
+    run: str
+    """The value of `RUN_PROPERTY`."""
     batch: int | None
     target: str
     per_task: bool
     topic: str | None
+    frame: str
     staged: tuple[Staged, ...]
     """In the order of the rows."""
     rows: int
@@ -72,7 +79,8 @@ class Manifest:
         """What the tasks of this run staged."""
         ordered = tuple(sorted(staged, key=lambda each: each.partition))
         rows = sum(each.rows for each in ordered)
-        return cls(job.key, job.batch, job.target, job.per_task, job.topic, ordered, rows, **bounds)
+        of_job = (job.key, job.write, job.batch, job.target, job.per_task, job.topic, job.frame)
+        return cls(*of_job, ordered, rows, **bounds)
 
     @classmethod
     def load(cls, text: str) -> Manifest:
@@ -91,6 +99,8 @@ class Job:
     """The store, or the directory of the stores if `per_task`."""
     per_task: bool
     topic: str | None
+    frame: str
+    """What tells the frame from another one without reading it: its columns, in any order, and the topic."""
     key: str | None
     """None for a write that cannot be run again: it has no manifest, and its rows are appended as they are."""
     batch: int | None
@@ -102,7 +112,8 @@ class Job:
     def manifest(self) -> Manifest | None:
         """What an earlier run has published, of this batch or an earlier one.
 
-        ValueError if it is of another write, or of a later batch.
+        ValueError if it is of another write, of a later batch, or of another frame, as far as the columns tell. A batch may come
+        again with other columns, from a query that was changed meanwhile.
         """
         if self.key is None:
             return None
@@ -116,6 +127,11 @@ class Job:
             raise ValueError(
                 f"batch {self.key} comes after {found.key}, which was written to {self.target}: a name is for one query and its "
                 f"checkpoint; choose another name, or remove {self.folder} to begin again"
+            )
+        if self.batch is None and found.frame != self.frame:
+            raise ValueError(
+                f"job {found.key} was begun with the columns {found.frame}, not with {self.frame}: choose another jobId for "
+                "other rows; a run with the columns of before goes on with what was begun"
             )
         return found
 
@@ -151,7 +167,10 @@ class Job:
 
     def clear(self) -> None:
         """Remove what is staged, of earlier runs of the job, too. The manifest stays: it says that the job is done."""
-        for each in [self.folder / self.write] if self.key is None else [*self.folder.iterdir()]:
+        if self.key is None:
+            self._remove_run()
+            return
+        for each in self.folder.iterdir():
             if each.is_dir():
                 shutil.rmtree(each, ignore_errors=True)
 
@@ -159,7 +178,20 @@ class Job:
         """Remove what this run has staged, unless a manifest names it."""
         found = self.manifest()
         if found is None or not any(each.name.startswith(f"{self.write}/") for each in found.staged):
-            shutil.rmtree(self.folder / self.write, ignore_errors=True)
+            self._remove_run()
+
+    def _remove_run(self) -> None:
+        """Remove what this run has staged, and the directories beside the store that are empty then."""
+        shutil.rmtree(self.folder / self.write, ignore_errors=True)
+        for each in (self.folder, self.folder.parent):
+            if each.is_relative_to(staging_beside(Path(self.target))):
+                with suppress(OSError):
+                    each.rmdir()
+
+
+def staging_beside(target: Path) -> Path:
+    """Where a write stages that names no other directory."""
+    return target.with_name(f".{target.name}.mqstore-staging")
 
 
 def stage_rows(job: Job, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> list[Staged]:
@@ -230,7 +262,8 @@ def _stored_rows(store: mqstore.Store, manifest: Manifest) -> int:
         return 0
     start = max(manifest.end, store.min_physical_offset)
     last = -1
-    mine = store.scan(physical=(start, None), properties={JOB_PROPERTY: manifest.key}, columns=["properties"], transactions="all")
+    marks = {JOB_PROPERTY: manifest.key, RUN_PROPERTY: manifest.run}
+    mine = store.scan(physical=(start, None), properties=marks, columns=["properties"], transactions="all")
     for batch in map(pa.record_batch, mine):
         rows = pc.map_lookup(batch.column("properties"), ROW_PROPERTY, "last").cast(pa.int64())
         # Not the row that comes last: a broker that delivers a delayed message stores it a second time, after others.
@@ -257,8 +290,12 @@ def rows_of(job: Job, manifest: Manifest, first: int) -> Iterator[tuple[int, pa.
                 skipped = min(max(first - row, 0), batch.num_rows)
                 if skipped < batch.num_rows:
                     rows = batch.slice(skipped)
-                    yield row + skipped, rows if manifest.key is None else stamped(rows, manifest.key, row + skipped)
+                    yield row + skipped, _of_job(rows, manifest, row + skipped)
                 row += batch.num_rows
+
+
+def _of_job(rows: pa.RecordBatch, manifest: Manifest, first: int) -> pa.RecordBatch:
+    return rows if manifest.key is None else stamped(rows, manifest.key, manifest.run, first)
 
 
 def _expect_whole(job: Job, staged: Staged) -> None:
@@ -283,26 +320,26 @@ def _checksum(path: Path) -> int:
     return checksum
 
 
-def stamped(batch: pa.RecordBatch, key: str, first: int) -> pa.RecordBatch:
-    """The rows with their job and their numbers in it, from `first` on, as two more properties each."""
+def stamped(batch: pa.RecordBatch, key: str, run: str, first: int) -> pa.RecordBatch:
+    """The rows with their job, its run and their numbers, from `first` on, as three more properties each. Where these came with
+    the rows, which another job wrote then, they are replaced.
+    """
     rows, at = batch.num_rows, batch.schema.get_field_index("properties")
     own = batch.column(at).cast(_PROPERTIES) if at >= 0 else pa.nulls(rows, _PROPERTIES)
     # Taken anew, so that the entries of the rows are one after the other, without gaps.
-    own = own.take(pa.array(np.arange(rows)))
-    entries = len(own.keys)
-    # For each row its own entries, then two: the one entry of the job, and the next one of the numbers.
-    ends = np.cumsum(np.diff(np.asarray(own.offsets).astype(np.int64)) + 2)
-    sources = np.full(entries + 2 * rows, entries)
-    sources[ends - 1] += 1 + np.arange(rows)
-    is_own = np.ones(len(sources), bool)
-    is_own[ends - 1] = is_own[ends - 2] = False
-    sources[is_own] = np.arange(entries)
-    taken = pa.array(sources)
+    every_row = np.arange(rows)
+    own = own.take(pa.array(every_row))
     numbers = pa.array(np.arange(first, first + rows)).cast(pa.string())
-    keys = pa.concat_arrays([own.keys, pa.array([JOB_PROPERTY]), pa.array([ROW_PROPERTY]).take(pa.array(np.zeros(rows, int)))])
-    items = pa.concat_arrays([own.items, pa.array([key]), numbers])
+    marks = {JOB_PROPERTY: pa.repeat(key, rows), RUN_PROPERTY: pa.repeat(run, rows), ROW_PROPERTY: numbers}
+    is_kept = pc.invert(pc.is_in(own.keys, value_set=pa.array(list(marks))))
+    row_of_kept = np.repeat(every_row, np.diff(own.offsets))[is_kept.to_numpy(zero_copy_only=False)]
+    row_of = np.concatenate([row_of_kept, *[every_row] * len(marks)])
+    keys = pa.concat_arrays([own.keys.filter(is_kept), *(pa.repeat(name, rows) for name in marks)])
+    items = pa.concat_arrays([own.items.filter(is_kept), *marks.values()])
+    by_row = pa.array(np.argsort(row_of, kind="stable"))
+    ends = np.cumsum(np.bincount(row_of, minlength=rows))
     offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
-    properties = pa.MapArray.from_arrays(offsets, keys.take(taken), items.take(taken))
+    properties = pa.MapArray.from_arrays(offsets, keys.take(by_row), items.take(by_row))
     if at < 0:
         return batch.append_column("properties", properties)
     return batch.set_column(at, "properties", properties)

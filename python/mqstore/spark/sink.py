@@ -15,6 +15,7 @@ stores them again when it runs again.
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import MapType, StringType, StructType
 
 import mqstore
-from mqstore.spark._job import Job, Staged, append_rows, stage_rows
+from mqstore.spark._job import Job, Staged, append_rows, stage_rows, staging_beside
 from mqstore.spark._options import Given
 from mqstore.spark._schema import BROKER
 from mqstore.spark._task_stores import move_stores, stage_stores
@@ -91,8 +92,14 @@ class MessageWriter(DataSourceArrowWriter):
         return stage(self._job, batches, partition, attempt)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        if self._is_replay and self._job.manifest() is None:
-            raise mqstore.StoreError(f"{self._job.folder} was removed while its job ran: run the job again")
+        if self._is_replay:
+            found = self._job.manifest()
+            if found is None:
+                raise mqstore.StoreError(f"{self._job.folder} was removed while its job ran: run the job again")
+            logging.getLogger("mqstore.spark").warning(
+                "job %s was begun by an earlier run, and is written with the %d rows of that: the frame of this run is not read",
+                *(found.key, found.rows),
+            )
         staged = [each for message in messages if isinstance(message, Wrote) for each in message.staged]
         commit = move_stores if self._job.per_task else append_rows
         commit(self._job, staged)
@@ -107,7 +114,7 @@ def message_writer(options: Mapping[str, str], schema: StructType, overwrite: bo
         raise ValueError(
             'a store is a log, which is only appended to: use mode("append"), and remove the store before if it is to go'
         )
-    job = parse(options)
+    job = parse(options, schema)
     expect_columns(job, schema)
     return MessageWriter(job)
 
@@ -117,7 +124,7 @@ def no_streaming_sink() -> ValueError:
     return ValueError(_NO_STREAMING_SINK)
 
 
-def parse(options: Mapping[str, str]) -> Job:
+def parse(options: Mapping[str, str], schema: StructType) -> Job:
     """The job that these options ask for, names in any case. ValueError says which one is wrong and what is accepted."""
     given = Given(options, _ACCEPTED)
     path = given.get("path")
@@ -125,6 +132,7 @@ def parse(options: Mapping[str, str]) -> Job:
         raise ValueError('path is missing: name the store directory by save("/path/of/the/store")')
     target = Path(local_path(path))
     per_task = given.word("stores", {"one": False, "per-task": True}, False)
+    _expect_outside(target / "broker" if per_task else target)
     name, batch = _job_id(given.get("jobId")), _batch_id(given, per_task)
     staging = _staging(given.get("stagingPath"), target)
     if name is None:
@@ -135,7 +143,11 @@ def parse(options: Mapping[str, str]) -> Job:
         key, folder = f"{name}#{batch}", staging / f"stream-{quote(name, safe='')}"
     # No user waits for this append: a disk that stalls is waited for.
     of_store = {"wait_time_out": 600_000} | given.open_options()
-    return Job(str(target), per_task, given.get("topic"), key, batch, folder, f"write-{uuid.uuid4().hex}", of_store)
+    topic = given.get("topic")
+    frame = ", ".join(sorted(f"{field.name} {field.dataType.simpleString()}" for field in schema))
+    frame += f" for topic {topic}" if topic else ""
+    write = f"write-{uuid.uuid4().hex[:16]}"
+    return Job(str(target), per_task, topic, frame, key, batch, folder, write, of_store)
 
 
 def _job_id(text: str | None) -> str | None:
@@ -161,10 +173,18 @@ def _batch_id(given: Given, per_task: bool) -> int | None:
 
 def _staging(given: str | None, target: Path) -> Path:
     # Beside the store, so that a rename stays on one file system; not in it, where a broker looks at every file.
-    staging = Path(local_path(given)) if given else target.with_name(f".{target.name}.mqstore-staging")
+    staging = Path(local_path(given)) if given else staging_beside(target)
     if staging.is_relative_to(target):
         raise ValueError(f"stagingPath is {staging}, which lies in what is written to, {target}: name a directory beside it")
+    _expect_outside(staging / "job")
     return staging
+
+
+def _expect_outside(path: Path) -> None:
+    """ValueError for a path below a store: a broker looks at every file there, and what it does not know it may remove."""
+    for above in path.parents:
+        if (above / "commitlog").is_dir():
+            raise ValueError(f"{path} lies in the store {above}: name a directory beside it")
 
 
 def expect_columns(job: Job, schema: StructType) -> None:
