@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections import Counter
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from pyspark.sql.datasource import EqualTo
 
 import mqstore
 from mqstore.spark import _snapshot, manifest
@@ -21,7 +23,7 @@ from mqstore.spark._partitions import (
     partition_count,
     quantiles,
 )
-from mqstore.spark.source import MessageDataSource, MessageReader
+from mqstore.spark.source import MessageDataSource, MessageReader, PushingReader
 
 
 def some_queues(seed: int) -> list[QueueRange]:
@@ -160,6 +162,38 @@ def test_a_store_that_only_executors_see_is_planned_by_its_manifest(events_store
     assert all(isinstance(part, Stretch) for part in parts)
     assert len(parts) > 3
     assert sum(map(len, rows(reader, parts))) == 7865
+
+
+def test_a_read_of_all_topics_gives_what_a_scan_of_the_store_gives_also_where_queues_are_gone(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", "a", mapped_file_size_commit_log=65536) as store:
+        store.append_batch([(topic, b"x" * 400, None, None, None, n % 2) for n in range(200) for topic in ("deleted", "kept")])
+    # As a broker deletes a topic: our stamp in the checkpoint would bring its queues back.
+    shutil.rmtree(tmp_path / "s" / "consumequeue" / "deleted")
+    with (tmp_path / "s" / "checkpoint").open("r+b") as checkpoint:
+        checkpoint.truncate(24)
+        checkpoint.truncate(4096)
+    with mqstore.open(tmp_path / "s") as store:
+        assert list(store.topics) == ["kept"]
+        scanned = [store.scan(queues=queues, columns=["body"]).to_arrow().num_rows for queues in (None, 1)]
+    assert scanned == [400, 200]
+    asked: list[tuple[dict[str, str], int]] = [
+        ({}, 400),
+        ({"maxRecordsPerPartition": "7"}, 400),
+        ({"queues": "1"}, 200),
+        ({"topics": "kept"}, 200),
+    ]
+    for options, expected in asked:
+        reader, parts = planned(tmp_path / "s", columns="body,topic", **options)
+        assert sum(map(len, rows(reader, parts))) == expected
+    source = MessageDataSource({"path": str(tmp_path / "s"), "pushdown": "true", "columns": "topic,body"})
+    for topic in ("deleted", "kept"):
+        pushing = source.reader(source.schema())
+        assert isinstance(pushing, PushingReader)
+        assert list(pushing.pushFilters([EqualTo(("topic",), topic)])) == []
+        pushed: list[Stretch | QueueRanges] = list(pushing.partitions())  # type: ignore[arg-type]
+        assert sum(map(len, rows(pushing, pushed))) == 200
+    with pytest.raises(ValueError, match="there is no topic deleted; .*: kept; .* a read of all topics gives"):
+        planned(tmp_path / "s", topics="deleted")
 
 
 def test_each_message_of_many_queues_is_planned_once_whatever_is_asked_of_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql.datasource import InputPartition
 
 import mqstore
-from mqstore.spark._conditions import ALWAYS, EVERYWHERE, Conditions, Interval, intersection
+from mqstore.spark._conditions import ALWAYS, Conditions, Interval, intersection
 from mqstore.spark._options import ScanOptions
 from mqstore.spark._positions import positions_of
 from mqstore.spark._snapshot import Snapshot
@@ -63,7 +63,9 @@ class Place:
 
     snapshot: Snapshot
     topics: tuple[str, ...] | None
-    """The topics that are read; None if only reading the log tells which there are."""
+    """The topics that have queues, of those that options name; None if only reading the log tells which there are."""
+    are_named: bool
+    """Whether options name topics: then those without queues are not looked for."""
     is_near: bool
     """Whether the driver sees the store, and not only its manifest."""
 
@@ -71,22 +73,26 @@ class Place:
     def look(cls, snapshot: Snapshot, wanted: frozenset[str] | None) -> Place:
         """Looks for the topics, if the store can be seen from here."""
         if not os.path.exists(snapshot.path):
-            return cls(snapshot, None, is_near=False)
+            return cls(snapshot, None, wanted is not None, is_near=False)
         store = snapshot.open()
         if not _has_queue_files(store):
-            return cls(snapshot, None, is_near=True)
+            return cls(snapshot, None, wanted is not None, is_near=True)
         is_wanted = (lambda name: not name.startswith(_LIGHT_QUEUE_PREFIX)) if wanted is None else wanted.__contains__
-        return cls(snapshot, tuple(filter(is_wanted, store.topics)), is_near=True)
+        return cls(snapshot, tuple(filter(is_wanted, store.topics)), wanted is not None, is_near=True)
 
-    def wanted(self, conditions: Conditions) -> tuple[str, ...] | None:
-        """The topics that are left of it under these conditions."""
-        if self.topics is None:
-            return None if conditions.topics is None else tuple(sorted(conditions.topics))
-        return tuple(name for name in self.topics if conditions.topics is None or name in conditions.topics)
+    def queues_lead_to_all(self, conditions: Conditions) -> bool:
+        """Whether queues lead to all messages that are read. The log may have messages of other topics, whose queues are gone."""
+        if self.topics is None or conditions.topics is None:
+            return False
+        return self.are_named or conditions.topics.issubset(self.topics)
+
+    def wanted(self, conditions: Conditions) -> tuple[str, ...]:
+        """The topics with queues that are left under these conditions."""
+        return tuple(name for name in self.topics or () if conditions.topics is None or name in conditions.topics)
 
 
 def expect_topics(places: Iterable[Place], wanted: frozenset[str]) -> None:
-    """ValueError names a wanted topic that no store has."""
+    """ValueError names a wanted topic that has queues in no store."""
     missing, some = set(wanted), ""
     for place in places:
         if place.topics is None:
@@ -95,7 +101,10 @@ def expect_topics(places: Iterable[Place], wanted: frozenset[str]) -> None:
         names = list(place.snapshot.open().topics) if missing else []
         some += f"; {place.snapshot.path} has {len(names)} topics: {', '.join(names[:20])}"
     if missing:
-        raise ValueError(f"there is no topic {', '.join(sorted(missing))}{some}")
+        unknown = ", ".join(sorted(missing))
+        raise ValueError(
+            f"there is no topic {unknown}{some}; what the log holds of topics without queues, a read of all topics gives"
+        )
 
 
 def _has_queue_files(store: mqstore.Store) -> bool:
@@ -139,17 +148,17 @@ class _Share:
 
     @classmethod
     def of(cls, place: Place, conditions: Conditions, options: ScanOptions, by_entry: bool) -> _Share:
-        snapshot, topics = place.snapshot, place.wanted(conditions)
+        snapshot = place.snapshot
         physical = intersection((snapshot.start, snapshot.end), conditions.physical)
         if not place.is_near:
             return cls(snapshot.broker, physical, physical[1] - physical[0], 0)
         store = snapshot.open()
         if conditions.time != ALWAYS:
             physical = _in_time(store, conditions, physical)
-        is_narrow = conditions.topics is not None or conditions.queues is not None or conditions.queue_offsets != EVERYWHERE
+        is_narrow = place.queues_lead_to_all(conditions)
         ranges = None
-        if place.topics is not None and topics is not None and (is_narrow or by_entry or options.max_records is not None):
-            ranges = queue_ranges(store, topics, conditions)
+        if place.topics is not None and (is_narrow or by_entry or options.max_records is not None):
+            ranges = queue_ranges(store, place.wanted(conditions), conditions)
         if ranges is None:
             return cls(snapshot.broker, physical, physical[1] - physical[0], 0)
         messages = sum(each.stop - each.start for each in ranges)

@@ -101,7 +101,8 @@ class MessageReader(DataSourceReader):
                 yield from read_queues(snapshot, part, self._conditions, self._rows, self._scan.read)
             return
         place = self._places[partition.broker]
-        asked = self._conditions.of_scan(partition.physical, place.wanted(self._conditions))
+        topics = self._conditions.topics
+        asked = self._conditions.of_scan(partition.physical, None if topics is None else sorted(topics))
         yield from read_stretch(place.snapshot, asked, self._rows, self._scan.read)
 
 
