@@ -12,7 +12,7 @@ import mqstore
 from mqstore._native import _checksums, _landmarks
 
 # A worker process serves many jobs, one after the other. Each open store pins its mapped segments, deleted ones too, so only
-# the most recently used are kept: as many as one job may have brokers.
+# the most recently used are kept: so many, or as many as the `Stores` of a job.
 _KEPT_OPEN = 32
 
 _LogIdentity = tuple[int, int, int]
@@ -92,8 +92,8 @@ def look(path: str, broker: str | None, options: Options) -> Snapshot:
 class _Opened:
     """An open store and the state of its log directory just before it was opened."""
 
-    def __init__(self, path: str, options: Options) -> None:
-        self.key = path, options
+    def __init__(self, path: str, options: Options, user: str = "") -> None:
+        self.key = path, options, user
         self._log = _log_identity(path)
         # The last one only: a streaming query has another one for each batch.
         self._planned: Snapshot | None = None
@@ -124,15 +124,25 @@ class _Opened:
         self._planned = planned
 
 
+def pinned(path: str, options: Options, user: str, stores: int) -> mqstore.Store:
+    """The store as it was when this process first opened it for this user, who has so many."""
+    with _lock:
+        opened = _opened.pop((path, options, user), None)
+        if opened is None or opened.store.closed:
+            opened = _Opened(path, options, user)
+        _keep(opened, max(_KEPT_OPEN, stores))
+    return opened.store
+
+
 def _take(path: str, options: Options) -> _Opened:
     """The open store of this process, or a new one. A stale one is dropped, not closed: another thread may still be inside it."""
-    opened = _opened.pop((path, options), None)
+    opened = _opened.pop((path, options, ""), None)
     return opened if opened is not None and opened.is_current() else _Opened(path, options)
 
 
-def _keep(opened: _Opened) -> None:
+def _keep(opened: _Opened, most: int = _KEPT_OPEN) -> None:
     _opened[opened.key] = opened
-    while len(_opened) > _KEPT_OPEN:
+    while len(_opened) > most:
         del _opened[next(iter(_opened))]
 
 
@@ -156,4 +166,5 @@ def _log_identity(path: str) -> _LogIdentity | None:
 
 
 _lock = threading.Lock()
-_opened: dict[tuple[str, Options], _Opened] = {}
+# By path, options, and the user for whom the store stays as it was; "" for those who want it as it is.
+_opened: dict[tuple[str, Options, str], _Opened] = {}

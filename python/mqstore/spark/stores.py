@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import mqstore
-from mqstore.spark._snapshot import Options, Snapshot, look
+from mqstore.spark._snapshot import Options, Snapshot, look, pinned
 
 Path = str | os.PathLike[str]
 Manifest = Mapping[str, Any]
@@ -74,15 +73,7 @@ class Stores:
         """The store of a broker, read-only, as it was when this process first opened it: this object, and what was unpickled
         from it, opens it once in a process. Do not close it. Raises KeyError for an unknown broker, and what `mqstore.open` does.
         """
-        key = self._identity, broker
-        with _lock:
-            store = _pinned.pop(key, None)
-            if store is None or store.closed:
-                store = mqstore.open(self.path(broker), **dict(self._options))
-            _pinned[key] = store
-            while len(_pinned) > max(_KEPT_PINNED, len(self._paths)):
-                del _pinned[next(iter(_pinned))]
-        return store
+        return pinned(self.path(broker), self._options, self._identity, len(self._paths))
 
     def as_options(self) -> dict[str, str]:
         """As options of format "mqstore"."""
@@ -196,9 +187,3 @@ def _options_of(store: mqstore.Store) -> Options:
     _, (recipe,) = reduce()
     _, (_, options) = recipe.__reduce__()
     return tuple(sorted(options.items()))
-
-
-_KEPT_PINNED = 32
-
-_lock = threading.Lock()
-_pinned: dict[tuple[str, str | None], mqstore.Store] = {}
