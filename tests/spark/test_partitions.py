@@ -164,6 +164,22 @@ def test_a_store_that_only_executors_see_is_planned_by_its_manifest(events_store
     assert sum(map(len, rows(reader, parts))) == 7865
 
 
+def test_the_manifests_of_several_paths_bound_what_is_read(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in "ab"]
+    for path in paths:
+        with mqstore.open(path, "a", mapped_file_size_commit_log=65536) as store:
+            store.append("t", b"planned")
+    known = {path: manifest(path) for path in paths}
+    with mqstore.open(paths[0], "a") as store:
+        store.append("t", b"later")
+    source = MessageDataSource({"paths": json.dumps(paths), "manifests": json.dumps(known), "columns": "body"})
+    reader = source.reader(source.schema())
+    found: list[Stretch | QueueRanges] = list(reader.partitions())  # type: ignore[arg-type]
+    assert rows(reader, found) == [[{"body": b"planned"}]] * 2
+    with pytest.raises(ValueError, match='option manifests names .*, but one store without a broker has the name ""'):
+        planned(tmp_path / "a", manifests=json.dumps(known))
+
+
 def test_a_read_of_all_topics_gives_what_a_scan_of_the_store_gives_also_where_queues_are_gone(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "s", "a", mapped_file_size_commit_log=65536) as store:
         store.append_batch([(topic, b"x" * 400, None, None, None, n % 2) for n in range(200) for topic in ("deleted", "kept")])

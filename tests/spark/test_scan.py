@@ -45,10 +45,15 @@ def test_each_condition_is_that_of_a_scan_of_the_store(
     assert 0 < expected < 7865
 
 
-def test_a_scan_for_no_key_gives_nothing_and_a_key_with_a_space_is_refused(spark: SparkSession, events_store: Path) -> None:
+def test_a_scan_for_no_topic_queue_or_key_gives_nothing(spark: SparkSession, events_store: Path) -> None:
     with mqstore.open(events_store) as store:
-        assert store.scan(keys=[]).to_arrow().num_rows == 0
+        assert [store.scan(**{name: []}).to_arrow().num_rows for name in ("topics", "queues", "keys")] == [0, 0, 0]
     assert mq.scan(spark, events_store, where={"keys": []}).count() == 0
+    assert mq.scan(spark, events_store, where={"queues": []}).count() == 0
+    assert mq.scan(spark, events_store, topics=[]).count() == 0
+
+
+def test_a_key_with_a_space_is_refused(spark: SparkSession, events_store: Path) -> None:
     with pytest.raises(ValueError, match="a key is a text without spaces"):
         mq.scan(spark, events_store, where={"keys": ["a b"]})
 
@@ -84,3 +89,7 @@ def test_arguments_that_do_not_fit_are_refused(spark: SparkSession, events_store
         mq.scan(spark, events_store, starting=datetime(2026, 1, 1))
     with pytest.raises(ValueError, match="where has tag; it may have queues, tags, keys"):
         mq.scan(spark, events_store, where={"tag": "a"})  # type: ignore[typeddict-unknown-key]
+    with pytest.raises(ValueError, match=r'where is a dict such as \{"tags": "paid"\}, not "tags = .paid.": .*df\.where'):
+        mq.scan(spark, events_store, where="tags = 'paid'")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"columns is a list of column names, such as \['body'\], not 'body'"):
+        mq.scan(spark, events_store, columns="body")

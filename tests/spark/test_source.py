@@ -147,7 +147,7 @@ def test_a_queue_whose_first_segment_expired_is_scanned_from_its_first_message(
         ({"failOnDataLoss": "no"}, "option failOnDataLoss is one of true, false, not 'no'"),
         ({"targetPartitionBytes": "128m"}, "option targetPartitionBytes is a positive number, not '128m'"),
         ({"minPartitions": "0"}, "option minPartitions is a positive number"),
-        ({"queues": "a"}, "option queues is a list of queue ids with commas, not 'a'"),
+        ({"queues": "a"}, "option queues is a list of queue ids, with commas or of JSON, not 'a'"),
         (
             {"startingTimestamp": "2026-11-23"},
             "option startingTimestamp is a number of ms since 1970, or a time with a timezone",

@@ -510,6 +510,8 @@ def test_overlapping_spans_make_one() -> None:
     [
         ({"subscribe": "a", "assign": "{}"}, "options subscribe and assign say which queues are read: give one of them"),
         ({"subscribe": "%LMQ%a"}, "option subscribe names the light queue %LMQ%a: follow the topics of its messages"),
+        ({"subscribe": "[]"}, "option subscribe names nothing to follow"),
+        ({"assign": "{}"}, "option assign names nothing to follow"),
         ({"subscribePattern": "("}, "option subscribePattern is no regular expression"),
         ({"assign": "[]"}, "option assign is a JSON object"),
         ({"assign": '{"a": 1}'}, r"option assign is JSON such as .*orders.*\[0, 1\]"),

@@ -71,13 +71,13 @@ class Given:
         return int(text)
 
     def names(self, option: str) -> tuple[str, ...] | None:
-        """A list with commas, or a list of JSON for names that hold commas."""
+        """A list with commas, or a list of JSON: for names that hold commas, and for none."""
         text = self.get(option)
         if text is None:
             return None
         given = self.json(option, list) if text.startswith("[") else text.split(",")
         names = tuple(dict.fromkeys(str(name).strip() for name in given))
-        if "" in names or not names:
+        if "" in names:
             raise ValueError(f"option {option} holds an empty name: {text!r}; leave the option out for all {option}")
         return names
 
@@ -170,7 +170,7 @@ class ScanOptions:
 def _conditions(given: Given) -> Conditions:
     topics, queues, keys = given.names("topics"), given.names("queues"), given.get("keys")
     if queues is not None and not all(queue.isascii() and queue.isdigit() for queue in queues):
-        raise ValueError(f"option queues is a list of queue ids with commas, not {given.get('queues')!r}")
+        raise ValueError(f"option queues is a list of queue ids, with commas or of JSON, not {given.get('queues')!r}")
     by: dict[str, Literal["store", "born"]] = {"store": "store", "born": "born"}
     time = given.time("startingTimestamp", ALWAYS[0]), given.time("endingTimestamp", ALWAYS[1])
     if time[0] > time[1]:
@@ -210,11 +210,13 @@ def _stores(given: Given) -> Stores:
     if named:
         return Stores(named, manifests=manifests, **options)
     if len(paths) == 1 and not glob.has_magic(paths[0]):
-        return Stores._only(paths[0], tuple(options.items()), manifests.get("") or None)
+        if manifests.keys() - {""}:
+            raise ValueError(f'option manifests names {", ".join(manifests)}, but one store without a broker has the name ""')
+        return Stores._only(paths[0], tuple(options.items()), manifests.get(""))
     found = [path for each in map(local_path, paths) for path in (sorted(glob.glob(each)) if glob.has_magic(each) else [each])]
     if not found:
         raise mqstore.NotAStoreError(2, "no directory matches", ", ".join(paths))
-    return Stores({path: path for path in found}, **options)
+    return Stores({path: path for path in found}, manifests=manifests, **options)
 
 
 def _python(text: str) -> Any:

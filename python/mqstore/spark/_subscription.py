@@ -52,6 +52,8 @@ class Subscription:
         assigned = None if given.get("assign") is None else frozenset(_assigned(given, brokers))
         if assigned is not None:
             topics = tuple({queue.topic for queue in assigned})
+        if topics is not None and not topics:
+            raise ValueError(f"option {named[0]} names nothing to follow: leave it out to follow all topics")
         for topic in topics or ():
             if topic.startswith(_LIGHT_QUEUE_PREFIX):
                 raise ValueError(f"option {named[0]} names the light queue {topic}: follow the topics of its messages")

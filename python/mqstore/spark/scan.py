@@ -53,11 +53,11 @@ def scan(
     ValueError for an argument; the action raises what docs/SPARK.md says.
     """
     given: dict[str, str | int | bool | None] = {
-        "columns": None if columns is None else json.dumps(list(columns)),
+        "columns": None if columns is None else json.dumps(_names(columns)),
         "topics": None if topics is None else json.dumps(_listed(topics)),
         "startingTimestamp": _time("starting", starting),
         "endingTimestamp": _time("ending", ending),
-        **_options_of(where or {}),
+        **_options_of({} if where is None else where),
         **plan_far(store, spark).as_options(),
         **options,
     }
@@ -65,12 +65,14 @@ def scan(
 
 
 def _options_of(where: Where) -> dict[str, str | None]:
+    if not isinstance(where, Mapping):
+        raise ValueError(f'where is a dict such as {{"tags": "paid"}}, not {where!r}: a condition of SQL goes to df.where')
     unknown = set(where).difference(Where.__annotations__)
     if unknown:
         raise ValueError(f"where has {', '.join(sorted(unknown))}; it may have {', '.join(Where.__annotations__)}")
     queues, keys, properties = where.get("queues"), where.get("keys"), where.get("properties")
     return {
-        "queues": None if queues is None else ",".join(map(str, [queues] if isinstance(queues, int) else queues)),
+        "queues": None if queues is None else json.dumps([queues] if isinstance(queues, int) else list(queues)),
         "tags": where.get("tags"),
         "keys": None if keys is None else " ".join(map(_key, _listed(keys))),
         "properties": None if properties is None else json.dumps(dict(properties)),
@@ -83,6 +85,12 @@ def _key(key: str) -> str:
     if len(key.split()) != 1 or key != key.strip():
         raise ValueError(f"where has the key {key!r}: a key is a text without spaces")
     return key
+
+
+def _names(columns: Sequence[str]) -> list[str]:
+    if isinstance(columns, str):
+        raise ValueError(f"columns is a list of column names, such as [{columns!r}], not {columns!r}")
+    return list(columns)
 
 
 def _listed(names: str | Iterable[str]) -> list[str]:
