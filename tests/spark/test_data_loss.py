@@ -6,6 +6,8 @@ import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -15,6 +17,7 @@ from pyspark.sql import SparkSession
 import mqstore
 from mqstore.spark import _snapshot, fetch, resolve_keys, resolve_offsets
 from mqstore.spark._partitions import Stretch
+from mqstore.spark.resolve import _fetched
 from mqstore.spark.source import MessageDataSource, MessageReader
 from mqstore.spark.stores import plan as snapshots
 
@@ -106,7 +109,7 @@ def test_what_expired_is_passed_over_and_logged_if_that_does_not_fail_the_job(
         assert left == sum(len(queue) for queue in after.topics["orders"].queues)
     reader, parts = plan(make(store.with_name("other"), b"planned"), columns=columns)
     expire_half(store.with_name("other"))
-    with pytest.raises(mqstore.StoreError, match="has expired since"):
+    with pytest.raises(mqstore.StoreError, match="expired after the job was planned"):
         [list(reader.read(part)) for part in parts]
 
 
@@ -190,6 +193,43 @@ def test_resolving_and_fetching_fail_when_the_store_changed_since(
             frame.collect()
     # A load plans anew.
     assert frames[4].count() > 0
+
+
+@pytest.mark.parametrize("errors", ["raise", "skip"])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_fetch_passes_over_what_expired_if_that_does_not_fail_the_job(
+    store: Path, caplog: pytest.LogCaptureFixture, errors: Literal["raise", "skip"], keeps: bool
+) -> None:
+    with mqstore.open(store, mode="a") as writer:
+        # More than are read ahead at once.
+        writer.append_batch([b"planned %d" % number for number in range(MESSAGES, 5000)], topic="orders")
+    with mqstore.open(store) as reader:
+        places = reader.scan(columns=["physical_offset"]).to_arrow().column(0).combine_chunks()
+    asked = pa.record_batch([pa.array(range(5000)), places] if keeps else [places], ["kept0", "physical_offset"][not keeps :])
+
+    def fetched(fails: bool) -> Iterator[pa.RecordBatch]:
+        beside = ["number"] if keeps else []
+        return _fetched(planned, asked, beside, ["body", "physical_offset"], errors, fails)
+
+    (planned,) = snapshots(store).values()
+    assert sum(batch.num_rows for batch in fetched(fails=True)) == 5000
+    # Segments that are open stay readable.
+    _snapshot._opened.clear()
+    with mock.patch("mqstore.spark.resolve.BATCH_BYTES", 2000):
+        task = fetched(fails=False)
+        before = next(task)
+        expire_half(store)
+        after = list(task)
+    assert ("have expired" if errors == "raise" else "skipped") in caplog.text
+    rows = [row for batch in [before, *after] for row in batch.to_pylist()]
+    with mqstore.open(store) as reader:
+        left = [place for place in places.to_pylist() if place >= reader.min_physical_offset]
+    assert [row["physical_offset"] for row in rows][-len(left) :] == left
+    assert before.num_rows + len(left) <= len(rows) < 4000
+    if keeps:
+        assert all(row["body"] == b"planned %d" % row["number"] for row in rows)
+    with pytest.raises(mqstore.StoreError, match="expired|no message starts"):
+        list(fetched(fails=True))
 
 
 def damage(path: Path) -> None:

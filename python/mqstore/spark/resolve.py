@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col
@@ -86,9 +87,9 @@ def resolve_keys(df: DataFrame, store: StoreLike, *, limit: int | None = None, b
     """Append the messages that carry each (topic, key), by the store's index.
 
     `df` has topic and key (string); appended is hits, an array of queue_id, queue_offset, physical_offset and store_size,
-    ascending by physical offset, null where no message has the key. `limit` is the most messages of a row, the newest; None for
-    all: give one where many messages have the same key, because all hits of a batch of rows are held at once. `store`, `broker`
-    and what fails the job are those of resolve_offsets.
+    ascending by physical offset; null, not an empty array, where no message has the key. `limit` is the most messages of a row,
+    the newest; None for all: give one where many messages have the same key, because all hits of a batch of rows are held at
+    once. `store`, `broker` and what fails the job are those of resolve_offsets.
     """
     _require(df, "resolve_keys", ("topic", "key"), appended=("hits",))
     hits = ask("resolve_keys", hits_question(limit), ["topic", "key"], plan(store, df.sparkSession), broker)
@@ -118,13 +119,15 @@ def fetch(
     *,
     keep: Sequence[str] = (),
     broker: Column | str | None = None,
+    fail_on_data_loss: bool = True,
 ) -> DataFrame:
     """The messages at these physical offsets: the message schema, or `columns` of it, after the columns of `df` to `keep`.
 
     `df` has physical_offset (bigint), as resolve_offsets appends it; its rows where that is null are dropped. The job fails at
     an offset where no message starts, and at a damaged one; with errors="skip" it passes over such offsets: how many these were
     is the number of offsets less that of rows, and each worker logs its own. Either way it fails where another store took this
-    one's place, and with "skip" where a part of it expired since the job was planned.
+    one's place, and with "skip" where a part of it expired since the job was planned. With fail_on_data_loss=False the messages
+    that have expired are passed over and logged, whatever `errors` says of damage.
 
     `store` and `broker` are those of resolve_offsets. With several stores the first column is broker.
     """
@@ -145,7 +148,7 @@ def fetch(
     def messages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in batches:
             for snapshot, own in _of_each_store(rows, snapshots, has_broker):
-                yield from _fetched(snapshot, own, names_beside, names, errors)
+                yield from _fetched(snapshot, own, names_beside, names, errors, fail_on_data_loss)
 
     # By other names, because mapInArrow takes none with a dot.
     frame = df.select(*(column.alias(f"kept{number}") for number, column in enumerate(beside)), "physical_offset")
@@ -171,28 +174,49 @@ def _of_each_store(rows: pa.RecordBatch, snapshots: Snapshots, has_broker: bool)
 
 
 def _fetched(
-    snapshot: Snapshot, rows: pa.RecordBatch, names_beside: list[str], names: list[str], errors: Literal["raise", "skip"]
+    snapshot: Snapshot,
+    rows: pa.RecordBatch,
+    names_beside: list[str],
+    names: list[str],
+    errors: Literal["raise", "skip"],
+    fails: bool,
 ) -> Iterator[pa.RecordBatch]:
     """The messages at the offsets in the last column, each after the other columns of its row, under new names."""
+    start = snapshot.open().min_physical_offset
+    if not fails:
+        rows = _unexpired(snapshot, rows, start)
     if not rows.num_rows:
         return
-    offsets, skips = rows.columns[-1], errors == "skip"
+    offsets, skips, at = rows.columns[-1], errors == "skip", 0
+    beside = rows.select(list(range(rows.num_columns - 1)))
     planned = pa.table([planned_offsets(snapshot, offsets, errors)], names=["physical_offset"])
-    kept, at = rows.select(list(range(rows.num_columns - 1))), 0
-    wanted = names if not kept.num_columns else ["physical_offset", *(name for name in names if name != "physical_offset")]
-    found = snapshot.open(whole=skips).fetch(planned, columns=wanted, max_bytes=BATCH_BYTES, errors=errors)
-    for batch in map(pa.record_batch, found):
-        snapshot.open(whole=skips)
-        if not kept.num_columns:
-            yield batch
-            continue
-        # The offsets that were passed over are not in the batch, and every other one is.
-        is_found = pc.is_in(offsets.slice(at), value_set=batch.column(0))
-        own = pc.add(pc.indices_nonzero(is_found).slice(0, batch.num_rows).cast(pa.int64()), at)
-        at = own[-1].as_py() + 1
-        columns = [*kept.take(own).columns, *(batch.column(name) for name in names)]
-        yield pa.RecordBatch.from_arrays(columns, names=[*names_beside, *names])
+    is_matched = skips and beside.num_columns > 0
+    wanted = ["physical_offset", *(name for name in names if name != "physical_offset")] if is_matched else names
+    found = snapshot.open(whole=skips and fails).fetch(planned, columns=wanted, max_bytes=BATCH_BYTES, errors=errors)
+    try:
+        for batch in map(pa.record_batch, found):
+            snapshot.open(whole=skips and fails)
+            own = np.arange(at, at + batch.num_rows)
+            if is_matched:
+                # The offsets that were passed over are not in the batch, and every other one is.
+                is_found = pc.is_in(offsets.slice(at), value_set=batch.column(0))
+                own = np.flatnonzero(is_found)[: batch.num_rows] + at
+            at = int(own[-1]) + 1
+            columns = [*beside.take(pa.array(own)).columns, *map(batch.column, names)]
+            yield pa.RecordBatch.from_arrays(columns, names=[*names_beside, *names])
+    except mqstore.NotFoundError:
+        if fails or snapshot.open().min_physical_offset == start:
+            raise
+        yield from _fetched(snapshot, rows.slice(at), names_beside, names, errors, fails)
     log_skipped(found, snapshot.path)
+
+
+def _unexpired(snapshot: Snapshot, rows: pa.RecordBatch, start: int) -> pa.RecordBatch:
+    """The rows whose messages the log still holds."""
+    kept = rows.filter(pc.greater_equal(rows.columns[-1], start))
+    if gone := rows.num_rows - kept.num_rows:
+        logging.getLogger("mqstore.spark").warning("%s: %d messages have expired", snapshot.path, gone)
+    return kept
 
 
 def _kept(df: DataFrame, keep: Sequence[str], others: Sequence[str]) -> list[StructField]:
