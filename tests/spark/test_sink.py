@@ -116,6 +116,7 @@ def test_a_wrong_schema_is_told_before_anything_is_written(
     [
         ({"jobID": "a", "partitions": "3"}, "unknown option partitions; accepted are path, topic, jobId"),
         ({"path": "s3://bucket/store"}, "s3://bucket/store is no path of a file system"),
+        ({"path": "file://nas/store"}, "file://nas/store is no path of a file system: mount it on every node"),
         ({"jobId": "a#1"}, "jobId is printable text without #"),
         ({"jobId": ""}, "jobId is printable text without #"),
         ({"jobId": "é" * 34}, "jobId is printable text without #, of 1 to 200 bytes"),

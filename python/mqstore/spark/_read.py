@@ -116,8 +116,8 @@ class _Watch:
 def expired(snapshot: Snapshot, what: str) -> mqstore.StoreError:
     """What a job fails with that misses something."""
     return mqstore.StoreError(
-        f"{snapshot.path}: {what}, which was planned to be read, has expired since; start the job again, or read what is left "
-        "with failOnDataLoss=false"
+        f"{snapshot.path}: {what} expired after the job was planned; start the job again, or read what is left with "
+        "failOnDataLoss=false"
     )
 
 

@@ -173,10 +173,10 @@ def _read_far(stores: Stores, brokers: list[str | None], spark: SparkSession) ->
 def local_path(given: Path) -> str:
     """The absolute path of a directory or a `file:` URI; a worker runs in another directory. ValueError for another URI."""
     path = os.fspath(given)
-    scheme = urlsplit(path).scheme if ":/" in path else ""
-    if scheme == "file":
-        path = unquote(urlsplit(path).path)
-    elif scheme:
+    uri = urlsplit(path if ":/" in path else "")
+    if uri.scheme == "file" and uri.netloc in ("", "localhost"):
+        path = unquote(uri.path)
+    elif uri.scheme:
         raise ValueError(f"{path} is no path of a file system: mount it on every node, or move the messages as Parquet")
     return os.path.abspath(path)
 
