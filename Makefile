@@ -14,6 +14,7 @@ TARGET ?= record
 TORTURE_MINUTES ?= 30
 MORE_PREEMPTIONS ?= 1
 BENCH ?=
+PYSPARK ?= 4.0
 VENV := $(CURDIR)/.venv
 PY := $(VENV)/bin/python
 NATIVE := python/mqstore/_native.abi3.so
@@ -29,7 +30,7 @@ export PYSPARK_DRIVER_PYTHON := $(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME SPARK_HOME
 
-.PHONY: help run test torture interleavings check interop mutants bench fuzz wheel wheeltest clean
+.PHONY: help run test sparktest torture interleavings check interop mutants bench fuzz wheel wheeltest clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -42,6 +43,12 @@ test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust and the Python tests
 	@cargo test
 	@echo "== Python and Spark tests"
 	@$(PY) -m pytest tests/python tests/torture tests/spark
+	@echo "== Spark tests over Spark Connect"
+	@TEST_REMOTE=1 $(PY) -m pytest -m matrix tests/spark
+
+sparktest: java $(NATIVE) $(VENV)/pyspark-$(PYSPARK)/stamp ## a part of the Spark tests with another pyspark; PYSPARK=4.0
+	@PYTHONPATH=$(CURDIR)/python PYSPARK_PYTHON=$(VENV)/pyspark-$(PYSPARK)/bin/python \
+		$(VENV)/pyspark-$(PYSPARK)/bin/python -m pytest -m matrix tests/spark
 
 torture: $(VENV)/dev.stamp $(NATIVE) ## crash, fill and break stores for half an hour; TORTURE_MINUTES=30, TORTURE_SEED=<n>
 	@status=0; TORTURE_MINUTES=$(TORTURE_MINUTES) $(PY) -m pytest -o "python_files=test_*.py simulation.py" tests/torture || status=$$?; \
@@ -117,6 +124,13 @@ $(VENV)/run.stamp: pyproject.toml
 $(VENV)/dev.stamp: $(VENV)/run.stamp
 	@echo "installing the tools of tests and checks into .venv ..."
 	@$(call install,["project"]["optional-dependencies"]["dev"])
+	@touch $@
+
+# pyspark 4.0 does not know what pandas 3 makes of strings.
+$(VENV)/pyspark-%/stamp: pyproject.toml
+	@echo "installing pyspark $* into $(@D) ..."
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/pip install --quiet 'pyspark==$*.*' 'pyarrow>=18' 'pandas>=2.2,<3' 'numpy>=1.23.2' 'pytest>=9' 'click>=8.2' 'rich>=13'
 	@touch $@
 
 # Other stores, for comparison.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import struct
+import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,9 +20,13 @@ from unpack import unpack
 # Spark's workers would otherwise be the python3 of the PATH.
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
+import pyspark
 from pyspark.sql import SparkSession
 
 import mqstore
+
+#: They ask for what a source has from pyspark 4.2 on.
+collect_ignore = [] if pyspark.__version__ >= "4.2" else ["test_stream.py"]
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 SETTINGS = {
@@ -35,19 +43,48 @@ SETTINGS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "matrix: runs over Spark Connect and with older versions of pyspark, too")
     config.addinivalue_line("filterwarnings", "ignore:PySpark does not yet fully support pandas:FutureWarning")
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """TEST_REMOTE=local[2] runs the same tests over Spark Connect."""
-    remote = os.environ.get("TEST_REMOTE")
-    builder = SparkSession.builder.remote(remote) if remote else SparkSession.builder.master("local[2]")
+    """TEST_REMOTE=1 runs the same tests over Spark Connect."""
+    with connect_server() if "TEST_REMOTE" in os.environ else classic() as builder:
+        session = builder.getOrCreate()
+        yield session
+        session.stop()
+
+
+@contextlib.contextmanager
+def classic() -> Iterator[SparkSession.Builder]:
+    """Spark in a Java machine of this process."""
+    builder = SparkSession.builder.master("local[2]")
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
+    yield builder
+
+
+@contextlib.contextmanager
+def connect_server() -> Iterator[SparkSession.Builder]:
+    """A server as `start-connect-server.sh` starts one, which shares nothing with this process but the machine."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    settings = SETTINGS | {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    command = [submit, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[2]"]
+    server = subprocess.Popen([*command, *(word for setting in settings.items() for word in ("--conf", "=".join(setting)))])
+    try:
+        while True:
+            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+                break
+            assert server.poll() is None, "the server did not start"
+            time.sleep(0.1)
+        yield SparkSession.builder.remote(f"sc://127.0.0.1:{port}")
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def file_queue_stores() -> list[str]:

@@ -57,6 +57,7 @@ def texts(bodies: list[Any]) -> list[str | None]:
     return [None if body is None else bytes(body).decode() for body in bodies]
 
 
+@pytest.mark.matrix
 def test_each_row_is_answered_by_the_store_of_its_broker(references: DataFrame, paths: dict[str, Path]) -> None:
     stores = mq.Stores(paths)
     located = references.withColumn("p", mq.position("topic", "queue_id", "queue_offset", store=stores, broker="broker"))
@@ -82,6 +83,7 @@ def test_the_newest_hits_come_with_a_limit(references: DataFrame, paths: dict[st
             mq.hits("topic", "key", store=paths["a"], limit=limit)  # type: ignore[arg-type]
 
 
+@pytest.mark.matrix
 def test_times_lead_to_the_offsets_that_the_queue_tells(spark: SparkSession, paths: dict[str, Path]) -> None:
     with mqstore.open(paths["a"]) as store:
         queue = store.topics["orders"].queues[1]
@@ -100,6 +102,7 @@ def test_times_lead_to_the_offsets_that_the_queue_tells(spark: SparkSession, pat
         mq.resolve_times(rows, paths["a"], side="middle")  # type: ignore[arg-type]
 
 
+@pytest.mark.matrix
 def test_a_session_in_another_time_zone_finds_the_same_offsets(spark: SparkSession, paths: dict[str, Path]) -> None:
     with mqstore.open(paths["a"]) as store:
         begin = int(store.topics["orders"].queues[0][-1].store_time.timestamp() * 1000)
@@ -122,6 +125,7 @@ def sql(spark: SparkSession, references: DataFrame) -> Iterator[SparkSession]:
     spark.catalog.dropTempView("refs")
 
 
+@pytest.mark.matrix
 def test_sql_has_the_functions(sql: SparkSession, paths: dict[str, Path]) -> None:
     mq.register_functions(sql, paths["a"], limit=2)
     located = "SELECT *, mq_position(topic, queue_id, queue_offset) AS p FROM refs"
@@ -130,6 +134,7 @@ def test_sql_has_the_functions(sql: SparkSession, paths: dict[str, Path]) -> Non
     assert [hits for hits in column(rows, "hits") if hits and hits > 0] == [2, 2, 2, 2]
 
 
+@pytest.mark.matrix
 def test_sql_takes_the_broker_last(sql: SparkSession, paths: dict[str, Path]) -> None:
     mq.register_functions(sql, mq.Stores(paths))
     rows = sql.sql("SELECT mq_body(mq_position(topic, queue_id, queue_offset, broker).physical_offset, broker) AS body FROM refs")
@@ -165,6 +170,7 @@ def test_a_broker_without_a_store_is_named(references: DataFrame, paths: dict[st
         located.collect()
 
 
+@pytest.mark.matrix
 def test_what_comes_after_the_plan_is_not_found(spark: SparkSession, paths: dict[str, Path]) -> None:
     path = paths["a"]
     asked = spark.sql(

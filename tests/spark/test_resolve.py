@@ -67,6 +67,7 @@ def test_resolved_offsets_are_the_stores_own(spark: SparkSession, golden_store: 
     assert resolved.select(["physical_offset", "store_size"]).equals(expected)
 
 
+@pytest.mark.matrix
 def test_resolved_keys_are_the_stores_own(spark: SparkSession, golden_store: Path) -> None:
     with mqstore.open(golden_store) as store:
         asked = keys_of(store)
@@ -87,6 +88,7 @@ def test_fetched_messages_are_the_stores_own(spark: SparkSession, golden_store: 
     assert len(expected) == len(positions) - positions["physical_offset"].null_count
 
 
+@pytest.mark.matrix
 def test_every_event_is_resolved_and_fetched_with_its_own_body(spark: SparkSession, events_store: Path) -> None:
     written: Counter[tuple[str, int]] = Counter()
     bodies = {}
@@ -118,6 +120,7 @@ def test_fetch_returns_the_columns_asked_in_the_order_asked(spark: SparkSession,
     assert messages.first()[1:] == (0, "root")
 
 
+@pytest.mark.matrix
 def test_fetch_keeps_columns_of_the_frame_beside_each_message(spark: SparkSession, events_store: Path) -> None:
     with mqstore.open(events_store) as store:
         places = [store.topics["root"].queues[0][n].physical_offset for n in range(5)]

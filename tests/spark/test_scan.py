@@ -64,6 +64,7 @@ def test_times_of_the_first_months_of_1970_are_times(spark: SparkSession, events
     assert mq.scan(spark, events_store, ending=begin).count() == 0
 
 
+@pytest.mark.matrix
 def test_some_stores_are_scanned_with_their_brokers(spark: SparkSession, golden: Path) -> None:
     stores = mq.Stores({"a": golden / "533_mixed", "b": golden / "551_mixed"})
     with mqstore.open(golden / "533_mixed") as store:

@@ -77,6 +77,7 @@ def test_a_frame_is_appended_by_partition_and_row(spark: SparkSession, tmp_path:
     assert not staging(tmp_path / "store").exists()
 
 
+@pytest.mark.matrix
 def test_what_is_read_from_a_store_can_be_written_to_another(spark: SparkSession, events_store: Path, tmp_path: Path) -> None:
     read = spark.read.format("mqstore").option("topics", "store,broker").load(str(events_store))
     save(read, tmp_path / "copy")
@@ -180,6 +181,7 @@ def test_a_write_that_fails_leaves_no_directory(spark: SparkSession, tmp_path: P
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "store", tmp_path / "store" / "notes"]
 
 
+@pytest.mark.matrix
 def test_other_modes_and_streams_say_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r'use mode\("append"\)'):
         orders(spark).write.format("mqstore").mode("overwrite").save(str(tmp_path / "store"))
@@ -192,6 +194,7 @@ def test_other_modes_and_streams_say_what_to_do(spark: SparkSession, tmp_path: P
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.matrix
 def test_a_row_that_no_store_takes_is_told_before_the_first_is_appended(spark: SparkSession, tmp_path: Path) -> None:
     frame = orders(spark).selectExpr("topic", "if(body = 'o-8', null, body) as body")
     with pytest.raises(Exception, match=r"message 2: body is null[^\0]*its batch begins with row 6 of the frame"):
@@ -244,6 +247,7 @@ def test_a_run_that_does_not_read_its_frame_says_so(tmp_path: Path, caplog: pyte
     assert [record.message for record in caplog.records] == [told]
 
 
+@pytest.mark.matrix
 def test_a_job_that_is_done_is_not_written_again(spark: SparkSession, tmp_path: Path) -> None:
     for rows in (10, 12):
         save(orders(spark, rows), tmp_path / "store", jobId="orders")
@@ -430,6 +434,7 @@ def test_a_stamp_changes_no_other_property() -> None:
 # A store for each task
 
 
+@pytest.mark.matrix
 def test_each_broker_gets_a_store_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
     frame = orders(spark).selectExpr("*", "concat('broker-', substring(body, 3) % 3) as broker").repartition(2, "broker")
     for _ in range(2):

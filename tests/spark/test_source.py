@@ -35,6 +35,7 @@ def partitions(frame: DataFrame) -> int:
     return frame.selectExpr("spark_partition_id() as part").distinct().count()
 
 
+@pytest.mark.matrix
 def test_a_scan_is_what_the_queues_hold(spark: SparkSession, golden_store: Path, queue_tables: QueueTables) -> None:
     frame = load(spark, golden_store)
     assert frame.schema == MESSAGE_SCHEMA
@@ -56,6 +57,7 @@ def test_topics_narrow_the_scan(spark: SparkSession, events_store: Path, queue_t
     assert found == in_log_order(queue_tables(events_store, ["store", "broker"]))
 
 
+@pytest.mark.matrix
 def test_columns_and_a_schema_name_what_is_read(spark: SparkSession, events_store: Path) -> None:
     by_option = load(spark, events_store, topics="docs", columns="queue_offset, body,topic")
     by_schema = (
@@ -107,6 +109,7 @@ def test_registering_it_as_well_does_no_harm(spark: SparkSession, events_store: 
     assert load(spark, events_store, topics="grpc").count() == 1
 
 
+@pytest.mark.matrix
 def test_sql_scans_through_a_temporary_view(spark: SparkSession, events_store: Path) -> None:
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW docs USING mqstore OPTIONS (path '{events_store}', topics 'docs', columns 'tags')"
@@ -191,6 +194,7 @@ def test_a_schema_and_columns_that_disagree_are_refused(spark: SparkSession, eve
         spark.read.format("mqstore").schema("tags string").option("columns", "body").load(str(events_store)).count()
 
 
+@pytest.mark.matrix
 def test_a_path_is_needed_and_must_hold_a_store(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(AnalysisException, match="name the store directory by load.*; path is missing"):
         spark.read.format("mqstore").load().count()
@@ -223,6 +227,7 @@ def test_a_schema_may_be_spelled_in_any_case(spark: SparkSession, events_store: 
     assert frame.where("queue_id = 1").count() == frame.where("QUEUE_ID = 1").count() > 1000
 
 
+@pytest.mark.matrix
 def test_conditions_select_what_a_scan_of_the_store_selects(spark: SparkSession, events_store: Path) -> None:
     with mqstore.open(events_store) as store:
         times = [row["store_time"] for row in store.scan(columns=["store_time"]).to_arrow().to_pylist()]
@@ -251,6 +256,7 @@ def test_bodies_are_decoded_if_asked_for(spark: SparkSession, tmp_path: Path) ->
     assert load(spark, tmp_path / "s", columns="body", decodeBody="true").first().body == b"hay"
 
 
+@pytest.mark.matrix
 def test_several_stores_are_read_together_with_their_brokers(
     spark: SparkSession, golden: Path, queue_tables: QueueTables
 ) -> None:

@@ -1,25 +1,18 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
-from pyspark.sql.streaming.query import StreamingQuery
 
 import mqstore
 from mqstore.spark import _snapshot
@@ -572,83 +565,3 @@ def test_an_older_pyspark_that_does_not_say_where_a_batch_starts_reads_each_mess
             assert query.reader.latestOffset() == end
             query.restart()
         assert query.read_once() == {("a", 0): 20}
-
-
-def start(
-    spark: SparkSession, path: str, checkpoint: Path, write: Callable[[DataFrame, int], None], **options: str
-) -> StreamingQuery:
-    frame = spark.readStream.format("mqstore").options(startingOffsets="earliest", **options).load(path)
-    writer = frame.select("topic", "queue_id", "queue_offset").writeStream.foreachBatch(write)
-    return writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-
-
-def test_spark_reads_each_message_once_though_batches_fail_before_and_after_they_are_written(
-    spark: SparkSession, store: mqstore.Store, tmp_path: Path
-) -> None:
-    if os.environ.get("TEST_REMOTE"):
-        pytest.skip("the function of a batch runs in a process of its own over Spark Connect")
-    batches: dict[int, list[Row]] = {}
-    failures = iter([(0, "after"), (1, "before"), (None, "")])
-    fails: tuple[int | None, str] = (None, "")
-
-    def write(frame: DataFrame, batch_id: int) -> None:
-        if fails == (batch_id, "before"):
-            raise RuntimeError("before")
-        batches[batch_id] = [tuple(row) for row in frame.collect()]
-        if fails == (batch_id, "after"):
-            raise RuntimeError("after")
-
-    for fails in failures:
-        append(store, "a", 50, queues=3)
-        query = start(spark, store.path, tmp_path / "checkpoint", write, subscribe="a", maxOffsetsPerTrigger="40")
-        if fails[0] is None:
-            assert query.awaitTermination(120)
-        else:
-            with pytest.raises(StreamingQueryException, match=fails[1]):
-                query.awaitTermination(120)
-    rows = Counter(row for batch in batches.values() for row in batch)
-    assert set(rows.values()) == {1}
-    assert len(rows) == 150
-    assert max(map(len, batches.values())) <= 40
-
-
-STREAM = """
-import sys
-from pyspark.sql import SparkSession
-path, checkpoint, out = sys.argv[1:]
-builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
-stream = builder.getOrCreate().readStream.format("mqstore").options(startingOffsets="earliest", maxOffsetsPerTrigger=100)
-writer = stream.load(path).select("topic", "queue_id", "queue_offset").writeStream.format("parquet")
-writer.option("checkpointLocation", checkpoint).start(out).awaitTermination()
-"""
-
-
-def kill_when(arguments: Sequence[str], folder: Path, batches: int) -> None:
-    """Runs the stream, and kills its Java machine and its Python processes when a folder has a file for so many batches."""
-    running = subprocess.Popen([sys.executable, "-c", STREAM, *arguments], start_new_session=True, stderr=subprocess.PIPE)
-    try:
-        deadline = time.monotonic() + 240
-        while sum(path.name.split(".")[0].isdigit() for path in folder.glob("*")) < batches:
-            assert running.poll() is None, running.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-    finally:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.communicate()
-
-
-def test_a_query_that_is_killed_at_several_points_loses_and_repeats_nothing(
-    spark: SparkSession, store: mqstore.Store, tmp_path: Path
-) -> None:
-    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
-    # Their files tell that a batch was planned, that it was written, and that it is done.
-    points = [(checkpoint / "offsets", 2), (out / "_spark_metadata", 5), (checkpoint / "commits", 8)]
-    for number, (folder, batches) in enumerate(points):
-        append(store, f"topic-{number}", 400, queues=3)
-        kill_when([store.path, str(checkpoint), str(out)], folder, batches)
-    frame = spark.readStream.format("mqstore").option("startingOffsets", "earliest").load(store.path)
-    writer = frame.select("topic", "queue_id", "queue_offset").writeStream.format("parquet").trigger(availableNow=True)
-    assert writer.option("checkpointLocation", str(checkpoint)).start(str(out)).awaitTermination(120)
-    rows = Counter(tuple(row) for row in spark.read.parquet(str(out)).collect())
-    assert set(rows.values()) == {1}
-    assert Counter(topic for topic, _, _ in rows) == {f"topic-{number}": 400 for number in range(3)}
