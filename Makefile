@@ -75,7 +75,7 @@ interop: java $(VENV)/dev.stamp $(NATIVE) ## hold what we write and read against
 mutants: ## remove one ordering step or check at a time and see a test fail
 	@status=0; $(PYTHON) tests/mutants/run.py || status=$$?; $(PYTHON) tests/torture/report.py; exit $$status
 
-bench: $(VENV)/bench.stamp $(NATIVE) ## measure beside the limits and other stores, write docs/BENCHMARKS.md; BENCH=<row> for one
+bench: java $(VENV)/bench.stamp $(NATIVE) ## measure beside the limits and other stores, write docs/BENCHMARKS.md; BENCH=<row> for one
 	@command -v mvn >/dev/null || echo "RocketMQ's own store is not measured: Maven is missing"
 	@$(PY) benches/compare/run.py --check $(BENCH)
 	@cargo bench --quiet --bench rows -- $(BENCH)

@@ -91,7 +91,7 @@ def faults(result: Result) -> list[str]:
     for peer, times in result["ratio_peers"].items():
         if peer.startswith(NO_RIVALS):
             continue
-        wanted = target.get("ratio_rocketmq", 1.0) if peer.startswith(ROCKETMQ) else 1.0
+        wanted = target.get("ratio_rocketmq" if peer.startswith(ROCKETMQ) else "ratio_peers", 1.0)
         if times is not None and times < wanted:
             found.append(f"{ratio(times)} times {peer}" + (f", {ratio(wanted)} wanted" if wanted > 1 else ""))
     return found
@@ -141,10 +141,11 @@ def wanted(target: dict[str, float]) -> str:
     words = {
         "ratio_limit": "ratio >= {}",
         "ratio_rocketmq": "{}x RocketMQ",
+        "ratio_peers": "{}x the others",
         "at_most": "<= {}",
         "over_limit": "<= limit + {}",
     }
-    is_ratio = {"ratio_limit", "ratio_rocketmq"}
+    is_ratio = {"ratio_limit", "ratio_rocketmq", "ratio_peers"}
     return ", ".join(words[name].format((ratio if name in is_ratio else figure)(bound)) for name, bound in target.items())
 
 

@@ -16,6 +16,9 @@ import py_durable
 import py_query
 import py_read_batch
 import recover_killed
+import spark_batched
+import spark_resolve
+import spark_scan
 from rounds import Rust, is_smoke
 
 ROWS: dict[str, Callable[[Rust | None], None]] = {
@@ -26,6 +29,14 @@ ROWS: dict[str, Callable[[Rust | None], None]] = {
     "py_query": py_query.run,
     "py_read_batch": py_read_batch.run,
     "recover_killed": recover_killed.run,
+    "spark_batch_cost": spark_batched.batch_cost,
+    "spark_batched": spark_batched.batched,
+    "spark_cold": spark_scan.cold,
+    "spark_count": spark_scan.count,
+    "spark_fetch": spark_resolve.fetch,
+    "spark_resolve_keys": spark_resolve.keys,
+    "spark_resolve_offsets": spark_resolve.offsets,
+    "spark_scan": spark_scan.scan,
 }
 #: Those that `cargo bench` runs.
 ROWS_OF_RUST = {path.stem for path in (Path(__file__).parents[1] / "rows").glob("*.rs")} - {"mod", "serve"}

@@ -1,0 +1,119 @@
+"""Resolving references of a frame, and fetching the bodies they lead to, in rows a second.
+
+The limit is a function of the same columns that gives as many answers of the same type and looks nothing up.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import arrow_udf
+from rounds import LIMIT, OURS, Round, Row, Rust, measure
+from spark_session import BODY, QUEUES, TASKS, TOPICS, filled, messages, seconds, session, travels
+
+import mqstore.spark as mq
+
+POSITION = "struct<physical_offset: bigint, store_size: int>"
+HITS = "array<struct<queue_id: int, queue_offset: bigint, physical_offset: bigint, store_size: int>>"
+# Its types do not say that it takes a function of several columns and the text of any type.
+udf: Any = arrow_udf
+#: Odd, and no divisor of the number of messages: its multiples visit all of them in no order.
+STEP = 7919
+
+
+def position(topic: pa.Array, queue_id: pa.Array, queue_offset: pa.Array) -> pa.Array:
+    """As resolve_offsets answers."""
+    return pa.StructArray.from_arrays([queue_offset, queue_id], ["physical_offset", "store_size"])
+
+
+def one_hit(topic: pa.Array, key: pa.Array) -> pa.Array:
+    """As resolve_keys answers."""
+    numbers = pa.array(np.arange(len(key), dtype=np.int64))
+    small = numbers.cast(pa.int32())
+    hits = pa.StructArray.from_arrays(
+        [small, numbers, numbers, small], ["queue_id", "queue_offset", "physical_offset", "store_size"]
+    )
+    return pa.ListArray.from_arrays(pa.array(np.arange(len(key) + 1, dtype=np.int32)), hits)
+
+
+def some_bodies(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """As fetch answers."""
+    bodies = pa.array([bytes(BODY)] * 10_000, pa.binary())
+    for batch in batches:
+        yield pa.record_batch([bodies.slice(0, batch.num_rows)], ["body"])
+
+
+def rate(make: Callable[[], DataFrame], rows: int, _: Path) -> float:
+    """Rows a second."""
+    return rows / seconds(make)
+
+
+def compare(name: str, target: float, rows: int, ours: Callable[[], DataFrame], limit: Callable[[], DataFrame]) -> None:
+    """A row."""
+    contenders: dict[str, Round] = {OURS: partial(rate, ours, rows), LIMIT: partial(rate, limit, rows)}
+    measure(Row(name, {}, "rows/s", {"ratio_limit": target}), contenders, None)
+
+
+def numbers() -> DataFrame:
+    """That of each message, in no order."""
+    travels(sys.modules[__name__])
+    return session().range(0, messages(), 1, TASKS).selectExpr(f"id * {STEP} % {messages()} as n")
+
+
+def references() -> DataFrame:
+    """To each message."""
+    return numbers().selectExpr(
+        f"concat('topic-', n % {TOPICS}) as topic",
+        f"int(n div {TOPICS} % {QUEUES}) as queue_id",
+        f"n div {TOPICS * QUEUES} as queue_offset",
+    )
+
+
+def offsets(_: Rust | None) -> None:
+    """The row."""
+    asked, function = references(), udf(position, POSITION)
+    answer = function("topic", "queue_id", "queue_offset").alias("p")
+    compare(
+        "spark_resolve_offsets",
+        0.85,
+        messages(),
+        lambda: mq.resolve_offsets(asked, filled()),
+        lambda: asked.select("*", answer).select("*", "p.physical_offset", "p.store_size").drop("p"),
+    )
+
+
+def keys(_: Rust | None) -> None:
+    """The row: no key is asked for twice."""
+    count = messages() // 4
+    some = numbers().limit(count).selectExpr(f"concat('topic-', n % {TOPICS}) as topic", "concat('order-', n) as key")
+    asked, function = some.repartition(TASKS).cache(), udf(one_hit, HITS)
+    assert asked.distinct().count() == count
+    compare(
+        "spark_resolve_keys",
+        0.5,
+        count,
+        lambda: mq.resolve_keys(asked, filled()),
+        lambda: asked.select("*", function("topic", "key").alias("hits")),
+    )
+    asked.unpersist()
+
+
+def fetch(_: Rust | None) -> None:
+    """The row."""
+    asked = mq.resolve_offsets(references(), filled()).select("physical_offset").cache()
+    assert asked.where("physical_offset is not null").count() == messages()
+    compare(
+        "spark_fetch",
+        0.75,
+        messages(),
+        lambda: mq.fetch(asked, filled(), columns=["body"]),
+        lambda: asked.mapInArrow(some_bodies, "body binary"),
+    )
+    asked.unpersist()
