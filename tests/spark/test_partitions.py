@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -226,3 +227,36 @@ def test_a_process_opens_a_store_once_to_plan_and_read_it(events_store: Path) ->
         reader, parts = planned(events_store, topics="docs", targetPartitionBytes="100000")
         rows(reader, parts)
     assert opened.call_count == 1
+
+
+def read_calls() -> dict[str, int]:
+    """How often this process has asked for bytes of files, and how many it got; what it reads through a mapping is not in it."""
+    return {name: int(number) for name, number in (line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())}
+
+
+def resident_bytes(folder: Path) -> int:
+    """How much of the files there this process has read through mappings and still maps."""
+    found, is_inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            is_inside = f" {folder}/" in line
+        elif is_inside and line.startswith("Rss:"):
+            found += int(line.split()[1]) << 10
+    return found
+
+
+def test_many_queues_are_planned_by_two_small_reads_of_each_and_hardly_any_of_the_log(tmp_path: Path) -> None:
+    path, queues = tmp_path / "s", 2000
+    with mqstore.open(path, mode="x", mapped_file_size_consume_queue=4000) as store:
+        for topic in range(queues // 8):
+            store.append_batch([(f"t{topic}", bytes(5000), None, None, None, queue) for queue in range(8)])
+    half = ",".join(f"t{topic}" for topic in range(queues // 16))
+    for options in ({"columns": "body"}, {"columns": "queue_id"}, {"topics": half}, {"maxRecordsPerPartition": "100"}):
+        _snapshot._opened.clear()
+        before = read_calls()
+        planned(path, **options)
+        after = read_calls()
+        assert after["syscr"] - before["syscr"] < 2.05 * queues, options
+        assert after["rchar"] - before["rchar"] < 4096 * queues, options
+        # Of more than 10 MiB, in which the sizes of half the messages are looked up where only some topics are asked for.
+        assert resident_bytes(path / "commitlog") < 1 << 20, options
