@@ -1,16 +1,33 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.java_gateway import launch_gateway
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "spark_examples"
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], cwd="/", capture_output=True, text=True, timeout=300, check=False)
+@pytest.fixture(scope="module")
+def java() -> Iterator[dict[str, str]]:
+    """The environment of processes that share a Java machine: to start one takes longer than most examples. Each has a Spark
+    of its own in it. One that fails leaves its Spark there, and the next ones fail, too.
+    """
+    gateway = launch_gateway()
+    found = gateway.gateway_parameters
+    yield {"PYSPARK_GATEWAY_PORT": str(found.port), "PYSPARK_GATEWAY_SECRET": found.auth_token}
+    # It ends when its input does.
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command, within = [sys.executable, *arguments], os.environ | environment
+    return subprocess.run(command, cwd="/", env=within, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +40,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("map_partitions.py", ["references lead to a message"]),
         ("resolve_times.py", ["messages of topic store in 4 queues"]),
         ("many_references.py --references 50000 --messages 20000", ["of 50,000 references lead to a message"]),
+        ("backfill.py", ["|2013| 1863|", "7,865 messages of 4,075 hours; 0 hours lack messages"]),
         ("fetch_bodies.py", ["40 messages with 22,495 bytes of bodies"]),
         (
             "forensic_search.py",
@@ -56,9 +74,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         ),
     ],
 )
-def test_an_example_runs_alone_and_prints_what_it_found(example: str, expected: list[str]) -> None:
+def test_an_example_runs_alone_and_prints_what_it_found(java: dict[str, str], example: str, expected: list[str]) -> None:
     program, *arguments = example.split()
-    done = run(str(EXAMPLES / program), *arguments)
+    done = run(str(EXAMPLES / program), *arguments, **java)
     assert done.returncode == 0, done.stderr
     for line in expected:
         assert line in done.stdout
@@ -71,7 +89,7 @@ def test_every_example_is_run() -> None:
     assert {example.split()[0] for example, _ in parameters} == {path.name for path in EXAMPLES.glob("[!_]*.py")}
 
 
-def main_job(change: str) -> subprocess.CompletedProcess[str]:
+def main_job(java: dict[str, str], change: str) -> subprocess.CompletedProcess[str]:
     """The main job, changed and not timed."""
     code = f"""
 import sys
@@ -83,14 +101,17 @@ resolve_events.time_jobs = lambda *_: {{}}
 {change}
 sys.exit(resolve_events.main())
 """
-    return run("-c", code)
+    return run("-c", code, **java)
 
 
-def test_the_main_job_fails_when_an_answer_is_wrong() -> None:
-    done = main_job("""
+def test_the_main_job_fails_when_an_answer_is_wrong(java: dict[str, str]) -> None:
+    done = main_job(
+        java,
+        """
 events[7] = dataclasses.replace(events[7], body=b"not what RocketMQ wrote")
 resolve_events.load_events = lambda: events
-""")
+""",
+    )
     assert done.returncode == 1, done.stderr
     assert "4 answers are WRONG" in done.stdout
     for wrong in (
@@ -102,11 +123,14 @@ resolve_events.load_events = lambda: events
         assert wrong in done.stdout
 
 
-def test_the_main_job_fails_when_the_stores_differ_in_a_column() -> None:
-    done = main_job("""
+def test_the_main_job_fails_when_the_stores_differ_in_a_column(java: dict[str, str]) -> None:
+    done = main_job(
+        java,
+        """
 events[7] = dataclasses.replace(events[7], time_ms=events[7].time_ms + 1, tag=events[7].tag.swapcase())
 resolve_events.write_store = lambda _, path: write_store(events, path)
-""")
+""",
+    )
     assert done.returncode == 1, done.stderr
     assert "3 answers are WRONG" in done.stdout
     for column in ("born_time", "tags", "properties"):
