@@ -36,6 +36,7 @@ Key = tuple[str, str]
 UNKNOWN_TOPIC = "no-such-topic"
 REPEAT = 50
 RUNS = 3
+DISTINCT = 200_000
 ROCKETMQ = "RocketMQ 5.3.3"
 OURS = "mqstore"
 # What depends on when and where a message was written.
@@ -236,6 +237,17 @@ def time_jobs(spark: SparkSession, stores: dict[str, Path], asked: References) -
     return timings
 
 
+def time_distinct_keys(spark: SparkSession, path: Path) -> Timing:
+    """DISTINCT messages with a key each, and each key asked for once, in no order: no answer is at hand from an earlier row."""
+    with mqstore.open(path, mode="x") as store:
+        for first in range(0, DISTINCT, 10_000):
+            store.append_batch([("orders", b"", None, [f"order-{number}"]) for number in range(first, first + 10_000)])
+    keys = spark.range(0, DISTINCT, 1, CORES).selectExpr("'orders' AS topic", f"concat('order-', id * 7919 % {DISTINCT}) AS key")
+    hits = resolve_keys(keys, path)
+    with step(f"timing resolve_keys, {DISTINCT:,} distinct keys, {1 + RUNS} runs"):
+        return Timing("resolve_keys, distinct", DISTINCT, [_seconds(hits) for _ in range(1 + RUNS)][1:])
+
+
 def _seconds(frame: DataFrame) -> float:
     begin = time.perf_counter()
     frame.write.format("noop").mode("overwrite").save()
@@ -313,6 +325,15 @@ def print_timings(timings: dict[str, list[Timing]]) -> None:
     )
 
 
+def print_distinct(timing: Timing) -> None:
+    """One line."""
+    seconds = statistics.median(timing.seconds)
+    print(
+        f"Keys that nobody asks for twice, each of another message of ours: {timing.rows:,} in {seconds:.2f} s, "
+        f"{timing.rows / seconds:,.0f} keys/s."
+    )
+
+
 def print_columns(columns: list[ColumnOf]) -> None:
     """A line a column: the newest message in both stores, and how many messages differ in it."""
     print(f"\n{'column':28}  {'newest in ' + ROCKETMQ + chr(39) + 's':>34}  {'and in ours':>34}  differing")
@@ -339,6 +360,7 @@ def main() -> int:
             print(f"-- the store that {writer} wrote", file=sys.stderr)
             outcomes[writer] = examine(spark, store, asked)
         timings = time_jobs(spark, stores, asked)
+        distinct = time_distinct_keys(spark, Path(scratch) / "distinct")
         columns = compare(spark, stores[ROCKETMQ], stores[OURS], asked)
         with step("exporting the store that RocketMQ wrote to Parquet, and reading it back"):
             exported, wrong = export_and_read_back(stores[ROCKETMQ], Path(scratch), events)
@@ -347,6 +369,7 @@ def main() -> int:
     print(f"\n{len(events):,} events in two stores, resolved with Spark: one that RocketMQ wrote, one that mqstore wrote\n")
     print_table(outcomes)
     print_timings(timings)
+    print_distinct(distinct)
     print_columns(columns)
     print_modes(modes)
     wrong += [f"{writer}: {answer}" for writer, outcome in outcomes.items() for answer in outcome.wrong]
