@@ -67,7 +67,6 @@ def test_resolved_offsets_are_the_stores_own(spark: SparkSession, golden_store: 
     assert resolved.select(["physical_offset", "store_size"]).equals(expected)
 
 
-@pytest.mark.matrix
 def test_resolved_keys_are_the_stores_own(spark: SparkSession, golden_store: Path) -> None:
     with mqstore.open(golden_store) as store:
         asked = keys_of(store)

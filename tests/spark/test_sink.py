@@ -549,9 +549,9 @@ def test_a_streaming_query_that_is_killed_and_started_again_writes_each_row_once
         os.utime(source / f"{file}.txt", (file, file))
     runs = [
         python(STREAM, source, tmp_path / "store", tmp_path / "checkpoint", *kill)
-        for kill in (("after", 1), ("while", 2), ("after", 3), ("never", 0))
+        for kill in (("after", 1), ("while", 2), ("never", 0))
     ]
-    assert [run.returncode for run in runs[::2]] == [-9, -9], [run.stderr for run in runs]
+    assert runs[0].returncode == -9, runs[0].stderr
     assert runs[-1].returncode == 0, runs[-1].stderr
     assert bodies(tmp_path / "store") == [f"{file}/{line}" for file in range(5) for line in range(1000)]
 

@@ -35,7 +35,6 @@ def partitions(frame: DataFrame) -> int:
     return frame.selectExpr("spark_partition_id() as part").distinct().count()
 
 
-@pytest.mark.matrix
 def test_a_scan_is_what_the_queues_hold(spark: SparkSession, golden_store: Path, queue_tables: QueueTables) -> None:
     frame = load(spark, golden_store)
     assert frame.schema == MESSAGE_SCHEMA
@@ -52,6 +51,7 @@ def test_packing_changes_nothing_in_a_scan(spark: SparkSession, events_store: Pa
     assert planned == pytest.approx([1, 7, 21], rel=0.2)
 
 
+@pytest.mark.matrix
 def test_topics_narrow_the_scan(spark: SparkSession, events_store: Path, queue_tables: QueueTables) -> None:
     found = load(spark, events_store, topics=" store, broker ,store").toArrow().to_pylist()
     assert found == in_log_order(queue_tables(events_store, ["store", "broker"]))
