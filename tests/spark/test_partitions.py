@@ -258,5 +258,5 @@ def test_many_queues_are_planned_by_two_small_reads_of_each_and_hardly_any_of_th
         after = read_calls()
         assert after["syscr"] - before["syscr"] < 2.05 * queues, options
         assert after["rchar"] - before["rchar"] < 4096 * queues, options
-        # Of more than 10 MiB, in which the sizes of half the messages are looked up where only some topics are asked for.
+        # The log has 10 MiB.
         assert resident_bytes(path / "commitlog") < 1 << 20, options
