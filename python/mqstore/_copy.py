@@ -39,7 +39,8 @@ def copy_to(
         topics, size, left_out, raised = new._copy_from(batches, dict(rename or {}), keep_store_time)
     named, left = MappingProxyType(topics), MappingProxyType(left_out)
     rows = sum(topics.values())
-    return Copied(target, rows, size, named, left, raised, batches.skipped, batches.complete, batches.covers)
+    told = (batches.skipped, batches.complete, batches.covers, tuple(batches.absent_topics))
+    return Copied(target, rows, size, named, left, raised, *told)
 
 
 def _sizes(geometry: str | Mapping[str, int] | None) -> dict[str, Any]:

@@ -224,4 +224,5 @@ def export(
                 files.write(empty if rewrite is None else rewrite(empty))
         size = sum((part / name).stat().st_size for name in files.files)
     names = tuple(path / name for name in files.files)
-    return Exported(path, names, files.rows, size, batches.skipped, batches.complete, batches.covers)
+    told = (batches.skipped, batches.complete, batches.covers, tuple(batches.absent_topics))
+    return Exported(path, names, files.rows, size, *told)

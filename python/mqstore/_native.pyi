@@ -1507,6 +1507,9 @@ class Batches:
     asked again.
     """
     @property
+    def absent_topics(self) -> list[str]:
+        """x"""
+    @property
     def complete(self) -> bool:
         """Whether the latest pass has given all there is: it came to its end before a `limit`, no message was skipped, none
         expired meanwhile, and the open found no sign of messages that are missing. False before the first pass.

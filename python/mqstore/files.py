@@ -27,6 +27,8 @@ class Exported:
     """Whether these are all messages that were asked for, as `Batches.complete` has it."""
     covers: tuple[int, int] | None
     """The physical offsets that were looked at, from the first up to the second."""
+    absent_topics: tuple[str, ...]
+    """Topics that were asked for by name and are not there, as `Batches.absent_topics` has it."""
 
 
 @dataclass(frozen=True)
@@ -61,3 +63,5 @@ class Copied:
     """Whether these are all messages that were asked for, as `Batches.complete` has it."""
     covers: tuple[int, int] | None
     """The physical offsets that were looked at, from the first up to the second."""
+    absent_topics: tuple[str, ...]
+    """Topics that were asked for by name and are not there, as `Batches.absent_topics` has it."""

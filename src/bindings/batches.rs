@@ -116,7 +116,8 @@ impl Batches {
 
 #[pymethods]
 impl Batches {
-    /// How many messages the latest pass has skipped so far, because they were lost or are damaged: always 0 with `errors="raise"`.
+    /// How many messages the latest pass has skipped so far, because they were lost or are damaged: always 0 with `errors="raise"`. A pass
+    /// along the log counts a missing or damaged stretch as the messages to which the queues lead there, and as one if none does.
     /// Messages that the log no longer holds, and that a queue still counts, are not among them.
     #[getter]
     fn skipped(&self, py: Python<'_>) -> u64 {
@@ -128,6 +129,13 @@ impl Batches {
     #[getter]
     fn complete(&self, py: Python<'_>) -> bool {
         self.latest(py).coverage().is_complete
+    }
+
+    /// The topics that were asked for by name, have no queue, and of which the latest pass has given no message so far, as a new list: names
+    /// that the store does not know, or of deleted topics whose messages have expired.
+    #[getter]
+    fn absent_topics(&self, py: Python<'_>) -> Vec<String> {
+        self.latest(py).coverage().absent_topics.clone()
     }
 
     /// The physical offsets that the latest pass looks at, from the first up to the second; None before the first pass, and for messages that

@@ -189,6 +189,7 @@ impl Pass {
                 *self.latest.coverage() = Coverage {
                     covers: Some(sections.covers()),
                     is_complete: is_queued && sections.is_complete(),
+                    absent_topics: sections.absent_topics(),
                 };
             }
             if batch.is_some() {

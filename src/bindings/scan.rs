@@ -18,7 +18,8 @@ use crate::read::{BodyFilter, Order, ScanRequest, TagFilter, TimeOf, Transaction
 impl Store {
     /// All messages that meet some conditions, as Arrow record batches. Nothing is read before the first batch is asked for.
     ///
-    /// `topics` is a topic or several, `queues` a queue id or several. `time` is a pair of times (a datetime with a timezone, an int of ms
+    /// `topics` is a topic or several (one that is not there is no error: messages of a deleted topic may be in the log, and
+    /// `Batches.absent_topics` names those of which there are none), `queues` a queue id or several. `time` is a pair of times (a datetime with a timezone, an int of ms
     /// since 1970, or None for open), the first inclusive and the second exclusive, of the store time, or of the born time with `by="born"`;
     /// `physical` is such a pair of physical offsets at which records start. `tags` wants one of some tags ("paid || refund"), `keys` one of
     /// some keys (a unique key, or one of the keys of a message; no message has one of none), `properties` all of some properties with their values. `body_contains`
@@ -42,6 +43,12 @@ impl Store {
     /// `batch_bytes` if that is more, for each thread and two more. With `order="log"` the pages of the log that the scan brings into the
     /// page cache are dropped after they were read; those that were there before stay.
     ///
+    /// No checksum covers the topic, the queue id and the transaction of a message, unless its record ends with one (`__CRC32#`). A message on
+    /// which these and its queue entry disagree counts as damaged, whether the scan goes along the queues or along the log. So does one
+    /// whose tags its entry contradicts, if `tags` are asked for. Damage of the store time, of keys and other properties shows only in the
+    /// message itself, and where no queue leads to a message, neither does that of its topic: `Store.verify` tells of both, as far as other
+    /// files repeat them.
+    ///
     /// Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at damage, or skips it, and what `progress` raises.
     #[pyo3(signature = (*, topics=None, queues=None, time=None, by="store", physical=None, tags=None, keys=None, properties=None,
                         body_contains=None, body_regex=None, transactions="committed", columns=None, order="log", limit=None, reverse=false,
@@ -53,7 +60,7 @@ impl Store {
         time: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::by)] by: &str,
         physical: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = arguments::tags)] tags: Option<&str>,
+        #[pyo3(from_py_with = arguments::tag_expression)] tags: Option<&str>,
         keys: Option<&Bound<'_, PyAny>>,
         properties: Option<&Bound<'_, PyAny>>,
         body_contains: Option<&Bound<'_, PyAny>>,

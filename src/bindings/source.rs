@@ -40,6 +40,8 @@ pub(super) struct Coverage {
     pub(super) covers: Option<Range<i64>>,
     /// As [`Scan::is_complete`].
     pub(super) is_complete: bool,
+    /// As [`Scan::absent_topics`].
+    pub(super) absent_topics: Vec<String>,
 }
 
 /// A pass over the messages of a source.
@@ -57,10 +59,12 @@ impl Messages {
             Self::Stored(scan, is_queued) => Coverage {
                 covers: Some(scan.covers()),
                 is_complete: *is_queued && scan.is_complete(),
+                absent_topics: scan.absent_topics(),
             },
             Self::Held(messages, given) => Coverage {
                 covers: None,
                 is_complete: *given == messages.len(),
+                absent_topics: Vec::new(),
             },
         }
     }

@@ -122,6 +122,21 @@ impl<'a> MessageView<'a> {
         self.body().is_empty() || self.body_crc() == crc31(self.body())
     }
 
+    /// Whether the checksum of the whole record is right, which is the last property. Most records have none.
+    #[inline]
+    pub fn has_whole_record(&self) -> bool {
+        self.wrong_crc_property().is_none()
+    }
+
+    /// That property, as it is stored and as it would be right, if the two differ.
+    #[inline]
+    pub(super) fn wrong_crc_property(&self) -> Option<(&'a [u8; CRC_PROPERTY_SIZE], [u8; CRC_PROPERTY_SIZE])> {
+        let (_, stored) = split_crc_property(self.properties().bytes())?;
+        let (covered, _) = self.bytes.split_last_chunk::<CRC_PROPERTY_SIZE>()?;
+        let found = crc_property(covering([covered]));
+        (*stored != found).then_some((stored, found))
+    }
+
     /// As stored.
     pub fn topic_bytes(&self) -> &'a [u8] {
         slice_at(self.bytes, self.layout.topic_at(), self.layout.topic_len.into())

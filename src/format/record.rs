@@ -1,5 +1,5 @@
 use super::bytes::{i16_at, i32_at, i64_at, is_zero, put_i32, u8_at};
-use super::crc::{CRC_PROPERTY_SIZE, covering, crc_property, crc31, split_crc_property};
+use super::crc::{CRC_PROPERTY_SIZE, crc31};
 use super::malformed::Malformed;
 use super::message_view::MessageView;
 use super::record_layout::{
@@ -169,15 +169,10 @@ fn check_body(view: &MessageView<'_>) -> Result<(), Malformed> {
 }
 
 fn check_whole(view: &MessageView<'_>) -> Result<(), Malformed> {
-    let record = view.bytes();
-    let Some((_, stored)) = split_crc_property(view.properties().bytes()) else {
+    let Some((stored, found)) = view.wrong_crc_property() else {
         return Ok(());
     };
-    let at = record.len() - CRC_PROPERTY_SIZE;
-    let found = crc_property(covering([record.get(..at).unwrap_or_default()]));
-    if *stored == found {
-        return Ok(());
-    }
+    let at = view.bytes().len() - CRC_PROPERTY_SIZE;
     let (stored, found) = (stored.escape_ascii(), found.escape_ascii());
     Err(Malformed::new(
         at,

@@ -55,19 +55,24 @@ impl TagFilter {
 
     /// By the queue entry alone: `false` only if the message cannot match.
     pub(super) fn may_match(&self, topic: &str, unit: &CqUnit) -> bool {
-        // A delayed message's entry holds its delivery time, an entry with an extension an address, and that of a lost message nothing
-        // of it: none is a hash.
-        self.wanted.is_empty()
-            || topic == SCHEDULE_TOPIC
-            || unit.is_lost()
-            || unit.ext_address().is_some()
-            || self.wanted.iter().any(|(_, hash)| *hash == unit.tags_code as i32)
+        self.wanted.is_empty() || !has_hash(topic, unit) || self.wanted.iter().any(|(_, hash)| *hash == unit.tags_code as i32)
     }
 
     /// By the name itself: two tags can share a hash.
     pub(super) fn matches(&self, tags: Option<&Cow<'_, str>>) -> bool {
         self.wanted.is_empty() || tags.is_some_and(|tags| self.wanted.iter().any(|(name, _)| name == tags.as_ref()))
     }
+}
+
+/// Whether the tags code of an entry is a hash. A delayed message's entry holds its delivery time, an entry with an extension an address, and that
+/// of a lost message nothing of it.
+fn has_hash(topic: &str, unit: &CqUnit) -> bool {
+    topic != SCHEDULE_TOPIC && !unit.is_lost() && unit.ext_address().is_none()
+}
+
+/// Whether an entry may be that of a message with these tags.
+pub(super) fn is_code_of(topic: &str, unit: &CqUnit, tags: Option<&Cow<'_, str>>) -> bool {
+    !has_hash(topic, unit) || tags.map_or(0, |tags| java_hash(tags)) == unit.tags_code as i32
 }
 
 /// How a `get` ended; the names are `RocketMQ`'s.

@@ -273,7 +273,7 @@ impl MessageReader {
         if at >= log.end {
             return Err(self.outside_of_log(topic, queue_id, queue_offset, unit)?);
         }
-        match self.log.read(at, Check::Body)? {
+        match self.log.read(at, Check::Whole)? {
             LogRecord::Missing if at < log.start && !self.log.is_removed(at) => {
                 Err(self.outside_of_log(topic, queue_id, queue_offset, unit)?)
             }
@@ -329,7 +329,7 @@ impl MessageReader {
         if !(start..end).contains(&physical_offset) {
             return Err(nothing(format!("the log spans {start} to {end} (exclusive)")));
         }
-        match self.log.read(physical_offset, Check::Body)? {
+        match self.log.read(physical_offset, Check::Whole)? {
             LogRecord::Message(message) if is_salvage_record(&message.view()) => Err(nothing_at(physical_offset, WAS_LOST)),
             LogRecord::Message(message) => Ok(message),
             LogRecord::Corrupt(error) => Err(self.advise(error)),

@@ -157,7 +157,7 @@ impl MessageReader {
     /// not, [`message_of_entry`](Self::message_of_entry) tells why.
     pub(super) fn read_expected(&self, cursor: &mut RecordCursor, place: (&str, i32, i64), unit: CqUnit) -> Result<bool> {
         let (topic, queue_id, queue_offset) = place;
-        let found = cursor.read(self.log(), unit.physical_offset, Check::Body)?;
+        let found = cursor.read(self.log(), unit.physical_offset, Check::Whole)?;
         let stands_there =
             |view: MessageView<'_>| view.stands_in_queue(topic, queue_id, queue_offset) && !is_salvage_record(&view);
         Ok(matches!(found, LogRecord::Message(()))

@@ -316,7 +316,7 @@ impl MessageReader {
                 break;
             }
             interrupt::check()?;
-            let why = match self.log().read(offset, Check::Body)? {
+            let why = match self.log().read(offset, Check::Whole)? {
                 LogRecord::Message(message) if (search.wanted)(&message.view()) => {
                     found.insert(offset, message);
                     continue;

@@ -15,6 +15,7 @@ mod mutator;
 mod on_disk;
 mod questions;
 mod recovery;
+mod routes;
 mod truth;
 
 use std::fs;

@@ -186,6 +186,30 @@ def test_messages_of_a_deleted_topic_are_found_in_the_log(tmp_path: Path) -> Non
         assert store.scan(topics=["deleted", "kept"], order="queue").to_arrow().num_rows == 250
 
 
+def test_a_scan_and_what_it_writes_name_the_topics_that_are_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x") as store:
+        store.append("orders", b"a")
+        store.append("deleted", b"b")
+    shutil.rmtree(path / "consumequeue" / "deleted")
+    topics = ["order", "orders", "deleted", "billing"]
+    with mqstore.open(path) as store:
+        scan = store.scan(topics=topics)
+        assert scan.absent_topics == []
+        assert (scan.to_arrow().num_rows, scan.absent_topics) == (2, ["billing", "order"])
+        assert store.export(tmp_path / "all.jsonl", topics=topics).absent_topics == ("billing", "order")
+        assert store.copy_to(tmp_path / "copy", topics=topics).absent_topics == ("billing", "order")
+
+
+def test_tags_are_joined_by_or_only(events: Path) -> None:
+    with mqstore.open(events) as store:
+        for call in (store.scan, store.follow):
+            with pytest.raises(ValueError, match=r'joined by "\|\|" only'):
+                call(tags="a && b")
+        with pytest.raises(ValueError, match="tags is"):
+            store.get("events", 0, 0, tags="a && b")
+
+
 def test_a_topic_that_was_made_again_shows_its_earlier_messages_only_among_all(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "s", mode="x") as store:
         old = [r.physical_offset for r in [store.append("t", b"old") for _ in range(10)]]

@@ -78,7 +78,7 @@ impl MessageReader {
     fn record_at(&self, cursor: &mut RecordCursor, physical_offset: i64) -> Result<Position> {
         let log = self.physical_bounds();
         let size = if log.contains(&physical_offset)
-            && let LogRecord::Message(()) = cursor.read(self.log(), physical_offset, Check::Body)?
+            && let LogRecord::Message(()) = cursor.read(self.log(), physical_offset, Check::Whole)?
             && let Some(view) = cursor.view()
             && !is_salvage_record(&view)
         {

@@ -99,7 +99,7 @@ impl KeySearch<'_> {
     fn look_into(&mut self, source: &Source) -> Result<()> {
         let index = self.reader.index();
         if let Source::Index(file, geometry, range) = source
-            && self.look_up(range, Check::Body, |lookup| index.find_all(file, *geometry, lookup))?
+            && self.look_up(range, Check::Whole, |lookup| index.find_all(file, *geometry, lookup))?
         {
             return Ok(());
         }

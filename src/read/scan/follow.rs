@@ -11,6 +11,7 @@ use crate::read::lookup_by_time::Side;
 use crate::read::message_reader::MessageReader;
 use crate::read::messages::QueueScan;
 use crate::read::on_damage::OnDamage;
+use crate::read::scan::absent_topics::AbsentTopics;
 use crate::read::scan::log_places::LogPlaces;
 use crate::read::scan::pick::Picker;
 use crate::read::scan::request::ScanRequest;
@@ -94,8 +95,8 @@ impl Follow {
                 FollowFrom::Offsets(offsets) => Some(offsets),
                 _ => None,
             },
-            places: LogPlaces::from_record(start),
-            picker: Picker::new(Arc::clone(&reader), Arc::clone(&request), on_damage.clone()),
+            places: LogPlaces::from_record(start, &request),
+            picker: OfLog::picker(&reader, &request, &on_damage),
             request,
         };
         Ok(Self {
@@ -142,7 +143,7 @@ impl Follow {
     /// Goes on with another reader of the same store.
     pub fn move_to(&mut self, reader: Arc<MessageReader>) {
         match &mut self.of {
-            Of::Log(log) => log.picker = Picker::new(Arc::clone(&reader), Arc::clone(&log.request), self.on_damage.clone()),
+            Of::Log(log) => log.picker = OfLog::picker(&reader, &log.request, &self.on_damage),
             Of::Queue(queue) => queue.scan = None,
         }
         self.reader = reader;
@@ -167,6 +168,11 @@ impl Follow {
 }
 
 impl OfLog {
+    fn picker(reader: &Arc<MessageReader>, request: &Arc<ScanRequest>, on_damage: &OnDamage) -> Picker {
+        let absent = AbsentTopics::new(request, reader);
+        Picker::new(Arc::clone(reader), Arc::clone(request), on_damage.clone(), absent)
+    }
+
     fn next_until(&mut self, end: i64, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Option<StoredMessage>> {
         self.places.go_on(end);
         while let Some(place) = self.places.next(reader, on_damage)? {

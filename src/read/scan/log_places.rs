@@ -2,13 +2,15 @@
 
 use std::ops::Range;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{Check, MessageView, is_salvage_record};
 use crate::interrupt;
 use crate::log::{LogFiles, LogRecord, RecordCursor, SequentialRead};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
+use crate::read::scan::asked_queues::AskedQueues;
 use crate::read::scan::place::{LedBy, Place};
+use crate::read::scan::request::ScanRequest;
 use crate::read::unreadable::WAS_LOST;
 
 /// How far before a place a record is looked for, one distance after the other.
@@ -24,32 +26,41 @@ pub(super) struct LogPlaces {
     start: i64,
     end: i64,
     read: SequentialRead,
+    /// They tell how many messages a stretch had that cannot be read.
+    asked: AskedQueues,
+    /// The queues are read, too, and what they lead to is counted there.
+    is_beside_queues: bool,
 }
 
 impl LogPlaces {
     /// The records that start in a stretch of the log.
     ///
     /// # Errors
-    /// [`crate::error::Error::Io`].
-    pub(super) fn new(reader: &MessageReader, stretch: Range<i64>) -> Result<Self> {
-        Ok(Self {
-            cursor: RecordCursor::default(),
-            at: record_before(reader, stretch.start)?,
-            start: stretch.start,
-            end: stretch.end,
-            read: SequentialRead::default(),
-        })
+    /// [`Error::Io`].
+    pub(super) fn new(reader: &MessageReader, request: &ScanRequest, stretch: Range<i64>) -> Result<Self> {
+        let mut places = Self::from_record(record_before(reader, stretch.start)?, request);
+        places.start = stretch.start;
+        places.end = stretch.end;
+        Ok(places)
     }
 
     /// The records from the one on that starts at `start`; none before [`go_on`](Self::go_on) is called.
-    pub(super) fn from_record(start: i64) -> Self {
+    pub(super) fn from_record(start: i64, request: &ScanRequest) -> Self {
         Self {
             cursor: RecordCursor::default(),
             at: start,
             start,
             end: start,
             read: SequentialRead::default(),
+            asked: AskedQueues::new(request, false),
+            is_beside_queues: false,
         }
+    }
+
+    /// The same for a scan that also reads the queues.
+    pub(super) fn beside_queues(mut self) -> Self {
+        self.is_beside_queues = true;
+        self
     }
 
     /// Goes on up to `end`, to where the log has grown. The files may be others than before.
@@ -68,8 +79,7 @@ impl LogPlaces {
     /// The next record.
     ///
     /// # Errors
-    /// [`crate::error::Error::Corrupt`] for damage, unless that is skipped, after which the walk can go on;
-    /// [`crate::error::Error::Io`].
+    /// [`Error::Corrupt`] for damage, unless that is skipped, after which the walk can go on; [`Error::Io`].
     pub(super) fn next(&mut self, reader: &MessageReader, on_damage: &OnDamage) -> Result<Option<Place>> {
         let log = reader.log();
         while self.at < self.end {
@@ -85,7 +95,8 @@ impl LogPlaces {
                         continue;
                     }
                     if is_lost {
-                        on_damage.pass_over(log.corrupt(at, format!("{WAS_LOST}; errors=\"skip\" passes over it")), 1)?;
+                        let lost = log.corrupt(at, format!("{WAS_LOST}; errors=\"skip\" passes over it"));
+                        self.miss(reader, lost, at..self.at, on_damage)?;
                         continue;
                     }
                     return Ok(Some(Place {
@@ -108,13 +119,23 @@ impl LogPlaces {
 
     /// Goes on after a place where no record starts.
     fn pass_over(&mut self, reader: &MessageReader, found: &LogRecord<()>, on_damage: &OnDamage) -> Result<()> {
-        let (damage, next) = reader.past_damage(self.at, found, self.end)?;
+        let at = self.at;
+        let (damage, next) = reader.past_damage(at, found, self.end)?;
         self.at = next;
         match damage {
             // What is not asked for is not missed.
-            Some(damage) if next > self.start => on_damage.pass_over(damage, 1),
+            Some(damage) if next > self.start => self.miss(reader, damage, at.max(self.start)..next, on_damage),
             _ => Ok(()),
         }
+    }
+
+    /// Counts the messages of a stretch to which the queues lead that are asked for. One to which none leads may have had some, and counts as one.
+    fn miss(&mut self, reader: &MessageReader, damage: Error, stretch: Range<i64>, on_damage: &OnDamage) -> Result<()> {
+        let messages = self.asked.count(&stretch, reader)?;
+        if messages > 0 && self.is_beside_queues {
+            return Ok(());
+        }
+        on_damage.pass_over(damage, messages.max(1))
     }
 }
 
@@ -173,7 +194,7 @@ impl LogPlacesBackward {
     ///
     /// # Errors
     /// As [`LogPlaces::next`].
-    pub(super) fn next(&mut self, reader: &MessageReader, on_damage: &OnDamage) -> Result<Option<Place>> {
+    pub(super) fn next(&mut self, reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Option<Place>> {
         let log = reader.log();
         if self.found.is_empty() {
             self.read.drop_before(log, i64::MAX);
@@ -183,7 +204,7 @@ impl LogPlacesBackward {
                 .end_of_segment(self.left.end - 1)
                 .saturating_sub(log.segment_size() as i64);
             let start = segment.clamp(self.left.start, self.left.end);
-            let mut places = LogPlaces::new(reader, start..self.left.end)?;
+            let mut places = LogPlaces::new(reader, request, start..self.left.end)?;
             self.left.end = start;
             while let Some(place) = places.next(reader, on_damage)? {
                 self.found.push(place);

@@ -3,7 +3,11 @@
 mod request;
 /// Where a message is expected.
 mod place;
-/// Whether it is wanted.
+/// Where the queues lead that are asked for.
+mod asked_queues;
+/// What leads to a message of the log.
+mod queue_leads;
+/// Whether a message is wanted.
 mod predicate;
 /// Places, by the log.
 mod log_places;
@@ -11,8 +15,8 @@ mod log_places;
 mod queue_places;
 /// Which places, in which order.
 mod route;
-/// Whether a queue leads to a message of the log.
-mod queue_leads;
+/// Which of the topics that are named are not there.
+mod absent_topics;
 /// The message at a place.
 mod pick;
 /// How fast they are read.

@@ -8,10 +8,10 @@ use crate::format::{Check, MAX_DECODED_BODY, MessageView, decode_body};
 use crate::log::{LogRecord, RecordCursor, StoredMessage};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
+use crate::read::scan::absent_topics::AbsentTopics;
 use crate::read::scan::place::{LedBy, Place};
 use crate::read::scan::predicate::Predicate;
-use crate::read::scan::queue_leads::QueueLeads;
-use crate::read::scan::request::{ScanRequest, Transactions};
+use crate::read::scan::request::ScanRequest;
 
 /// A message that is handed over.
 #[derive(Debug, Clone, Copy)]
@@ -43,18 +43,18 @@ pub(super) struct Picker {
     predicate: Predicate,
     on_damage: OnDamage,
     cursor: RecordCursor,
-    leads: QueueLeads,
+    absent: AbsentTopics,
 }
 
 impl Picker {
-    pub(super) fn new(reader: Arc<MessageReader>, request: Arc<ScanRequest>, on_damage: OnDamage) -> Self {
+    pub(super) fn new(reader: Arc<MessageReader>, request: Arc<ScanRequest>, on_damage: OnDamage, absent: AbsentTopics) -> Self {
         Self {
             reader,
             predicate: Predicate::new(&request),
             request,
             on_damage,
             cursor: RecordCursor::default(),
-            leads: QueueLeads::default(),
+            absent,
         }
     }
 
@@ -92,43 +92,49 @@ impl Picker {
         let (LogRecord::Message(()), Some(view)) = (found, view) else {
             return self.pick_slowly(place, take);
         };
-        if !self.predicate.admits(place, &view) {
-            return Ok(Outcome::PassedOver);
+        if !view.has_whole_record() {
+            return self.pick_slowly(place, take);
+        }
+        match self.predicate.admits(place, &view, reader) {
+            Ok(true) => {}
+            Ok(false) => return Ok(Outcome::PassedOver),
+            Err(damage) => return self.on_damage.pass_over(damage, 1).map(|()| Outcome::PassedOver),
         }
         if !view.has_whole_body() {
             return self.pick_slowly(place, take);
         }
-        if matches!(place.by, LedBy::Log) && self.request.transactions == Transactions::Committed {
-            match self.leads.to(&view, reader) {
-                Ok(true) => {}
-                Ok(false) => return Ok(Outcome::PassedOver),
-                Err(damage) => return self.on_damage.pass_over(damage, 1).map(|()| Outcome::PassedOver),
-            }
-        }
         let outcome = self.hand_over(&view, take)?;
+        if let Outcome::Taken = outcome {
+            self.absent.give(&view);
+        }
         Ok(self.cursor.check_intact().map_or_else(Outcome::Torn, |()| outcome))
     }
 
     /// The same where no whole record stands that is expected there: it tells why.
     #[cold]
-    fn pick_slowly(&self, place: &Place, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Outcome> {
+    fn pick_slowly(&mut self, place: &Place, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Outcome> {
         let message = match &place.by {
-            LedBy::Queue(queue, offset) => self
+            LedBy::Queue(queue, offset, _) => self
                 .reader
                 .message_of_queue(Some(&queue.queue), &queue.topic, queue.id, *offset),
-            LedBy::Log | LedBy::Caller => self.reader.message_at(place.physical_offset),
+            LedBy::Log | LedBy::Walk | LedBy::Caller => self.reader.message_at(place.physical_offset),
         };
         let message = match (message, &place.by) {
             (Ok(message), _) => message,
             // It has expired since it was found.
-            (Err(Error::NotFound { .. }), LedBy::Queue(..) | LedBy::Log) => return Ok(Outcome::PassedOver),
+            (Err(Error::NotFound { .. }), LedBy::Queue(..) | LedBy::Log | LedBy::Walk) => return Ok(Outcome::PassedOver),
             (Err(damage), _) => return self.on_damage.pass_over(damage, 1).map(|()| Outcome::PassedOver),
         };
         let view = message.view();
-        if !self.predicate.admits(place, &view) {
-            return Ok(Outcome::PassedOver);
+        match self.predicate.admits(place, &view, &self.reader) {
+            Ok(true) => {}
+            Ok(false) => return Ok(Outcome::PassedOver),
+            Err(damage) => return self.on_damage.pass_over(damage, 1).map(|()| Outcome::PassedOver),
         }
         let outcome = self.hand_over(&view, take)?;
+        if let Outcome::Taken = outcome {
+            self.absent.give(&view);
+        }
         Ok(message.intact().map_or_else(Outcome::Torn, |()| outcome))
     }
 

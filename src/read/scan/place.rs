@@ -21,18 +21,25 @@ pub(super) struct Place {
 pub(super) enum LedBy {
     /// The record before it in the log.
     Log,
+    /// A walk over the log, which has looked for what leads to it.
+    Walk,
     /// The caller.
     Caller,
-    /// The entry of this queue at this queue offset.
-    Queue(Arc<ScannedQueue>, i64),
+    /// The entry of this queue at this queue offset, with its tags code.
+    Queue(Arc<ScannedQueue>, i64, i64),
+}
+
+/// Whether this is the name of a light queue, which is the topic of its files.
+pub(super) fn is_light(topic: &str) -> bool {
+    topic.starts_with("%LMQ%")
 }
 
 impl Place {
     /// Whether the message is the one that is expected here.
     pub(super) fn is_of(&self, view: &MessageView<'_>) -> bool {
         let is_led_to = match &self.by {
-            LedBy::Queue(queue, offset) => view.stands_in_queue(&queue.topic, queue.id, *offset),
-            LedBy::Log | LedBy::Caller => true,
+            LedBy::Queue(queue, offset, _) => view.stands_in_queue(&queue.topic, queue.id, *offset),
+            LedBy::Log | LedBy::Walk | LedBy::Caller => true,
         };
         is_led_to && !is_salvage_record(view)
     }

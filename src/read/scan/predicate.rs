@@ -5,15 +5,13 @@ use std::ops::Range;
 
 use foldhash::fast::RandomState;
 
-use crate::format::{MessageView, Transaction, property};
-use crate::read::get_message::TagFilter;
-use crate::read::scan::place::{LedBy, Place};
+use crate::error::Result;
+use crate::format::{CqUnit, MessageView, Transaction, property};
+use crate::read::get_message::{TagFilter, is_code_of};
+use crate::read::message_reader::MessageReader;
+use crate::read::scan::place::{LedBy, Place, is_light};
+use crate::read::scan::queue_leads::{Lead, QueueLeads};
 use crate::read::scan::request::{ScanRequest, TimeOf, Transactions};
-
-/// Whether this is the name of a light queue, which is the topic of its files.
-pub(super) fn is_light(topic: &str) -> bool {
-    topic.starts_with("%LMQ%")
-}
 
 /// The queue id of every light queue.
 const LIGHT_QUEUE_ID: i32 = 0;
@@ -31,6 +29,7 @@ pub(super) struct Predicate {
     tags: TagFilter,
     keys: Option<HashSet<String, RandomState>>,
     properties: Vec<(String, String)>,
+    leads: QueueLeads,
 }
 
 impl Predicate {
@@ -56,21 +55,52 @@ impl Predicate {
             tags: request.tags.clone(),
             keys: request.keys.as_ref().map(|keys| keys.iter().cloned().collect()),
             properties: request.properties.clone(),
+            leads: QueueLeads::new(request),
         }
     }
 
-    pub(super) fn admits(&self, place: &Place, view: &MessageView<'_>) -> bool {
-        let is_in_place = match &place.by {
-            LedBy::Log => self.counts(view) && self.given_with(view).is_some(),
+    /// # Errors
+    /// [`Error::Corrupt`](crate::error::Error::Corrupt) for a message that may be wanted, and is not what a queue says of it: the entry or the
+    /// record is damaged; [`Error::Io`](crate::error::Error::Io).
+    pub(super) fn admits(&mut self, place: &Place, view: &MessageView<'_>, reader: &MessageReader) -> Result<bool> {
+        if !self.is_in_time(view) || !self.has_properties(view) {
+            return Ok(false);
+        }
+        let entry = match &place.by {
+            LedBy::Log => match self.lead(view, reader)? {
+                Lead::Entry(unit) => Some(unit),
+                Lead::Unknown => None,
+                Lead::None => return Ok(false),
+            },
             // A light queue leads to messages of other topics.
-            LedBy::Queue(queue, _) if self.light.contains(&queue.topic) => self.given_with(view) == Some(queue.topic.as_bytes()),
-            LedBy::Queue(..) | LedBy::Caller => true,
+            LedBy::Queue(queue, ..)
+                if self.light.contains(&queue.topic) && self.given_with(view) != Some(queue.topic.as_bytes()) =>
+            {
+                return Ok(false);
+            }
+            LedBy::Queue(_, _, tags_code) => Some(CqUnit {
+                physical_offset: place.physical_offset,
+                size: place.size.cast_signed(),
+                tags_code: *tags_code,
+            }),
+            LedBy::Walk | LedBy::Caller => None,
         };
-        is_in_place && self.is_in_time(view) && self.has_properties(view)
+        self.has_tags(view, entry, reader)
     }
 
-    fn counts(&self, view: &MessageView<'_>) -> bool {
-        self.transactions == Transactions::All || matches!(view.transaction(), Transaction::None | Transaction::Commit)
+    /// What leads to a message that was found in the log; nothing if it is not asked for. A record that says so may be damaged: no checksum
+    /// covers its topic, its queue id and its transaction.
+    fn lead(&mut self, view: &MessageView<'_>, reader: &MessageReader) -> Result<Lead> {
+        let is_named = self.given_with(view).is_some();
+        let is_all = self.transactions == Transactions::All;
+        if is_named && is_all {
+            return Ok(Lead::Unknown);
+        }
+        if is_named && matches!(view.transaction(), Transaction::None | Transaction::Commit) {
+            return self.leads.to(view, reader);
+        }
+        let is_led_to = self.leads.is_asked_for(view, reader)?;
+        Ok(if is_led_to && is_named { Lead::Unknown } else { Lead::None })
     }
 
     /// The topic with which the message is given, once though several are named: its own one, else the first of its light queues. `None` if it
@@ -98,12 +128,30 @@ impl Predicate {
     }
 
     fn has_properties(&self, view: &MessageView<'_>) -> bool {
-        (self.tags.is_any() || self.tags.matches(view.tags().as_ref()))
-            && self.keys.as_ref().is_none_or(|wanted| has_key(view, wanted))
+        self.keys.as_ref().is_none_or(|wanted| has_key(view, wanted))
             && self.properties.iter().all(|(name, value)| {
                 let found = view.properties().get(name);
                 found.is_some_and(|found| found == *value)
             })
+    }
+
+    fn has_tags(&self, view: &MessageView<'_>, entry: Option<CqUnit>, reader: &MessageReader) -> Result<bool> {
+        if self.tags.is_any() {
+            return Ok(true);
+        }
+        let (topic, tags) = (view.topic(), view.tags());
+        let is_wanted = self.tags.matches(tags.as_ref());
+        match entry {
+            Some(unit) if self.tags.may_match(&topic, &unit) != is_wanted && !is_code_of(&topic, &unit, tags.as_ref()) => {
+                let damage = format!(
+                    "its tags are {:?}, and the entry of {topic}/{} that leads to it has the code of others: the entry or the record is damaged",
+                    tags.unwrap_or_default(),
+                    view.queue_id()
+                );
+                Err(reader.advise(reader.log().corrupt(view.physical_offset(), damage)))
+            }
+            _ => Ok(is_wanted),
+        }
     }
 }
 

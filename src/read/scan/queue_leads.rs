@@ -1,17 +1,30 @@
-//! Whether a message that was found in the log is one to which its queue leads.
+//! What leads to a message that was found in the log.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{CqUnit, MessageView};
 use crate::log::{ConsumeQueue, EntriesAhead, QueueTable};
 use crate::read::message_reader::MessageReader;
+use crate::read::scan::asked_queues::AskedQueues;
+use crate::read::scan::request::ScanRequest;
+
+/// What leads to a message.
+#[derive(Debug)]
+pub(super) enum Lead {
+    /// This entry of its queue.
+    Entry(CqUnit),
+    /// Nothing tells: its topic has no queue in files.
+    Unknown,
+    /// No queue: a later topic of the same name has the queue.
+    None,
+}
 
 /// Looks into the queues of messages, in the order of the log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct QueueLeads {
     queues: QueueTable<Queue>,
+    asked: AskedQueues,
 }
 
 #[derive(Debug)]
@@ -23,12 +36,19 @@ enum Queue {
 }
 
 impl QueueLeads {
-    /// Whether the queue of the message leads to it. `true` for a topic without queues in files: nothing tells then.
+    pub(super) fn new(request: &ScanRequest) -> Self {
+        Self {
+            queues: QueueTable::default(),
+            asked: AskedQueues::new(request, request.reverse),
+        }
+    }
+
+    /// What leads to a message of a queue that is asked for.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a damaged entry, for one that leads to no message of the queue, and for a message that names another place in
-    /// its topic's queues than the one that leads to it; [`Error::Io`].
-    pub(super) fn to(&mut self, view: &MessageView<'_>, reader: &MessageReader) -> Result<bool> {
+    /// [`Error::Corrupt`] for a damaged entry, for one that leads to no message of the queue, and for a message that names another place than
+    /// the one in a queue that leads to it; [`Error::Io`].
+    pub(super) fn to(&mut self, view: &MessageView<'_>, reader: &MessageReader) -> Result<Lead> {
         let known = self.queues.find(view.topic_bytes(), view.queue_id());
         let place = if let Some(place) = known {
             place
@@ -36,60 +56,30 @@ impl QueueLeads {
             let queue = Queue::of(view, reader)?;
             self.queues.add(view.topic_bytes(), view.queue_id(), queue)
         };
-        let unit = match self.queues.get_mut(place) {
-            Some(Queue::Files(Some((queue, ahead)))) => queue.unit_ahead(view.queue_offset(), ahead)?,
-            Some(Queue::Files(None)) => None,
-            Some(Queue::Lost) | None => return Ok(true),
+        let (unit, otherwise) = match self.queues.get_mut(place) {
+            Some(Queue::Files(Some((queue, ahead)))) => (queue.unit_ahead(view.queue_offset(), ahead)?, Lead::None),
+            Some(Queue::Files(None)) => (None, Lead::None),
+            Some(Queue::Lost) | None => (None, Lead::Unknown),
         };
         match unit {
-            Some(unit) if unit.physical_offset == view.physical_offset() => return Ok(true),
+            Some(unit) if unit.physical_offset == view.physical_offset() => return Ok(Lead::Entry(unit)),
             // A later topic of the same name has a message with this queue offset. Without one the entry is damaged.
             Some(unit) => reader
                 .message_of_entry(&view.topic(), view.queue_id(), view.queue_offset(), unit)
                 .map(drop)?,
             None => {}
         }
-        expect_no_lead(view, reader)?;
-        Ok(false)
+        let is_led_to = self.is_asked_for(view, reader)?;
+        Ok(if is_led_to { Lead::Unknown } else { otherwise })
     }
-}
 
-/// Refuses a message to which the topic's queues lead, but not to the place in them that it names: the entry or the record is damaged.
-///
-/// # Errors
-/// [`Error::Corrupt`], [`Error::Io`].
-fn expect_no_lead(view: &MessageView<'_>, reader: &MessageReader) -> Result<()> {
-    let topic = view.topic();
-    for id in reader.queue_ids(&topic)? {
-        let Some(queue) = reader.queue(&topic, id)? else { continue };
-        if let Some((offset, unit)) = find_entry(&queue, view.physical_offset())? {
-            reader.message_of_entry(&topic, id, offset, unit)?;
-        }
+    /// Whether a queue that is asked for leads to the message, whatever it says of itself.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if one does, and the message names another place; [`Error::Io`].
+    pub(super) fn is_asked_for(&mut self, view: &MessageView<'_>, reader: &MessageReader) -> Result<bool> {
+        self.asked.lead_to(view.physical_offset(), reader)
     }
-    Ok(())
-}
-
-/// The entry that leads to this physical offset, and its queue offset.
-fn find_entry(queue: &ConsumeQueue, physical_offset: i64) -> Result<Option<(i64, CqUnit)>> {
-    // Nothing is known of a damaged entry.
-    let unit = |offset: i64| match queue.unit(offset) {
-        Err(Error::Corrupt { .. }) => Ok(None),
-        unit => unit,
-    };
-    let Range { mut start, mut end } = queue.min_offset()..queue.max_offset();
-    // Most messages to which nothing leads are older than the whole queue.
-    if start < end && unit(start)?.is_some_and(|first| first.physical_offset > physical_offset) {
-        return Ok(None);
-    }
-    while start < end {
-        let middle = start.midpoint(end);
-        match unit(middle)? {
-            Some(found) if found.physical_offset == physical_offset => return Ok(Some((middle, found))),
-            Some(found) if found.physical_offset > physical_offset => end = middle,
-            _ => start = middle + 1,
-        }
-    }
-    Ok(None)
 }
 
 impl Queue {

@@ -51,7 +51,7 @@ impl QueuePlaces {
         Ok(next.map(|(offset, unit)| Place {
             physical_offset: unit.physical_offset,
             size: unit.size.cast_unsigned(),
-            by: LedBy::Queue(Arc::clone(&self.queue), offset),
+            by: LedBy::Queue(Arc::clone(&self.queue), offset, unit.tags_code),
         }))
     }
 
@@ -137,7 +137,7 @@ impl QueuePlaces {
             let Some(unit) = self.queue.queue.known_unit(middle, &mut EntriesAhead::default())? else {
                 break;
             };
-            let by = LedBy::Queue(Arc::clone(&self.queue), middle);
+            let by = LedBy::Queue(Arc::clone(&self.queue), middle, unit.tags_code);
             let expected = Place {
                 physical_offset: unit.physical_offset,
                 size: 0,

@@ -10,8 +10,8 @@ use crate::log::{RecordCursor, SequentialRead};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::log_places::{LogPlaces, LogPlacesBackward};
-use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue};
-use crate::read::scan::predicate::{Predicate, is_light};
+use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue, is_light};
+use crate::read::scan::predicate::Predicate;
 use crate::read::scan::queue_places::QueuePlaces;
 use crate::read::scan::request::{Order, ScanRequest, Transactions};
 
@@ -73,7 +73,7 @@ impl Route {
         let part = if request.reverse {
             Part::LogBackward(LogPlacesBackward::new(request.physical.clone()))
         } else {
-            Part::Log(LogPlaces::new(reader, request.physical.clone())?)
+            Part::Log(LogPlaces::new(reader, request, request.physical.clone())?)
         };
         Ok(Self::Parts(vec![part]))
     }
@@ -92,7 +92,7 @@ impl Route {
             interrupt::check()?;
             let next = match part {
                 Part::Log(places) => places.next(reader, on_damage)?,
-                Part::LogBackward(places) => places.next(reader, on_damage)?,
+                Part::LogBackward(places) => places.next(reader, request, on_damage)?,
                 Part::Queue(places, read) => {
                     let next = places.next(reader, request, on_damage)?;
                     if let Some(place) = &next {
@@ -173,7 +173,7 @@ impl Route {
                 places.reverse();
             }
             let offsets = places.into_iter().map(|(_, _, physical)| physical).collect();
-            by_topic.insert(topic, vec![Part::records(LedBy::Log, offsets)]);
+            by_topic.insert(topic, vec![Part::records(LedBy::Walk, offsets)]);
         }
         let mut parts: Vec<_> = by_topic.into_values().flatten().collect();
         if !request.reverse {
@@ -306,20 +306,32 @@ fn find_queueless(
     with_queues: &BTreeSet<String>,
     on_damage: &OnDamage,
 ) -> Result<Queueless> {
-    let predicate = Predicate::new(request);
+    let mut predicate = Predicate::new(request);
     let mut found = Queueless::new();
     let mut cursor = RecordCursor::default();
-    let mut places = LogPlaces::new(reader, request.physical.clone())?;
+    let mut places = LogPlaces::new(reader, request, request.physical.clone())?;
+    if !with_queues.is_empty() {
+        places = places.beside_queues();
+    }
     while let Some(place) = places.next(reader, on_damage)? {
         places.drop_before(reader.log(), place.physical_offset);
         cursor.read(reader.log(), place.physical_offset, Check::Structure)?;
-        let Some(view) = cursor.view().filter(|view| predicate.admits(&place, view)) else {
-            continue;
-        };
-        let Some(topic) = predicate.given_with(&view) else { continue };
-        if std::str::from_utf8(topic).is_ok_and(|topic| with_queues.contains(topic)) {
+        let Some(view) = cursor.view() else { continue };
+        let is_of_queue = |topic| std::str::from_utf8(topic).is_ok_and(|topic| with_queues.contains(topic));
+        if predicate.given_with(&view).is_some_and(is_of_queue) {
             continue;
         }
+        match predicate.admits(&place, &view, reader) {
+            Ok(true) => {}
+            Ok(false) => continue,
+            // The queue that leads there is read, too, and tells.
+            Err(damage) if damage.is_damage() && !with_queues.is_empty() => continue,
+            Err(damage) => {
+                on_damage.pass_over(damage, 1)?;
+                continue;
+            }
+        }
+        let Some(topic) = predicate.given_with(&view) else { continue };
         let place = (view.queue_id(), view.queue_offset(), view.physical_offset());
         match found.get_mut(topic) {
             Some(places) => places.push(place),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
+use crate::read::scan::absent_topics::AbsentTopics;
 use crate::read::scan::pick::{Outcome, Picked, Picker};
 use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue};
 use crate::read::scan::queue_places::QueuePlaces;
@@ -21,6 +22,7 @@ pub struct Scan {
     pub(super) on_damage: OnDamage,
     pub(super) route: Route,
     picker: Picker,
+    pub(super) absent: AbsentTopics,
     /// For which there was no room.
     held_back: Option<Place>,
     /// How many messages may still be given.
@@ -100,9 +102,11 @@ impl Scan {
     fn over(reader: Arc<MessageReader>, mut request: ScanRequest, on_damage: OnDamage, route: Route) -> Self {
         let Range { start, end } = reader.physical_bounds();
         request.physical = request.physical.start.max(start)..request.physical.end.min(end);
+        let absent = AbsentTopics::new(&request, &reader);
         let request = Arc::new(request);
         Self {
-            picker: Picker::new(Arc::clone(&reader), Arc::clone(&request), on_damage.clone()),
+            picker: Picker::new(Arc::clone(&reader), Arc::clone(&request), on_damage.clone(), absent.clone()),
+            absent,
             left: request.limit.unwrap_or(u64::MAX),
             throttle: request.max_bytes_per_s.map(Throttle::new),
             at: 0,
@@ -168,6 +172,11 @@ impl Scan {
     /// The physical offsets that the pass looks at, or has looked at.
     pub fn covers(&self) -> Range<i64> {
         self.request.physical.clone()
+    }
+
+    /// The topics that are asked for by name, have no queue, and of which no message was handed over so far; ascending.
+    pub fn absent_topics(&self) -> Vec<String> {
+        self.absent.names()
     }
 
     /// Whether it pays to read it with several threads, in [`Sections`](crate::read::Sections): it is long, and has no bound but its end.

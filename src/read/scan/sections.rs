@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::interrupt::{self, INTERVAL, interruptible};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
+use crate::read::scan::absent_topics::AbsentTopics;
 use crate::read::scan::pick::{Outcome, Picked, Picker};
 use crate::read::scan::place::{Place, READ_ALONE};
 use crate::read::scan::request::ScanRequest;
@@ -89,6 +90,7 @@ struct Shared<T> {
     request: Arc<ScanRequest>,
     /// Its count is that of the caller.
     on_damage: OnDamage,
+    absent: AbsentTopics,
     /// Bytes of the messages of a section, about.
     bytes: u64,
     /// So many sections are read or wait to be given.
@@ -150,6 +152,7 @@ impl<T: Send + 'static> Sections<T> {
             reader: Arc::clone(&scan.reader),
             request: Arc::clone(&scan.request),
             on_damage: scan.on_damage.clone(),
+            absent: scan.absent.clone(),
             bytes,
             most: threads as u64 + 1,
             gather: Box::new(gather),
@@ -259,6 +262,11 @@ impl<T> Sections<T> {
         self.scan.is_complete()
     }
 
+    /// As [`Scan::absent_topics`].
+    pub fn absent_topics(&self) -> Vec<String> {
+        self.scan.absent_topics()
+    }
+
     /// As [`Scan::covers`].
     pub fn covers(&self) -> Range<i64> {
         self.scan.covers()
@@ -300,7 +308,8 @@ impl<T> Shared<T> {
     }
 
     fn picker(&self) -> Picker {
-        Picker::new(Arc::clone(&self.reader), Arc::clone(&self.request), self.on_damage.clone())
+        let (reader, request) = (Arc::clone(&self.reader), Arc::clone(&self.request));
+        Picker::new(reader, request, self.on_damage.clone(), self.absent.clone())
     }
 
     /// Reads the next section, once there is room for it. `false` if there is none.

@@ -1,0 +1,47 @@
+//! Topics that a scan names and that have no queue: whether the log has messages of them all the same.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use crate::format::MessageView;
+use crate::read::message_reader::MessageReader;
+use crate::read::scan::request::ScanRequest;
+use crate::sync::lock;
+
+/// The names of which no message was given yet. A clone takes part in the same scan.
+#[derive(Debug, Clone)]
+pub(super) struct AbsentTopics {
+    shared: Arc<Mutex<HashSet<Vec<u8>>>>,
+    /// Those that this clone has given none of.
+    own: HashSet<Vec<u8>>,
+}
+
+impl AbsentTopics {
+    pub(super) fn new(request: &ScanRequest, reader: &MessageReader) -> Self {
+        let named = request.topics.iter().flatten();
+        let own: HashSet<_> = named
+            .filter(|topic| !reader.queue_store().has_topic(topic))
+            .map(|topic| topic.clone().into_bytes())
+            .collect();
+        Self {
+            shared: Arc::new(Mutex::new(own.clone())),
+            own,
+        }
+    }
+
+    /// Takes account of a message that is given.
+    #[inline]
+    pub(super) fn give(&mut self, view: &MessageView<'_>) {
+        if !self.own.is_empty() && self.own.remove(view.topic_bytes()) {
+            lock(&self.shared).remove(view.topic_bytes());
+        }
+    }
+
+    /// The names, ascending.
+    pub(super) fn names(&self) -> Vec<String> {
+        let shared = lock(&self.shared);
+        let mut names: Vec<_> = shared.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        names.sort_unstable();
+        names
+    }
+}
