@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::format::{COMMIT_LOG_DIR, CONFIG_DIR, FLUSHED_MARK_FILE};
 use crate::interrupt;
-use crate::log::LogFiles;
+use crate::log::{LogFiles, LogRecord};
 use crate::recovery::report::RecoveryReport;
 use crate::recovery::store_files::Opened;
 
@@ -80,6 +80,31 @@ pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Resu
         Err(error @ Error::Corrupt { .. }) => Ok(Some(error.to_string())),
         Err(error) => Err(error),
     }
+}
+
+/// What shows that the log of a crashed store ends before whole messages, which its next writer removes; `None` if nothing does. A record that
+/// is torn at the end of the log, as a crash leaves it, is followed by none. Beside a live writer the log only grows.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Corrupt`] as [`LogFiles::find_next_record`].
+pub(super) fn find_cut(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<String>> {
+    let (log, end) = (opened.log, report.log_end);
+    if opened.clean || opened.is_written_to || opened.is_salvage() {
+        return Ok(None);
+    }
+    let Some(next) = log.find_next_record(end, end.saturating_add(1), report.last_store_time)? else {
+        return Ok(None);
+    };
+    // A writer that cannot be seen has appended here meanwhile.
+    if matches!(log.read(end, opened.check)?, LogRecord::Message(_)) {
+        return Ok(None);
+    }
+    let reason = format!(
+        "the log ends here ({}), and whole messages follow, the first at {next}: they are not read, and the next start of a writer removes \
+         them; open the store with recovery=\"salvage\" to read what is whole on both sides",
+        report.stop_reason
+    );
+    Ok(Some(log.corrupt(end, reason).to_string()))
 }
 
 /// Refuses a log that ends before the mark of what was flushed, or starts after it. A live writer does not explain such an end: an open

@@ -9,7 +9,7 @@ use crate::config::{FlushDiskType, Recovery, Sizes, StoreConfig};
 use crate::error::Result;
 use crate::format::{Checkpoint, IndexGeometry};
 use crate::log::{ConsumeQueueStore, IndexService, KeptIndex, LogFiles};
-use crate::recovery::decision::{expect_recoverable, find_missing};
+use crate::recovery::decision::{expect_recoverable, find_cut, find_missing};
 use crate::recovery::index_end::{IndexStart, estimate_index_start, find_index_start};
 use crate::recovery::plan::{RecoveryPlan, plan};
 use crate::recovery::recovery_note::RecoveryNote;
@@ -91,7 +91,10 @@ pub(crate) fn open_for_reading(env: &Arc<dyn Env>, path: &Path, config: &StoreCo
         }
     };
     let mut report = plan.apply_in_memory(&files.log, &files.queues)?;
-    report.missing = find_missing(&opened, &report)?;
+    report.missing = match find_missing(&opened, &report)? {
+        None => find_cut(&opened, &report)?,
+        missing => missing,
+    };
     Ok(Recovered::of(files, report))
 }
 

@@ -2,11 +2,15 @@
 //! power cut.
 
 use std::fs;
+use std::sync::Arc;
 
+use mqstore::config::{Errors, StoreConfig};
 use mqstore::format::{Message, encode_lock_file, encode_properties};
+use mqstore::read::{Filled, MessageReader, OnDamage, Scan, ScanRequest};
 use tempfile::TempDir;
 
-use super::{Crashed, SEGMENT, contents, names};
+use super::{Crashed, SEGMENT, contents, names, real};
+use crate::queries::by_key;
 use crate::store_writer::StoreWriter;
 
 #[test]
@@ -234,4 +238,25 @@ fn what_stands_in_the_log_s_directory_and_is_no_segment_stays_and_disturbs_nobod
     store.recover();
     store.expect_messages(100);
     assert!(store.at("commitlog/sub").exists() && store.at("commitlog/\u{fc}.txt").exists());
+}
+
+#[test]
+fn a_reader_says_that_whole_messages_follow_the_damage_at_which_a_crashed_log_ends() {
+    for damaged in [100, 298, 299] {
+        let store = Crashed::new(300, false);
+        store.damage(damaged);
+        let (end, next) = (store.offsets[damaged], store.offsets.get(damaged + 1));
+        let reader = Arc::new(MessageReader::open(&real(), store.path(), StoreConfig::default()).unwrap());
+        let report = reader.recovery();
+        assert_eq!(report.log_end, end);
+        let missing = report.missing.clone().unwrap_or_default();
+        // A torn last record is how a crash ends a log.
+        let expected = next.map_or(String::new(), |next| format!("the first at {next}"));
+        assert_eq!(missing.is_empty(), next.is_none(), "{damaged}: {missing}");
+        assert!(missing.contains(&expected), "{missing}");
+        let mut scan = Scan::new(Arc::clone(&reader), ScanRequest::default(), OnDamage::new(Errors::Raise)).unwrap();
+        while !matches!(scan.fill(|_| Ok(true)).unwrap(), Filled::End) {}
+        assert_eq!(scan.is_complete(), next.is_none());
+        assert_eq!(reader.query(&by_key("orders", "k7")).unwrap().complete, next.is_none());
+    }
 }
