@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
@@ -103,6 +103,12 @@ def no_message_of(store: mqstore.Store, topic: str) -> str:
     return f"{text}: it is no topic of {store.path}" + (f"; there is {close}" if close else "")
 
 
+def expect_none_absent(store: mqstore.Store, topics: Iterable[str]) -> None:
+    """Fails if topics were named that are not there."""
+    if absent := [no_message_of(store, topic) for topic in topics]:
+        raise Failure("; ".join(absent))
+
+
 def expect_topic(store: mqstore.Store, topic: str) -> None:
     """Fails if the store has no queue of that topic."""
     if topic not in store.topics:
@@ -130,6 +136,7 @@ def scanned(store: mqstore.Store, out: Output, number: int | None = None, **cond
     yield from reversed(list(rows())) if is_last else rows()
     if batches.skipped:
         out.note(f"{batches.skipped} messages were skipped: they were lost or are damaged")
+    expect_none_absent(store, batches.absent_topics)
 
 
 def row_of(message: mqstore.Message) -> Row:

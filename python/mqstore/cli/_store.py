@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 import mqstore
-from mqstore.cli._main import CannotOpen, text_of
+from mqstore.cli._main import FINDINGS, CannotOpen, text_of
 from mqstore.cli._output import Output
 
 
@@ -37,6 +37,26 @@ def opened(path: str, mode: Any = "r", **options: Any) -> Iterator[mqstore.Store
         raise CannotOpen(f"cannot open the store: {text_of(error)}") from None
     with store:
         yield store
+
+
+def end_incomplete(store: mqstore.Store) -> None:
+    """Ends the command with exit code 1 if the store lacks messages: a warning has said so when it was opened."""
+    if not store.recovery.complete:
+        raise SystemExit(FINDINGS)
+
+
+def _recovery_of(_context: click.Context, _option: click.Parameter, is_salvage: bool) -> str:
+    return "salvage" if is_salvage else "heal"
+
+
+#: How the log of a crashed store is read: as its next writer would cut it, or past damage.
+recovery = click.option(
+    "--salvage",
+    "recovery",
+    is_flag=True,
+    callback=_recovery_of,
+    help="After a crash, also what is whole after damage at the end of the log.",
+)
 
 
 def file_queues(store: mqstore.Store, only: str | None = None) -> Iterator[tuple[str, mqstore.Queue]]:
@@ -65,9 +85,10 @@ def on_store(function: Callable[..., None]) -> Callable[..., None]:
 
     @click.argument("path", metavar="STORE", type=click.Path())
     @prints
+    @recovery
     @functools.wraps(function)
-    def call(*, path: str, out: Output, **arguments: Any) -> None:
-        with opened(path, errors="skip") as store:
+    def call(*, path: str, out: Output, recovery: str, **arguments: Any) -> None:
+        with opened(path, errors="skip", recovery=recovery) as store:
             function(store=store, out=out, **arguments)
 
     return call

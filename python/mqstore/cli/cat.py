@@ -10,7 +10,7 @@ import mqstore
 from mqstore.cli._main import Failure, command
 from mqstore.cli._messages import body_as, chosen_by, count, expect_topic, no_message_of, place, print_messages, scanned
 from mqstore.cli._output import Output
-from mqstore.cli._store import on_store
+from mqstore.cli._store import end_incomplete, on_store
 
 
 @command(examples=("cat /data/store orders -n -10", "cat /data/store orders/0@1200 -n 5 --json --body-as json"))
@@ -39,3 +39,4 @@ def cat(store: mqstore.Store, out: Output, where: str, number: int | None, body_
             out.note(f"begins at offset {first.queue_offset}: what is before has expired, or cannot be read")
         conditions["physical"] = (first.physical_offset, None)
     print_messages(out, scanned(store, out, number, **conditions), body_as, no_message_of(store, topic))
+    end_incomplete(store)

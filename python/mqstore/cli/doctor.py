@@ -39,7 +39,7 @@ def doctor(store: mqstore.Store, out: Output, quick: bool) -> None:
     It looks at what opening the store found, at the records of the log, the index, the queues, and the progress of consumers.
     It changes nothing. Exit code 1 for an error or a warning. Bodies are not checked.
     """
-    findings = [*_of_recovery(store), *_of_crash(store), *_of_queues(store), *_of_consumers(store), *_of_waiting(store)]
+    findings = [*_of_recovery(store), *_of_queues(store), *_of_consumers(store), *_of_waiting(store)]
     if not quick:
         findings += [*_of_log(store), *_of_index(store)]
     findings.sort(key=lambda finding: ("error", "warning", "info").index(finding.severity))
@@ -69,7 +69,9 @@ def _row(finding: Finding) -> Row:
 
 def _of_recovery(store: mqstore.Store) -> Iterator[Finding]:
     found = store.recovery
-    if found.missing is not None:
+    cut = list(_of_crash(store))
+    yield from cut
+    if found.missing is not None and not cut:
         yield Finding(
             "log-incomplete",
             "error",

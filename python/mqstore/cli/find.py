@@ -11,9 +11,9 @@ import click
 
 import mqstore
 from mqstore.cli._main import command
-from mqstore.cli._messages import body_as, chosen_by, count, no_message_of, print_messages, row_of, scanned
+from mqstore.cli._messages import body_as, chosen_by, count, expect_none_absent, print_messages, row_of, scanned
 from mqstore.cli._output import Output, Row
-from mqstore.cli._store import on_store
+from mqstore.cli._store import end_incomplete, on_store
 
 ONE_MS = timedelta(milliseconds=1)
 
@@ -48,8 +48,8 @@ def find(
         rows = scanned(store, out, number, **conditions)
     else:
         raise click.UsageError("give a condition, such as --key or --since; cat prints all messages of a topic")
-    missing = [no_message_of(store, topic) for topic in conditions.get("topics", ()) if topic not in store.topics]
-    print_messages(out, rows, body_as, "; ".join(missing) or "no message is found")
+    print_messages(out, rows, body_as, "no message is found")
+    end_incomplete(store)
 
 
 def _by_id(store: mqstore.Store, out: Output, message_id: str) -> Iterator[Row]:
@@ -79,3 +79,6 @@ def _by_key(store: mqstore.Store, out: Output, key: str, number: int | None, con
     if number is not None and number < 0:
         found = found[number:]
     yield from map(row_of, islice(found, number if number is not None and number >= 0 else None))
+    expect_none_absent(
+        store, [topic for topic, answer in zip(topics, answers, strict=True) if not answer and topic not in store.topics]
+    )

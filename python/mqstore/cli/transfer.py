@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from mqstore.cli._main import command
-from mqstore.cli._messages import chosen_by
+from mqstore.cli._messages import chosen_by, expect_none_absent
 from mqstore.cli._output import Output, Row
-from mqstore.cli._store import opened, prints
+from mqstore.cli._store import end_incomplete, opened, prints, recovery
 
 skip_damaged = click.option("--skip-damaged", is_flag=True, help="Leaves out what was lost or is damaged, and counts it.")
 file_format = click.option(
@@ -40,6 +40,7 @@ target = click.argument("target", type=click.Path())
 @body_as
 @chosen_by("topics", "tags", "properties", "body_regex", "since", "until", "everything")
 @skip_damaged
+@recovery
 def export(
     path: str,
     target: str,
@@ -49,13 +50,16 @@ def export(
     body_as: Any,
     conditions: dict[str, Any],
     skip_damaged: bool,
+    recovery: str,
 ) -> None:
     """Writes messages to Parquet, Arrow IPC or JSON Lines."""
     partitions: Any = partition_by.split(",") if partition_by else ()
-    with opened(path, errors=_errors(skip_damaged)) as store:
+    with opened(path, errors=_errors(skip_damaged), recovery=recovery) as store:
         progress = out.progress
         done = store.export(target, format=format, partition_by=partitions, body_as=body_as, progress=progress, **conditions)
-    out.document(_facts(done, {"files": len(done.files)}))
+        out.document(_facts(done, {"files": len(done.files)}))
+        expect_none_absent(store, done.absent_topics)
+        end_incomplete(store)
 
 
 @command(name="import", examples="import /data/store orders.parquet")
@@ -86,6 +90,7 @@ def import_from(path: str, files: tuple[str, ...], out: Output, format: Any, top
 @click.option("--rename", multiple=True, metavar="OLD=NEW", help="Another name for a topic; may be repeated.")
 @click.option("--new-store-times", is_flag=True, help="Store times of now, not those of STORE.")
 @skip_damaged
+@recovery
 def copy(
     path: str,
     target: str,
@@ -94,6 +99,7 @@ def copy(
     rename: tuple[str, ...],
     new_store_times: bool,
     skip_damaged: bool,
+    recovery: str,
 ) -> None:
     """Copies messages into a new store.
 
@@ -103,10 +109,12 @@ def copy(
     if wrong := [text for text, (_, _, new) in zip(rename, pairs, strict=True) if not new]:
         raise click.BadParameter(f"{wrong[0]!r}: expected OLD=NEW", param_hint="--rename")
     names = {old: new for old, _, new in pairs}
-    with opened(path, errors=_errors(skip_damaged)) as store:
+    with opened(path, errors=_errors(skip_damaged), recovery=recovery) as store:
         done = store.copy_to(target, rename=names, keep_store_time=not new_store_times, progress=out.progress, **conditions)
-    left_out = sum(done.left_out.values())
-    out.document(_facts(done, {"topics": len(done.topics), "left_out": left_out, "raised": done.raised}))
+        left_out = sum(done.left_out.values())
+        out.document(_facts(done, {"topics": len(done.topics), "left_out": left_out, "raised": done.raised}))
+        expect_none_absent(store, done.absent_topics)
+        end_incomplete(store)
 
 
 def _errors(skip_damaged: bool) -> str:

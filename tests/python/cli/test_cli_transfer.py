@@ -138,7 +138,46 @@ def test_doctor_tells_of_a_crashed_store_which_messages_the_next_start_would_rem
     encoder.write(clean=False)
     ran = run("doctor", tmp_path / "store", "--json")
     findings = {finding["id"]: finding for finding in json.loads(ran.out)["findings"]}
-    assert (ran.code, ran.err) == (1, "")
+    assert (ran.code, "INCOMPLETE" in ran.err) == (1, True)
     assert (findings["log-cut"]["file"], findings["log-cut"]["offset"]) == (f"commitlog/{0:020}", starts[40])
     assert f"up to {starts[-1] + starts[1] - starts[0]}:" in findings["log-cut"]["message"]
     assert findings.keys() == {"log-cut", "not-closed", "queues-ahead"}
+
+
+def test_commands_that_read_messages_say_that_whole_ones_follow_the_end_of_a_crashed_log(
+    tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    encoder = Encoder(tmp_path / "store")
+    starts = [encoder.append("orders", b"x" * 50, keys=["k"]) for _ in range(100)]
+    encoder.log[starts[40] + 4] ^= 0xFF
+    encoder.write(clean=False)
+    store, salvage = tmp_path / "store", "--salvage"
+    for arguments in (
+        ("cat", store, "orders"),
+        ("find", store, "--topic", "orders", "--key", "k"),
+        ("find", store, "--body", "x"),
+    ):
+        cut = run(*arguments, "--json")
+        assert (cut.code, len(cut.rows)) == (1, 40)
+        assert f"the first at {starts[41]}" in cut.err
+        assert len(run(*arguments, "--json", salvage).rows) == 99
+    for command in ("export", "copy"):
+        for options, rows in ((), 40), ((salvage, "--skip-damaged"), 99):
+            ran = run(command, store, tmp_path / f"{command}{rows}.jsonl", "--json", *options)
+            assert (ran.code, ran.rows[0]["rows"], ran.rows[0]["complete"]) == (1, rows, False)
+
+
+def test_a_topic_that_is_not_there_is_named_with_the_nearest_ones(tmp_path: Path, run: Callable[..., Any]) -> None:
+    encoder = Encoder(tmp_path / "store")
+    encoder.append("orders", b"x")
+    encoder.write()
+    both = ("--topic", "orders", "--topic", "order")
+    for arguments in (
+        ("export", tmp_path / "store", tmp_path / "all.jsonl"),
+        ("copy", tmp_path / "store", tmp_path / "copy"),
+        ("find", tmp_path / "store"),
+    ):
+        ran = run(*arguments, *both, "--json")
+        assert (ran.code, len(ran.rows)) == (1, 1)
+        assert "no message of order is found" in ran.err
+        assert "there is orders" in ran.err
