@@ -254,6 +254,20 @@ pub(super) fn name<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
     argument(value, "the name of a topic")
 }
 
+/// Tags of which a message has one: "a || b".
+///
+/// # Errors
+/// `TypeError`; `ValueError` for "a && b".
+pub(super) fn tag_expression<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<Option<&'a str>> {
+    let expression = tags(value)?;
+    match expression {
+        Some(text) if text.contains("&&") => Err(PyValueError::new_err(format!(
+            "tags is {text:?}: a message has one tag, so that tags are joined by \"||\" only"
+        ))),
+        _ => Ok(expression),
+    }
+}
+
 macro_rules! arguments {
     ($($name:ident $(<$kept:lifetime>)?: $type:ty, $convert:ident;)*) => {
         $(pub(super) fn $name$(<$kept>)?(value: &$($kept)? Bound<'_, PyAny>) -> PyResult<$type> {

@@ -167,7 +167,7 @@ impl Store {
         topics: Option<&Bound<'_, PyAny>>,
         start: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = arguments::tags)] tags: Option<&str>,
+        #[pyo3(from_py_with = arguments::tag_expression)] tags: Option<&str>,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<MessageIterator> {
         self.handle.expect_open()?;
@@ -206,7 +206,7 @@ impl Queue {
         py: Python<'_>,
         timeout: Option<&Bound<'_, PyAny>>,
         start: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = arguments::tags)] tags: Option<&str>,
+        #[pyo3(from_py_with = arguments::tag_expression)] tags: Option<&str>,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<MessageIterator> {
         let (handle, topic, id) = self.place();

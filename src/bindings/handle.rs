@@ -15,12 +15,12 @@ use super::interpreter_exit::hang_at_exit;
 use super::mode::Mode;
 use super::nowait::Completer;
 use super::recipe::Recipe;
-use crate::config::{Errors, StoreConfig};
+use crate::config::{Errors, Geometry, StoreConfig};
 use crate::error::{Error, Result};
 use crate::interrupt::interruptible;
 use crate::read::{MessageReader, Refreshed};
 use crate::storage::{Env, Generation, RealEnv};
-use crate::store::MessageStore;
+use crate::store::{MessageStore, choose_sizes};
 
 /// Makes a long call whose loops ask whether to go on. They end after a signal whose handler raises, and with the error of `expect`,
 /// which is called with the interpreter.
@@ -432,5 +432,10 @@ fn warn_of_lag(py: Python<'_>, (reader, is_there): (Arc<MessageReader>, bool)) -
 
 fn open_reader(path: &Path, config: &StoreConfig) -> Result<Arc<MessageReader>> {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
-    MessageReader::open(&env, path, config.clone()).map(Arc::new)
+    let reader = MessageReader::open(&env, path, config.clone())?;
+    if config.geometry == Geometry::Broker {
+        // A reader takes the sizes from the files. It refuses what a writer would.
+        choose_sizes(&env, path, &mut config.clone(), false)?;
+    }
+    Ok(Arc::new(reader))
 }

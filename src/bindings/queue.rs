@@ -26,7 +26,8 @@ use crate::read::{OnDamage, QueueScan};
 /// One queue of a topic: a sequence of messages by queue offset.
 ///
 /// `queue[n]` is the message with queue offset n, a negative n counts from `max_offset`; `queue[a:b]` is a `QueueSlice`, clipped to
-/// the queue; `len(queue)` is `max_offset - min_offset`. Iteration starts at `min_offset` and passes over messages that the log no
+/// the queue, with queue offsets, too, so that it is empty where those messages have expired (`queue[queue.min_offset:][a:b]` counts from the first
+/// that is left); `len(queue)` is `max_offset - min_offset`. Iteration starts at `min_offset` and passes over messages that the log no
 /// longer holds; at one that was lost or is damaged it raises `CorruptError`, or, in a store opened with `errors="skip"`, passes over it and
 /// counts it (`iter(queue).skipped`). The bounds are those of when the store was opened, but `min_offset` rises when a read finds that
 /// a broker has removed the oldest files since. A queue file that is removed under a reader takes its entries along, as with a broker,

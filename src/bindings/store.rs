@@ -129,7 +129,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::queue)] queue: i32,
         #[pyo3(from_py_with = arguments::offset)] offset: i64,
         #[pyo3(from_py_with = arguments::max_messages)] max_messages: usize,
-        #[pyo3(from_py_with = arguments::tags)] tags: Option<&str>,
+        #[pyo3(from_py_with = arguments::tag_expression)] tags: Option<&str>,
         r#where: Option<Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::bounded)] bounded: bool,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,

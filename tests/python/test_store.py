@@ -232,6 +232,7 @@ def test_options_are_rocketmqs_names(path: Path) -> None:
         ({"mapped_file_size_commit_log": 5000}, ValueError, "4096"),
         ({"message_delay_level": "soon"}, ValueError, "soon"),
         ({"geometry": "small"}, ValueError, "geometry.*broker"),
+        ({"geometry": "broker"}, ValueError, "leave geometry out"),
         ({"max_message_size": "1k"}, TypeError, "max_message_size"),
     ],
 )
