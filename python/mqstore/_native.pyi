@@ -631,13 +631,14 @@ class Store:
         """All messages that meet some conditions, as Arrow record batches. Nothing is read before the first batch is asked
         for.
 
-        `topics` is a topic or several, `queues` a queue id or several. `time` is a pair of times (a datetime with a
-        timezone, an int of ms since 1970, or None for open), the first inclusive and the second exclusive, of the store
-        time, or of the born time with `by="born"`; `physical` is such a pair of physical offsets at which records start.
-        `tags` wants one of some tags ("paid || refund"), `keys` one of some keys (a unique key, or one of the keys of a
-        message; no message has one of none), `properties` all of some properties with their values. `body_contains` (bytes
-        or str) and `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed; with `decode_body=True`
-        the column `body` has it so.
+        `topics` is a topic or several (one that is not there is no error: messages of a deleted topic may be in the log,
+        and `Batches.absent_topics` names those of which there are none), `queues` a queue id or several. `time` is a pair
+        of times (a datetime with a timezone, an int of ms since 1970, or None for open), the first inclusive and the second
+        exclusive, of the store time, or of the born time with `by="born"`; `physical` is such a pair of physical offsets at
+        which records start. `tags` wants one of some tags ("paid || refund"), `keys` one of some keys (a unique key, or one
+        of the keys of a message; no message has one of none), `properties` all of some properties with their values.
+        `body_contains` (bytes or str) and `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed;
+        with `decode_body=True` the column `body` has it so.
 
         By default this is what consumers see, and, of topics whose queues are gone or are a database, what they would see.
         A message that stands in light queues, too, is given once. `transactions="all"` gives every whole record of the log:
@@ -658,6 +659,12 @@ class Store:
         of about 4 MiB of the log, or of `batch_bytes` if that is more, for each thread and two more. With `order="log"` the
         pages of the log that the scan brings into the page cache are dropped after they were read; those that were there
         before stay.
+
+        No checksum covers the topic, the queue id and the transaction of a message, unless its record ends with one
+        (`__CRC32#`). A message on which these and its queue entry disagree counts as damaged, whether the scan goes along
+        the queues or along the log. So does one whose tags its entry contradicts, if `tags` are asked for. Damage of the
+        store time, of keys and other properties shows only in the message itself, and where no queue leads to a message,
+        neither does that of its topic: `Store.verify` tells of both, as far as other files repeat them.
 
         Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at damage, or skips it, and what
         `progress` raises.
@@ -1116,14 +1123,15 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
     """One queue of a topic: a sequence of messages by queue offset.
 
     `queue[n]` is the message with queue offset n, a negative n counts from `max_offset`; `queue[a:b]` is a `QueueSlice`,
-    clipped to the queue; `len(queue)` is `max_offset - min_offset`. Iteration starts at `min_offset` and passes over
-    messages that the log no longer holds; at one that was lost or is damaged it raises `CorruptError`, or, in a store
-    opened with `errors="skip"`, passes over it and counts it (`iter(queue).skipped`). The bounds are those of when the
-    store was opened, but `min_offset` rises when a read finds that a broker has removed the oldest files since. A queue
-    file that is removed under a reader takes its entries along, as with a broker, also where the log still holds the
-    messages; in a store that mqstore wrote, the next open makes them again from the log. Any use raises `ClosedError` once
-    the store is closed, and `UnsupportedFormatError` where the queues are not files of this format (RocksDB, batch consume
-    queues).
+    clipped to the queue, with queue offsets, too, so that it is empty where those messages have expired
+    (`queue[queue.min_offset:][a:b]` counts from the first that is left); `len(queue)` is `max_offset - min_offset`.
+    Iteration starts at `min_offset` and passes over messages that the log no longer holds; at one that was lost or is
+    damaged it raises `CorruptError`, or, in a store opened with `errors="skip"`, passes over it and counts it
+    (`iter(queue).skipped`). The bounds are those of when the store was opened, but `min_offset` rises when a read finds
+    that a broker has removed the oldest files since. A queue file that is removed under a reader takes its entries along,
+    as with a broker, also where the log still holds the messages; in a store that mqstore wrote, the next open makes them
+    again from the log. Any use raises `ClosedError` once the store is closed, and `UnsupportedFormatError` where the queues
+    are not files of this format (RocksDB, batch consume queues).
     """
     @property
     def topic(self) -> str:
@@ -1508,7 +1516,9 @@ class Batches:
     """
     @property
     def absent_topics(self) -> list[str]:
-        """x"""
+        """The topics that were asked for by name, have no queue, and of which the latest pass has given no message so far, as
+        a new list: names that the store does not know, or of deleted topics whose messages have expired.
+        """
     @property
     def complete(self) -> bool:
         """Whether the latest pass has given all there is: it came to its end before a `limit`, no message was skipped, none
@@ -1522,7 +1532,9 @@ class Batches:
     @property
     def skipped(self) -> int:
         """How many messages the latest pass has skipped so far, because they were lost or are damaged: always 0 with
-        `errors="raise"`. Messages that the log no longer holds, and that a queue still counts, are not among them.
+        `errors="raise"`. A pass along the log counts a missing or damaged stretch as the messages to which the queues lead
+        there, and as one if none does. Messages that the log no longer holds, and that a queue still counts, are not among
+        them.
         """
     def to_arrow(self) -> _PyArrowTable:
         """A pyarrow.Table of everything.

@@ -55,7 +55,7 @@ recovery = click.option(
     "recovery",
     is_flag=True,
     callback=_recovery_of,
-    help="After a crash, also what is whole after damage at the end of the log.",
+    help="After a crash, also what is whole after damage.",
 )
 
 

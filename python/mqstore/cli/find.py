@@ -35,7 +35,6 @@ def find(
     conditions: dict[str, Any],
 ) -> None:
     """Finds messages by key, id, property, body, tag or time.
-
     The log is read in one pass, unless a key, a topic or a time helps.
     """
     if message_id is not None:

@@ -102,7 +102,6 @@ def copy(
     recovery: str,
 ) -> None:
     """Copies messages into a new store.
-
     A broker opens TARGET. Queue offsets begin at 0. Half and deleted messages, and a broker's settings, are not copied.
     """
     pairs = [text.partition("=") for text in rename]

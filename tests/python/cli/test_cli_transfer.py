@@ -158,13 +158,14 @@ def test_commands_that_read_messages_say_that_whole_ones_follow_the_end_of_a_cra
         ("find", store, "--body", "x"),
     ):
         cut = run(*arguments, "--json")
-        assert (cut.code, len(cut.rows)) == (1, 40)
+        assert (cut.code, len(cut.out.splitlines())) == (1, 40)
         assert f"the first at {starts[41]}" in cut.err
-        assert len(run(*arguments, "--json", salvage).rows) == 99
+        assert len(run(*arguments, "--json", salvage).out.splitlines()) == 99
     for command in ("export", "copy"):
         for options, rows in ((), 40), ((salvage, "--skip-damaged"), 99):
             ran = run(command, store, tmp_path / f"{command}{rows}.jsonl", "--json", *options)
-            assert (ran.code, ran.rows[0]["rows"], ran.rows[0]["complete"]) == (1, rows, False)
+            told = json.loads(ran.out)
+            assert (ran.code, told["rows"], told["complete"]) == (1, rows, False)
 
 
 def test_a_topic_that_is_not_there_is_named_with_the_nearest_ones(tmp_path: Path, run: Callable[..., Any]) -> None:
@@ -178,6 +179,6 @@ def test_a_topic_that_is_not_there_is_named_with_the_nearest_ones(tmp_path: Path
         ("find", tmp_path / "store"),
     ):
         ran = run(*arguments, *both, "--json")
-        assert (ran.code, len(ran.rows)) == (1, 1)
+        assert (ran.code, len(ran.out.splitlines())) == (1, 1)
         assert "no message of order is found" in ran.err
         assert "there is orders" in ran.err
