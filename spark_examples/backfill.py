@@ -9,13 +9,14 @@ import sys
 import tempfile
 from collections import Counter
 
-from pyspark.sql.functions import date_trunc, year
+from pyspark.sql.functions import date_format, year
 
 import mqstore
 import mqstore.spark as mq
 from _session import WORK, events_store, start_spark
 
 spark = start_spark("backfill")
+spark.conf.set("spark.sql.session.timeZone", "UTC")  # years and hours are of this zone
 store = events_store()
 
 # Only the columns that are named are read. A broker's store holds some days: partition those by date(born_time).
@@ -25,8 +26,8 @@ with tempfile.TemporaryDirectory(dir=WORK) as folder:
     # One task has all rows of a year, so that a year is one file, and not one of each task.
     messages.repartition("year").write.partitionBy("year").parquet(f"{folder}/messages")
     written = spark.read.parquet(f"{folder}/messages")
-    by_hour = written.groupBy(date_trunc("hour", "born_time").alias("hour")).count()
-    found = {f"{row.hour:%Y-%m-%d %H}": row["count"] for row in by_hour.collect()}
+    by_hour = written.groupBy(date_format("born_time", "yyyy-MM-dd HH").alias("hour")).count()
+    found = {row["hour"]: row["count"] for row in by_hour.collect()}
     written.groupBy("year").count().orderBy("year").show(3)
     by_hour.orderBy("count", "hour", ascending=False).show(3)
 spark.stop()
