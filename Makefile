@@ -47,8 +47,8 @@ test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust and the Python tests
 	@TEST_REMOTE=1 $(PY) -m pytest -m matrix tests/spark
 
 sparktest: java $(NATIVE) $(VENV)/pyspark-$(PYSPARK)/stamp ## a part of the Spark tests with another pyspark; PYSPARK=4.0
-	@python=$(VENV)/pyspark-$(PYSPARK)/bin/python; \
-	PYTHONPATH=$(CURDIR)/python PYSPARK_PYTHON=$$python PYSPARK_DRIVER_PYTHON=$$python $$python -m pytest -m matrix tests/spark
+	@python=$(VENV)/pyspark-$(PYSPARK)/bin/python; tests=$$(grep -l mark.matrix tests/spark/test_*.py); \
+	PYTHONPATH=$(CURDIR)/python PYSPARK_PYTHON=$$python PYSPARK_DRIVER_PYTHON=$$python $$python -m pytest -m matrix $$tests
 
 torture: $(VENV)/dev.stamp $(NATIVE) ## crash, fill and break stores for half an hour; TORTURE_MINUTES=30, TORTURE_SEED=<n>
 	@status=0; TORTURE_MINUTES=$(TORTURE_MINUTES) $(PY) -m pytest -o "python_files=test_*.py simulation.py" tests/torture || status=$$?; \

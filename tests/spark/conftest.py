@@ -25,9 +25,6 @@ from pyspark.sql import SparkSession
 
 import mqstore
 
-#: They ask for what a source has from pyspark 4.2 on.
-collect_ignore = [] if pyspark.__version__ >= "4.2" else ["test_stream.py"]
-
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 SETTINGS = {
     "spark.ui.enabled": "false",

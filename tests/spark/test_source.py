@@ -227,7 +227,6 @@ def test_a_schema_may_be_spelled_in_any_case(spark: SparkSession, events_store: 
     assert frame.where("queue_id = 1").count() == frame.where("QUEUE_ID = 1").count() > 1000
 
 
-@pytest.mark.matrix
 def test_conditions_select_what_a_scan_of_the_store_selects(spark: SparkSession, events_store: Path) -> None:
     with mqstore.open(events_store) as store:
         times = [row["store_time"] for row in store.scan(columns=["store_time"]).to_arrow().to_pylist()]
