@@ -30,6 +30,7 @@ COMMANDS = {
     "diff": "diff:diff",
     "manifest": "manifest:manifest",
     "doctor": "doctor:doctor",
+    "report": "report:report",
     "verify": "verify:verify",
     "demo": "demo:demo",
     "completion": "completion:completion",

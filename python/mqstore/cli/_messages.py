@@ -11,9 +11,10 @@ from typing import Any
 import click
 
 import mqstore
+from mqstore._rows import json_time, visible
 from mqstore.cli._main import Failure
-from mqstore.cli._output import Output, Row, visible
-from mqstore.cli._times import json_time, shown_time, time_of
+from mqstore.cli._output import Output, Row
+from mqstore.cli._times import shown_time, time_of
 
 #: The options by which messages are chosen, with the arguments of `Store.scan` that they are.
 _OPTIONS: dict[str, Callable[[Any], Any]] = {

@@ -6,14 +6,14 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from mqstore._rows import CONTROLS, visible
 from mqstore.cli._main import Failure
 from mqstore.cli._times import shown_time
 
 if TYPE_CHECKING:
-    from mqstore import RecordBatch
     from mqstore.cli._progress import Progress
 
 #: Named values as JSON has them.
@@ -21,11 +21,6 @@ Row: TypeAlias = Mapping[str, Any]
 
 #: Rows that are laid out together.
 ROWS = 1000
-
-#: What would move the cursor of a terminal, change how it writes, or end a line; JSON itself escapes what is before the space.
-_CONTROLS = {code: f"\\u{code:04x}" for code in chain(range(0x7F, 0xA0), range(0x2028, 0x202F), range(0x2066, 0x206A))}
-_CONTROLS_OF_TEXT = _CONTROLS | {code: f"\\x{code:02x}" for code in range(0x20)}
-_CONTROLS_OF_TEXT |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
 
 
 class Output:
@@ -56,7 +51,7 @@ class Output:
 
     def object(self, row: Row) -> None:
         """Prints a JSON object."""
-        self.line(json.dumps(row, ensure_ascii=False, separators=(",", ":")).translate(_CONTROLS))
+        self.line(json.dumps(row, ensure_ascii=False, separators=(",", ":")).translate(CONTROLS))
 
     def note(self, text: str) -> None:
         """Prints a line on stderr."""
@@ -113,18 +108,6 @@ class Output:
                 return visible(" ".join(f"{key}={text}" for key, text in value.items())) or "-"
             case _:
                 return visible(str(value))
-
-
-def visible(text: str) -> str:
-    """The text without what would do something to a terminal, in one line."""
-    return text.translate(_CONTROLS_OF_TEXT)
-
-
-def rows_of(batch: RecordBatch) -> list[dict[str, Any]]:
-    """The rows of a batch as they are in JSON."""
-    from mqstore._native import _json_lines
-
-    return [json.loads(line) for line in _json_lines(batch, "base64").splitlines()]
 
 
 def _print_plain(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -57,14 +57,6 @@ recovery = click.option(
     callback=_recovery_of,
     help="After a crash, also what is whole after damage.",
 )
-
-
-def file_queues(store: mqstore.Store, only: str | None = None) -> Iterator[tuple[str, mqstore.Queue]]:
-    """Every queue that is a file of this format, with its topic; or those of a topic."""
-    for topic in store.topics.values() if only is None else [store.topics[only]]:
-        with suppress(mqstore.UnsupportedFormatError):
-            queues = topic.queues
-            yield from ((topic.name, queues[queue_id]) for queue_id in topic.queue_ids)
 
 
 def prints(function: Callable[..., None]) -> Callable[..., None]:

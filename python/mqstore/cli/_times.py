@@ -34,8 +34,3 @@ def shown_time(time: str | int | None, utc: bool) -> str:
         return "-" if time is None else str(time)
     moment = datetime.fromisoformat(time).astimezone(UTC if utc else None)
     return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}"
-
-
-def json_time(time: datetime) -> str:
-    """A time as the core writes it in JSON: `2026-11-20T19:55:54.848Z`."""
-    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 import mqstore
+from mqstore._rows import rows_of
 from mqstore.cli._main import command
-from mqstore.cli._output import Output, Row, rows_of
+from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 
 DEAD, RETRY = "%DLQ%", "%RETRY%"

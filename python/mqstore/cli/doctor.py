@@ -11,8 +11,9 @@ from typing import Literal
 import click
 
 import mqstore
+from mqstore._rows import rows_of, visible
 from mqstore.cli._main import FINDINGS, command
-from mqstore.cli._output import Output, Row, rows_of, visible
+from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 from mqstore.cli.dead import DEAD
 from mqstore.cli.transactions import open_transactions

@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 import mqstore
+from mqstore._rows import rows_of
 from mqstore.cli._main import command
-from mqstore.cli._output import Output, rows_of
+from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
 #: What to count by, as operators call it, and the column of `Store.usage`.

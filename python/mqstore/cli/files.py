@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import mqstore
+from mqstore._rows import rows_of
 from mqstore.cli._main import command
-from mqstore.cli._output import Output, rows_of
+from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
 #: What people see of an index file.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import mqstore
+from mqstore._facts import file_queues
+from mqstore._rows import rows_of
 from mqstore.cli._main import command
-from mqstore.cli._output import Output, rows_of
-from mqstore.cli._store import file_queues, on_store
+from mqstore.cli._output import Output
+from mqstore.cli._store import on_store
 
 
 @command(examples="manifest /data/store > store.json")

@@ -8,10 +8,12 @@ from contextlib import suppress
 import click
 
 import mqstore
+from mqstore._facts import file_queues
+from mqstore._rows import rows_of
 from mqstore.cli._main import command
 from mqstore.cli._messages import expect_topic
-from mqstore.cli._output import Output, Row, rows_of
-from mqstore.cli._store import file_queues, on_store
+from mqstore.cli._output import Output, Row
+from mqstore.cli._store import on_store
 
 
 @command(examples="topics /data/store")

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import mqstore
+from mqstore._rows import json_time, rows_of
 from mqstore.cli._main import command
 from mqstore.cli._messages import whole_number
-from mqstore.cli._output import Output, Row, rows_of
+from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
-from mqstore.cli._times import json_time
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

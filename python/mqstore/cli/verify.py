@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 import mqstore
+from mqstore._rows import visible
 from mqstore.cli._main import FINDINGS, command
-from mqstore.cli._output import Output, visible
+from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
 FIELDS = (

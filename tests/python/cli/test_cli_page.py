@@ -56,6 +56,7 @@ def arguments_of(command: str, store: Path, folder: Path) -> list[object]:
         "copy": [folder / "copy", "--topic", "orders"],
         "import": [folder / "all.jsonl"],
         "diff": [folder / "copy"],
+        "report": ["-o", folder / "page.html"],
     }
     return [folder / "new" if command == "import" else store, *more.get(command, []), "--json"]
 

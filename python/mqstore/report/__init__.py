@@ -1,0 +1,104 @@
+"""A page on a store, to read and to mail: `mqstore.report.report("store").save("page.html")`, or `mqstore report`.
+
+It needs the extra `report`.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+
+import mqstore
+
+__all__ = ["Report", "report"]
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """A page on a store. A notebook shows it."""
+
+    path: str
+    """The store."""
+    html: str
+    """The page. It refers to nothing outside of itself."""
+    findings: mqstore.VerifyReport
+    """What `Store.verify` found."""
+
+    def save(self, target: str | os.PathLike[str]) -> Path:
+        """Writes the page to a file, over one that is there. Raises `OSError` if it cannot be written."""
+        written = Path(target)
+        written.write_text(self.html, encoding="utf-8")
+        return written
+
+    def __repr__(self) -> str:
+        return f"<mqstore.report.Report of {self.path!r}: {len(self.html)} characters>"
+
+    def _repr_html_(self) -> str:
+        style = "width: 100%; height: 80vh; border: 0"
+        return f'<iframe srcdoc="{escape(self.html)}" style="{style}"></iframe>'
+
+
+def report(
+    store: mqstore.Store | str | os.PathLike[str],
+    *,
+    deep: bool = True,
+    progress: Callable[[int, int], object] | None = None,
+) -> Report:
+    """Looks at a store, open or named by its path, and makes a page of what it finds: what it holds, what lies in its segments,
+    topics by bytes and by hour, the index, what groups of consumers have left, what opening it found, and what `verify` found.
+    Each figure has its numbers in a table beneath it. Times are in UTC.
+
+    It reads the log twice, once to count (`Store.usage`) and once to compare (`Store.verify`, which `deep` and `progress` are
+    for), passes over damage, and changes nothing. Tables and figures have the largest or the latest; memory is taken for each
+    topic, hour and segment, not for each message. Raises `ModuleNotFoundError` without matplotlib (extra `report`), what `open`
+    raises for a path, and what `progress` raises.
+    """
+    try:
+        from mqstore.report import _sections
+        from mqstore.report._figures import amount, size
+        from mqstore.report._page import page
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"a report needs {error.name}: pip install 'mqstore[report]'") from None
+
+    if not isinstance(store, mqstore.Store):
+        # What it warns of stands in the page.
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning), mqstore.open(store, errors="skip") as opened:
+            return report(opened, deep=deep, progress=progress)
+    found = store.verify(deep=deep, progress=progress)
+    used = _sections.used_of(store)
+    lag = _sections.lag_of(store)
+    rows = [] if isinstance(lag, str) else lag
+    sections = [
+        _sections.findings_section(store, found, deep),
+        _sections.segments_section(store, used, _sections.needs_of(store, rows)),
+        _sections.topics_section(used),
+        _sections.hours_section(used),
+        _sections.lag_section(lag),
+        _sections.index_section(store),
+        _sections.recovery_section(store),
+        _sections.store_section(store),
+    ]
+    tiles = [
+        ("messages in the log", amount(used.total["messages"])),
+        ("their bytes", size(used.total["bytes"])),
+        ("topics", amount(len(used.topics))),
+        ("groups", "-" if isinstance(lag, str) else amount(len({row["group"] for row in rows}))),
+        ("not consumed yet", "-" if isinstance(lag, str) else amount(sum(row["lag"] or 0 for row in rows))),
+    ]
+    made = f"read at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by mqstore {mqstore.__version__}; all times are UTC"
+    return Report(store.path, page(store.path, made, _verdict(found), tiles, sections), found)
+
+
+def _verdict(found: mqstore.VerifyReport) -> tuple[str, str]:
+    """How bad it is, and the words for it."""
+    kinds = [finding.severity for finding in found.findings]
+    worst = [kind for kind in ("error", "warning") if kind in kinds]
+    if not worst:
+        return "good", "nothing is wrong"
+    counts = {kind: kinds.count(kind) for kind in worst}
+    return worst[0], ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts.items())
