@@ -35,8 +35,10 @@ unexport PYTHONPATH PYTHONHOME SPARK_HOME
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
-run: java $(NATIVE) ## the main job: write 7,865 real events, resolve and fetch them with Spark, hold them against RocketMQ's
+run: java $(NATIVE) ## the main job: write 7,865 real events, resolve and fetch them with Spark, hold them against RocketMQ's, verify them
 	@$(PY) spark_examples/resolve_events.py
+	@for command in info verify; do echo; echo "$$ mqstore $$command target/spark_examples/store"; \
+	  $(PY) -m mqstore $$command target/spark_examples/store; done
 
 test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust and the Python tests
 	@echo "== Rust tests"
@@ -110,15 +112,16 @@ java:
 	test "$${major:-0}" -ge 17 || { \
 	  echo "Spark needs Java 17 or later, '$$java' is $${major:-missing}: install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME" >&2; exit 1; }
 
-# What `make run` needs: maturin and the extra `spark`.
+# What `make run` needs: maturin and the extras `spark` and `cli`.
 $(VENV)/run.stamp: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Python 3.11 or later is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1): name another with 'make PYTHON=python3.12 ...'" >&2; exit 1; }
 	@command -v cargo >/dev/null || { echo "Rust is missing: install it from https://rustup.rs" >&2; exit 1; }
 	@$(PY) -m pip --version >/dev/null 2>&1 || { echo "creating .venv ..."; rm -rf $(VENV); $(PYTHON) -m venv $(VENV); }
-	@echo "installing maturin, pyspark and pyarrow into .venv (500 MB, once) ..."
+	@echo "installing maturin, pyspark, pyarrow and the command line into .venv (500 MB, once) ..."
 	@$(call install,["build-system"]["requires"])
 	@$(call install,["project"]["optional-dependencies"]["spark"],pyspark==4.3.*)
+	@$(call install,["project"]["optional-dependencies"]["cli"])
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp

@@ -3,13 +3,15 @@
 The references: every event by (topic, queue_id, queue_offset), every distinct (topic, issue number) by key, and one per cent
 that do not exist. The events themselves, beside the stores, say what each answer must be. The messages of both stores are fetched
 and compared column by column. RocketMQ's store is exported to Parquet and read back. The events are also written once in each
-write mode. Exit code 1 if an answer is wrong or a column differs that must not.
+write mode. Our store stays in target/spark_examples/store, for the command line. Exit code 1 if an answer is wrong or a column
+differs that must not.
 
 python spark_examples/resolve_events.py
 """
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import sys
 import tempfile
@@ -349,8 +351,9 @@ def main() -> int:
     with step("making the table of references"):
         events = load_events()
         asked = references_to(events)
+    stores = {ROCKETMQ: events_store(), OURS: WORK / "store"}
+    shutil.rmtree(stores[OURS], ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=WORK) as scratch:
-        stores = {ROCKETMQ: events_store(), OURS: Path(scratch) / "store"}
         with step(f"writing {len(events):,} events as a store of our own"):
             write_store(events, stores[OURS])
         with step("writing them once in each write mode, one by one"):
