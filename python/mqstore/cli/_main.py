@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -13,7 +14,7 @@ import click
 import mqstore
 from mqstore.cli import COMMANDS
 
-#: Exit codes: something is wrong with the store, or nothing was found; the command line is wrong; the store cannot be opened.
+#: Exit codes: something is wrong with the store, or nothing was found; the command line is wrong; the store cannot be read.
 FINDINGS, USAGE, CANNOT_OPEN = 1, 2, 3
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -83,15 +84,25 @@ class Commands(click.Group):
             _die_of("SIGINT")
         except BrokenPipeError:
             _die_of("SIGPIPE")
+        except mqstore.StoreIOError as error:
+            raise CannotOpen(text_of(error)) from None
         except (mqstore.StoreError, OSError, OverflowError, IndexError) as error:
             raise Failure(text_of(error)) from None
-        except (ValueError, TypeError) as error:
-            # The arguments of a call came from the command line.
-            raise Misuse(str(error)) from None
         except ModuleNotFoundError as error:
             if error.name is not None:
                 raise
             raise Misuse(str(error)) from None
+
+
+@contextmanager
+def from_the_command_line() -> Iterator[None]:
+    """Calls the library with arguments of the command line: what it refuses was asked wrongly."""
+    try:
+        yield
+    except (mqstore.StoreError, OSError):
+        raise
+    except (ValueError, TypeError) as error:
+        raise Misuse(str(error)) from None
 
 
 def text_of(error: Exception) -> str:
@@ -123,7 +134,7 @@ def commands() -> None:
     """Reads RocketMQ-format message stores: live, copied or crashed, with no broker.
 
     STORE is the directory of a store. Only import, copy and demo write one. Exit codes: 0; 1 nothing found, or something is
-    wrong with the store; 2 usage; 3 the store cannot be opened.
+    wrong with the store; 2 usage; 3 the store cannot be read.
     """
 
 

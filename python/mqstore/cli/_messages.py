@@ -6,13 +6,14 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import click
 
 import mqstore
 from mqstore._rows import json_time, visible
-from mqstore.cli._main import Failure
+from mqstore.cli._main import Failure, from_the_command_line
 from mqstore.cli._output import Output, Row
 from mqstore.cli._times import shown_time, time_of
 
@@ -116,6 +117,13 @@ def expect_topic(store: mqstore.Store, topic: str) -> None:
         raise Failure(no_message_of(store, topic))
 
 
+def expect_queue(store: mqstore.Store, topic: str, queue_id: int) -> None:
+    """Fails if the topic has queues, and the ids of all are lower."""
+    if topic in store.topics:
+        with suppress(mqstore.UnsupportedFormatError):
+            _ = store.topics[topic].queues[queue_id]
+
+
 def scanned(store: mqstore.Store, out: Output, number: int | None = None, **conditions: Any) -> Iterator[Row]:
     """The messages that meet the conditions of `Store.scan`, in the order of the log: all, the first or the last ones."""
     from base64 import b64decode
@@ -124,7 +132,8 @@ def scanned(store: mqstore.Store, out: Output, number: int | None = None, **cond
 
     is_last = number is not None and number < 0
     limit = None if number is None else abs(number)
-    batches = store.scan(decode_body=True, limit=limit, reverse=is_last, progress=out.progress, **conditions)
+    with from_the_command_line():
+        batches = store.scan(decode_body=True, limit=limit, reverse=is_last, progress=out.progress, **conditions)
 
     def rows() -> Iterator[Row]:
         for batch in batches:

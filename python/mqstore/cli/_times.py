@@ -17,7 +17,9 @@ def time_of(ctx: click.Context, _: click.Parameter, text: str | None) -> datetim
     try:
         if ago := re.fullmatch(r"-(\d+)([smhdw])", text):
             return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        if re.fullmatch(r"\d{9,}", text):
+        if re.fullmatch(r"\d{9,11}", text):
+            raise click.BadParameter(f"{text!r} is too small for ms since 1970: for seconds write {text}000")
+        if re.fullmatch(r"\d{12,}", text):
             return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=int(text))
         time = datetime.fromisoformat(text)
         if time.tzinfo is None:

@@ -8,7 +8,17 @@ import click
 
 import mqstore
 from mqstore.cli._main import Failure, command
-from mqstore.cli._messages import body_as, chosen_by, count, expect_topic, no_message_of, place, print_messages, scanned
+from mqstore.cli._messages import (
+    body_as,
+    chosen_by,
+    count,
+    expect_queue,
+    expect_topic,
+    no_message_of,
+    place,
+    print_messages,
+    scanned,
+)
 from mqstore.cli._output import Output
 from mqstore.cli._store import end_incomplete, on_store
 
@@ -28,6 +38,7 @@ def cat(store: mqstore.Store, out: Output, where: str, number: int | None, body_
     topic, queue_id, offset = place(store, where)
     conditions["topics"] = topic
     if queue_id is not None:
+        expect_queue(store, topic, queue_id)
         conditions["queues"] = queue_id
     if queue_id is not None and offset is not None:
         expect_topic(store, topic)

@@ -8,17 +8,18 @@ import click
 
 import mqstore
 from mqstore._rows import rows_of
-from mqstore.cli._main import command
+from mqstore.cli._main import command, from_the_command_line
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
 #: What to count by, as operators call it, and the column of `Store.usage`.
 BY: dict[str, Any] = {"topic": "topic", "queue": "queue_id", "tag": "tags", "hour": "hour", "segment": "segment"}
+BY |= {column: column for column in BY.values()}
 
 
 @command(examples=("du /data/store", "du /data/store --by topic,hour --json"))
 @on_store
-@click.option("--by", default="topic", show_default=True, metavar="LIST", help=f"Some of {','.join(BY)}.")
+@click.option("--by", default="topic", show_default=True, metavar="LIST", help="Some of topic,queue,tag,hour,segment.")
 @click.option("-n", "number", type=click.IntRange(min=1), metavar="N", help="The N largest.")
 def du(store: mqstore.Store, out: Output, by: str, number: int | None) -> None:
     """Counts messages and bytes by topic, queue, tag or hour.
@@ -28,7 +29,8 @@ def du(store: mqstore.Store, out: Output, by: str, number: int | None) -> None:
     """
     if unknown := [name for name in by.split(",") if name not in BY]:
         raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(BY)}", param_hint="--by")
-    usage = store.usage([BY[name] for name in by.split(",")])
+    with from_the_command_line():
+        usage = store.usage([BY[name] for name in by.split(",")])
     rows = rows_of(usage)
     if number is not None or not {"hour", "segment"} & set(by.split(",")):
         rows.sort(key=lambda row: -row["bytes"])

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import mqstore
-from mqstore.cli._main import command
+from mqstore.cli._main import command, from_the_command_line
 from mqstore.cli._messages import body_as, chosen_by, count, expect_none_absent, print_messages, row_of, scanned
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import end_incomplete, on_store
@@ -54,7 +54,9 @@ def find(
 def _by_id(store: mqstore.Store, out: Output, message_id: str) -> Iterator[Row]:
     """By an offset id or the index, and else by reading the log."""
     try:
-        yield row_of(store.message(message_id))
+        with from_the_command_line():
+            message = store.message(message_id)
+        yield row_of(message)
     except mqstore.NotFoundError:
         yield from scanned(store, out, keys=message_id, transactions="all")
 
@@ -67,7 +69,8 @@ def _by_key(store: mqstore.Store, out: Output, key: str, number: int | None, con
         yield from scanned(store, out, number, keys=key, **conditions)
         return
     since, until = conditions.get("time", (None, None))
-    answers = [store.query(topic, key, since, until and until - ONE_MS, None) for topic in topics]
+    with from_the_command_line():
+        answers = [store.query(topic, key, since, until and until - ONE_MS, None) for topic in topics]
     if skipped := sum(answer.skipped for answer in answers):
         out.note(f"{skipped} places of the log were skipped: messages were lost or are damaged there")
     found = sorted((message for answer in answers for message in answer), key=lambda message: message.physical_offset)

@@ -9,7 +9,17 @@ import click
 
 import mqstore
 from mqstore.cli._main import command
-from mqstore.cli._messages import body_as, chosen_by, no_message_of, place, print_message, print_messages, row_of, scanned
+from mqstore.cli._messages import (
+    body_as,
+    chosen_by,
+    expect_queue,
+    no_message_of,
+    place,
+    print_message,
+    print_messages,
+    row_of,
+    scanned,
+)
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
@@ -41,8 +51,10 @@ def tail(
         if offset is not None:
             raise click.BadParameter(f"{where!r} names an offset: expected TOPIC or TOPIC/QUEUE")
         conditions["topics"] = topic
-    if queue_id is not None:
-        conditions["queues"] = queue_id
+        if queue_id is not None:
+            if not follow:
+                expect_queue(store, topic, queue_id)
+            conditions["queues"] = queue_id
     coming = None
     if follow:
         # It refreshes the store and begins there: no message is missed between the last ones and the first that comes.

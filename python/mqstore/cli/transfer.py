@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mqstore.cli._main import command
+from mqstore.cli._main import command, from_the_command_line
 from mqstore.cli._messages import chosen_by, expect_none_absent
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import end_incomplete, opened, prints, recovery
@@ -54,7 +54,7 @@ def export(
 ) -> None:
     """Writes messages to Parquet, Arrow IPC or JSON Lines."""
     partitions: Any = partition_by.split(",") if partition_by else ()
-    with opened(path, errors=_errors(skip_damaged), recovery=recovery) as store:
+    with opened(path, errors=_errors(skip_damaged), recovery=recovery) as store, from_the_command_line():
         progress = out.progress
         done = store.export(target, format=format, partition_by=partitions, body_as=body_as, progress=progress, **conditions)
         out.document(_facts(done, {"files": len(done.files)}))
@@ -75,7 +75,7 @@ def import_from(path: str, files: tuple[str, ...], out: Output, format: Any, top
     It writes to STORE, which is made if it is missing: no broker may have the store open. Offsets and store times are new;
     copy keeps store times.
     """
-    with opened(path, "a") as store:
+    with opened(path, "a") as store, from_the_command_line():
         done = store.import_from(files, format=format, topic=topic, body_as=body_as, progress=out.progress)
     out.document({"path": store.path, "files": len(done.files), "rows": done.rows})
 
@@ -108,7 +108,7 @@ def copy(
     if wrong := [text for text, (_, _, new) in zip(rename, pairs, strict=True) if not new]:
         raise click.BadParameter(f"{wrong[0]!r}: expected OLD=NEW", param_hint="--rename")
     names = {old: new for old, _, new in pairs}
-    with opened(path, errors=_errors(skip_damaged), recovery=recovery) as store:
+    with opened(path, errors=_errors(skip_damaged), recovery=recovery) as store, from_the_command_line():
         done = store.copy_to(target, rename=names, keep_store_time=not new_store_times, progress=out.progress, **conditions)
         left_out = sum(done.left_out.values())
         out.document(_facts(done, {"topics": len(done.topics), "left_out": left_out, "raised": done.raised}))

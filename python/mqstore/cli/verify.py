@@ -8,7 +8,7 @@ import click
 
 import mqstore
 from mqstore._rows import visible
-from mqstore.cli._main import FINDINGS, command
+from mqstore.cli._main import FINDINGS, command, from_the_command_line
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
@@ -28,7 +28,8 @@ def verify(store: mqstore.Store, out: Output, quick: bool, max_mb_per_s: float |
     These are log, queues, index, checkpoint and settings. It reads the whole log once, and changes nothing. Beside a running
     broker it covers what the log held when it began. Exit code 1 for an error or a warning.
     """
-    report = store.verify(deep=not quick, progress=out.progress, max_mb_per_s=max_mb_per_s)
+    with from_the_command_line():
+        report = store.verify(deep=not quick, progress=out.progress, max_mb_per_s=max_mb_per_s)
     if out.as_json:
         names = ("ok", "covered", "messages", "queue_entries", "index_items", "seconds")
         out.object({name: getattr(report, name) for name in names} | {"findings": [_row(each) for each in report.findings]})

@@ -145,6 +145,9 @@ def test_a_time_is_counted_back_from_now(tmp_path: Path, run: Callable[..., Any]
             broker.clock.now = datetime.now(UTC) - timedelta(hours=hours)
             broker.send("orders", b"%d" % hours)
     assert [row["body"] for row in run("cat", tmp_path / "store", "orders", "--since", "-2h", "--json").rows] == ["1"]
+    seconds = run("cat", tmp_path / "store", "orders", "--since", "1795000000")
+    assert seconds.code == 2
+    assert "'1795000000' is too small for ms since 1970: for seconds write 1795000000000" in seconds.err
     wrong = run("cat", tmp_path / "store", "orders", "--since", "yesterday")
     assert wrong.code == 2
     assert "'yesterday' is no time: expected 2026-11-20 10:00, -2h (s, m, h, d, w) or ms since 1970" in wrong.err

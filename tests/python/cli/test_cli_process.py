@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,27 @@ def test_it_ends_with_the_exit_codes_of_the_page(golden: Path, tmp_path: Path) -
     assert missing.stderr == f"mqstore: cannot open the store: no such directory: {tmp_path / 'none'}\n"
     assert process("import", tmp_path / "none", tmp_path / "none.jsonl").returncode == 2
     assert not (tmp_path / "none").exists()
+
+
+def test_a_file_that_cannot_be_read_ends_it_as_a_store_that_cannot_be_opened(
+    golden: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]
+) -> None:
+    def fails(_: mqstore.Store) -> None:
+        raise mqstore.StoreIOError(errno.EIO, "Input/output error", "commitlog/0")
+
+    monkeypatch.setattr("mqstore.cli.info.facts_of", fails)
+    ran = run("info", golden / "498_mixed")
+    assert (ran.code, ran.out, ran.err) == (3, "", "mqstore: Input/output error: commitlog/0\n")
+
+
+def test_a_mistake_of_ours_is_not_taken_for_one_of_the_command_line(
+    golden: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr("mqstore.cli.info.facts_of", lambda _: int("x"))
+    with pytest.raises(ValueError, match="invalid literal"):
+        run("info", golden / "498_mixed")
+    assert run("find", golden / "498_mixed", "--body", "(").code == 2
+    assert run("verify", golden / "498_mixed", "--max-mb-per-s", -1).code == 2
 
 
 def test_a_closed_pipe_ends_it_as_it_ends_other_tools(events: Path) -> None:

@@ -272,3 +272,17 @@ def test_what_is_not_there_is_said_with_a_name_that_is_close(golden: Path, run: 
     assert "TOPIC/QUEUE@OFFSET" in run("cat", golden / "498_mixed", "orders/x").err
     assert run("cat", golden / "498_mixed", "orders@0").code == 2
     assert run("cat", golden / "498_mixed", "one@0", "-n", 1, "--json").rows[0]["queue_offset"] == 0
+
+
+def test_a_queue_that_a_topic_lacks_is_told_from_an_empty_one(events: Path, run: Callable[..., Any]) -> None:
+    for command in ("cat", "tail"):
+        ran = run(command, events, "broker/9")
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.err == "mqstore: broker has no queue 9: its ids are 0 to 3\n"
+
+
+def test_du_takes_the_names_of_the_columns_too(golden: Path, run: Callable[..., Any]) -> None:
+    path = golden / "498_mixed"
+    assert run("du", path, "--by", "queue_id,tags", "--json").rows == run("du", path, "--by", "queue,tag", "--json").rows
+    for wrong in ("colour", "topic,topic", "queue,queue_id"):
+        assert run("du", path, "--by", wrong).code == 2
