@@ -856,6 +856,24 @@ class Store:
         use it, and do not walk the log for its messages. `whole` is null where `slots` is; `used_slots` and the chains are
         null for a file that is not whole.
         """
+    def dump(self, physical_offset: int) -> RecordBatch:
+        """What stands at a physical offset, byte by byte, whole or damaged: a row a field of the record or BLANK there. For
+        looking at bytes; to read a message see `message_at`.
+
+        Columns: `file` (utf8), `offset` (int64: the field's first byte in the file), `length` (int64: its bytes), `bytes`
+        (binary: the first 256 of them at most), `field` (utf8: its name), `value` (utf8: what it says), `wrong` (utf8: what
+        is wrong with it, null if nothing is). Raises `NotFoundError` where no segment is, `OSError` for a file that cannot
+        be read.
+        """
+    def dump_entry(self, topic: str, queue_id: int, queue_offset: int) -> RecordBatch:
+        """The entry of a queue at a queue offset, in rows as those of `dump`, and after it the record that it leads to. Raises
+        `NotFoundError` if no file of the queue has this place, `UnsupportedFormatError` as `get`, `OSError`.
+        """
+    def dump_key(self, topic: str, key: str, *, limit: int = 64) -> RecordBatch:
+        """Where the index has a key of a topic, in rows as those of `dump`: for each index file its slot and the items of the
+        chain there, the newest first, at most `limit` of them, also those of other keys. The row `item N record` names the
+        message that an item leads to. Raises `NotFoundError` if there is no index file, `OSError`.
+        """
     def consumer_offsets(self) -> RecordBatch:
         """How far each group of consumers has come, as the broker of the store has written it to `config/consumerOffset.json`
         (every 5 s) and, with light queues, to `config/lmqConsumerOffset.json`. A row a queue, ascending: `group` (utf8),

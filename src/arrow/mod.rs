@@ -22,5 +22,7 @@ pub(crate) use incoming::{Defaults, Rows, host, incoming, no_body};
 pub(crate) use json_lines::{BodyAs, json_lines};
 pub(crate) use record_batch::{BatchBuilder, MAX_BATCH_BYTES};
 pub(crate) use resolve::{from_arrow, resolve_ids, resolve_keys, resolve_offsets, resolve_times};
-pub(crate) use statistics::{USAGE_COLUMNS, consumer_offsets, delay_offsets, index_files, lags, segments, topic_configs, usage};
+pub(crate) use statistics::{
+    USAGE_COLUMNS, consumer_offsets, delay_offsets, dump, index_files, lags, segments, topic_configs, usage,
+};
 pub(crate) use table::Table;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow_array::builder::{MapBuilder, MapFieldNames, StringBuilder};
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, Float64Array, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, StringArray,
-    TimestampMicrosecondArray,
+    Array, ArrayRef, BinaryArray, BooleanArray, Float64Array, Int32Array, Int64Array, RecordBatch, RecordBatchOptions,
+    StringArray, TimestampMicrosecondArray,
 };
 use arrow_schema::{Field, Schema};
 
@@ -13,7 +13,7 @@ use crate::arrow::resolve::from_arrow;
 use crate::error::Result;
 use crate::format::{DelayOffset, IndexGeometry, IndexHeader, TopicConfig};
 use crate::log::{Chains, IndexFileState};
-use crate::read::{GroupLag, GroupOffset, Segment, Shared, Usage, UsageBy, UsageCount};
+use crate::read::{DumpRow, GroupLag, GroupOffset, Segment, Shared, Usage, UsageBy, UsageCount};
 
 /// The names that `usage` takes, each with what it counts by.
 pub(crate) const USAGE_COLUMNS: [(&str, UsageBy); 5] = [
@@ -73,6 +73,24 @@ pub(crate) fn segments(segments: &[Segment]) -> Result<RecordBatch> {
             ("bytes", int64s(of().map(|segment| Some(segment.bytes)))),
             ("sealed", bools(of().map(|segment| Some(segment.is_sealed)))),
             ("first_store_time", times(of().map(|segment| segment.first_store_time))),
+        ],
+    )
+}
+
+/// A row a field.
+pub(crate) fn dump(rows: &[DumpRow]) -> Result<RecordBatch> {
+    let of = || rows.iter();
+    let bytes: BinaryArray = of().map(|row| Some(row.bytes.as_slice())).collect();
+    batch(
+        rows.len(),
+        vec![
+            ("file", texts(of().map(|row| Some(row.path.display().to_string())))),
+            ("offset", int64s(of().map(|row| i64::try_from(row.offset).ok()))),
+            ("length", int64s(of().map(|row| i64::try_from(row.length).ok()))),
+            ("bytes", Arc::new(bytes)),
+            ("field", texts(of().map(|row| Some(row.field.clone())))),
+            ("value", texts(of().map(|row| Some(row.value.clone())))),
+            ("wrong", texts(of().map(|row| row.wrong.clone()))),
         ],
     )
 }

@@ -65,6 +65,38 @@ impl Store {
         Ok(RecordBatch(files))
     }
 
+    /// What stands at a physical offset, byte by byte, whole or damaged: a row a field of the record or BLANK there. For looking at bytes; to read a
+    /// message see `message_at`.
+    ///
+    /// Columns: `file` (utf8), `offset` (int64: the field's first byte in the file), `length` (int64: its bytes), `bytes` (binary: the first 256 of
+    /// them at most), `field` (utf8: its name), `value` (utf8: what it says), `wrong` (utf8: what is wrong with it, null if nothing is). Raises
+    /// `NotFoundError` where no segment is, `OSError` for a file that cannot be read.
+    fn dump(&self, py: Python<'_>, physical_offset: i64) -> PyResult<RecordBatch> {
+        let reader = self.handle.readable_reader(py)?;
+        let rows = self.handle.detach(py, || arrow::dump(&reader.dump(physical_offset)?))?;
+        Ok(RecordBatch(rows))
+    }
+
+    /// The entry of a queue at a queue offset, in rows as those of `dump`, and after it the record that it leads to. Raises `NotFoundError` if no file
+    /// of the queue has this place, `UnsupportedFormatError` as `get`, `OSError`.
+    fn dump_entry(&self, py: Python<'_>, topic: &str, queue_id: i32, queue_offset: i64) -> PyResult<RecordBatch> {
+        let reader = self.handle.readable_reader(py)?;
+        let rows = self
+            .handle
+            .detach(py, || arrow::dump(&reader.dump_entry(topic, queue_id, queue_offset)?))?;
+        Ok(RecordBatch(rows))
+    }
+
+    /// Where the index has a key of a topic, in rows as those of `dump`: for each index file its slot and the items of the chain there, the newest
+    /// first, at most `limit` of them, also those of other keys. The row `item N record` names the message that an item leads to. Raises
+    /// `NotFoundError` if there is no index file, `OSError`.
+    #[pyo3(signature = (topic, key, *, limit=64))]
+    fn dump_key(&self, py: Python<'_>, topic: &str, key: &str, limit: usize) -> PyResult<RecordBatch> {
+        let reader = self.handle.walking_reader(py)?;
+        let rows = self.handle.detach(py, || arrow::dump(&reader.dump_key(topic, key, limit)?))?;
+        Ok(RecordBatch(rows))
+    }
+
     /// How far each group of consumers has come, as the broker of the store has written it to `config/consumerOffset.json` (every 5 s) and, with
     /// light queues, to `config/lmqConsumerOffset.json`. A row a queue, ascending: `group` (utf8), `topic` (utf8), `queue_id` (int32), `offset`
     /// (int64: the queue offset of the message that the group gets next). Where names have an `@` in them, the topic is one of the store.

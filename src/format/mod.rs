@@ -52,6 +52,8 @@ mod lock_file;
 mod flushed_mark;
 /// Days as dates.
 mod date;
+/// The fields of a record, a queue entry and an index item, for people.
+mod dump;
 /// The id that a producer gives a message.
 mod unique_key;
 /// Names of segments and index files.
@@ -80,6 +82,7 @@ pub use crc::crc32;
 pub use date::{Date, Round, mistaken_unit};
 pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
 pub use dispatch_request::DispatchRequest;
+pub use dump::{DumpedField, dump_item, dump_record, dump_unit, size_to_dump};
 pub use file_name::{index_name, locate, parse_index_name, parse_segment_name, segment_name};
 pub use flushed_mark::{FLUSHED_MARK_SIZE, FlushedMark};
 pub use host::Host;

@@ -102,20 +102,27 @@ fn read_message(bytes: &[u8], total: i32, version: Version, check: Check) -> Res
 /// Each length is read where the lengths before it put it. One that is too long makes the parts longer than the record.
 #[inline]
 fn measure(record: &[u8], version: Version) -> Result<RecordLayout, Malformed> {
+    let layout = layout_of(record, version);
+    let is_negative =
+        layout.body_len.cast_signed() < 0 || layout.topic_len.cast_signed() < 0 || layout.properties_len.cast_signed() < 0;
+    if is_negative || layout.size() != record.len() {
+        return Err(misfit(record, layout));
+    }
+    Ok(layout)
+}
+
+/// Where the lengths put the parts, whether they fit or not.
+#[inline]
+pub(super) fn layout_of(record: &[u8], version: Version) -> RecordLayout {
     let mut layout = RecordLayout::of_header(version, i32_at(record, SYS_FLAG_AT));
-    let body = i32_at(record, layout.body_length_at());
-    layout.body_len = body.cast_unsigned();
+    layout.body_len = i32_at(record, layout.body_length_at()).cast_unsigned();
     let topic = match version {
         Version::V1 => u8_at(record, layout.topic_length_at()).cast_signed().into(),
         Version::V2 => i16_at(record, layout.topic_length_at()),
     };
     layout.topic_len = topic.cast_unsigned();
-    let properties = i16_at(record, layout.properties_length_at());
-    layout.properties_len = properties.cast_unsigned();
-    if body < 0 || topic < 0 || properties < 0 || layout.size() != record.len() {
-        return Err(misfit(record, layout));
-    }
-    Ok(layout)
+    layout.properties_len = i16_at(record, layout.properties_length_at()).cast_unsigned();
+    layout
 }
 
 /// What is wrong with a record whose parts have these lengths.
@@ -158,7 +165,7 @@ fn misfit(record: &[u8], layout: RecordLayout) -> Malformed {
     Malformed::new(TOTAL_SIZE_AT, reason)
 }
 
-fn check_body(view: &MessageView<'_>) -> Result<(), Malformed> {
+pub(super) fn check_body(view: &MessageView<'_>) -> Result<(), Malformed> {
     if view.has_whole_body() {
         return Ok(());
     }
@@ -168,7 +175,7 @@ fn check_body(view: &MessageView<'_>) -> Result<(), Malformed> {
     Err(Malformed::new(0, reason))
 }
 
-fn check_whole(view: &MessageView<'_>) -> Result<(), Malformed> {
+pub(super) fn check_whole(view: &MessageView<'_>) -> Result<(), Malformed> {
     let Some((stored, found)) = view.wrong_crc_property() else {
         return Ok(());
     };

@@ -25,11 +25,14 @@ mod scan;
 mod usage;
 /// The files of a store, one by one.
 mod inventory;
+/// What stands at a place, field by field.
+mod dump;
 /// How far the consumers of a broker have come.
 mod consumer_progress;
 
 pub use crate::log::StoredMessage;
 pub use consumer_progress::{GroupLag, GroupOffset};
+pub use dump::DumpRow;
 pub use get_message::{GetMessageStatus, GetRequest, GetResult, TagFilter};
 pub use inventory::Segment;
 pub use lookup_by_time::Side;

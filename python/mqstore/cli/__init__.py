@@ -16,6 +16,7 @@ COMMANDS = {
     "find": "find:find",
     "cat": "cat:cat",
     "get": "get:get",
+    "dump": "dump:dump",
     "tail": "tail:tail",
     "du": "du:du",
     "lag": "lag:lag",

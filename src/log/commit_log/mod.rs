@@ -6,6 +6,8 @@ mod log_files;
 mod as_listed;
 /// Reading records wherever they lie.
 mod record_cursor;
+/// The bytes at a place, whatever they are.
+mod raw;
 /// Reading many of them from disk.
 mod read_ahead;
 /// Reading them one after the other, and what that leaves in the page cache.

@@ -160,6 +160,17 @@ impl ConsumeQueue {
         }
     }
 
+    /// What stands at a queue offset, an entry or not, and whether it stands in memory alone; `None` where no file has the place.
+    ///
+    /// # Errors
+    /// As [`MappedFileQueue::find`].
+    pub fn raw_unit(&self, offset: i64) -> Result<Option<(CqUnit, bool)>> {
+        if let Some(unit) = self.state().tail.get(offset) {
+            return Ok(Some((unit, true)));
+        }
+        Ok(on_file(&self.files, offset)?.map(|unit| (unit, false)))
+    }
+
     /// Adds the entries of the first of these offsets that lie together: in one file, or in memory. They end before the first one that
     /// [`unit`](Self::unit) does not give, and there may be none.
     ///

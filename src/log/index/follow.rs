@@ -79,6 +79,11 @@ impl Chain {
         self.number == 0
     }
 
+    /// The number of the next item.
+    pub(super) fn number(&self) -> i32 {
+        self.number
+    }
+
     /// The next item; `None` if there is none of this number or it could not be read.
     #[inline]
     pub(super) fn next_item(&self, mapped: &MappedFile, geometry: IndexGeometry) -> Option<IndexItem> {

@@ -16,11 +16,14 @@ mod index_appender;
 mod index_service;
 /// What another process adds.
 mod beside;
+/// The chain of a key, for people.
+mod chain;
 /// How each file is.
 mod index_file_state;
 /// Truncation: which files and items recovery keeps.
 mod truncate;
 
+pub(crate) use chain::ChainItem;
 pub use follow::{Candidate, Candidates, KeyLookup};
 pub use index_file::IndexFile;
 pub use index_file_state::{Chains, IndexFileState};

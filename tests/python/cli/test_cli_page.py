@@ -51,6 +51,7 @@ def arguments_of(command: str, store: Path, folder: Path) -> list[object]:
         "find": ["--key", "o-1"],
         "cat": ["orders"],
         "get": [0],
+        "dump": [0],
         "du": ["--by", "topic,queue,tag,hour,segment"],
         "export": [folder / "all.jsonl"],
         "copy": [folder / "copy", "--topic", "orders"],

@@ -1,0 +1,66 @@
+"""The bytes of a record, a queue entry and an index chain."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterator
+
+import click
+
+import mqstore
+from mqstore._rows import rows_of, visible
+from mqstore.cli._main import command
+from mqstore.cli._messages import place
+from mqstore.cli._output import Output, Row
+from mqstore.cli._store import on_store
+
+#: Bytes in a line.
+WIDTH = 8
+
+
+@command(examples=("dump /data/store 1048576", "dump /data/store --queue orders/0@17", "dump /data/store --key orders o-1"))
+@on_store
+@click.argument("offset", type=click.IntRange(min=0), required=False)
+@click.option("--queue", "entry", metavar="TOPIC/QUEUE@OFFSET", help="A queue entry, and the record that it leads to.")
+@click.option("--key", "key", nargs=2, metavar="TOPIC KEY", help="The chain of a key in each index file, and its records.")
+@click.option("-n", "number", type=click.IntRange(min=1), default=64, show_default=True, metavar="N", help="With --key: N items.")
+def dump(
+    store: mqstore.Store, out: Output, offset: int | None, entry: str | None, key: tuple[str, str] | None, number: int
+) -> None:
+    """Shows bytes, field by field, and what is wrong with them.
+
+    Of the record at OFFSET of the log, whole or damaged; of a queue entry; of an index chain. A line has the byte in the file,
+    the bytes in hex (the first ones of a long field), the field and its value, and after !! what is wrong.
+    """
+    if sum(given is not None for given in (offset, entry, key)) != 1:
+        raise click.UsageError("give one of OFFSET, --queue and --key")
+    if key is not None:
+        batch = store.dump_key(*key, limit=number)
+    elif entry is not None:
+        topic, queue_id, queue_offset = place(store, entry)
+        if queue_id is None or queue_offset is None:
+            raise click.BadParameter(f"{entry!r} names no entry: expected TOPIC/QUEUE@OFFSET", param_hint="--queue")
+        batch = store.dump_entry(topic, queue_id, queue_offset)
+    else:
+        assert offset is not None
+        batch = store.dump(offset)
+    _print(out, (row | {"bytes": b64decode(row["bytes"]).hex(" ")} for row in rows_of(batch)))
+
+
+def _print(out: Output, rows: Iterator[Row]) -> None:
+    file = None
+    for row in rows:
+        if out.as_json:
+            out.object(row)
+            continue
+        place, digits = f"{row['offset']}", row["bytes"][: 3 * WIDTH - 1]
+        if row["field"].endswith(" record"):
+            # It stands in the log, and belongs to the item before it.
+            place = ""
+        elif row["file"] != file:
+            file = row["file"]
+            out.line(visible(file))
+        if row["length"] > WIDTH:
+            digits = f"{digits} .."
+        wrong = f"  !! {row['wrong']}" if row["wrong"] else ""
+        out.line(visible(f"{place:>10}  {digits:<{3 * WIDTH + 2}}  {row['field']:<27}  {row['value']}{wrong}").rstrip())
