@@ -20,10 +20,6 @@ _Table: TypeAlias = tuple[Sequence[str], Iterable[_Row]]
 
 _FACTS: dict[type, Sequence[str]] = {
     mqstore.AppendResult: ("status", "physical_offset", "queue_offset", "wrote_bytes", "store_time", "message_id"),
-    mqstore.Finding: (
-        *("id", "severity", "file", "offset", "last_offset", "count", "topic", "queue_id", "queue_offset", "physical_offset"),
-        *("key", "message", "meaning", "known_as", "fix"),
-    ),
     mqstore.Message: (
         *("topic", "queue_id", "queue_offset", "physical_offset", "store_size", "store_time", "born_time", "message_id"),
         *("unique_key", "tags", "keys", "transaction", "delay_level", "born_host", "store_host"),
@@ -63,6 +59,8 @@ def _table(value: object) -> _Table:
             return (), _facts_of_store(value)
         case mqstore.Message():
             return (), chain(_facts(value), _facts_of_content(value))
+        case mqstore.Finding():
+            return (), value.to_dict().items()
         case mqstore.StoreStats():
             return (), [(name, count) for name, count in value.to_dict().items() if name != "topics"]
         case mqstore.Topics():

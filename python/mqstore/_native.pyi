@@ -1624,6 +1624,8 @@ class Finding:
     @property
     def fix(self) -> str:
         """What sets it right: a command, or words; "" if nothing has to be done."""
+    def to_dict(self) -> dict[str, Any]:
+        """A dict with all of this, by name."""
 
 @final
 class VerifyReport:

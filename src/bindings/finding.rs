@@ -4,8 +4,28 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::check;
+
+/// The names of what a finding says, in the order of `to_dict`.
+const FIELDS: [&str; 15] = [
+    "id",
+    "severity",
+    "file",
+    "offset",
+    "last_offset",
+    "count",
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "key",
+    "message",
+    "meaning",
+    "known_as",
+    "fix",
+];
 
 /// Something that `Store.verify` found wrong in a file, at one place or at several that follow each other.
 #[pyclass(frozen, module = "mqstore")]
@@ -112,6 +132,15 @@ impl Finding {
     #[getter]
     fn fix(&self) -> String {
         self.finding.fix(&self.root)
+    }
+
+    /// A dict with all of this, by name.
+    fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let fields = PyDict::new(slf.py());
+        for name in FIELDS {
+            fields.set_item(name, slf.getattr(name)?)?;
+        }
+        Ok(fields)
     }
 
     fn __repr__(&self) -> String {

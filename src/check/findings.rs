@@ -84,7 +84,7 @@ impl Finding {
 
     /// What to do, for the store in `root`: a command, or words.
     pub fn fix(&self, root: &Path) -> String {
-        let root = root.display();
+        let root = quoted(root);
         match self.id.facts().fix {
             Fix::Rebuild => format!(
                 "with no writer running move consumequeue, index and checkpoint out of {root}: the next open for writing makes them anew"
@@ -97,6 +97,16 @@ impl Finding {
             Fix::Nothing => String::new(),
         }
     }
+}
+
+/// A path as a shell takes it for one word.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "@%+=:,./-_".contains(character);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', r#"'"'"'"#))
 }
 
 /// What was found so far. It takes a bounded room, however much is wrong.

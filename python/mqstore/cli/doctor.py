@@ -5,218 +5,147 @@ from __future__ import annotations
 import shlex
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from typing import Literal
 
 import click
 
 import mqstore
-from mqstore._rows import rows_of, visible
+from mqstore._rows import rows_of
+from mqstore.cli._findings import print_findings
 from mqstore.cli._main import FINDINGS, command
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 from mqstore.cli.dead import DEAD
 from mqstore.cli.transactions import open_transactions
 
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that an operator should know."""
-
-    id: str
-    severity: Literal["error", "warning", "info"]
-    message: str
-    fix: str
-    file: str | None = None
-    offset: int | None = None
+SEVERITIES = ("error", "warning", "note")
+#: What a finding of `verify` says that those here do not.
+UNKNOWN: Row = dict.fromkeys(("topic", "queue_id", "queue_offset", "physical_offset", "key"))
 
 
-@command(examples=("doctor /data/store", "doctor /data/store --quick --json"))
+@command(examples=("doctor /data/store", "doctor /data/store --json"))
 @on_store
-@click.option("--quick", is_flag=True, help="Does not read the log, nor the index.")
-def doctor(store: mqstore.Store, out: Output, quick: bool) -> None:
+def doctor(store: mqstore.Store, out: Output) -> None:
     """Says what is wrong with a store and what to do next.
 
-    It looks at what opening the store found, at the records of the log, the index, the queues, and the progress of consumers.
-    It changes nothing. Exit code 1 for an error or a warning. Bodies are not checked.
+    It finds what verify --quick finds, what the next start after a crash would lose, and what waits for somebody: consumers,
+    dead letters, transactions. It reads the log, without the checksums of bodies, and changes nothing. Exit code 1 for an
+    error or a warning.
     """
-    findings = [*_of_recovery(store), *_of_queues(store), *_of_consumers(store), *_of_waiting(store)]
-    if not quick:
-        findings += [*_of_log(store), *_of_index(store)]
-    findings.sort(key=lambda finding: ("error", "warning", "info").index(finding.severity))
-    ok = all(finding.severity == "info" for finding in findings)
+    found: list[Row] = [finding.to_dict() for finding in store.verify(deep=False, progress=out.progress).findings]
+    if cut := list(_of_crash(store)):
+        # It says the same with its place.
+        found = [*cut, *(finding for finding in found if finding["id"] != "log.ends_early")]
+    found += [*_of_consumers(store), *_of_dead(store), *_of_transactions(store)]
+    found.sort(key=lambda finding: SEVERITIES.index(finding["severity"]))
+    ok = all(finding["severity"] == "note" for finding in found)
     if out.as_json:
-        out.object({"ok": ok, "findings": [_row(finding) for finding in findings]})
+        out.object({"ok": ok, "findings": found})
     else:
-        for finding in findings:
-            place = f"{finding.file} at byte {finding.offset}: " if finding.file else ""
-            out.line(f"{finding.severity}: {visible(place + finding.message)} [{finding.id}]")
-            out.line(f"  {visible(finding.fix)}")
-        if ok:
-            out.line("nothing is wrong" + (" so far: the log and the index were not read" if quick else ""))
+        print_findings(out, found)
+        out.line("nothing is wrong" if ok else "something is wrong")
     if not ok:
         raise click.exceptions.Exit(FINDINGS)
 
 
-def _named(store: mqstore.Store) -> str:
-    """The store as a command line names it."""
-    return shlex.quote(store.path)
+def _finding(
+    id: str, severity: Literal["error", "warning", "note"], message: str, meaning: str, fix: str, **places: object
+) -> Row:
+    """As `Finding.to_dict` of what `verify` finds."""
+    where = {"file": None, "offset": None, "last_offset": None, "count": 1, **UNKNOWN} | places
+    return {"id": id, "severity": severity, **where, "message": message, "meaning": meaning, "known_as": "", "fix": fix}
 
 
-def _row(finding: Finding) -> Row:
-    names = ("id", "severity", "file", "offset", "message", "fix")
-    return {name: asdict(finding)[name] for name in names}
-
-
-def _of_recovery(store: mqstore.Store) -> Iterator[Finding]:
-    found = store.recovery
-    cut = list(_of_crash(store))
-    yield from cut
-    if found.missing is not None and not cut:
-        yield Finding(
-            "log-incomplete",
-            "error",
-            found.missing,
-            "If this is a copy, copy it again: commitlog/ last and all else before it. If not, look for the missing segments; "
-            "what is there can be read.",
-        )
-    if not found.clean_exit:
-        yield Finding(
-            "not-closed",
-            "info",
-            f"a broker is running, or was killed: there is a file abort. The log ends at {found.log_end}: {found.stop_reason}",
-            "Nothing to do beside a running broker. After a crash the next start recovers the store; copy it first if you doubt "
-            "the disk.",
-        )
-    if found.undispatched:
-        yield Finding(
-            "undispatched",
-            "info",
-            f"messages in the log that are not in the queue files yet: {found.undispatched}",
-            "Nothing to do: they are read all the same, and the next start of a writer puts them there.",
-        )
-    if found.refused:
-        yield Finding(
-            "refused",
-            "error",
-            f"messages with a topic, queue id or queue offset that no queue can have, as they are damaged there: {found.refused}",
-            f"mqstore find {_named(store)} --all reads them; export what you need.",
-        )
-    if found.queue_entries_ahead:
-        yield Finding(
-            "queues-ahead",
-            "warning",
-            f"queue entries that point past the end of the log: {found.queue_entries_ahead}. Messages at its end were lost, in a "
-            "crash or because the queues were copied after the log",
-            "If this is a copy, copy it again: commitlog/ last. If not, the next start of a writer removes these entries.",
-        )
-
-
-def _of_crash(store: mqstore.Store) -> Iterator[Finding]:
+def _of_crash(store: mqstore.Store) -> Iterator[Row]:
     """Damage at which the log of a crashed store ends, although whole messages follow."""
     if store.recovery.clean_exit:
         return
     with warnings.catch_warnings(action="ignore"), mqstore.open(store.path, recovery="salvage") as whole:
+        starts = [row["segment"] for row in rows_of(whole.segments())]
         for begin, _ in whole.recovery.lost:
-            yield Finding(
-                "log-cut",
+            segment = max((start for start in starts if start <= begin), default=0)
+            yield _finding(
+                "log.whole_after_end",
                 "error",
-                f"the log is damaged here, and whole messages follow, up to {whole.recovery.log_end}: the next start of a broker "
-                "ends the log here and removes them",
-                "Copy the directory before anything is started on it. mqstore.open(path, 'r+', recovery='salvage') keeps what "
-                "is whole on both sides.",
-                *_place(whole, begin),
+                f"the log is damaged here, and whole messages follow, up to {whole.recovery.log_end}",
+                "the next start of a broker ends the log here and removes them",
+                "copy the directory before anything is started on it; mqstore.open(path, 'r+', recovery='salvage') keeps what is "
+                "whole on both sides",
+                file=f"{store.path}/commitlog/{segment:020}",
+                offset=begin - segment,
+                last_offset=begin - segment,
+                physical_offset=begin,
             )
 
 
-def _of_log(store: mqstore.Store) -> Iterator[Finding]:
-    for begin, end in store.usage(()).unread:
-        yield Finding(
-            "log-damaged",
-            "error",
-            f"messages were lost or are damaged in the next {end - begin} bytes of the log",
-            "Look for them in a replica or a backup. Make a store of all others with: "
-            f"mqstore copy {_named(store)} TARGET --skip-damaged",
-            *_place(store, begin),
-        )
-
-
-def _place(store: mqstore.Store, physical_offset: int) -> tuple[str, int]:
-    """The segment, and the byte in it."""
-    starts = (row["segment"] for row in rows_of(store.segments()))
-    segment = max((start for start in starts if start <= physical_offset), default=0)
-    return f"commitlog/{segment:020}", physical_offset - segment
-
-
-def _of_index(store: mqstore.Store) -> Iterator[Finding]:
-    for row in rows_of(store.index_files()):
-        if not row["used"]:
-            yield Finding(
-                "index-not-used",
-                "warning",
-                "keys cannot be reached from their slots"
-                if row["whole"] is False
-                else "searches by key do not use this index file",
-                "Searches find everything all the same: they read the log there, which is slow. See the file with: "
-                f"mqstore index {_named(store)}",
-                f"index/{row['name']}",
-                0,
-            )
-
-
-def _of_queues(store: mqstore.Store) -> Iterator[Finding]:
-    for topic in store.topics.values():
-        try:
-            waiting = sum(len(topic.queues[queue_id]) for queue_id in topic.queue_ids)
-        except mqstore.UnsupportedFormatError as error:
-            yield Finding("queues-not-read", "info", str(error), "mqstore find and mqstore cat read the messages from the log.")
-            continue
-        if topic.name.startswith(DEAD) and waiting:
-            group = topic.name.removeprefix(DEAD)
-            yield Finding(
-                "dead-letters",
-                "info",
-                f"messages that were given up after consumers of group {group} had failed on them: {waiting}",
-                f"Count them with: mqstore dead {_named(store)} {group}. See them with: mqstore cat {_named(store)} {topic.name}",
-            )
-
-
-def _of_consumers(store: mqstore.Store) -> Iterator[Finding]:
+def _of_consumers(store: mqstore.Store) -> Iterator[Row]:
+    file = f"{store.path}/config/consumerOffset.json"
     try:
         rows = rows_of(store.lag())
     except mqstore.NotFoundError:
         return
     except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:
-        yield Finding(
-            "consumers-not-read", "warning", str(error), "mqstore lag works once the file is whole: restore it from a backup."
-        )
+        meaning = "nobody can tell here what the groups have consumed"
+        yield _finding("consumer.not_read", "warning", str(error), meaning, "restore the file from a backup", file=file, offset=0)
         return
     for row in rows:
-        where = f"group {row['group']}, {row['topic']}/{row['queue_id']}"
         if row["offset"] is None or row["min_offset"] is None:
             continue
+        where = f"group {row['group']}, {row['topic']}/{row['queue_id']}"
+        places = {"file": file, "offset": 0, "last_offset": 0, "topic": row["topic"], "queue_id": row["queue_id"]}
         if row["offset"] > row["max_offset"]:
-            yield Finding(
-                "offset-past-end",
+            yield _finding(
+                "consumer.past_end",
                 "warning",
                 f"{where}: the offset {row['offset']} is past the end of the queue, {row['max_offset']}",
-                "Messages were lost, or config/ is of another store. Reset the offset of the group before it consumes again.",
+                "messages were lost, or config/ is of another store",
+                "reset the offset of the group before it consumes again",
+                **places,
             )
         elif row["offset"] < row["min_offset"]:
-            yield Finding(
-                "expired-unread",
+            yield _finding(
+                "consumer.expired_unread",
                 "warning",
-                f"{where}: messages that expired before the group had consumed them: {row['min_offset'] - row['offset']}",
-                "Keep segments for longer (fileReservedTime), or find out why the group lags: "
-                f"mqstore lag {_named(store)} {row['group']}",
+                f"{where}: {row['min_offset'] - row['offset']} messages expired before the group had consumed them",
+                "segments are removed by age, and the group is slower than that",
+                f"keep segments for longer (fileReservedTime), or find out why it lags: mqstore lag {_named(store)} "
+                f"{shlex.quote(row['group'])}",
+                **places,
             )
 
 
-def _of_waiting(store: mqstore.Store) -> Iterator[Finding]:
+def _of_dead(store: mqstore.Store) -> Iterator[Row]:
+    for name in store.topics:
+        if not name.startswith(DEAD):
+            continue
+        try:
+            queues = store.topics[name].queues
+            waiting = sum(len(queues[queue_id]) for queue_id in store.topics[name].queue_ids)
+        except mqstore.UnsupportedFormatError:
+            continue
+        if waiting:
+            group = name.removeprefix(DEAD)
+            yield _finding(
+                "dead.letters",
+                "note",
+                f"{waiting} messages were given up, after consumers of group {group} had failed on them",
+                "nobody gets them any more",
+                f"mqstore dead {_named(store)} {shlex.quote(group)}; mqstore cat {_named(store)} {shlex.quote(name)}",
+                topic=name,
+            )
+
+
+def _of_transactions(store: mqstore.Store) -> Iterator[Row]:
     if number := sum(1 for _ in open_transactions(store)):
-        yield Finding(
-            "open-transactions",
-            "info",
-            f"transactions that are neither committed nor rolled back: {number}",
-            f"List them with: mqstore transactions {_named(store)}. The broker asks their producers while it runs.",
+        yield _finding(
+            "transaction.open",
+            "note",
+            f"{number} transactions are neither committed nor rolled back",
+            "their messages are in no queue; a broker asks their producers while it runs",
+            f"mqstore transactions {_named(store)}",
         )
+
+
+def _named(store: mqstore.Store) -> str:
+    """The store as a command line names it."""
+    return shlex.quote(store.path)

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 import mqstore
-from mqstore._rows import visible
+from mqstore.cli._findings import print_findings
 from mqstore.cli._main import FINDINGS, command, from_the_command_line
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
-
-FIELDS = (
-    *("id", "severity", "file", "offset", "last_offset", "count", "topic", "queue_id", "queue_offset", "physical_offset"),
-    *("key", "message", "meaning", "known_as", "fix"),
-)
 
 
 @command(examples=("verify /data/store", "verify /data/store --max-mb-per-s 100 --json"))
@@ -32,14 +25,9 @@ def verify(store: mqstore.Store, out: Output, quick: bool, max_mb_per_s: float |
         report = store.verify(deep=not quick, progress=out.progress, max_mb_per_s=max_mb_per_s)
     if out.as_json:
         names = ("ok", "covered", "messages", "queue_entries", "index_items", "seconds")
-        out.object({name: getattr(report, name) for name in names} | {"findings": [_row(each) for each in report.findings]})
+        out.object({name: getattr(report, name) for name in names} | {"findings": [each.to_dict() for each in report.findings]})
     else:
-        for finding in report.findings:
-            out.line(f"{finding.severity}: {visible(finding.file)} at byte {finding.offset}{_more(finding)} [{finding.id}]")
-            out.line(f"  {visible(finding.message)}")
-            out.line(f"  {finding.meaning}{f' (RocketMQ {finding.known_as})' if finding.known_as else ''}")
-            if finding.fix:
-                out.line(f"  {visible(finding.fix)}")
+        print_findings(out, (finding.to_dict() for finding in report.findings))
         begin, end = report.covered
         out.line(
             f"{'nothing is wrong' if report.ok else 'something is wrong'}: log {begin} to {end}, messages {report.messages}, "
@@ -47,11 +35,3 @@ def verify(store: mqstore.Store, out: Output, quick: bool, max_mb_per_s: float |
         )
     if not report.ok:
         raise click.exceptions.Exit(FINDINGS)
-
-
-def _row(finding: mqstore.Finding) -> dict[str, Any]:
-    return {name: getattr(finding, name) for name in FIELDS}
-
-
-def _more(finding: mqstore.Finding) -> str:
-    return f", {finding.count} times up to byte {finding.last_offset}" if finding.count > 1 else ""

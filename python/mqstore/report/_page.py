@@ -12,7 +12,7 @@ from mqstore._rows import visible
 from mqstore.report._sections import Section, Table
 
 #: Most characters of a cell.
-TEXT = 300
+TEXT = 1000
 
 STYLE = """
 :root { color-scheme: light dark;

@@ -348,4 +348,4 @@ def _offset(start: int) -> str:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= 32 else f"{name[:20]}\N{HORIZONTAL ELLIPSIS}{name[-11:]}"
+    return name if len(name) <= 28 else f"{name[:17]}\N{HORIZONTAL ELLIPSIS}{name[-10:]}"

@@ -83,9 +83,9 @@ def test_doctor_finds_nothing_wrong_with_a_broker_and_names_its_dead_letters(bro
     [told] = run("doctor", broker, "--json").rows
     assert told["ok"]
     findings = {finding["id"]: finding for finding in told["findings"]}
-    assert findings["dead-letters"]["message"].endswith("had failed on them: 40")
-    assert f"mqstore dead {broker} flaky-group" in findings["dead-letters"]["fix"]
-    assert {finding["severity"] for finding in told["findings"]} == {"info"}
+    assert findings["dead.letters"]["message"].startswith("40 messages were given up")
+    assert f"mqstore dead {broker} flaky-group" in findings["dead.letters"]["fix"]
+    assert {finding["severity"] for finding in told["findings"]} == {"note"}
 
 
 @pytest.fixture
@@ -151,8 +151,12 @@ def test_doctor_says_what_expired_unread_and_what_is_past_the_end(built: Broker,
     told = json.loads(ran.out)
     assert (ran.code, told["ok"]) == (1, False)
     findings = {finding["id"]: finding for finding in told["findings"]}
-    assert findings["offset-past-end"]["message"] == "group billing, orders/0: the offset 7 is past the end of the queue, 1"
-    assert findings["open-transactions"]["severity"] == "info"
+    assert findings["consumer.past_end"]["message"] == "group billing, orders/0: the offset 7 is past the end of the queue, 1"
+    assert findings["transaction.open"]["severity"] == "note"
+    with mqstore.open(built.path) as store:
+        verified = [finding.to_dict() for finding in store.verify(deep=False).findings]
+    assert [finding for finding in told["findings"] if finding in verified] == verified
+    assert all(list(finding) == list(told["findings"][0]) for finding in told["findings"])
     text = run("doctor", built.path)
     assert text.code == 1
-    assert "warning: group billing, orders/0: the offset 7 is past the end of the queue, 1 [offset-past-end]" in text.out
+    assert "  group billing, orders/0: the offset 7 is past the end of the queue, 1\n" in text.out

@@ -18,7 +18,8 @@ FOLDER = "/data"
 
 def printed(commands: str, folder: Path) -> str:
     """What some lines print in a shell."""
-    shell = f'mqstore() {{ {sys.executable} -m mqstore "$@"; }}\n{commands}'
+    python = f'python() {{ {sys.executable} "$@"; }}'
+    shell = f'{python}\nmqstore() {{ python -m mqstore "$@"; }}\n{commands}'
     ran = subprocess.run(
         ["bash", "-c", shell],
         cwd=folder,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -123,10 +124,20 @@ def test_damage_is_passed_over_and_said_and_stops_what_writes(tmp_path: Path, ru
     [out] = run("export", tmp_path / "store", tmp_path / "all.jsonl", "--skip-damaged", "--json").rows
     assert (out["rows"], out["skipped"], out["complete"]) == (99, 1, False)
     told = json.loads(run("doctor", tmp_path / "store", "--json").out)
-    [finding] = [finding for finding in told["findings"] if finding["id"] == "log-damaged"]
-    assert (finding["severity"], finding["file"], told["ok"]) == ("error", f"commitlog/{0:020}", False)
+    [finding] = [finding for finding in told["findings"] if finding["id"] == "log.damaged_record"]
+    segment = str(tmp_path / "store" / "commitlog" / f"{0:020}")
+    assert (finding["severity"], finding["file"], told["ok"]) == ("error", segment, False)
     with mqstore.open(tmp_path / "store") as store:
-        assert finding["offset"] == store.usage(errors="skip").unread[0][0]
+        [(begin, _)] = store.usage(errors="skip").unread
+    assert finding["offset"] == begin + 4  # the magic
+
+
+def test_the_command_that_sets_it_right_names_the_store_as_a_shell_takes_it(tmp_path: Path) -> None:
+    path = tmp_path / "bob's store; rm -r $HOME"
+    damaged(path)
+    with mqstore.open(path) as store:
+        [finding] = [finding for finding in store.verify(deep=False).findings if finding.id == "log.damaged_record"]
+    assert shlex.split(finding.fix)[:4] == ["mqstore", "copy", str(path), "NEW"]
 
 
 def test_doctor_tells_of_a_crashed_store_which_messages_the_next_start_would_remove(
@@ -139,9 +150,16 @@ def test_doctor_tells_of_a_crashed_store_which_messages_the_next_start_would_rem
     ran = run("doctor", tmp_path / "store", "--json")
     findings = {finding["id"]: finding for finding in json.loads(ran.out)["findings"]}
     assert (ran.code, "INCOMPLETE" in ran.err) == (1, True)
-    assert (findings["log-cut"]["file"], findings["log-cut"]["offset"]) == (f"commitlog/{0:020}", starts[40])
-    assert f"up to {starts[-1] + starts[1] - starts[0]}:" in findings["log-cut"]["message"]
-    assert findings.keys() == {"log-cut", "not-closed", "queues-ahead"}
+    cut = findings["log.whole_after_end"]
+    assert (cut["severity"], cut["file"], cut["offset"]) == (
+        "error",
+        str(tmp_path / "store" / "commitlog" / f"{0:020}"),
+        starts[40],
+    )
+    assert cut["message"].endswith(f"up to {starts[-1] + starts[1] - starts[0]}")
+    with mqstore.open(tmp_path / "store") as store:
+        verified = {finding.id for finding in store.verify(deep=False).findings}
+    assert findings.keys() == verified - {"log.ends_early"} | {"log.whole_after_end"}
 
 
 def test_commands_that_read_messages_say_that_whole_ones_follow_the_end_of_a_crashed_log(
