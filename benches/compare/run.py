@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import cli
 import follow_latency
 import py_append
 import py_append_batch
@@ -22,6 +23,8 @@ import spark_scan
 from rounds import Rust, is_smoke
 
 ROWS: dict[str, Callable[[Rust | None], None]] = {
+    "cli_find": cli.run_find,
+    "cli_info": cli.run_info,
     "follow_latency": follow_latency.run,
     "py_append": py_append.run,
     "py_append_batch": py_append_batch.run,

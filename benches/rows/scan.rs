@@ -119,7 +119,7 @@ fn count_of(section: &mut Section<'_>) -> (Vec<usize>, Option<Error>) {
 }
 
 /// Pieces of the log: the number of the segment, and positions in it.
-fn pieces(path: &Path) -> Vec<(usize, Range<usize>)> {
+pub(super) fn pieces(path: &Path) -> Vec<(usize, Range<usize>)> {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     let log = LogFiles::load(env, &path.join(COMMIT_LOG_DIR), None).unwrap();
     let size = log.segment_size() as usize;
@@ -136,7 +136,8 @@ fn pieces(path: &Path) -> Vec<(usize, Range<usize>)> {
     pieces
 }
 
-fn limit(path: &Path, pieces: &[(usize, Range<usize>)], threads: usize, is_cold: bool) -> usize {
+/// The messages that the limit reads.
+pub(super) fn limit(path: &Path, pieces: &[(usize, Range<usize>)], threads: usize, is_cold: bool) -> usize {
     let mut names: Vec<_> = fs::read_dir(path.join(COMMIT_LOG_DIR))
         .unwrap()
         .map(|entry| entry.unwrap().path())

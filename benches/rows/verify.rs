@@ -1,71 +1,72 @@
-//! Verifying a closed store that is in the page cache. The limit reads the same bytes of the log and computes their CRC, and nothing else.
+//! Verifying a closed store, with one thread and with one for each core. The limit reads the same bytes of the log and checks the CRC of each
+//! body, with as many threads. "`verify_cold`": the page cache holds nothing of the store; the limit has another thread that reads ahead.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mqstore::check::{VerifyRequest, verify};
-use mqstore::config::StoreConfig;
-use mqstore::format::COMMIT_LOG_DIR;
-use mqstore::read::MessageReader;
 use mqstore::storage::{Env, RealEnv};
 use serde_json::json;
 
-use super::recover::{files, map};
+use super::queue_read::{cold_copy, reader};
+use super::scan::{limit, make, pieces};
 use crate::harness::row::{LIMIT, OURS};
-use crate::harness::workload::{Workload, fill, open};
 use crate::harness::{Bench, Contender, Row, Target};
 
 const BODY: usize = 1024;
-const LOG_BYTES: usize = 256 << 20;
-const QUEUES: usize = 4;
+const MESSAGES: usize = 220_000;
 
 pub fn run(bench: &Bench) {
     let dir = bench.dir();
     let path = dir.path().join("store");
-    let workload = Workload::of_bodies(BODY);
-    let store = open(&path, StoreConfig::default());
-    let count = bench.size(LOG_BYTES, 1 << 20) / workload.record_size();
-    fill(&store, &workload, count, QUEUES);
-    let bytes = store.appended_offset();
-    store.close().unwrap();
-    let rate = |time: Duration| bytes as f64 / 1e6 / time.as_secs_f64();
-    let row = Row {
-        name: "verify",
-        params: json!({"body": BODY, "log_mib": bytes >> 20}),
-        unit: "MB/s",
-        target: Target::of_limit(0.8),
-        waits_for_disk: false,
-    };
-    let ours = Contender::new(OURS, || rate(verify_all(&path, count)));
-    let limit = Contender::new(LIMIT, || rate(checksum(&path, bytes)));
-    bench.measure(&row, vec![ours, limit]);
+    let count = bench.size(MESSAGES, 200);
+    make(&path, count);
+    let bounds = reader(&path).physical_bounds();
+    let rate = |took: Duration| (bounds.end - bounds.start) as f64 / 1e6 / took.as_secs_f64();
+    let pieces = pieces(&path);
+    let cores = thread::available_parallelism().unwrap().get();
+    for (name, part) in [("verify", 0.8), ("verify_cold", 0.9)] {
+        let is_cold = name == "verify_cold";
+        let timed = |read: &dyn Fn(&Path) -> Duration| {
+            if is_cold {
+                rate(read(&cold_copy(bench, &path).path().join("store")))
+            } else {
+                rate(read(&path))
+            }
+        };
+        for threads in [1, cores] {
+            let row = Row {
+                name,
+                params: json!({"body": BODY, "threads": threads}),
+                unit: "MB/s",
+                target: Target::of_limit(part),
+                waits_for_disk: false,
+            };
+            let ours = || timed(&|path| verify_all(path, threads, count));
+            let limit = || {
+                timed(&|path| {
+                    let begun = Instant::now();
+                    assert_eq!(limit(path, &pieces, threads, is_cold), count);
+                    begun.elapsed()
+                })
+            };
+            bench.measure(&row, vec![Contender::new(OURS, ours), Contender::new(LIMIT, limit)]);
+        }
+    }
 }
 
-fn verify_all(path: &Path, count: usize) -> Duration {
+fn verify_all(path: &Path, threads: usize, count: usize) -> Duration {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
-    let reader = MessageReader::open(&env, path, StoreConfig::default()).unwrap();
+    let reader = reader(path);
     let request = VerifyRequest {
-        deep: true,
-        max_bytes_per_s: None,
+        threads,
+        ..VerifyRequest::default()
     };
     let begun = Instant::now();
     let report = verify(&env, &reader, request, |_, _| Ok(())).unwrap();
     let took = begun.elapsed();
     assert!(report.is_ok() && report.messages == count as u64, "{:?}", report.findings);
     took
-}
-
-fn checksum(path: &Path, bytes: i64) -> Duration {
-    let begun = Instant::now();
-    let mut left = bytes as usize;
-    let mut crc = crc32fast::Hasher::new();
-    for segment in files(&path.join(COMMIT_LOG_DIR)) {
-        let segment = map(&segment);
-        let part = &segment[..left.min(segment.len())];
-        crc.update(part);
-        left -= part.len();
-    }
-    assert_ne!(crc.finalize(), 0);
-    begun.elapsed()
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::finding::Finding;
+use super::pass::reading_threads;
 use super::scan::{bytes_per_s, callable};
 use super::store::Store;
 use crate::check::{self, VerifyRequest, verify};
@@ -83,8 +84,9 @@ impl Store {
     /// refreshed.
     ///
     /// With `deep=False` bodies are not compared with their checksums, and links of the index are not followed. `progress` is called with
-    /// two ints: how many bytes of the log are done, and of how many. `max_mb_per_s` bounds the reading, in 10**6 bytes a second. Damage is a
-    /// finding and raises nothing. Raises `TypeError` and `ValueError` for an argument, `OSError` for a file that cannot be read, and what
+    /// two ints: how many bytes of the log are done, and of how many. `max_mb_per_s` bounds the reading, in 10**6 bytes a second, which one
+    /// thread does then. Otherwise the log is read by as many threads as the environment variable `OMP_NUM_THREADS` says, or as the process may
+    /// run at once, 16 at most. Damage is a finding and raises nothing. Raises `TypeError` and `ValueError` for an argument, `OSError` for a file that cannot be read, and what
     /// `progress` raises.
     #[pyo3(signature = (deep=true, progress=None, max_mb_per_s=None))]
     fn verify(
@@ -97,6 +99,8 @@ impl Store {
         let request = VerifyRequest {
             deep,
             max_bytes_per_s: max_mb_per_s.map(bytes_per_s).transpose()?,
+            threads: reading_threads(),
+            ..VerifyRequest::default()
         };
         let progress = progress.map(callable).transpose()?;
         let reader = self.handle.walking_reader(py)?;

@@ -9,20 +9,21 @@ use std::sync::Arc;
 use crate::check::context::{Context, Writer};
 use crate::check::finding_id::FindingId;
 use crate::check::findings::{Affected, Finding};
+use crate::check::key_items::{ItemsAhead, KeyFile};
 use crate::error::Result;
-use crate::format::{DispatchRequest, INDEX_DIR, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, MessageView};
+use crate::format::{DispatchRequest, INDEX_DIR, ITEM_SIZE, IndexItem, MessageView};
 use crate::interrupt;
 use crate::log::{IndexFile, IndexService};
 
 /// Findings at items that follow each other are one.
 const STEP: u64 = ITEM_SIZE as u64;
-/// Items that are read at once.
-const AT_ONCE: i32 = 4096;
 
 /// All index files, while the log is read from start to end.
 #[derive(Debug)]
 pub(super) struct Keys {
-    /// Files whose first item is of a later message; the next one last.
+    /// The files that can be read, by their first items.
+    files: Arc<[Arc<KeyFile>]>,
+    /// Those whose first item is of a later message; the next one last.
     waiting: Vec<Cursor>,
     /// Files that have items of messages from here on.
     active: Vec<Cursor>,
@@ -41,20 +42,12 @@ pub(super) struct Keys {
 /// A file, and how far it was read.
 #[derive(Debug)]
 struct Cursor {
-    file: Arc<IndexFile>,
-    geometry: IndexGeometry,
-    header: IndexHeader,
-    /// The number of the item after the last.
-    count: i32,
+    of: Arc<KeyFile>,
     /// The number of the next item.
     next: i32,
-    /// The items from number `first` on.
-    items: Vec<IndexItem>,
-    first: i32,
+    ahead: ItemsAhead,
     /// The time of items can be compared: they count from the begin time.
     is_begin_right: bool,
-    /// A live writer adds to it.
-    grows: bool,
 }
 
 impl Keys {
@@ -62,6 +55,7 @@ impl Keys {
     /// Those of reading the files.
     pub(super) fn new(index: &IndexService, is_deep: bool, context: &mut Context<'_>) -> Result<Self> {
         let mut keys = Self {
+            files: Arc::new([]),
             waiting: Vec::new(),
             active: Vec::new(),
             blind: Vec::new(),
@@ -73,34 +67,102 @@ impl Keys {
         };
         let files = index.with_geometries()?;
         let newest = files.len();
-        let mut unread_from = None;
+        let (mut readable, mut unread_from) = (Vec::new(), None);
         let mut end = context.bounds.start;
         for (number, (file, geometry)) in files.into_iter().enumerate() {
-            if file.header().index_count <= 1 {
-                continue;
-            }
-            keys.has_files = true;
+            let seems_empty = file.header().items() == 0;
             let grows = context.writer == Writer::Live && number + 1 == newest;
             let Some(geometry) = geometry else {
-                let what = format!("the {} bytes fit no number of slots and items", file.file_len());
-                context.add(Finding::new(FindingId::IndexUnreadable, file.path(), 0, what));
-                unread_from.get_or_insert(end);
+                if !seems_empty {
+                    keys.has_files = true;
+                    let what = format!("the {} bytes fit no number of slots and items", file.file_len());
+                    context.add(Finding::new(FindingId::IndexUnreadable, file.path(), 0, what));
+                    unread_from.get_or_insert(end);
+                }
                 continue;
             };
-            let mut cursor = Cursor::new(file, geometry, grows, context)?;
-            let Some(first) = cursor.peek()? else { continue };
+            let of = KeyFile::new(file, geometry, grows)?;
+            if of.count != of.header.index_count && !grows {
+                let what = format!("it counts {} items, and there are {}", of.header.items(), of.count - 1);
+                let finding = Finding::new(FindingId::IndexHeaderWrong, of.file.path(), 0, what);
+                context.add_left_by_crash(finding, STEP);
+            }
+            keys.has_files |= !seems_empty || of.count > 1;
+            if of.count <= 1 {
+                look_at_links(&of, is_deep, context)?;
+                continue;
+            }
             if let Some(from) = unread_from.take() {
                 // The keys of one message may be in two files.
-                keys.blind.push(from..first.physical_offset.saturating_add(1));
+                keys.blind.push(from..of.first_offset.saturating_add(1));
             }
-            end = cursor.header.end_physical_offset;
-            keys.waiting.push(cursor);
+            end = of.header.end_physical_offset;
+            readable.push(Arc::new(of));
         }
         if let Some(from) = unread_from {
             keys.blind.push(from..i64::MAX);
         }
-        keys.waiting.sort_by_key(|cursor| std::cmp::Reverse(cursor.first_offset()));
+        readable.sort_by_key(|file| file.first_offset);
+        keys.files = readable.into();
+        keys.waiting = keys.files.iter().rev().cloned().map(Cursor::new).collect();
         Ok(keys)
+    }
+
+    /// The files that can be read, by their first items.
+    pub(super) fn files(&self) -> Arc<[Arc<KeyFile>]> {
+        Arc::clone(&self.files)
+    }
+
+    /// Passes over the items of messages that agree with them: numbers, with the place of the file. `end` is where the last of these messages
+    /// ends. `false` if other items stand before them, or belong to these messages, too.
+    ///
+    /// # Errors
+    /// Those of reading the files.
+    pub(super) fn take_agreed(&mut self, items: &[(usize, Range<i32>)], end: i64, context: &mut Context<'_>) -> Result<bool> {
+        if !self.are_next(items, end)? {
+            return Ok(false);
+        }
+        for (_, numbers) in items {
+            if self.active.is_empty() {
+                self.active.extend(self.waiting.pop());
+            }
+            for cursor in &mut self.active {
+                cursor.next = numbers.end;
+            }
+            self.items += u64::from((numbers.end - numbers.start).unsigned_abs());
+            self.close_ended(context)?;
+        }
+        Ok(true)
+    }
+
+    /// Whether these are the next items, and no others are of messages before `end`.
+    fn are_next(&mut self, items: &[(usize, Range<i32>)], end: i64) -> Result<bool> {
+        let mut at = match self.active.as_mut_slice() {
+            [] => None,
+            [one] => {
+                if items.is_empty() && one.peek()?.is_some_and(|item| item.physical_offset < end) {
+                    return Ok(false);
+                }
+                Some((Arc::clone(&one.of), one.next))
+            }
+            _ => return Ok(false),
+        };
+        let mut waiting = self.waiting.iter().rev();
+        for (place, numbers) in items {
+            let (of, next) = match at.take() {
+                Some(active) => active,
+                None => match waiting.next() {
+                    Some(opened) => (Arc::clone(&opened.of), opened.next),
+                    None => return Ok(false),
+                },
+            };
+            let is_of = self.files.get(*place).is_some_and(|file| Arc::ptr_eq(file, &of));
+            if !is_of || next != numbers.start {
+                return Ok(false);
+            }
+            at = (numbers.end < of.count).then_some((of, numbers.end));
+        }
+        Ok(waiting.next().is_none_or(|next| next.of.first_offset >= end))
     }
 
     /// Compares the items of a message. Messages come in the order of the log.
@@ -118,7 +180,7 @@ impl Keys {
         self.hashes
             .extend(dispatched.index_key_hashes(false).map(|hash| (hash, false)));
         let at = view.physical_offset();
-        while self.waiting.last().is_some_and(|next| next.first_offset() <= at) {
+        while self.waiting.last().is_some_and(|next| next.of.first_offset <= at) {
             self.active.extend(self.waiting.pop());
         }
         let mut is_one_at_end = false;
@@ -156,8 +218,8 @@ impl Keys {
         let is_deep = self.is_deep;
         let ended = self.active.extract_if(.., |cursor| cursor.is_at_end());
         for cursor in ended {
-            cursor.look_at_links(is_deep, context)?;
-            self.last = Some((cursor.file.clone(), cursor.position()));
+            look_at_links(&cursor.of, is_deep, context)?;
+            self.last = Some((Arc::clone(&cursor.of.file), cursor.position()));
         }
         Ok(())
     }
@@ -175,7 +237,10 @@ impl Keys {
                 key: Some(key.clone().into_owned()),
                 ..Affected::of(view)
             };
-            let place = self.active.last().map(|cursor| (cursor.file.clone(), cursor.position()));
+            let place = self
+                .active
+                .last()
+                .map(|cursor| (Arc::clone(&cursor.of.file), cursor.position()));
             let (id, path, position) = match place.or_else(|| self.last.clone()) {
                 None if !self.has_files => (FindingId::IndexAbsent, context.root.join(INDEX_DIR), 0),
                 None => (FindingId::IndexKeyMissing, context.root.join(INDEX_DIR), 0),
@@ -194,75 +259,27 @@ impl Keys {
 }
 
 impl Cursor {
-    fn new(file: Arc<IndexFile>, geometry: IndexGeometry, grows: bool, context: &mut Context<'_>) -> Result<Self> {
-        let header = file.header();
-        let mut cursor = Self {
-            count: header.index_count.min(i32::try_from(geometry.items).unwrap_or(i32::MAX)),
-            file,
-            geometry,
-            header,
+    fn new(of: Arc<KeyFile>) -> Self {
+        Self {
+            of,
             next: 1,
-            items: Vec::new(),
-            first: 1,
+            ahead: ItemsAhead::default(),
             is_begin_right: true,
-            grows,
-        };
-        let counted = cursor.count_items()?;
-        if counted != header.index_count && !grows {
-            let what = format!("it counts {} items, and there are {}", header.items(), counted - 1);
-            cursor.add_header(what, context);
-            cursor.count = counted;
         }
-        Ok(cursor)
-    }
-
-    /// The number after the last item that is not zero, near the header's.
-    fn count_items(&self) -> Result<i32> {
-        let is_used = |number: i32| -> Result<bool> {
-            let mut items = Vec::new();
-            self.file.items(self.geometry, number..number + 1, &mut items)?;
-            Ok(items.first().is_some_and(|item| *item != IndexItem::decode(&[0; ITEM_SIZE])))
-        };
-        let mut count = self.count;
-        while count > 1 && !is_used(count - 1)? {
-            interrupt::check()?;
-            count -= 1;
-        }
-        while is_used(count)? {
-            interrupt::check()?;
-            count += 1;
-        }
-        Ok(count)
-    }
-
-    fn first_offset(&self) -> i64 {
-        self.items.first().map_or(i64::MAX, |item| item.physical_offset)
     }
 
     /// The byte of the next item.
     fn position(&self) -> u64 {
-        self.geometry.item_position(self.next.cast_unsigned())
+        self.of.position(self.next)
     }
 
     fn is_at_end(&self) -> bool {
-        self.next >= self.count
+        self.next >= self.of.count
     }
 
     /// The item `number`, which is the next one or that after it.
     fn item(&mut self, number: i32) -> Result<Option<IndexItem>> {
-        if number >= self.count {
-            return Ok(None);
-        }
-        let place = |first: i32| usize::try_from(number - first).unwrap_or(usize::MAX);
-        if place(self.first) >= self.items.len() {
-            self.first = self.next;
-            self.file.items(
-                self.geometry,
-                self.next..self.count.min(self.next.saturating_add(AT_ONCE)),
-                &mut self.items,
-            )?;
-        }
-        Ok(self.items.get(place(self.first)).copied())
+        self.ahead.get(&self.of, number, self.next)
     }
 
     fn peek(&mut self) -> Result<Option<IndexItem>> {
@@ -308,21 +325,12 @@ impl Cursor {
     ) -> bool {
         let number = self.next;
         let of_message = (view.physical_offset(), view.store_time());
-        let header = self.header;
-        if number == 1 && (header.begin_physical_offset, header.begin_time) != of_message {
+        let header = self.of.header;
+        if number == 1 {
             self.is_begin_right = header.begin_time == of_message.1;
-            let what = format!(
-                "it begins at physical offset {} and time {}, its first item at {} and {}",
-                header.begin_physical_offset, header.begin_time, of_message.0, of_message.1
-            );
-            self.add_header(what, context);
         }
-        if number + 1 == self.count && !self.grows && (header.end_physical_offset, header.end_time) != of_message {
-            let what = format!(
-                "it ends at physical offset {} and time {}, its last item at {} and {}",
-                header.end_physical_offset, header.end_time, of_message.0, of_message.1
-            );
-            self.add_header(what, context);
+        if let Some(what) = self.of.wrong_end(number, of_message) {
+            add_header(&self.of, what, context);
         }
         let is_of_time = item.time_diff >= 0 && (!self.is_begin_right || header.times(number, item).contains(&view.store_time()));
         if let Some((_, is_found)) = hashes.iter_mut().find(|(hash, is_found)| *hash == item.key_hash && !is_found) {
@@ -361,34 +369,34 @@ impl Cursor {
             physical_offset: Some(at),
             ..Affected::default()
         };
-        let finding = Finding::new(id, self.file.path(), position, what).of(affected);
+        let finding = Finding::new(id, self.of.file.path(), position, what).of(affected);
         if is_past_end {
             context.add_left_by_crash(finding, STEP);
         } else {
             context.add_after(finding, STEP);
         }
     }
+}
 
-    fn add_header(&self, what: String, context: &mut Context<'_>) {
-        context.add_after(Finding::new(FindingId::IndexHeaderWrong, self.file.path(), 0, what), STEP);
-    }
+fn add_header(of: &KeyFile, what: String, context: &mut Context<'_>) {
+    context.add_after(Finding::new(FindingId::IndexHeaderWrong, of.file.path(), 0, what), STEP);
+}
 
-    /// Looks at the links of a file whose items are right.
-    fn look_at_links(&self, is_deep: bool, context: &mut Context<'_>) -> Result<()> {
-        let is_wrong = |id| context.findings().has(id, self.file.path());
-        if !is_deep || self.grows || is_wrong(FindingId::IndexItemWrong) {
-            return Ok(());
-        }
-        let links = self.file.links(self.geometry, self.count)?;
-        if let Some((at, what)) = links.broken {
-            context.add(Finding::new(FindingId::IndexChainBroken, self.file.path(), at, what));
-        } else if i64::from(links.used_slots) != i64::from(self.header.slot_count) {
-            let what = format!(
-                "it counts {} used slots, and there are {}",
-                self.header.slot_count, links.used_slots
-            );
-            self.add_header(what, context);
-        }
-        Ok(())
+/// Looks at the links of a file whose items are right.
+fn look_at_links(of: &KeyFile, is_deep: bool, context: &mut Context<'_>) -> Result<()> {
+    let is_wrong = |id| context.findings().has(id, of.file.path());
+    if !is_deep || of.grows || is_wrong(FindingId::IndexItemWrong) {
+        return Ok(());
     }
+    let links = of.file.links(of.geometry, of.count)?;
+    if let Some((at, what)) = links.broken {
+        context.add(Finding::new(FindingId::IndexChainBroken, of.file.path(), at, what));
+    } else if i64::from(links.used_slots) != i64::from(of.header.slot_count) {
+        let what = format!(
+            "it counts {} used slots, and there are {}",
+            of.header.slot_count, links.used_slots
+        );
+        add_header(of, what, context);
+    }
+    Ok(())
 }

@@ -10,8 +10,14 @@ mod context;
 mod small_files;
 /// Queues beside the log.
 mod queues;
+/// The items of the index files, in the order of the log.
+mod key_items;
 /// Index beside the log.
 mod keys;
+/// A section of the log beside queues and index, where all agree.
+mod section;
+/// The sections, read by several threads.
+mod sections;
 /// All of it, in one pass over the log.
 mod verify;
 

@@ -13,7 +13,7 @@ use crate::format::{
     CONSUME_QUEUE_DIR, CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MessageView, Transaction, is_salvage_record,
 };
 use crate::interrupt;
-use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogRecord, QueueTable};
+use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogRecord, Place, QueueTable};
 
 /// Findings at entries that follow each other are one.
 const STEP: u64 = CQ_UNIT_SIZE as u64;
@@ -100,6 +100,24 @@ impl<'a> Queues<'a> {
             return queue.pass_over(offset, offset + 1, context);
         }
         queue.look_closer(view, unit, context)
+    }
+
+    /// Whether no other entries stand before these, which agree with their messages: queue offsets.
+    pub(super) fn are_next(&self, agreed: &[(Place, Range<i64>)]) -> bool {
+        agreed.iter().all(|(place, offsets)| {
+            let queue = self.compared.get(*place).and_then(Option::as_ref);
+            queue.is_some_and(|queue| queue.next == offsets.start)
+        })
+    }
+
+    /// Passes over entries that agree with their messages.
+    pub(super) fn take_agreed(&mut self, agreed: &[(Place, Range<i64>)]) {
+        for (place, offsets) in agreed {
+            if let Some(Some(queue)) = self.compared.get_mut(*place) {
+                queue.next = offsets.end;
+                self.entries += (offsets.end - offsets.start).unsigned_abs();
+            }
+        }
     }
 
     /// A queue that has no files; `None` if it is of a form that is not read.

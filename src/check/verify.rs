@@ -10,16 +10,22 @@ use crate::check::finding_id::{FindingId, Severity};
 use crate::check::findings::{Affected, Finding};
 use crate::check::keys::Keys;
 use crate::check::queues::Queues;
+use crate::check::section::{Agreed, SectionReader};
+use crate::check::sections::Sections;
 use crate::check::small_files::{look_at_checkpoint, look_at_names, look_at_settings, look_past_end, note_unread_queues};
 use crate::error::{Error, Result};
 use crate::format::{ABORT_FILE, Check, DispatchRequest, INDEX_DIR, LOCK_FILE, MessageView, is_salvage_record};
 use crate::interrupt;
-use crate::log::{ConsumeQueueStore, IndexService, LogRecord, SequentialRead};
+use crate::log::{ConsumeQueueStore, IndexService, LogRecord};
 use crate::read::{MessageReader, Throttle};
 use crate::storage::Env;
 
 /// Bytes after which the pass pauses.
 const PAUSE: i64 = 1 << 20;
+/// Bytes of a section: worth the change of hands, and not too much for the cache of a core.
+const SECTION: i64 = 1 << 20;
+/// Each thread keeps the next entries of each queue: so many queues of all threads, which take 50 MB.
+const MOST_KEPT: usize = 1 << 16;
 
 /// What an open takes for a sign of missing messages, too.
 const EXPLAINED_BY: [FindingId; 6] = [
@@ -38,6 +44,21 @@ pub struct VerifyRequest {
     pub deep: bool,
     /// A bound on the reading.
     pub max_bytes_per_s: Option<u64>,
+    /// How many threads read the log; fewer where there are very many queues. What is found does not depend on it.
+    pub threads: usize,
+    /// Bytes of the log that a thread reads at once.
+    pub section_bytes: i64,
+}
+
+impl Default for VerifyRequest {
+    fn default() -> Self {
+        Self {
+            deep: true,
+            max_bytes_per_s: None,
+            threads: 1,
+            section_bytes: SECTION,
+        }
+    }
 }
 
 /// What was verified, and what was found.
@@ -90,21 +111,33 @@ pub fn verify(
     let index = IndexService::load(env, &root.join(INDEX_DIR), config.index_geometry(), None)?;
     note_unread_queues(&queues, &mut context);
     look_at_settings(env.as_ref(), reader, &queues, &mut context)?;
+    let levels = config.delay_levels()?;
+    let check = if request.deep { Check::Whole } else { Check::Structure };
+    let compared = Queues::new(&queues, levels.clone(), &mut context);
+    let keys = Keys::new(&index, request.deep, &mut context)?;
+    let (file_queues, files) = (queues.file_queues(), keys.files());
+    let most = match request.max_bytes_per_s {
+        // Others would read ahead of what is bounded.
+        Some(_) => 1,
+        None => MOST_KEPT / file_queues.len().max(1),
+    };
+    let threads = request.threads.clamp(1, most.max(1));
+    let sections = Sections::new(log, context.bounds.clone(), request.section_bytes, threads);
     let mut pass = Pass {
-        queues: Queues::new(&queues, config.delay_levels()?, &mut context),
-        keys: Keys::new(&index, request.deep, &mut context)?,
+        queues: compared,
+        keys,
         context,
         reader,
-        check: if request.deep { Check::Whole } else { Check::Structure },
+        check,
         throttle: request.max_bytes_per_s.map(Throttle::new),
-        read: SequentialRead::default(),
         goes_past_end,
         tell,
         paused_at: reader.physical_bounds().start,
         messages: 0,
         last_store_time: None,
     };
-    pass.run()?;
+    let section_reader = || SectionReader::new(log, check, &levels, &file_queues, &files);
+    sections.run(threads, section_reader, |reader| pass.run(&sections, reader))?;
     let (mut context, messages, last_store_time) = (pass.context, pass.messages, pass.last_store_time);
     let queue_entries = pass.queues.finish(&mut context)?;
     let index_items = pass.keys.finish(&mut context)?;
@@ -165,7 +198,6 @@ struct Pass<'a, T> {
     keys: Keys,
     check: Check,
     throttle: Option<Throttle>,
-    read: SequentialRead,
     /// The end of the log is where no record follows any more.
     goes_past_end: bool,
     tell: T,
@@ -176,13 +208,44 @@ struct Pass<'a, T> {
 }
 
 impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
-    fn run(&mut self) -> Result<()> {
-        let log = self.context.log;
-        let Range { start, end } = self.context.bounds.clone();
-        let mut from = start;
-        while from < end {
-            let mut scan = log.scan(from, end, self.check);
-            self.read.leave_for(log, from, end);
+    fn run<'a>(&mut self, sections: &Sections<'a>, reader: &mut SectionReader<'a>) -> Result<()> {
+        let mut at = self.context.bounds.start;
+        while let Some((section, agreed)) = sections.next(reader)? {
+            let agreed = agreed.filter(|agreed| agreed.stretch.start == at);
+            at = match agreed {
+                Some(agreed) if self.take_agreed(&agreed)? => agreed.stretch.end,
+                _ => match self.walk(at, section.end)? {
+                    Some(next) => next,
+                    None => break,
+                },
+            };
+            self.pause(at)?;
+        }
+        sections.drop_all();
+        let Range { start, end } = self.context.bounds;
+        (self.tell)(end - start, end - start)
+    }
+
+    /// Passes over a section of which everything agrees; `false` if it does not agree with what stands before it.
+    fn take_agreed(&mut self, agreed: &Agreed) -> Result<bool> {
+        let Some((first, last)) = agreed.store_times else {
+            return Ok(false);
+        };
+        let agrees = self.last_store_time <= Some(first)
+            && self.queues.are_next(&agreed.queues)
+            && self.keys.take_agreed(&agreed.items, agreed.stretch.end, &mut self.context)?;
+        if agrees {
+            self.queues.take_agreed(&agreed.queues);
+            self.messages += agreed.messages;
+            self.last_store_time = Some(last);
+        }
+        Ok(agrees)
+    }
+
+    /// Compares the records from `from` up to `until` one by one, and gives where the next one starts; `None` if the log ends before it.
+    fn walk(&mut self, mut from: i64, until: i64) -> Result<Option<i64>> {
+        while from < until {
+            let mut scan = self.context.log.scan(from, until, self.check);
             while scan.advance()? {
                 interrupt::check()?;
                 let Some(view) = scan.view() else { break };
@@ -190,17 +253,16 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
                 // What was compared may be zeros of a page that was lost meanwhile.
                 scan.check_intact()?;
                 self.pause(scan.position())?;
-                self.read.leave_for(log, scan.position(), end);
             }
-            let at = scan.position();
-            let Some(stop) = scan.stopped_by() else { break };
-            match self.pass_over(at, stop)? {
-                Some(next) => from = next,
-                None => break,
+            from = scan.position();
+            if let Some(stop) = scan.stopped_by() {
+                match self.pass_over(from, stop)? {
+                    Some(next) => from = next,
+                    None => return Ok(None),
+                }
             }
         }
-        self.read.drop_before(log, i64::MAX);
-        (self.tell)(end - start, end - start)
+        Ok(Some(from))
     }
 
     fn pause(&mut self, at: i64) -> Result<()> {

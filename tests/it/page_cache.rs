@@ -131,11 +131,7 @@ fn counting_and_verifying_what_is_not_cached_leave_the_page_cache_as_it_was() {
     });
     expect_left_as_it_was(&path, "verify", &|reader| {
         let env: Arc<dyn Env> = Arc::new(RealEnv::new());
-        let request = VerifyRequest {
-            deep: true,
-            max_bytes_per_s: None,
-        };
-        let report = verify(&env, &reader, request, |_, _| Ok(())).unwrap();
+        let report = verify(&env, &reader, VerifyRequest::default(), |_, _| Ok(())).unwrap();
         assert_eq!(report.messages, MESSAGES as u64);
     });
 }

@@ -13,12 +13,8 @@ use mqstore::check::{FindingId, VerifyReport, VerifyRequest, verify};
 use mqstore::error::Result;
 use mqstore::storage::{Env, RealEnv};
 
+use crate::counting_env::CountingEnv;
 use crate::reading::open;
-
-const DEEP: VerifyRequest = VerifyRequest {
-    deep: true,
-    max_bytes_per_s: None,
-};
 
 fn verified_by(env: &Arc<dyn Env>, root: &Path, request: VerifyRequest) -> Result<VerifyReport> {
     let reader = mqstore::read::MessageReader::open(env, root, mqstore::config::StoreConfig::default())?;
@@ -27,7 +23,21 @@ fn verified_by(env: &Arc<dyn Env>, root: &Path, request: VerifyRequest) -> Resul
 
 fn verified(root: &Path) -> VerifyReport {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
-    verified_by(&env, root, DEEP).unwrap()
+    verified_by(&env, root, VerifyRequest::default()).unwrap()
+}
+
+/// Verified by so many threads, in sections of so many bytes.
+fn verified_in(root: &Path, threads: usize, section_bytes: i64) -> VerifyReport {
+    let env = CountingEnv::new();
+    // Some findings tell the time.
+    env.set_now(4_000_000_000_000);
+    let env: Arc<dyn Env> = Arc::new(env);
+    let request = VerifyRequest {
+        threads,
+        section_bytes,
+        ..VerifyRequest::default()
+    };
+    verified_by(&env, root, request).unwrap()
 }
 
 fn names(report: &VerifyReport) -> BTreeSet<&'static str> {
@@ -93,7 +103,7 @@ fn verify_changes_no_byte_and_opens_nothing_for_writing() {
     crate::damage::bases::append(&root, mqstore::store::OpenMode::New, 0..24);
     let image = crate::damage::image::Image::of(&root);
     // This environment refuses every write.
-    let report = verified_by(&image.env(Path::new("/store")), Path::new("/store"), DEEP).unwrap();
+    let report = verified_by(&image.env(Path::new("/store")), Path::new("/store"), VerifyRequest::default()).unwrap();
     assert_eq!(told(&report), "");
     assert_eq!(report.messages, 24);
     assert_eq!(report.queue_entries, 24);
@@ -112,4 +122,40 @@ fn a_log_of_zeros_is_few_findings() {
     let report = verified(&root);
     assert!(!report.is_ok());
     assert!(report.findings.len() < 60, "{}", told(&report));
+}
+
+#[test]
+fn a_settings_file_that_grows_after_it_was_listed_is_read_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    crate::damage::bases::append(&root, mqstore::store::OpenMode::New, 0..24);
+    let settings = root.join("config/subscriptionGroup.json");
+    fs::write(&settings, "{}").unwrap();
+    let env = CountingEnv::new();
+    let opened = format!("open {}", settings.display());
+    env.before_looks(move |look| {
+        if look == opened {
+            fs::write(&settings, r#"{"subscriptionGroupTable":{}}"#)?;
+        }
+        Ok(())
+    });
+    let env: Arc<dyn Env> = Arc::new(env);
+    let report = verified_by(&env, &root, VerifyRequest::default()).unwrap();
+    assert_eq!(told(&report), "");
+}
+
+#[test]
+fn of_a_thousand_findings_of_a_kind_the_last_counts_the_others_and_keeps_its_own_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    crate::damage::bases::append(&root, mqstore::store::OpenMode::New, 0..24);
+    for number in 0..1003 {
+        let bytes = format!("[{}x", " ".repeat(number));
+        fs::write(root.join(format!("config/{number:04}.json")), bytes).unwrap();
+    }
+    let report = verified(&root);
+    assert_eq!(report.findings.len(), 1000);
+    let last = report.findings.last().unwrap();
+    assert!(last.file.ends_with("config/0999.json"), "{}", told(&report));
+    assert_eq!((last.offset, last.last_offset, last.count), (1000, 1000, 4));
 }

@@ -184,3 +184,26 @@ pub(super) fn item(mapped: &MappedFile, geometry: IndexGeometry, number: i32) ->
         .read(geometry.item_position(number) as usize, &mut bytes)
         .then(|| IndexItem::decode(&bytes))
 }
+
+/// Items that are copied at once.
+const COPIED_AT_ONCE: usize = 128;
+
+/// Adds the items with these numbers, up to the first for which the file has no room.
+pub(super) fn add_items(mapped: &MappedFile, geometry: IndexGeometry, mut numbers: Range<i32>, into: &mut Vec<IndexItem>) {
+    numbers.end = numbers.end.min(i32::try_from(geometry.items).unwrap_or(i32::MAX));
+    let mut copy = [0; COPIED_AT_ONCE * ITEM_SIZE];
+    while !numbers.is_empty() {
+        let next = numbers.end.min(numbers.start.saturating_add(COPIED_AT_ONCE as i32));
+        let position = geometry.item_position(numbers.start.cast_unsigned()) as usize;
+        let copied = copy.get_mut(..(next - numbers.start) as usize * ITEM_SIZE);
+        let Some(bytes) = copied.filter(|_| numbers.start >= 0) else {
+            return;
+        };
+        if !mapped.read(position, bytes) {
+            into.extend(numbers.map_while(|number| item(mapped, geometry, number)));
+            return;
+        }
+        into.extend(bytes.as_chunks().0.iter().map(IndexItem::decode));
+        numbers.start = next;
+    }
+}

@@ -19,7 +19,7 @@ use crate::format::{
     index_admits, index_key_hash,
 };
 use crate::interrupt;
-use crate::log::index::follow::{Candidates, Chain, KeyLookup, Link, follow_all, item};
+use crate::log::index::follow::{Candidates, Chain, KeyLookup, Link, add_items, follow_all, item};
 use crate::log::index::hash_filter::{FilterSlot, HashFilter};
 use crate::log::index::newest_items::NewestItems;
 use crate::storage::{Access, Env, File, MappedFile, MappingPool, OpenFile, PooledFile};
@@ -301,7 +301,7 @@ impl IndexFile {
     pub(crate) fn items(&self, geometry: IndexGeometry, numbers: Range<i32>, into: &mut Vec<IndexItem>) -> Result<()> {
         let mapped = self.map()?;
         into.clear();
-        into.extend(numbers.map_while(|number| item(&mapped, geometry, number)));
+        add_items(&mapped, geometry, numbers, into);
         Ok(())
     }
 

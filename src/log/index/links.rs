@@ -3,13 +3,16 @@
 use crate::error::Result;
 use crate::format::{INDEX_HEADER_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE};
 use crate::interrupt;
-use crate::log::index::follow::item;
+use crate::log::index::follow::{add_items, item};
 use crate::log::index::index_file::IndexFile;
 use crate::log::index::newest_items::{NewestItems, windows};
 use crate::storage::{MappedFile, OpenFile};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 64 * 1024;
+
+/// Items that are copied at once.
+const AT_ONCE: i32 = 4096;
 
 /// Where no item was put.
 const UNUSED: IndexItem = IndexItem {
@@ -56,22 +59,33 @@ impl IndexFile {
         let (Some(mapped), Some(file)) = (self.mapped()?, self.open_unmapped()?) else {
             return Ok(Links::default());
         };
-        let mut used_slots = 0;
+        let (mut used_slots, mut items) = (0, Vec::new());
         for window in windows(geometry, count) {
             let mut newest = NewestItems::none(window);
-            for number in 1..count {
+            let mut number = 1;
+            while number < count {
                 interrupt::check()?;
-                let at = geometry.item_position(number.cast_unsigned());
-                let Some(item) = item(&mapped, geometry, number) else {
+                items.clear();
+                add_items(
+                    &mapped,
+                    geometry,
+                    number..count.min(number.saturating_add(AT_ONCE)),
+                    &mut items,
+                );
+                for item in &items {
+                    let before = newest.replace(geometry.slot_of(item.key_hash), number);
+                    if let Some(before) = before.filter(|before| *before != item.previous) {
+                        let what = format!(
+                            "item {number} links to item {}, the one before it in its slot is {before}",
+                            item.previous
+                        );
+                        return broken(geometry.item_position(number.cast_unsigned()), what, used_slots);
+                    }
+                    number += 1;
+                }
+                if items.is_empty() {
+                    let at = geometry.item_position(number.cast_unsigned());
                     return broken(at, format!("there is no room for item {number}"), used_slots);
-                };
-                let before = newest.replace(geometry.slot_of(item.key_hash), number);
-                if let Some(before) = before.filter(|before| *before != item.previous) {
-                    let what = format!(
-                        "item {number} links to item {}, the one before it in its slot is {before}",
-                        item.previous
-                    );
-                    return broken(at, what, used_slots);
                 }
             }
             used_slots += newest.numbers().iter().filter(|number| **number != 0).count() as u32;

@@ -10,7 +10,9 @@ use mqstore::format::is_zero;
 use mqstore::store::OpenMode;
 use tempfile::tempdir;
 
-use super::{DEEP, told, verified_by};
+use mqstore::check::VerifyRequest;
+
+use super::{told, verified_by};
 use crate::damage::bases::append;
 use crate::damage::every_bit::place_names;
 use crate::damage::fields::{Family, slots_of};
@@ -59,7 +61,7 @@ fn is_unused(path: &Path, bytes: &[u8], at: usize) -> bool {
 fn is_found(image: &Image, path: &Path, at: usize, bit: u8) -> bool {
     let mut image = image.clone();
     image.edit(path, |bytes| bytes[at] ^= 1 << bit);
-    match verified_by(&image.env(Path::new(ROOT)), Path::new(ROOT), DEEP) {
+    match verified_by(&image.env(Path::new(ROOT)), Path::new(ROOT), VerifyRequest::default()) {
         Ok(report) => !report.findings.is_empty(),
         Err(_) => true,
     }
@@ -72,7 +74,7 @@ fn each_bit_of_a_small_store_flipped_is_found_unless_nothing_tells_of_its_field(
     append(&root, OpenMode::New, 0..6);
     let image = Image::of(&root);
     assert_eq!(
-        told(&verified_by(&image.env(Path::new(ROOT)), Path::new(ROOT), DEEP).unwrap()),
+        told(&verified_by(&image.env(Path::new(ROOT)), Path::new(ROOT), VerifyRequest::default()).unwrap()),
         ""
     );
     let files: Vec<(&Path, &[u8], Vec<String>)> = image

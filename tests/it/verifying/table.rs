@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mqstore::check::FindingId;
+use mqstore::check::{FindingId, VerifyReport};
 use mqstore::config::{Recovery, StoreConfig};
 use mqstore::format::{
     CQ_UNIT_SIZE, Checkpoint, CqUnit, FLUSHED_MARK_SIZE, FlushedMark, ITEM_SIZE, LOCK_FILE, Message, own_from, segment_name,
@@ -14,7 +14,7 @@ use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::tempdir;
 
-use super::{copy, names, told, verified};
+use super::{copy, names, told, verified, verified_in};
 use crate::damage::bases::{append, tiny};
 use crate::damage::fields::{Family, fields, number, record_starts};
 use crate::golden::golden_dir;
@@ -309,6 +309,9 @@ const ROWS: &[Row] = &[
     (FindingId::IndexHeaderWrong, &[], |store| {
         edit(&store.files("index")[1], |bytes| bytes[39] -= 1);
     }),
+    (FindingId::IndexHeaderWrong, &[], |store| {
+        edit(&store.files("index")[1], |bytes| bytes[36..40].fill(0));
+    }),
     (FindingId::IndexUnreadable, &[], |store| {
         edit(&store.files("index")[1], |bytes| bytes.truncate(400));
     }),
@@ -364,27 +367,55 @@ fn id_names(ids: &[FindingId]) -> BTreeSet<&'static str> {
     ids.iter().map(|id| id.facts().name).collect()
 }
 
-#[test]
-fn each_damage_is_found_by_its_name_and_nothing_else_is() {
+/// Makes a store for each row, and damages it.
+fn for_each_damaged(mut look: impl FnMut(usize, &Row, &Path)) {
     let dir = tempdir().unwrap();
     let intact = dir.path().join("intact");
     append(&intact, OpenMode::New, 0..MESSAGES);
     assert_eq!(told(&verified(&intact)), "");
+    for (number, row) in ROWS.iter().enumerate() {
+        let root = dir.path().join(number.to_string());
+        copy(&intact, &root);
+        (row.2)(&Store(&root));
+        look(number, row, &root);
+        fs::remove_dir_all(&root).unwrap();
+    }
+}
+
+#[test]
+fn each_damage_is_found_by_its_name_and_nothing_else_is() {
     assert_eq!(Family::of(Path::new("index/x")), Family::Index);
     assert_eq!(tiny().max_hash_slot_num, Some(10));
     let mut wrong = String::new();
-    for (number, (id, others, damage)) in ROWS.iter().enumerate() {
-        let root = dir.path().join(number.to_string());
-        copy(&intact, &root);
-        damage(&Store(&root));
-        let report = verified(&root);
+    for_each_damaged(|number, (id, others, _), root| {
+        let report = verified(root);
         let mut expected = id_names(others);
         expected.insert(id.facts().name);
         if names(&report) != expected {
             let _ = write!(wrong, "--- row {number}, {}:\n{}\n", id.facts().name, told(&report));
         }
-    }
+    });
     assert_eq!(wrong, "");
+}
+
+#[test]
+fn what_is_found_and_in_which_order_does_not_depend_on_threads_and_sections() {
+    for_each_damaged(|number, (id, ..), root| {
+        let whole = verified_in(root, 1, i64::MAX);
+        for (threads, bytes) in [(1, 700), (4, 700), (4, 5000)] {
+            let parts = verified_in(root, threads, bytes);
+            let of = |report: &VerifyReport| {
+                let counts = (report.messages, report.queue_entries, report.index_items);
+                (report.findings.clone(), report.covered.clone(), counts)
+            };
+            let name = id.facts().name;
+            assert_eq!(
+                of(&parts),
+                of(&whole),
+                "row {number}, {name}, {threads} threads, {bytes} bytes"
+            );
+        }
+    });
 }
 
 #[test]
