@@ -57,11 +57,14 @@ impl MappedFileQueue {
             (None, first) => first.map_or(0, |f| f.len),
         };
         check_lengths(dir, file_size, &files).map_err(|damage| contradicted(dir, file_size, &files).unwrap_or(damage))?;
+        let mut files: Vec<_> = files.into_iter().map(Arc::new).collect();
+        // It has the room of what it was made of, and there may be very many queues.
+        files.shrink_to_fit();
         Ok(Self {
             env,
             dir: dir.to_owned(),
             file_size,
-            files: RwLock::new(files.into_iter().map(Arc::new).collect()),
+            files: RwLock::new(files),
             ignored,
             empty,
             pool,
@@ -258,6 +261,18 @@ impl MappedFileQueue {
         }
         let opened = self.env.open(file.path(), Access::Read)?;
         opened.advise(positions, Advice::DontNeed)
+    }
+
+    /// Takes the pages of a range, by offset, out of the mappings of its files. They stay in the page cache.
+    pub fn let_go(&self, range: Range<u64>) {
+        for file in self.files().iter() {
+            let (first, end) = (range.start.max(file.start), range.end.min(file.end()));
+            if first < end
+                && let Some(mapped) = file.mapping()
+            {
+                mapped.let_go((first - file.start) as usize..(end - file.start) as usize);
+            }
+        }
     }
 
     /// Refuses files that nothing can be appended to: the last one is not as long as the others, or the files do not start at multiples of

@@ -20,6 +20,11 @@ const MESSAGES: usize = 24_000;
 
 /// A closed store of 24 MiB; every fourth message is of a topic of its own.
 fn make(path: &Path) {
+    make_of(path, MESSAGES, 900);
+}
+
+/// A closed store of so many messages with bodies of so many bytes.
+fn make_of(path: &Path, messages: usize, body: usize) {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     let config = StoreConfig {
         mapped_file_size_commit_log: Some(SEGMENT),
@@ -32,10 +37,10 @@ fn make(path: &Path) {
         } else {
             "orders".into()
         },
-        body: vec![7; 900].into(),
+        body: vec![7; body].into(),
         ..Message::default()
     };
-    let messages: Vec<_> = (0..MESSAGES).map(message).collect();
+    let messages: Vec<_> = (0..messages).map(message).collect();
     store.appender(None).append_all(messages, &mut Vec::new()).unwrap();
     store.close().unwrap();
 }
@@ -129,11 +134,61 @@ fn counting_and_verifying_what_is_not_cached_leave_the_page_cache_as_it_was() {
         let usage = reader.usage(&[], Errors::Raise).unwrap();
         assert_eq!(usage.groups[0].1.messages, MESSAGES as i64);
     });
-    expect_left_as_it_was(&path, "verify", &|reader| {
-        let env: Arc<dyn Env> = Arc::new(RealEnv::new());
-        let report = verify(&env, &reader, VerifyRequest::default(), |_, _| Ok(())).unwrap();
-        assert_eq!(report.messages, MESSAGES as u64);
-    });
+    for threads in [1, 3] {
+        expect_left_as_it_was(&path, &format!("verify, {threads} threads"), &|reader| {
+            assert_eq!(verified(&reader, threads), MESSAGES as u64);
+        });
+    }
+}
+
+/// How many messages a verification compares.
+fn verified(reader: &MessageReader, threads: usize) -> u64 {
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let request = VerifyRequest {
+        threads,
+        ..VerifyRequest::default()
+    };
+    verify(&env, reader, request, |_, _| Ok(())).unwrap().messages
+}
+
+#[test]
+fn a_pass_over_a_long_log_keeps_a_short_part_of_it_mapped() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("store");
+    let messages = 110;
+    make_of(&path, messages, 900 << 10);
+    let ways: [(&str, Reads<'_>); 4] = [
+        ("usage", &|reader| drop(reader.usage(&[], Errors::Raise).unwrap())),
+        ("verify", &|reader| assert_eq!(verified(&reader, 1), messages as u64)),
+        ("verify, 3 threads", &|reader| {
+            assert_eq!(verified(&reader, 3), messages as u64);
+        }),
+        ("scan", &|reader| {
+            let scan = Scan::new(reader, ScanRequest::default(), OnDamage::new(Errors::Raise)).unwrap();
+            assert_eq!(pass(scan, 0), messages);
+        }),
+    ];
+    for (what, reads) in ways {
+        let reader = open(&path);
+        reads(Arc::clone(&reader));
+        let mapped = mapped_bytes(&path.join("commitlog"));
+        assert!(mapped < 48 << 20, "{what}: {mapped} bytes");
+    }
+}
+
+/// Bytes of the files in a directory that this process has mapped and that count as its memory.
+fn mapped_bytes(dir: &Path) -> usize {
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let (mut is_inside, mut kilobytes) = (false, 0);
+    for line in maps.lines() {
+        if let Some(resident) = line.strip_prefix("Rss:") {
+            let number = resident.trim().trim_end_matches(" kB");
+            kilobytes += if is_inside { number.parse().unwrap() } else { 0 };
+        } else if line.contains(" r--s ") || line.contains(" rw-s ") || line.contains("-p ") {
+            is_inside = line.contains(dir.to_str().unwrap());
+        }
+    }
+    kilobytes << 10
 }
 
 /// The system takes pages from the cache when it likes. Who does wrong does it each time.

@@ -153,6 +153,11 @@ impl LogFiles {
         self.files.drop_cached(stretch)
     }
 
+    /// As [`MappedFileQueue::let_go`].
+    pub(super) fn let_go(&self, stretch: Range<i64>) {
+        self.files.let_go(stretch.start as u64..stretch.end as u64);
+    }
+
     /// Refuses a log whose last segment is cut short: nothing can be written after it.
     ///
     /// # Errors

@@ -16,6 +16,9 @@ const GAP: i64 = 16 * 1024;
 /// Bytes that are dropped at once, about.
 const PIECE: i64 = 1 << 20;
 
+/// Bytes behind a pass that stay mapped at most: what a process has mapped counts as its memory.
+const MAPPED: i64 = 32 << 20;
+
 /// Goes along with a pass that reads records one after the other.
 #[derive(Debug, Default)]
 pub struct SequentialRead {
@@ -27,6 +30,8 @@ pub struct SequentialRead {
     ahead: i64,
     /// Bytes to look ahead; 0 before the first look. It grows as long as the pass goes on without a leap.
     window: i64,
+    /// From where on pages may be mapped that the pass has read.
+    mapped: i64,
     /// What was in no page cache before, in pieces, ascending.
     brought: VecDeque<Range<i64>>,
 }
@@ -52,6 +57,9 @@ impl SequentialRead {
         let is_first = self.window == 0;
         let goes_on = (self.from..=self.ahead.max(self.due)).contains(&offset);
         self.from = offset;
+        if is_first || offset < self.mapped {
+            self.mapped = offset;
+        }
         if !is_first && !goes_on {
             self.window = BLOCK as i64;
             self.ahead = offset;
@@ -94,6 +102,11 @@ impl SequentialRead {
 
     /// The pass needs nothing before `offset` any more: what it has brought into the page cache there is dropped.
     pub fn drop_before(&mut self, log: &LogFiles, offset: i64) {
+        let passed = offset.min(self.ahead);
+        if passed.saturating_sub(self.mapped) >= MAPPED {
+            log.let_go(self.mapped..passed);
+            self.mapped = passed;
+        }
         while self.brought.front().is_some_and(|piece| piece.end <= offset)
             && let Some(piece) = self.brought.pop_front()
         {
