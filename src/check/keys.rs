@@ -73,7 +73,9 @@ impl Keys {
             let seems_empty = file.header().items() == 0;
             let grows = context.writer == Writer::Live && number + 1 == newest;
             let Some(geometry) = geometry else {
-                if !seems_empty {
+                if seems_empty {
+                    look_at_empty(&file, grows, context)?;
+                } else {
                     keys.has_files = true;
                     let what = format!("the {} bytes fit no number of slots and items", file.file_len());
                     context.add(Finding::new(FindingId::IndexUnreadable, file.path(), 0, what));
@@ -84,8 +86,7 @@ impl Keys {
             let of = KeyFile::new(file, geometry, grows)?;
             if of.count != of.header.index_count && !grows {
                 let what = format!("it counts {} items, and there are {}", of.header.items(), of.count - 1);
-                let finding = Finding::new(FindingId::IndexHeaderWrong, of.file.path(), 0, what);
-                context.add_left_by_crash(finding, STEP);
+                add_wrong_count(&of.file, what, context);
             }
             keys.has_files |= !seems_empty || of.count > 1;
             if of.count <= 1 {
@@ -380,6 +381,25 @@ impl Cursor {
 
 fn add_header(of: &KeyFile, what: String, context: &mut Context<'_>) {
     context.add_after(Finding::new(FindingId::IndexHeaderWrong, of.file.path(), 0, what), STEP);
+}
+
+/// A header whose count the next open of a crashed store sets right.
+fn add_wrong_count(file: &IndexFile, what: String, context: &mut Context<'_>) {
+    context.add_left_by_crash(Finding::new(FindingId::IndexHeaderWrong, file.path(), 0, what), STEP);
+}
+
+/// Looks at a file whose header counts no item, and whose bytes do not tell where its items would be.
+fn look_at_empty(file: &IndexFile, grows: bool, context: &mut Context<'_>) -> Result<()> {
+    let slots = file.header().slot_count;
+    if grows {
+        return Ok(());
+    }
+    if slots != 0 {
+        add_wrong_count(file, format!("it counts {slots} used slots and no item"), context);
+    } else if let Some(at) = file.first_used()? {
+        add_wrong_count(file, format!("it counts no item, and byte {at} is not zero"), context);
+    }
+    Ok(())
 }
 
 /// Looks at the links of a file whose items are right.

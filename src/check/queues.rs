@@ -1,6 +1,6 @@
 //! Compares the queue files with the log: each message has its entry, and each entry leads to its message.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -61,10 +61,12 @@ impl<'a> Queues<'a> {
             compared: QueueTable::default(),
             entries: 0,
         };
-        for (topic, queue_id, queue) in store.file_queues() {
+        let file_queues = store.file_queues();
+        let file_len = usual_len(&file_queues);
+        for (topic, queue_id, queue) in file_queues {
             check_name(&topic, context);
             let compared = Compared::new(topic.clone(), queue_id, queue, false);
-            compared.look_at_files(context);
+            compared.look_at_files(file_len, context);
             queues.compared.add(topic.as_bytes(), queue_id, Some(compared));
         }
         queues
@@ -145,6 +147,15 @@ impl<'a> Queues<'a> {
     }
 }
 
+/// Bytes of the last file of most queues; `None` where there are none.
+fn usual_len(queues: &[(String, i32, Arc<ConsumeQueue>)]) -> Option<u64> {
+    let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+    for len in queues.iter().filter_map(|(.., queue)| queue.last_file_len()) {
+        *counts.entry(len).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(len, _)| len)
+}
+
 /// Whether a broker accepts the topic. It has characters that a broker refuses in no name that it made itself.
 fn check_name(topic: &str, context: &mut Context<'_>) {
     let is_accepted = |c: char| c.is_ascii_alphanumeric() || matches!(c, '%' | '|' | '-' | '_');
@@ -173,7 +184,16 @@ impl Compared {
         }
     }
 
-    fn look_at_files(&self, context: &mut Context<'_>) {
+    /// A live writer may just be making a file.
+    fn look_at_files(&self, usual_len: Option<u64>, context: &mut Context<'_>) {
+        if let (Some(len), Some(usual)) = (self.queue.last_file_len(), usual_len)
+            && len != usual
+            && context.writer != Writer::Live
+        {
+            let (path, _) = self.place(self.queue.last_file_start().unwrap_or(0));
+            let what = format!("it has {len} bytes, those of other queues have {usual}");
+            context.add_left_by_crash(Finding::new(FindingId::QueueFileLength, &path, len, what), 0);
+        }
         for path in self.queue.foreign_files() {
             let what = "this is no queue file".to_owned();
             context.add(Finding::new(FindingId::QueueForeignFile, &path, 0, what));

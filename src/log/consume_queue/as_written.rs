@@ -27,6 +27,12 @@ impl ConsumeQueue {
         self.files.starts().last().map(|start| *start as i64 / UNIT)
     }
 
+    /// Bytes of the last file; `None` for a queue without files.
+    pub(crate) fn last_file_len(&self) -> Option<u64> {
+        let start = *self.files.starts().last()?;
+        Some(self.files.end_offset()?.saturating_sub(start))
+    }
+
     /// The paths of the files that are no queue files.
     pub(crate) fn foreign_files(&self) -> impl Iterator<Item = PathBuf> {
         self.files.ignored().iter().map(|name| self.dir.join(name))

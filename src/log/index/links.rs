@@ -47,6 +47,32 @@ impl IndexFile {
         Ok(self.links(geometry, header.index_count)?.broken.is_none())
     }
 
+    /// The first byte after the header that is not zero. What was never written is not read.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`].
+    pub fn first_used(&self) -> Result<Option<u64>> {
+        let Some(file) = self.open_unmapped()? else {
+            return Ok(None);
+        };
+        let mut bytes = vec![0; PIECE];
+        for part in file.written() {
+            let mut at = part.start.max(INDEX_HEADER_SIZE as u64);
+            while at < part.end {
+                interrupt::check()?;
+                let len = (part.end - at).min(PIECE as u64);
+                let piece = bytes.get_mut(..len as usize).unwrap_or_default();
+                piece.fill(0);
+                file.read(at, piece)?;
+                if let Some(used) = piece.iter().position(|byte| *byte != 0) {
+                    return Ok(Some(at + used as u64));
+                }
+                at += len;
+            }
+        }
+        Ok(None)
+    }
+
     /// How the items before number `count` hang in the slots.
     ///
     /// # Errors

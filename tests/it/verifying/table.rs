@@ -256,6 +256,11 @@ const ROWS: &[Row] = &[
         let next = (store.queue_end() / 5 + 1) * 100;
         store.put(&format!("consumequeue/orders/0/{}", segment_name(next as u64)), &[0; 100]);
     }),
+    (FindingId::QueueFileLength, &[], |store| {
+        let last = store.files("consumequeue/orders/0").pop().unwrap();
+        assert_ne!(store.queue_end() % 5, 0);
+        edit(&last, |bytes| bytes.truncate(80));
+    }),
     (FindingId::QueueForeignFile, &[], |store| {
         store.put("consumequeue/orders/0/x", b"x");
     }),
@@ -311,6 +316,12 @@ const ROWS: &[Row] = &[
     }),
     (FindingId::IndexHeaderWrong, &[], |store| {
         edit(&store.files("index")[1], |bytes| bytes[36..40].fill(0));
+    }),
+    (FindingId::IndexHeaderWrong, &[], |store| {
+        // An index file without an item.
+        fs::remove_dir_all(store.0).unwrap();
+        copy(&golden_dir().join("533_v2_record"), store.0);
+        edit(&store.files("index")[0], |bytes| bytes[42] = 1);
     }),
     (FindingId::IndexUnreadable, &[], |store| {
         edit(&store.files("index")[1], |bytes| bytes.truncate(400));
