@@ -95,6 +95,9 @@ pub(crate) fn open_for_reading(env: &Arc<dyn Env>, path: &Path, config: &StoreCo
         None => find_cut(&opened, &report)?,
         missing => missing,
     };
+    if report.clean_exit {
+        files.log.settle(report.log_end);
+    }
     Ok(Recovered::of(files, report))
 }
 

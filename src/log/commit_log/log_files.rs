@@ -4,7 +4,7 @@
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
 use crate::format::{
@@ -93,6 +93,8 @@ impl<M> LogRecord<M> {
 pub struct LogFiles {
     dir: PathBuf,
     pub(super) files: MappedFileQueue,
+    /// See [`LogFiles::settle`].
+    pub(super) settled_until: OnceLock<i64>,
 }
 
 impl LogFiles {
@@ -106,6 +108,7 @@ impl LogFiles {
         Ok(Self {
             dir: dir.to_owned(),
             files: files.map_err(|error| error.of_option("mapped_file_size_commit_log"))?,
+            settled_until: OnceLock::new(),
         })
     }
 
@@ -351,12 +354,6 @@ impl LogFiles {
         };
         let record = record_in(file, position, buffer.bytes(), check);
         record.map(|layout| StoredMessage::new(buffer, layout))
-    }
-
-    /// Whether the segment never changes and is in memory, so that its bytes are used in place. The last one may be written or cut by its owner,
-    /// so its bytes are copied.
-    pub(super) fn is_sealed(&self, file: &MappedFile) -> bool {
-        file.is_in_memory() && file.end() as i64 != self.files_end()
     }
 
     pub(super) fn locate(&self, offset: i64) -> Result<Option<(Arc<MappedFile>, usize)>> {

@@ -4,6 +4,8 @@
 mod log_files;
 /// What is in its directory.
 mod as_listed;
+/// Which of its bytes never change.
+mod settled;
 /// Reading records wherever they lie.
 mod record_cursor;
 /// The bytes at a place, whatever they are.

@@ -17,6 +17,7 @@ pub struct RecordCursor {
     is_settled: bool,
     /// The bytes of the last record, if they can change in the file.
     copy: Vec<u8>,
+    is_copied: bool,
     /// The last record: its positions in the segment, and where its parts lie.
     last: Option<(Range<usize>, RecordLayout)>,
 }
@@ -24,16 +25,20 @@ pub struct RecordCursor {
 #[derive(Debug)]
 struct Segment {
     file: Arc<MappedFile>,
-    /// Its bytes do not change as far as they are read, and are used where they are.
-    is_in_place: bool,
+    /// Up to this position its bytes do not change, and are used where they are.
+    in_place_until: usize,
 }
 
-/// The bytes that the record at `position` claims, in place; `None` if fewer than eight remain.
-#[inline]
-fn claimed_bytes(file: &MappedFile, position: usize) -> Option<&[u8]> {
-    let head = file.bytes(position..position + BLANK_SIZE)?.first_chunk()?;
-    // The length that the record claims is unchecked, so the segment bounds it.
-    file.bytes(position..position + claimed_size(*head).min(file.len() as usize - position))
+impl Segment {
+    /// The bytes that the record at `position` claims, if they are used in place.
+    #[inline]
+    fn claimed_bytes(&self, position: usize) -> Option<&[u8]> {
+        let room = self.in_place_until.checked_sub(position).filter(|room| *room >= BLANK_SIZE)?;
+        let head = self.file.bytes(position..position + BLANK_SIZE)?.first_chunk()?;
+        // The length that the record claims is unchecked, so the segment bounds it.
+        let size = claimed_size(*head).min(self.file.len() as usize - position);
+        self.file.bytes(position..position + size).filter(|_| size <= room)
+    }
 }
 
 impl RecordCursor {
@@ -57,14 +62,13 @@ impl RecordCursor {
             return Ok(LogRecord::Missing);
         };
         let position = (at - segment.file.start() as i64) as usize;
-        let bytes = if segment.is_in_place {
-            claimed_bytes(&segment.file, position)
-        } else {
-            claimed_range(&segment.file, position).and_then(|range| {
-                self.copy.resize(range.len(), 0);
-                segment.file.read(position, &mut self.copy).then_some(self.copy.as_slice())
-            })
-        };
+        let in_place = segment.claimed_bytes(position);
+        self.is_copied = in_place.is_none();
+        let bytes = in_place.or_else(|| {
+            let range = claimed_range(&segment.file, position)?;
+            self.copy.resize(range.len(), 0);
+            segment.file.read(position, &mut self.copy).then_some(self.copy.as_slice())
+        });
         let record = match bytes {
             Some(bytes) => record_in(&segment.file, position, bytes, check),
             None => nothing_at(&segment.file, position),
@@ -77,7 +81,7 @@ impl RecordCursor {
     pub fn view(&self) -> Option<MessageView<'_>> {
         let (range, layout) = self.last.as_ref()?;
         let bytes = match &self.segment {
-            Some(segment) if segment.is_in_place => segment.file.bytes(range.clone()).unwrap_or_default(),
+            Some(segment) if !self.is_copied => segment.file.bytes(range.clone()).unwrap_or_default(),
             _ => &self.copy,
         };
         Some(MessageView::from_layout(bytes, *layout))
@@ -89,7 +93,7 @@ impl RecordCursor {
     /// As [`StoredMessage::intact`].
     pub fn check_intact(&self) -> Result<()> {
         match (&self.segment, &self.last) {
-            (Some(segment), Some((range, _))) if segment.is_in_place => segment.file.check_intact(range.clone()),
+            (Some(segment), Some((range, _))) if !self.is_copied => segment.file.check_intact(range.clone()),
             _ => Ok(()),
         }
     }
@@ -98,7 +102,7 @@ impl RecordCursor {
     pub fn message(&self) -> Option<StoredMessage> {
         let (range, layout) = self.last.as_ref()?;
         let buffer = match &self.segment {
-            Some(segment) if segment.is_in_place => segment.file.select(range.clone())?,
+            Some(segment) if !self.is_copied => segment.file.select(range.clone())?,
             _ => SelectedBuffer::Owned(self.copy.as_slice().into()),
         };
         Some(StoredMessage::new(buffer, *layout))
@@ -109,7 +113,11 @@ impl RecordCursor {
         let is_in = |segment: &Segment| (segment.file.start() as i64..segment.file.end() as i64).contains(&at);
         if !self.segment.as_ref().is_some_and(is_in) {
             self.segment = log.locate(at)?.map(|(file, _)| Segment {
-                is_in_place: (self.is_settled && file.is_in_memory()) || log.is_sealed(&file),
+                in_place_until: if self.is_settled && file.is_in_memory() {
+                    file.len() as usize
+                } else {
+                    log.settled_in(&file)
+                },
                 file,
             });
         }
