@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::{BLANK_SIZE, Check, MessageView, RecordLayout, claimed_size};
+use crate::format::{BLANK_SIZE, CLAIM_SIZE, Check, MessageView, RecordLayout, claimed_offset, claimed_size};
 use crate::log::commit_log::log_files::{LogFiles, LogRecord, StoredMessage, claimed_range, nothing_at, record_in};
 use crate::storage::{MappedFile, SelectedBuffer};
 
@@ -50,12 +50,16 @@ impl RecordCursor {
         }
     }
 
-    /// Reads what stands at `at`. [`view`](Self::view) then shows it, if it is a message.
+    /// Reads what stands at `at`. [`view`](Self::view) then shows it, if it is a message. One that it shows already is not read again where
+    /// its structure is enough.
     ///
     /// # Errors
     /// As [`LogFiles::read`].
     #[inline]
     pub fn read(&mut self, log: &LogFiles, at: i64, check: Check) -> Result<LogRecord<()>> {
+        if check == Check::Structure && self.is_at(at) {
+            return Ok(LogRecord::Message(()));
+        }
         self.last = None;
         self.locate(log, at)?;
         let Some(segment) = &self.segment else {
@@ -76,6 +80,27 @@ impl RecordCursor {
         Ok(record.map(|layout| self.last = Some((position..position + layout.size(), layout))))
     }
 
+    /// Where the record that starts at `at` ends by its own account, or the segment that a BLANK there ends. Reads little of it: whether it is
+    /// whole is not known. `None` for anything else.
+    ///
+    /// # Errors
+    /// As [`LogFiles::read`].
+    #[inline]
+    pub fn claimed_end(&mut self, log: &LogFiles, at: i64) -> Result<Option<i64>> {
+        self.last = None;
+        self.locate(log, at)?;
+        let Some(segment) = &self.segment else { return Ok(None) };
+        let mut head = [0; CLAIM_SIZE];
+        if segment.file.read((at - segment.file.start() as i64) as usize, &mut head) && claimed_offset(&head) == Some(at) {
+            let size = head.first_chunk().map_or(0, |head| claimed_size(*head));
+            return Ok(Some(at + size as i64));
+        }
+        Ok(match self.read(log, at, Check::Structure)? {
+            LogRecord::Blank { next } if next < log.files_end() => Some(next),
+            _ => None,
+        })
+    }
+
     /// The record that was read last. Ask [`check_intact`](Self::check_intact) after using it.
     #[inline]
     pub fn view(&self) -> Option<MessageView<'_>> {
@@ -85,6 +110,13 @@ impl RecordCursor {
             _ => &self.copy,
         };
         Some(MessageView::from_layout(bytes, *layout))
+    }
+
+    /// Whether the record that was read last starts at `at`.
+    #[inline]
+    fn is_at(&self, at: i64) -> bool {
+        let last = self.segment.as_ref().zip(self.last.as_ref());
+        last.is_some_and(|(segment, (range, _))| segment.file.start() as i64 + range.start as i64 == at)
     }
 
     /// Whether what was read of the last record so far were the file's bytes.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::log::StoredMessage;
+use crate::log::{RecordCursor, StoredMessage};
 use crate::read::get_message::TagFilter;
 use crate::read::lookup_by_time::Side;
 use crate::read::message_reader::MessageReader;
@@ -174,8 +174,10 @@ impl OfLog {
     }
 
     fn next_until(&mut self, end: i64, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Option<StoredMessage>> {
-        self.places.go_on(end);
-        while let Some(place) = self.places.next(reader, on_damage)? {
+        if self.places.go_on(end) {
+            self.picker.cursor = RecordCursor::default();
+        }
+        while let Some(place) = self.places.next(reader, &mut self.picker.cursor, on_damage)? {
             self.places.drop_before(reader.log(), place.physical_offset);
             if let Some(message) = self.picker.message(&place)?.filter(|message| self.is_followed(message)) {
                 return Ok(Some(message));

@@ -19,13 +19,13 @@ const SEARCHED: [i64; 3] = [64 << 10, 1 << 20, 16 << 20];
 /// A walk over the log.
 #[derive(Debug)]
 pub(super) struct LogPlaces {
-    cursor: RecordCursor,
     /// Where the next record is expected.
     at: i64,
     /// Where the places begin that are given.
     start: i64,
     end: i64,
-    read: SequentialRead,
+    /// `None` where another walk reads ahead for this one.
+    read: Option<SequentialRead>,
     /// They tell how many messages a stretch had that cannot be read.
     asked: AskedQueues,
     /// The queues are read, too, and what they lead to is counted there.
@@ -47,11 +47,10 @@ impl LogPlaces {
     /// The records from the one on that starts at `start`; none before [`go_on`](Self::go_on) is called.
     pub(super) fn from_record(start: i64, request: &ScanRequest) -> Self {
         Self {
-            cursor: RecordCursor::default(),
             at: start,
             start,
             end: start,
-            read: SequentialRead::default(),
+            read: Some(SequentialRead::default()),
             asked: AskedQueues::new(request, false),
             is_beside_queues: false,
         }
@@ -63,12 +62,11 @@ impl LogPlaces {
         self
     }
 
-    /// Goes on up to `end`, to where the log has grown. The files may be others than before.
-    pub(super) fn go_on(&mut self, end: i64) {
-        if self.end < end {
-            self.end = end;
-            self.cursor = RecordCursor::default();
-        }
+    /// Goes on up to `end`. Whether the log has grown up to there: its files may be others than before.
+    pub(super) fn go_on(&mut self, end: i64) -> bool {
+        let has_grown = self.end < end;
+        self.end = self.end.max(end);
+        has_grown
     }
 
     /// The bytes that were not looked at yet.
@@ -76,19 +74,24 @@ impl LogPlaces {
         self.end - self.at.max(self.start)
     }
 
-    /// The next record.
+    /// The next record, which `cursor` then shows.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for damage, unless that is skipped, after which the walk can go on; [`Error::Io`].
-    pub(super) fn next(&mut self, reader: &MessageReader, on_damage: &OnDamage) -> Result<Option<Place>> {
+    pub(super) fn next(
+        &mut self,
+        reader: &MessageReader,
+        cursor: &mut RecordCursor,
+        on_damage: &OnDamage,
+    ) -> Result<Option<Place>> {
         let log = reader.log();
         while self.at < self.end {
             interrupt::check()?;
             let at = self.at;
-            self.read.at(log, at, self.end);
-            match self.cursor.read(log, at, Check::Structure)? {
+            self.read_ahead(log, at);
+            match cursor.read(log, at, Check::Structure)? {
                 LogRecord::Message(()) => {
-                    let Some(view) = self.cursor.view() else { break };
+                    let Some(view) = cursor.view() else { break };
                     let (is_lost, size) = (is_salvage_record(&view), view.size());
                     self.at += i64::from(size);
                     if at < self.start {
@@ -112,9 +115,63 @@ impl LogPlaces {
         Ok(None)
     }
 
+    /// Divides off a walk over the next records, which take about so many bytes: another thread may go it. This walk goes on behind them, and
+    /// reads ahead for both. `None`, and nothing is divided off, where something is no record, and
+    /// at the end.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`].
+    pub(super) fn take_front(
+        &mut self,
+        reader: &MessageReader,
+        request: &ScanRequest,
+        cursor: &mut RecordCursor,
+        bytes: u64,
+    ) -> Result<Option<LogPlaces>> {
+        let log = reader.log();
+        let (mut at, until) = (self.at, self.end.min(self.at.saturating_add_unsigned(bytes)));
+        while at < until {
+            interrupt::check()?;
+            self.read_ahead(log, at);
+            match cursor.claimed_end(log, at)? {
+                Some(end) => at = end,
+                None => return Ok(None),
+            }
+        }
+        // A record that is damaged may lead anywhere. Both walks agree where a whole one stands.
+        let is_agreed = at == self.end || matches!(cursor.read(log, at, Check::Structure)?, LogRecord::Message(()));
+        if at == self.at || at > self.end || !is_agreed {
+            return Ok(None);
+        }
+        let front = Self {
+            at: self.at,
+            start: self.start,
+            end: at,
+            read: None,
+            asked: AskedQueues::new(request, false),
+            is_beside_queues: self.is_beside_queues,
+        };
+        self.at = at;
+        Ok(Some(front))
+    }
+
+    #[inline]
+    fn read_ahead(&mut self, log: &LogFiles, at: i64) {
+        if let Some(read) = &mut self.read {
+            read.at(log, at, self.end);
+        }
+    }
+
     /// As [`SequentialRead::drop_before`].
     pub(super) fn drop_before(&mut self, log: &LogFiles, offset: i64) {
-        self.read.drop_before(log, offset);
+        if let Some(read) = &mut self.read {
+            read.drop_before(log, offset);
+        }
+    }
+
+    /// Where the next record is expected.
+    pub(super) fn position(&self) -> i64 {
+        self.at
     }
 
     /// Goes on after a place where no record starts.
@@ -194,7 +251,13 @@ impl LogPlacesBackward {
     ///
     /// # Errors
     /// As [`LogPlaces::next`].
-    pub(super) fn next(&mut self, reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Option<Place>> {
+    pub(super) fn next(
+        &mut self,
+        reader: &MessageReader,
+        request: &ScanRequest,
+        cursor: &mut RecordCursor,
+        on_damage: &OnDamage,
+    ) -> Result<Option<Place>> {
         let log = reader.log();
         if self.found.is_empty() {
             self.read.drop_before(log, i64::MAX);
@@ -206,10 +269,10 @@ impl LogPlacesBackward {
             let start = segment.clamp(self.left.start, self.left.end);
             let mut places = LogPlaces::new(reader, request, start..self.left.end)?;
             self.left.end = start;
-            while let Some(place) = places.next(reader, on_damage)? {
+            while let Some(place) = places.next(reader, cursor, on_damage)? {
                 self.found.push(place);
             }
-            self.read = places.read;
+            self.read = places.read.unwrap_or_default();
         }
         Ok(self.found.pop())
     }

@@ -42,7 +42,8 @@ pub(super) struct Picker {
     request: Arc<ScanRequest>,
     predicate: Predicate,
     on_damage: OnDamage,
-    cursor: RecordCursor,
+    /// Also for those who look for places: a record at which they have come is read once.
+    pub(super) cursor: RecordCursor,
     absent: AbsentTopics,
 }
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::format::Check;
 use crate::interrupt;
 use crate::log::{RecordCursor, SequentialRead};
 use crate::read::message_reader::MessageReader;
@@ -33,6 +32,8 @@ pub(super) enum Part {
     LogBackward(LogPlacesBackward),
     /// A stretch of a queue.
     Queue(QueuePlaces, SequentialRead),
+    /// Places that were found before, the next one at the end.
+    Found(Vec<Place>),
     /// The records at these physical offsets, the next one at the end; all but so many are being read from disk.
     Records(LedBy, Vec<i64>, usize),
 }
@@ -78,11 +79,17 @@ impl Route {
         Ok(Self::Parts(vec![part]))
     }
 
-    /// The next place.
+    /// The next place. `cursor` reads the log where that is needed to find it.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for damage, unless that is skipped, after which it can go on; [`Error::Io`].
-    pub(super) fn next(&mut self, reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Option<Place>> {
+    pub(super) fn next(
+        &mut self,
+        reader: &MessageReader,
+        request: &ScanRequest,
+        cursor: &mut RecordCursor,
+        on_damage: &OnDamage,
+    ) -> Result<Option<Place>> {
         let parts = match self {
             Self::Merged(merged) => return merged.next(reader, request, on_damage),
             Self::Parts(parts) => parts,
@@ -91,8 +98,9 @@ impl Route {
             // Before a place is taken: who goes on after an interruption misses no message.
             interrupt::check()?;
             let next = match part {
-                Part::Log(places) => places.next(reader, on_damage)?,
-                Part::LogBackward(places) => places.next(reader, request, on_damage)?,
+                Part::Log(places) => places.next(reader, cursor, on_damage)?,
+                Part::LogBackward(places) => places.next(reader, request, cursor, on_damage)?,
+                Part::Found(places) => places.pop(),
                 Part::Queue(places, read) => {
                     let next = places.next(reader, request, on_damage)?;
                     if let Some(place) = &next {
@@ -123,6 +131,26 @@ impl Route {
         Ok(None)
     }
 
+    /// Divides off a way to the next messages, of about so many bytes, and tells where in the log it ends. `None`, and nothing is divided off,
+    /// where places have to be found one by one.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn take_front(
+        &mut self,
+        reader: &MessageReader,
+        request: &ScanRequest,
+        cursor: &mut RecordCursor,
+        bytes: u64,
+    ) -> Result<Option<(Self, i64)>> {
+        let Self::Parts(parts) = self else { return Ok(None) };
+        let [Part::Log(places)] = parts.as_mut_slice() else {
+            return Ok(None);
+        };
+        let front = places.take_front(reader, request, cursor, bytes)?;
+        Ok(front.map(|front| (Self::Parts(vec![Part::Log(front)]), places.position())))
+    }
+
     /// The messages up to the one at `done` in the order of the scan were read, or all of them. What the scan has brought into the page cache
     /// for them is dropped, if it reads the log once. A queue has the messages of others between its own, and they may come next.
     pub(super) fn drop_behind(&mut self, reader: &MessageReader, done: Option<i64>) {
@@ -133,7 +161,7 @@ impl Route {
                 Some(Part::Log(places)) => places.drop_before(log, before),
                 Some(Part::Queue(_, read)) => read.keep(),
                 // A reversed pass over the log drops segment by segment, as it goes.
-                Some(Part::LogBackward(_) | Part::Records(..)) | None => {}
+                Some(Part::LogBackward(_) | Part::Found(_) | Part::Records(..)) | None => {}
             },
         }
     }
@@ -198,6 +226,7 @@ impl Part {
         match self {
             Self::Log(places) => places.left(),
             Self::LogBackward(places) => places.left(),
+            Self::Found(places) => places.len() as i64 * READ_ALONE,
             Self::Queue(places, _) => places.left(),
             Self::Records(_, offsets, _) => offsets.len() as i64 * READ_ALONE,
         }
@@ -313,9 +342,8 @@ fn find_queueless(
     if !with_queues.is_empty() {
         places = places.beside_queues();
     }
-    while let Some(place) = places.next(reader, on_damage)? {
+    while let Some(place) = places.next(reader, &mut cursor, on_damage)? {
         places.drop_before(reader.log(), place.physical_offset);
-        cursor.read(reader.log(), place.physical_offset, Check::Structure)?;
         let Some(view) = cursor.view() else { continue };
         let is_of_queue = |topic| std::str::from_utf8(topic).is_ok_and(|topic| with_queues.contains(topic));
         if predicate.given_with(&view).is_some_and(is_of_queue) {

@@ -133,7 +133,9 @@ impl Scan {
             }
             let next = match self.held_back.take() {
                 Some(place) => Ok(Some(place)),
-                None => self.route.next(&self.reader, &self.request, &self.on_damage),
+                None => self
+                    .route
+                    .next(&self.reader, &self.request, &mut self.picker.cursor, &self.on_damage),
             };
             let place = match next {
                 Ok(Some(place)) => place,

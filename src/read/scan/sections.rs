@@ -10,13 +10,14 @@ use std::thread::{self, JoinHandle};
 
 use crate::error::{Error, Result};
 use crate::interrupt::{self, INTERVAL, interruptible};
+use crate::log::RecordCursor;
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::absent_topics::AbsentTopics;
 use crate::read::scan::pick::{Outcome, Picked, Picker};
 use crate::read::scan::place::{Place, READ_ALONE};
 use crate::read::scan::request::ScanRequest;
-use crate::read::scan::route::Route;
+use crate::read::scan::route::{Part, Route};
 use crate::read::scan::scan::{Filled, Scan};
 use crate::services::without_panic;
 use crate::storage::Generation;
@@ -27,17 +28,20 @@ type Gather<T> = Box<dyn Fn(&mut Section<'_>) -> (Vec<T>, Option<Error>) + Send 
 
 /// A section, as it is read.
 pub struct Section<'a> {
+    reader: &'a MessageReader,
+    request: &'a ScanRequest,
     picker: &'a mut Picker,
-    places: &'a [Place],
-    /// What failed on the route after the places.
+    on_damage: OnDamage,
+    route: Route,
+    /// For which there was no room.
+    held_back: Option<Place>,
+    /// What failed behind the places of the route.
     failed: Option<Error>,
 }
 
 impl fmt::Debug for Section<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Section")
-            .field("places", &self.places.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Section").field("route", &self.route).finish_non_exhaustive()
     }
 }
 
@@ -47,19 +51,28 @@ impl Section<'_> {
     /// # Errors
     /// As [`Scan::fill`].
     pub fn fill(&mut self, mut take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Filled> {
-        while let Some((place, rest)) = self.places.split_first() {
-            interrupt::check()?;
-            match self.picker.pick(place, &mut take) {
-                Ok(Outcome::Taken | Outcome::PassedOver) => self.places = rest,
-                Ok(Outcome::NoRoom) => return Ok(Filled::Full),
-                Ok(Outcome::Torn(error)) => return Err(error),
-                Err(error) => {
-                    self.places = rest;
-                    return Ok(Filled::Stopped(error));
+        loop {
+            let next = match self.held_back.take() {
+                Some(place) => Ok(Some(place)),
+                None => self
+                    .route
+                    .next(self.reader, self.request, &mut self.picker.cursor, &self.on_damage),
+            };
+            let place = match next {
+                Ok(Some(place)) => place,
+                Ok(None) => return Ok(self.failed.take().map_or(Filled::End, Filled::Stopped)),
+                Err(error) => return Ok(Filled::Stopped(error)),
+            };
+            match self.picker.pick(&place, &mut take) {
+                Ok(Outcome::Taken | Outcome::PassedOver) => {}
+                Ok(Outcome::NoRoom) => {
+                    self.held_back = Some(place);
+                    return Ok(Filled::Full);
                 }
+                Ok(Outcome::Torn(error)) => return Err(error),
+                Err(error) => return Ok(Filled::Stopped(error)),
             }
         }
-        Ok(self.failed.take().map_or(Filled::End, Filled::Stopped))
     }
 }
 
@@ -108,6 +121,7 @@ struct Shared<T> {
 /// What no thread has taken yet.
 struct Ahead {
     route: Route,
+    cursor: RecordCursor,
     /// The number of the next section.
     next: u64,
     is_over: bool,
@@ -145,6 +159,7 @@ impl<T: Send + 'static> Sections<T> {
     ) -> Self {
         let ahead = Ahead {
             route: std::mem::replace(&mut scan.route, Route::Parts(Vec::new())),
+            cursor: RecordCursor::default(),
             next: 0,
             is_over: false,
         };
@@ -315,13 +330,17 @@ impl<T> Shared<T> {
     /// Reads the next section, once there is room for it. `false` if there is none.
     fn read_section(&self, picker: &mut Picker) -> bool {
         let read = without_panic("scan", || {
-            let Some((number, places, mut done)) = self.find_section() else {
+            let Some((number, route, mut done)) = self.find_section() else {
                 return Ok(false);
             };
             let on_damage = picker.count_apart();
             let mut section = Section {
+                reader: &self.reader,
+                request: &self.request,
                 picker,
-                places: &places,
+                on_damage: on_damage.clone(),
+                route,
+                held_back: None,
                 failed: done.failed.take(),
             };
             (done.made, done.failed) = (self.gather)(&mut section);
@@ -337,19 +356,48 @@ impl<T> Shared<T> {
         goes_on
     }
 
-    /// The places of the next section, with its number. `None` if there is none, or nobody asks for it any more.
-    fn find_section(&self) -> Option<(u64, Vec<Place>, Done<T>)> {
-        let mut ahead = lock(&self.ahead);
+    /// The way through the next section, with its number. `None` if there is none, or nobody asks for it any more.
+    fn find_section(&self) -> Option<(u64, Route, Done<T>)> {
+        let ahead = &mut *lock(&self.ahead);
         if ahead.is_over || !self.wait_for_room(ahead.next) {
             return None;
         }
         ahead
             .route
             .drop_behind(&self.reader, Some(self.given_to.load(Ordering::Relaxed)));
+        let mut done = Done {
+            made: Vec::new(),
+            failed: None,
+            skipped: 0,
+            end: None,
+            left: 0,
+            is_last: false,
+        };
+        let route = match ahead
+            .route
+            .take_front(&self.reader, &self.request, &mut ahead.cursor, self.bytes)
+        {
+            Ok(Some((front, end))) => {
+                done.end = Some(end);
+                front
+            }
+            Ok(None) => self.find_places(ahead, &mut done),
+            Err(error) => {
+                (ahead.is_over, done.failed) = (true, Some(error));
+                Route::Parts(Vec::new())
+            }
+        };
+        (done.left, done.is_last) = (ahead.route.left(), ahead.is_over);
+        ahead.next += 1;
+        Some((ahead.next - 1, route, done))
+    }
+
+    /// The places of the next section, found one by one.
+    fn find_places(&self, ahead: &mut Ahead, done: &mut Done<T>) -> Route {
         let on_damage = self.on_damage.apart();
-        let (mut places, mut bytes, mut failed) = (Vec::new(), 0, None);
+        let (mut places, mut bytes) = (Vec::new(), 0);
         while bytes < self.bytes && !ahead.is_over {
-            match ahead.route.next(&self.reader, &self.request, &on_damage) {
+            match ahead.route.next(&self.reader, &self.request, &mut ahead.cursor, &on_damage) {
                 Ok(Some(place)) => {
                     bytes += if place.size > 0 {
                         u64::from(place.size)
@@ -361,21 +409,15 @@ impl<T> Shared<T> {
                 Ok(None) => ahead.is_over = true,
                 Err(error) => {
                     ahead.is_over = !error.is_damage();
-                    failed = Some(error);
+                    done.failed = Some(error);
                     break;
                 }
             }
         }
-        let done = Done {
-            made: Vec::new(),
-            failed,
-            skipped: on_damage.skipped(),
-            end: places.last().map(|place| place.physical_offset),
-            left: ahead.route.left(),
-            is_last: ahead.is_over,
-        };
-        ahead.next += 1;
-        Some((ahead.next - 1, places, done))
+        done.skipped = on_damage.skipped();
+        done.end = places.last().map(|place| place.physical_offset);
+        places.reverse();
+        Route::Parts(vec![Part::Found(places)])
     }
 
     /// Waits until the section of this number may be read; `false` if nobody asks for it any more.
