@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cli
+import export
 import follow_latency
 import py_append
 import py_append_batch
@@ -25,6 +26,7 @@ from rounds import Rust, is_smoke
 ROWS: dict[str, Callable[[Rust | None], None]] = {
     "cli_find": cli.run_find,
     "cli_info": cli.run_info,
+    "export": export.run,
     "follow_latency": follow_latency.run,
     "py_append": py_append.run,
     "py_append_batch": py_append_batch.run,

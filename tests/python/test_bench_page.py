@@ -108,7 +108,16 @@ def test_each_row_from_python_runs_once_with_tiny_sizes(monkeypatch: pytest.Monk
     monkeypatch.setenv("BENCH_RESULTS", str(tmp_path))
     subprocess.run([sys.executable, ROOT / "benches" / "compare" / "run.py"], check=True, stdout=subprocess.DEVNULL)
     measured = [json.loads(line) for line in (tmp_path / "smoke.jsonl").read_text().splitlines()]
-    rows = {"follow_latency", "py_append", "py_append_batch", "py_durable", "py_query", "py_read_batch", "recover_killed"}
+    rows = {
+        "export",
+        "follow_latency",
+        "py_append",
+        "py_append_batch",
+        "py_durable",
+        "py_query",
+        "py_read_batch",
+        "recover_killed",
+    }
     rows |= {"spark_scan", "spark_count", "spark_cold", "spark_resolve_offsets", "spark_resolve_keys", "spark_fetch"}
     rows |= {"spark_batched", "spark_batch_cost"}
     rows |= {"cli_find", "cli_info"}
