@@ -15,4 +15,4 @@ pub use disk::{Durable, simulated_syncs, wait_at_least};
 pub use dispatch::{DispatchKernel, IndexKernel, hash};
 pub use file_map::FileMap;
 pub use record::{Lock, RecordKernel, Spin};
-pub use scan::{check_bodies, scan_segment};
+pub use scan::{check_messages, end_of_piece, scan_segment};

@@ -1,5 +1,5 @@
 //! The recovery of a log and nothing else: of each record the CRC of its body, its topic and its tag, and whether its entry stands in its
-//! queue. And a pass over it: the CRC of each body.
+//! queue. And a pass over it: of each record the CRC of its body, and whether its queue leads to it.
 
 use super::dispatch::hash;
 
@@ -18,15 +18,34 @@ pub fn scan_segment(segment: &[u8], start: i64, topic: &[u8], queues: &[impl AsR
     count
 }
 
-/// Reads the records of a piece of a segment. Gives the number of records.
-pub fn check_bodies(piece: &[u8]) -> usize {
+/// Reads the records of a piece of a segment, whose first byte has the physical offset `start`. Gives the number of records.
+pub fn check_messages(piece: &[u8], start: i64, queues: &[impl AsRef<[u8]>]) -> usize {
     let (mut at, mut count) = (0, 0);
     while let Some(record) = piece.get(at..).and_then(record_at) {
         assert_eq!(crc32fast::hash(body_of(record).0) & 0x7fff_ffff, number(record, 8));
+        assert_eq!(long(record, 28), start + at as i64);
+        assert_eq!(entry_of(record, queues)[..8], record[28..36]);
         at += record.len();
         count += 1;
     }
     count
+}
+
+/// Where the records from `at` on end that take so many bytes, or all if they take less. Nothing in a log tells but the sizes of its records.
+pub fn end_of_piece(segment: &[u8], mut at: usize, bytes: usize) -> usize {
+    let until = at + bytes;
+    while at < until
+        && let Some(record) = segment.get(at..).and_then(record_at)
+    {
+        at += record.len();
+    }
+    at
+}
+
+/// The entry of a record's queue that has its number.
+#[inline(always)]
+fn entry_of<'a>(record: &[u8], queues: &'a [impl AsRef<[u8]>]) -> &'a [u8] {
+    &queues[number(record, 12) as usize].as_ref()[long(record, 20) as usize * 20..][..20]
 }
 
 /// The body of a record, and what follows it.
@@ -42,10 +61,9 @@ fn record_at(rest: &[u8]) -> Option<&[u8]> {
 
 #[inline(always)]
 fn check(record: &[u8], offset: i64, topic: &[u8], queues: &[impl AsRef<[u8]>]) {
-    let long = |at: usize| i64::from_be_bytes(record[at..at + 8].try_into().unwrap());
     let (body, rest) = body_of(record);
     assert_eq!(crc32fast::hash(body) & 0x7fff_ffff, number(record, 8));
-    assert_eq!(long(28), offset);
+    assert_eq!(long(record, 28), offset);
     let (found, properties) = rest[1..].split_at(usize::from(rest[0]));
     assert_eq!(found, topic);
     let mut tags = &[][..];
@@ -55,10 +73,15 @@ fn check(record: &[u8], offset: i64, topic: &[u8], queues: &[impl AsRef<[u8]>]) 
             tags = value;
         }
     }
-    let entry = &queues[number(record, 12) as usize].as_ref()[long(20) as usize * 20..][..20];
+    let entry = entry_of(record, queues);
     assert_eq!(entry[..8], offset.to_be_bytes());
     assert_eq!(entry[8..12], record[..4]);
     assert_eq!(entry[12..], i64::from(hash(0, tags)).to_be_bytes());
+}
+
+#[inline(always)]
+fn long(bytes: &[u8], at: usize) -> i64 {
+    i64::from_be_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
 #[inline(always)]

@@ -1,5 +1,6 @@
 //! A pass over all messages of a store, in the order of the log, with one thread and with one for each core. The limit reads the same bytes
-//! and checks the CRC of each body, with as many threads. "`scan_cold`": the page cache holds nothing of the store; the limit has another
+//! with as many threads, and does what the promise of a pass demands: the CRC of each body, the place that each record names, and that the
+//! entry of its queue leads to it. Its threads find where pieces of the log begin as they go, for nothing tells but the records. "`scan_cold`": the page cache holds nothing of the store; the limit has another
 //! thread that reads ahead.
 
 use std::fs::{self, File};
@@ -7,25 +8,24 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
 use memmap2::Mmap;
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
-use mqstore::format::{COMMIT_LOG_DIR, Check};
-use mqstore::log::LogFiles;
+use mqstore::format::COMMIT_LOG_DIR;
 use mqstore::read::{Filled, MessageReader, OnDamage, Scan, ScanRequest, Section, Sections};
-use mqstore::storage::{Env, RealEnv};
 use serde_json::json;
 
 use super::queue_read::{cold_copy, reader};
+use super::resolve::map_queue;
 use crate::harness::row::{LIMIT, OURS};
 use crate::harness::workload::{Workload, fill, open};
 use crate::harness::{Bench, Contender, Row, Target};
-use crate::limits::check_bodies;
+use crate::limits::{check_messages, end_of_piece};
 
 const BODY: usize = 1024;
 const MESSAGES: usize = 220_000;
@@ -58,8 +58,7 @@ pub fn run(bench: &Bench) {
                 }
             };
             let ours = || timed(&|path| rate(path, || scan(&reader(path), threads)));
-            let pieces = pieces(&path);
-            let limit = || timed(&|path| rate(path, || limit(path, &pieces, threads, is_cold)));
+            let limit = || timed(&|path| rate(path, || limit(path, threads, is_cold)));
             bench.measure(&row, vec![Contender::new(OURS, ours), Contender::new(LIMIT, limit)]);
         }
     }
@@ -118,26 +117,8 @@ fn count_of(section: &mut Section<'_>) -> (Vec<usize>, Option<Error>) {
     }
 }
 
-/// Pieces of the log: the number of the segment, and positions in it.
-pub(super) fn pieces(path: &Path) -> Vec<(usize, Range<usize>)> {
-    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
-    let log = LogFiles::load(env, &path.join(COMMIT_LOG_DIR), None).unwrap();
-    let size = log.segment_size() as usize;
-    let mut pieces: Vec<(usize, Range<usize>)> = Vec::new();
-    for message in log.scan(0, i64::MAX, Check::Structure) {
-        let message = message.unwrap();
-        let (start, end) = (message.view().physical_offset() as usize, message.view().end() as usize);
-        let (segment, at) = (start / size, start % size);
-        match pieces.last_mut() {
-            Some((last, piece)) if *last == segment && piece.len() < PIECE => piece.end = end - segment * size,
-            _ => pieces.push((segment, at..end - segment * size)),
-        }
-    }
-    pieces
-}
-
 /// The messages that the limit reads.
-pub(super) fn limit(path: &Path, pieces: &[(usize, Range<usize>)], threads: usize, is_cold: bool) -> usize {
+pub(super) fn limit(path: &Path, threads: usize, is_cold: bool) -> usize {
     let mut names: Vec<_> = fs::read_dir(path.join(COMMIT_LOG_DIR))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -146,15 +127,20 @@ pub(super) fn limit(path: &Path, pieces: &[(usize, Range<usize>)], threads: usiz
     let files: Vec<File> = names.iter().map(|name| File::open(name).unwrap()).collect();
     // SAFETY: nobody changes the files.
     let maps: Vec<Mmap> = files.iter().map(|file| unsafe { Mmap::map(file) }.unwrap()).collect();
-    let (next, count) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let queues: Vec<Mmap> = (0..QUEUES).filter_map(|queue_id| map_queue(path, queue_id)).collect();
+    let (next, count) = (Mutex::new((0, 0)), AtomicUsize::new(0));
     thread::scope(|scope| {
         if is_cold {
-            scope.spawn(|| pieces.iter().for_each(|(segment, piece)| read_ahead(&files[*segment], piece)));
+            scope.spawn(|| files.iter().for_each(read_ahead));
         }
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some((segment, piece)) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    count.fetch_add(check_bodies(&maps[*segment][piece.clone()]), Ordering::Relaxed);
+                while let Some((segment, piece)) = next_piece(&maps, &mut next.lock().unwrap()) {
+                    let start = segment * maps[0].len() + piece.start;
+                    count.fetch_add(
+                        check_messages(&maps[segment][piece], start as i64, &queues),
+                        Ordering::Relaxed,
+                    );
                 }
             });
         }
@@ -162,8 +148,21 @@ pub(super) fn limit(path: &Path, pieces: &[(usize, Range<usize>)], threads: usiz
     count.into_inner()
 }
 
-fn read_ahead(file: &File, piece: &Range<usize>) {
-    for at in piece.clone().step_by(READ_AHEAD) {
+/// The next piece of the log: the number of the segment, and positions in it.
+fn next_piece(segments: &[Mmap], next: &mut (usize, usize)) -> Option<(usize, Range<usize>)> {
+    while let Some(segment) = segments.get(next.0) {
+        let (number, at) = *next;
+        next.1 = end_of_piece(segment, at, PIECE);
+        if at < next.1 {
+            return Some((number, at..next.1));
+        }
+        *next = (number + 1, 0);
+    }
+    None
+}
+
+fn read_ahead(file: &File) {
+    for at in (0..file.metadata().unwrap().len()).step_by(READ_AHEAD) {
         // SAFETY: the call changes no byte.
         unsafe { libc::readahead(file.as_raw_fd(), at as i64, READ_AHEAD) };
     }
@@ -171,9 +170,8 @@ fn read_ahead(file: &File, piece: &Range<usize>) {
 
 /// The limit of a store that is in the page cache, in ns a message.
 pub(super) fn limit_of(path: &Path) -> f64 {
-    let pieces = pieces(path);
     let threads = thread::available_parallelism().unwrap().get();
     let begun = Instant::now();
-    let count = limit(path, &pieces, threads, false);
+    let count = limit(path, threads, false);
     crate::harness::machine::each(begun.elapsed(), count)
 }

@@ -1,5 +1,5 @@
-//! Verifying a closed store, with one thread and with one for each core. The limit reads the same bytes of the log and checks the CRC of each
-//! body, with as many threads. "`verify_cold`": the page cache holds nothing of the store; the limit has another thread that reads ahead.
+//! Verifying a closed store, with one thread and with one for each core. The limit is that of a pass over the log
+//! (`scan.rs`), with as many threads. "`verify_cold`": the page cache holds nothing of the store; the limit has another thread that reads ahead.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use mqstore::storage::{Env, RealEnv};
 use serde_json::json;
 
 use super::queue_read::{cold_copy, reader};
-use super::scan::{limit, make, pieces};
+use super::scan::{limit, make};
 use crate::harness::row::{LIMIT, OURS};
 use crate::harness::{Bench, Contender, Row, Target};
 
@@ -25,7 +25,6 @@ pub fn run(bench: &Bench) {
     make(&path, count);
     let bounds = reader(&path).physical_bounds();
     let rate = |took: Duration| (bounds.end - bounds.start) as f64 / 1e6 / took.as_secs_f64();
-    let pieces = pieces(&path);
     let cores = thread::available_parallelism().unwrap().get();
     for (name, part) in [("verify", 0.8), ("verify_cold", 0.9)] {
         let is_cold = name == "verify_cold";
@@ -48,7 +47,7 @@ pub fn run(bench: &Bench) {
             let limit = || {
                 timed(&|path| {
                     let begun = Instant::now();
-                    assert_eq!(limit(path, &pieces, threads, is_cold), count);
+                    assert_eq!(limit(path, threads, is_cold), count);
                     begun.elapsed()
                 })
             };
