@@ -2,6 +2,8 @@
 
 /// The columns of a message, declared once.
 mod columns;
+/// The memory of bodies.
+mod buffers;
 /// Batches of messages.
 mod record_batch;
 /// What a column has in a row.

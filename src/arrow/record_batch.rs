@@ -5,11 +5,13 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    BinaryBuilder, Int32Builder, Int64Builder, ListBuilder, MapBuilder, MapFieldNames, StringBuilder, TimestampMicrosecondBuilder,
+    Int32Builder, Int64Builder, ListBuilder, MapBuilder, MapFieldNames, StringBuilder, TimestampMicrosecondBuilder,
 };
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_array::{ArrayRef, BinaryArray, RecordBatch, RecordBatchOptions};
+use arrow_buffer::OffsetBuffer;
 use arrow_schema::ArrowError;
 
+use crate::arrow::buffers;
 use crate::arrow::columns::{HostOf, Int32Of, Int64Of, Kind, MessageColumns, Row};
 use crate::format::{Host, MessageView, pairs_of};
 
@@ -26,7 +28,7 @@ enum Column {
     Host(HostOf, LastHost, StringBuilder),
     Property(&'static str, StringBuilder),
     Keys(ListBuilder<StringBuilder>),
-    Body(BinaryBuilder),
+    Body(Bodies),
     Properties(MapBuilder<StringBuilder, StringBuilder>),
 }
 
@@ -41,7 +43,7 @@ impl Column {
             Kind::Host(value) => Self::Host(value, LastHost::default(), StringBuilder::new()),
             Kind::Property(name) => Self::Property(name, StringBuilder::new()),
             Kind::Keys => Self::Keys(ListBuilder::new(StringBuilder::new())),
-            Kind::Body => Self::Body(BinaryBuilder::new()),
+            Kind::Body => Self::Body(Bodies::default()),
             Kind::Properties => {
                 let names = MapFieldNames {
                     entry: "entries".to_owned(),
@@ -63,7 +65,7 @@ impl Column {
             Self::MessageId(builder) => append_written(builder, row.message.message_id())?,
             Self::Host(value, last, builder) => builder.append_value(last.text(value(row.message))),
             Self::Property(name, builder) => builder.append_option(row.property(name)),
-            Self::Body(builder) => builder.append_value(row.body),
+            Self::Body(bodies) => bodies.append(row.body)?,
             Self::Keys(builder) => {
                 for key in row.keys() {
                     builder.values().append_value(key);
@@ -81,18 +83,43 @@ impl Column {
         Ok(())
     }
 
-    fn finish(&mut self) -> ArrayRef {
-        match self {
+    fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        Ok(match self {
             Self::Int32(_, builder) => Arc::new(builder.finish()),
             Self::Int64(_, builder) => Arc::new(builder.finish()),
             Self::Time(_, builder) => Arc::new(builder.finish()),
             Self::Topic(builder) | Self::MessageId(builder) | Self::Host(_, _, builder) | Self::Property(_, builder) => {
                 Arc::new(builder.finish())
             }
-            Self::Body(builder) => Arc::new(builder.finish()),
+            Self::Body(bodies) => Arc::new(bodies.finish()?),
             Self::Keys(builder) => Arc::new(builder.finish()),
             Self::Properties(builder) => Arc::new(builder.finish()),
+        })
+    }
+}
+
+/// Bodies one after the other, and where each ends.
+#[derive(Default)]
+struct Bodies {
+    bytes: Vec<u8>,
+    ends: Vec<i32>,
+}
+
+impl Bodies {
+    fn append(&mut self, body: &[u8]) -> Result<(), ArrowError> {
+        if self.ends.is_empty() {
+            self.bytes = buffers::take();
         }
+        self.bytes.extend_from_slice(body);
+        let end = i32::try_from(self.bytes.len());
+        self.ends.push(end.map_err(|error| ArrowError::ExternalError(error.into()))?);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<BinaryArray, ArrowError> {
+        let offsets = std::iter::once(0).chain(self.ends.drain(..)).collect();
+        let bytes = buffers::into_buffer(std::mem::take(&mut self.bytes));
+        BinaryArray::try_new(OffsetBuffer::new(offsets), bytes, None)
     }
 }
 
@@ -165,7 +192,7 @@ impl BatchBuilder {
 
     /// The batch of what was appended; the next one begins.
     pub(crate) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
-        let arrays = self.columns.iter_mut().map(Column::finish).collect();
+        let arrays = self.columns.iter_mut().map(Column::finish).collect::<Result<_, _>>()?;
         // Without a column nothing else would say how many rows there are.
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         self.rows = 0;
