@@ -27,10 +27,10 @@ pub mod recovery;
 pub mod services;
 /// Reading, from any process: writes nothing and takes no lock.
 pub mod read;
-/// Whether the files of a store agree with each other and with the format.
-pub mod check;
 /// The writing process, put together.
 pub mod store;
+/// Whether the files of a store agree with each other and with the format, and what makes them agree again.
+pub mod check;
 /// Batches of messages in and out through Arrow. Knows no Python.
 #[cfg(feature = "arrow")]
 mod arrow;

@@ -40,6 +40,7 @@ from collections.abc import Sequence as _Sequence
 from mqstore._native import (
     AppendResult,
     Batches,
+    Change,
     Finding,
     GetResult,
     Message,
@@ -50,6 +51,7 @@ from mqstore._native import (
     QueueSlice,
     RecordBatch,
     RecoveryReport,
+    RepairReport,
     Store,
     StoreStats,
     Topic,
@@ -60,6 +62,8 @@ from mqstore._native import (
     __version__,
     new_unique_key,
     open,
+    rebuild,
+    repair,
 )
 from mqstore.errors import (
     BusyError,
@@ -85,6 +89,7 @@ __all__ = [
     "AppendResult",
     "Batches",
     "BusyError",
+    "Change",
     "ClosedError",
     "CorruptError",
     "DiskFullError",
@@ -104,6 +109,7 @@ __all__ = [
     "ReadOnlyError",
     "RecordBatch",
     "RecoveryReport",
+    "RepairReport",
     "Store",
     "StoreError",
     "StoreExistsError",
@@ -121,6 +127,8 @@ __all__ = [
     "__version__",
     "new_unique_key",
     "open",
+    "rebuild",
+    "repair",
 ]
 
 _Mapping.register(Topics)  # pyright: ignore[reportAttributeAccessIssue]

@@ -14,6 +14,7 @@ from mqstore.files import Copied, Exported, Imported
 __all__ = [
     "AppendResult",
     "Batches",
+    "Change",
     "Finding",
     "GetResult",
     "Message",
@@ -26,6 +27,7 @@ __all__ = [
     "Recipe",
     "RecordBatch",
     "RecoveryReport",
+    "RepairReport",
     "Store",
     "StoreStats",
     "Tabular",
@@ -52,6 +54,8 @@ __all__ = [
     "_topics",
     "new_unique_key",
     "open",
+    "rebuild",
+    "repair",
 ]
 
 _T = TypeVar("_T")
@@ -120,6 +124,18 @@ class _ExportConditions(_Conditions, total=False):
     reverse: bool
     decode_body: bool
     batch_bytes: int
+
+def repair(
+    path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
+    *,
+    dry_run: bool = True,
+    into: str | bytes | os.PathLike[str] | os.PathLike[bytes] | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> RepairReport:
+    """x"""
+
+def rebuild(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> None:
+    """x"""
 
 def new_unique_key() -> str:
     """A new unique key for a message: str, for `append(..., unique_key=...)`, as RocketMQ's client makes one for each message
@@ -1653,6 +1669,47 @@ class VerifyReport:
     @property
     def seconds(self) -> float:
         """How long it took, in seconds."""
+
+@final
+class Change:
+    """x"""
+    @property
+    def action(self) -> Literal["copy", "set_aside", "back_up", "salvage", "rebuild"]:
+        """x"""
+    @property
+    def file(self) -> str:
+        """x"""
+    @property
+    def message(self) -> str:
+        """x"""
+
+@final
+class RepairReport:
+    """x"""
+    @property
+    def ok(self) -> bool:
+        """x"""
+    @property
+    def dry_run(self) -> bool:
+        """x"""
+    @property
+    def path(self) -> str:
+        """x"""
+    @property
+    def found(self) -> VerifyReport:
+        """x"""
+    @property
+    def changes(self) -> list[Change]:
+        """x"""
+    @property
+    def backup(self) -> str | None:
+        """x"""
+    @property
+    def lost(self) -> list[tuple[int, int]]:
+        """x"""
+    @property
+    def left(self) -> list[Finding]:
+        """x"""
 
 @final
 class RecoveryReport:

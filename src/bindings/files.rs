@@ -15,7 +15,7 @@ use super::store::Store;
 use crate::arrow::{self, BatchBuilder, BodyAs, MessageColumns, from_arrow};
 use crate::config::StoreConfig;
 use crate::storage::{Env, RealEnv};
-use crate::store::{Copier, choose_sizes};
+use crate::store::{Copier, OpenMode, choose_sizes};
 
 /// Messages by topic in the copy, bytes of their records, messages left out by topic, and how many got a later store time.
 type Copied = (BTreeMap<String, u64>, u64, BTreeMap<String, u64>, u64);
@@ -139,7 +139,9 @@ impl Store {
         let reader = self.handle.log_reader(py)?;
         let (env, path): (Arc<dyn Env>, _) = (Arc::new(RealEnv::new()), self.handle.path());
         let mut config: StoreConfig = reader.config().clone();
-        let sizes = self.handle.detach(py, || choose_sizes(&env, path, &mut config, false))?;
+        let sizes = self
+            .handle
+            .detach(py, || choose_sizes(&env, path, &mut config, false, OpenMode::Existing))?;
         let options = PyDict::new(py);
         options.set_item("mapped_file_size_commit_log", sizes.commit_log)?;
         options.set_item("mapped_file_size_consume_queue", sizes.consume_queue)?;

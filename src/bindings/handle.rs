@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::interrupt::interruptible;
 use crate::read::{MessageReader, Refreshed};
 use crate::storage::{Env, Generation, RealEnv};
-use crate::store::{MessageStore, choose_sizes};
+use crate::store::{MessageStore, OpenMode, choose_sizes};
 
 /// Makes a long call whose loops ask whether to go on. They end after a signal whose handler raises, and with the error of `expect`,
 /// which is called with the interpreter.
@@ -435,7 +435,7 @@ fn open_reader(path: &Path, config: &StoreConfig) -> Result<Arc<MessageReader>> 
     let reader = MessageReader::open(&env, path, config.clone())?;
     if config.geometry == Geometry::Broker {
         // A reader takes the sizes from the files. It refuses what a writer would.
-        choose_sizes(&env, path, &mut config.clone(), false)?;
+        choose_sizes(&env, path, &mut config.clone(), false, OpenMode::Existing)?;
     }
     Ok(Arc::new(reader))
 }

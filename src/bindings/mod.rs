@@ -88,6 +88,8 @@ mod store_statistics;
 mod finding;
 /// `Store.verify`, `VerifyReport`.
 mod verify;
+/// `repair`, `rebuild`, `RepairReport`, `Change`.
+mod repair;
 /// `Store.refresh`, `Store.follow`, `Queue.tail`.
 mod follow;
 /// `Store`: what it writes.
@@ -155,6 +157,8 @@ mod _native {
     use super::record_batch::RecordBatch;
     #[pymodule_export]
     use super::recovery::RecoveryReport;
+    #[pymodule_export]
+    use super::repair::{Change, RepairReport, rebuild, repair};
     #[pymodule_export]
     use super::results::{GetResult, QueryResult, unpickle_get_result, unpickle_query_result};
     #[pymodule_export]

@@ -14,7 +14,7 @@ use crate::storage::{Env, RealEnv};
 
 /// What `Store.verify` compared, and what it found.
 #[pyclass(frozen, module = "mqstore")]
-pub(super) struct VerifyReport(check::VerifyReport);
+pub(super) struct VerifyReport(pub(super) check::VerifyReport);
 
 #[pymethods]
 impl VerifyReport {
@@ -112,7 +112,7 @@ impl Store {
     }
 }
 
-fn tell(progress: Option<&Py<PyAny>>, done: i64, all: i64) -> Result<()> {
+pub(super) fn tell(progress: Option<&Py<PyAny>>, done: i64, all: i64) -> Result<()> {
     let told = progress.and_then(|progress| Python::try_attach(|py| progress.call1(py, (done, all))));
     match told {
         Some(Err(raised)) => Err(Error::Interrupted { cause: Arc::new(raised) }),

@@ -27,7 +27,11 @@ impl Severity {
 pub enum Fix {
     /// Make queues, index and checkpoint anew.
     Rebuild,
-    /// Take over what is whole of the log.
+    /// Keep what is whole of the log where it is, and put a salvage record over the rest.
+    Salvage,
+    /// Move the file aside.
+    SetAside,
+    /// Take over each whole message, with a new queue offset.
     CopyWhole,
     /// The next open for writing, by mqstore or a broker.
     Open,
@@ -53,7 +57,6 @@ pub struct Facts {
 }
 
 const COPY_AGAIN: Fix = Fix::ByHand("copy the file again");
-const MOVE_AWAY: Fix = Fix::ByHand("move the file out of the store");
 
 macro_rules! finding_ids {
     ($($(#[doc = $doc:literal])? $id:ident: $name:literal, $severity:ident, $fix:expr, $known_as:literal, $meaning:literal;)*) => {
@@ -88,21 +91,21 @@ finding_ids! {
         "there is an abort file: the last writer crashed, or still runs";
     StoreUnfinishedFile: "store.unfinished_file", Note, Fix::Open, "#7539",
         "a writer had not finished this file when it died; it takes room only";
-    LogDamagedRecord: "log.damaged_record", Error, Fix::CopyWhole, "",
+    LogDamagedRecord: "log.damaged_record", Error, Fix::Salvage, "",
         "no whole record stands here: the message, and others that were hidden by the damage, cannot be read";
     LogMissingSegment: "log.missing_segment", Error, Fix::ByHand("put the segment back"), "#5455, #2140, #2141",
         "a segment is missing between others: its messages are lost, and a broker stops there";
     LogCutShort: "log.cut_short", Error, COPY_AGAIN, "#3257",
         "the last segment is shorter than the others: nothing can be written after it, and a broker does not start";
-    LogEmptyFile: "log.empty_file", Warning, Fix::ByHand("remove the file"), "#6904, #6903",
+    LogEmptyFile: "log.empty_file", Warning, Fix::SetAside, "#6904, #6903",
         "a segment without a byte: a broker was killed as it made it, and before 5.1.3 does not start";
-    LogForeignFile: "log.foreign_file", Warning, MOVE_AWAY, "#3257",
+    LogForeignFile: "log.foreign_file", Warning, Fix::SetAside, "#3257",
         "a file that is no segment: a broker does not start";
     LogBytesAfterEnd: "log.bytes_after_end", Warning, Fix::Open, "#10666, #10816",
         "bytes stand after the end of the log: a torn record of a crash, or records that an earlier recovery left";
-    LogSegmentAfterEnd: "log.segment_after_end", Error, Fix::CopyWhole, "#1434",
+    LogSegmentAfterEnd: "log.segment_after_end", Error, Fix::Salvage, "#1434",
         "the log ends before this segment, so no read reaches its messages";
-    LogEndsEarly: "log.ends_early", Error, Fix::CopyWhole, "",
+    LogEndsEarly: "log.ends_early", Error, Fix::Salvage, "",
         "the log ends before messages that the store says were on disk";
     LogLostMessages: "log.lost_messages", Note, Fix::Nothing, "",
         "messages were lost here, and a recovery has put a salvage record in their place";
@@ -126,13 +129,13 @@ finding_ids! {
         "the entry has another tags code than its message: consumers of that tag do not get it";
     QueueEntryPastEnd: "queue.entry_past_end", Error, Fix::Rebuild, "#495, #467",
         "the entry points at or past the end of the log";
-    QueueHole: "queue.hole", Error, Fix::Rebuild, "#7355, #1397",
+    QueueHole: "queue.hole", Error, Fix::CopyWhole, "#7355, #1397",
         "neither the queue nor the log has a message of this queue offset, and later ones are there";
     QueueZeroFile: "queue.zero_file", Error, Fix::Rebuild, "#9728, #10108",
         "the last file of the queue has no entry: a broker takes its zeros for one";
     QueueFileLength: "queue.file_length", Error, Fix::Rebuild, "#3257",
         "the last file of the queue is not as long as those of the other queues: a broker does not start";
-    QueueForeignFile: "queue.foreign_file", Warning, MOVE_AWAY, "#3257",
+    QueueForeignFile: "queue.foreign_file", Warning, Fix::SetAside, "#3257",
         "a file that is no queue file: a broker does not start";
     QueueNotRead: "queue.not_read", Note, Fix::Nothing, "",
         "queues of this form are not read, so they were not compared with the log";
@@ -152,7 +155,7 @@ finding_ids! {
         "the header contradicts the items: a broker passes the file over, or reads too much of it";
     IndexUnreadable: "index.unreadable", Error, Fix::Rebuild, "#3868",
         "the bytes of the file fit no number of slots and items: it was cut short or is damaged, and queries walk the log";
-    IndexForeignFile: "index.foreign_file", Warning, MOVE_AWAY, "",
+    IndexForeignFile: "index.foreign_file", Warning, Fix::SetAside, "",
         "a file that is no index file: a broker may not start";
     CheckpointMissing: "checkpoint.missing", Note, Fix::Rebuild, "",
         "there is no checkpoint, or half of one: the next open after a crash takes longer";
@@ -160,7 +163,7 @@ finding_ids! {
         "a stamp is later than the last message: a part of the log is missing, or the clock of the store was set back";
     CheckpointInFuture: "checkpoint.in_future", Warning, Fix::Open, "",
         "a stamp is later than the clock";
-    ConfigUnreadable: "config.unreadable", Warning, Fix::ByHand("put back the file beside it that ends in .bak, or a copy"), "#9705, #9412, #5905",
+    ConfigUnreadable: "config.unreadable", Warning, Fix::SetAside, "#9705, #9412, #5905",
         "the file is empty or no JSON: a broker starts without these settings, or not at all";
     ConfigTopicMissing: "config.topic_missing", Note, Fix::Nothing, "",
         "the topic has queues, and topics.json does not name it: a broker deletes them in time";

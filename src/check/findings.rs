@@ -86,9 +86,9 @@ impl Finding {
     pub fn fix(&self, root: &Path) -> String {
         let root = quoted(root);
         match self.id.facts().fix {
-            Fix::Rebuild => format!(
-                "with no writer running move consumequeue, index and checkpoint out of {root}: the next open for writing makes them anew"
-            ),
+            Fix::Rebuild => format!("with no writer running: mqstore rebuild {root}"),
+            Fix::Salvage => format!("with no writer running: mqstore repair {root} --into NEW --yes"),
+            Fix::SetAside => format!("with no writer running: mqstore repair {root} --yes"),
             Fix::CopyWhole => {
                 format!("mqstore copy {root} NEW --skip-damaged takes over what is whole; queue offsets are new there")
             }

@@ -1,4 +1,5 @@
-//! Whether the files of a store agree with each other and with the format. Writes nothing, takes no lock.
+//! Whether the files of a store agree with each other and with the format, and what makes them agree again. Only [`repair`] and [`rebuild`]
+//! write and take the lock.
 
 /// The list of everything that can be found.
 mod finding_id;
@@ -20,7 +21,12 @@ mod section;
 mod sections;
 /// All of it, in one pass over the log.
 mod verify;
+/// Files that are copied or moved before a repair changes a store.
+mod set_aside;
+/// Mending what was found.
+mod repair;
 
-pub use finding_id::{FindingId, Severity};
+pub use finding_id::{FindingId, Fix, Severity};
 pub use findings::Finding;
+pub use repair::{Change, RepairReport, RepairRequest, rebuild, repair};
 pub use verify::{VerifyReport, VerifyRequest, verify};

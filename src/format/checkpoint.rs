@@ -142,6 +142,15 @@ impl Checkpoint {
         }
     }
 
+    /// The stamps of a store whose index files are all removed.
+    #[must_use]
+    pub fn without_index(self) -> Self {
+        Self {
+            index_msg_timestamp: 0,
+            ..self
+        }
+    }
+
     /// Recovery may start at a record of this store time or before, in ms.
     pub fn min_timestamp(&self) -> i64 {
         let flushed = self.physic_msg_timestamp.min(self.logics_msg_timestamp);

@@ -28,6 +28,8 @@ pub const LOCK_FILE: &str = "lock";
 pub const ABORT_FILE: &str = "abort";
 /// How the name of a file begins that this crate has not finished.
 pub const UNFINISHED_PREFIX: &str = "mqstore-new-";
+/// How the name of a directory begins that holds what a repair has set aside.
+pub const BACKUP_PREFIX: &str = "mqstore-backup-";
 
 /// A file of settings that a broker writes as JSON, in [`CONFIG_DIR`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::config::FlushDiskType;
 use crate::error::Result;
 use crate::format::{CHECKPOINT_FILE, FlushedMark};
 use crate::log::{CommitLog, FlushedMarkFile, LogEnd, QueueOffsets, save_checkpoint};
@@ -24,7 +25,12 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
         index,
         report,
     } = recovered;
-    queues.truncate_dirty(plan.rewrite_from, plan.is_redone)?;
+    let entries_from = if plan.is_rebuilt {
+        Some(log.first_offset())
+    } else {
+        plan.rewrite_from
+    };
+    queues.truncate_dirty(entries_from, plan.is_redone)?;
     index.truncate_dirty(plan.sizes.index, plan.kept_index, plan.rewrite_from.is_none(), plan.is_redone)?;
     let mut queue_offsets = QueueOffsets::new();
     for (topic, queue_id, queue) in queues.file_queues() {
@@ -45,7 +51,7 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
     let mark = FlushedMark {
         flushed: report.log_end,
         own_from: plan.own_from.unwrap_or(report.log_end),
-        is_sync: plan.is_sync,
+        is_sync: plan.flush_disk_type == FlushDiskType::Sync,
     };
     // Before the claim: a mark of another log, which may have the same claim, is not above the end of this one when the claim is there.
     log.keep_mark(FlushedMarkFile::open(env.as_ref(), path, mark)?);
@@ -58,8 +64,8 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
     }
     let all: Vec<_> = queues.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
     queues.write_out(&all, &|_| ())?;
-    if !report.lost.is_empty() {
-        // The next recovery starts after these entries, which lead to salvage records, and does not write them again.
+    if !report.lost.is_empty() || plan.is_rebuilt {
+        // The next recovery starts after these entries, and does not write them again.
         queues.sync()?;
     }
     if plan.note.is_some() || plan.is_noted {

@@ -23,6 +23,10 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
         return Ok(());
     }
     expect_flushed(opened, report)?;
+    let was_closed = opened.clean || opened.closed_at == Some(report.log_end);
+    if opened.is_rebuilt && was_closed {
+        return expect_undamaged_end(opened, report);
+    }
     if opened.clean {
         return expect_agreement(opened, report);
     }
@@ -195,6 +199,24 @@ fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> 
         ));
     }
     Ok(())
+}
+
+/// Refuses to make queues and index anew from a log that damage has ended, and not its last message. What queues and checkpoint say does not
+/// count: they may be what is damaged.
+fn expect_undamaged_end(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
+    let (log, end) = (opened.log, report.log_end);
+    log.expect_last_segment_at(end)?;
+    let found = match log.read(end, opened.check)? {
+        LogRecord::Corrupt(_) => Some(end),
+        _ => log.find_next_record(end, end + 1, report.last_store_time)?,
+    };
+    let Some(found) = found else { return Ok(()) };
+    let reason = format!(
+        "the log ends here ({}), and a message starts at {found}: repair the log first (mqstore repair), or open the store with \
+         recovery=\"salvage\" to keep every whole message",
+        report.stop_reason
+    );
+    Err(log.corrupt(end, reason))
 }
 
 /// Refuses a log that ends before the message of our own stamp. A live writer does not explain such an end: it stamps only what the log

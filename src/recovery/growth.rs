@@ -49,6 +49,7 @@ pub(crate) fn find_growth(
         closed_at: None,
         check: check_of(config),
         index_from: None,
+        is_rebuilt: false,
         config,
     };
     if opened.is_salvage() {

@@ -48,12 +48,14 @@ pub(crate) struct WritePlan {
     /// From this physical offset on the log and the queue entries of its messages are written again, because they may be in memory only;
     /// `None` if everything is on disk.
     pub(crate) rewrite_from: Option<i64>,
+    /// Whether queues, index and checkpoint are made anew: every queue entry is written again.
+    pub(crate) is_rebuilt: bool,
     /// Every byte of the log below this physical offset is on disk all the same. Queue entries of its messages may not be.
     pub(crate) on_disk_until: i64,
     /// The claim that stays; `None` if the log is claimed from its end on.
     pub(crate) own_from: Option<i64>,
-    /// Whether the writer shows only what is flushed.
-    pub(crate) is_sync: bool,
+    /// With `SYNC_FLUSH` the writer shows only what is flushed.
+    pub(crate) flush_disk_type: FlushDiskType,
     /// The recovery note to write before the first change; `None` if recovery changes nothing.
     pub(crate) note: Option<RecoveryNote>,
     /// Past it every byte of the log is zero.
@@ -90,7 +92,7 @@ pub(crate) fn open_for_reading(env: &Arc<dyn Env>, path: &Path, config: &StoreCo
             break plan;
         }
     };
-    let mut report = plan.apply_in_memory(&files.log, &files.queues)?;
+    let mut report = plan.apply_in_memory(&opened)?;
     report.missing = match find_missing(&opened, &report)? {
         None => find_cut(&opened, &report)?,
         missing => missing,
@@ -111,14 +113,18 @@ pub(crate) fn open_for_writing(
     path: &Path,
     config: &StoreConfig,
     sizes: Sizes,
+    is_rebuilt: bool,
 ) -> Result<(Recovered, WritePlan)> {
     config.validate()?;
     let files = StoreFiles::load(env, path, config)?;
     files.queues.expect_writable()?;
-    files.index.expect_geometry(sizes.index)?;
-    let (plan, index_start) = plan_with_index(&files, config, sizes.index)?;
+    let opened = Opened {
+        is_rebuilt,
+        ..files.opened(config, None)
+    };
+    let (plan, index_start) = plan_with_index(&files, &opened, sizes.index)?;
     let unsynced_from = plan.unsynced_from;
-    let mut report = plan.apply_in_memory(&files.log, &files.queues)?;
+    let mut report = plan.apply_in_memory(&opened)?;
     let note = RecoveryNote::load(env.as_ref(), path)?;
     // A clean exit shows that a writer has recovered the store since the note was written.
     let unfinished = note.filter(|_| !report.clean_exit);
@@ -127,24 +133,31 @@ pub(crate) fn open_for_writing(
     } else {
         unfinished.and_then(|note| note.closed_at)
     };
-    let opened = files.opened(config, None);
     expect_recoverable(&Opened { closed_at, ..opened }, &report)?;
     report.missing = find_missing(&opened, &report)?;
     let written_until = files.log.written_until(report.log_end)?;
     report.bytes_cut = (written_until - report.log_end) as u64;
     let rewrite_from = unfinished.map_or(unsynced_from, |note| note.rewrite_from.min(unsynced_from));
-    let rewrite_from = (!opened.is_on_disk()).then_some(rewrite_from);
+    let rewrite_from = if opened.is_on_disk() {
+        is_rebuilt.then_some(report.log_end)
+    } else {
+        Some(rewrite_from)
+    };
     let is_changed = rewrite_from.is_some() || written_until > report.log_end || files.index.is_changed_by(index_start.kept);
     // After a clock was set back, a stamp in the future is right if a message has its time.
     let mut stamps = files.found.ignoring_future(env.now_ms().max(report.last_store_time));
     if config.recovery == Recovery::Salvage {
         stamps = stamps.of_another_history(report.last_store_time);
     }
+    if is_rebuilt {
+        stamps = stamps.without_index().of_another_history(report.last_store_time);
+    }
     let plan = WritePlan {
         sizes,
         kept_index: index_start.kept,
         index_from: index_start.from,
         rewrite_from,
+        is_rebuilt,
         note: is_changed.then_some(RecoveryNote {
             rewrite_from: rewrite_from.unwrap_or(report.log_end),
             closed_at,
@@ -154,7 +167,7 @@ pub(crate) fn open_for_writing(
             .flushed
             .filter(|_| unfinished.is_none() && !opened.is_salvage())
             .unwrap_or(0),
-        is_sync: config.flush_disk_type == FlushDiskType::Sync,
+        flush_disk_type: config.flush_disk_type,
         own_from: files.claim.filter(|from| *from <= report.log_end),
         written_until: unfinished.map_or(written_until, |_| files.log.files_end()),
         is_noted: note.is_some(),
@@ -166,13 +179,26 @@ pub(crate) fn open_for_writing(
 }
 
 /// The plan for a writer, whose scan starts early enough for every key that the index lacks.
-fn plan_with_index(files: &StoreFiles, config: &StoreConfig, geometry: IndexGeometry) -> Result<(RecoveryPlan, IndexStart)> {
+fn plan_with_index(files: &StoreFiles, opened: &Opened<'_>, geometry: IndexGeometry) -> Result<(RecoveryPlan, IndexStart)> {
     let StoreFiles {
         log, index, checkpoint, ..
     } = files;
+    if opened.is_rebuilt {
+        let kept = KeptIndex::default();
+        let from = log.first_offset();
+        let opened = Opened {
+            index_from: Some(from),
+            ..*opened
+        };
+        return Ok((plan(&opened)?, IndexStart { kept, from }));
+    }
+    index.expect_geometry(geometry)?;
     let mut index_from = estimate_index_start(log, index, checkpoint, geometry)?;
     loop {
-        let plan = plan(&files.opened(config, Some(index_from)))?;
+        let plan = plan(&Opened {
+            index_from: Some(index_from),
+            ..*opened
+        })?;
         let start = find_index_start(log, index, checkpoint, geometry, plan.report.log_end)?;
         if start.from >= plan.report.scan_start {
             return Ok((plan, start));

@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::error::Result;
 use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, has_lost_bytes, is_salvage_record};
 use crate::interrupt;
-use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, LogScan, StoredMessage};
+use crate::log::{LogFiles, LogRecord, LogScan, StoredMessage};
 use crate::recovery::report::RecoveryReport;
 use crate::recovery::scan_start::{last_stamped, last_unit, scan_start};
 use crate::recovery::store_files::Opened;
@@ -31,11 +31,12 @@ impl RecoveryPlan {
     ///
     /// # Errors
     /// [`crate::error::Error::Io`], [`crate::error::Error::Corrupt`] for a queue file that cannot be read.
-    pub fn apply_in_memory(self, log: &LogFiles, queues: &ConsumeQueueStore) -> Result<RecoveryReport> {
+    pub fn apply_in_memory(self, opened: &Opened<'_>) -> Result<RecoveryReport> {
+        let Opened { log, queues, .. } = *opened;
         let mut report = self.report;
         for (topic, queue_id, queue) in queues.file_queues() {
             let leads = |queue_offset: i64, unit: CqUnit, before: Option<CqUnit>| {
-                Ok(report.clean_exit
+                Ok(opened.trusts_queues()
                     || is_kept_unread(log, &report, unit, before)?
                     || leads(log, &topic, queue_id, queue_offset, unit)?
                     || leads_to_salvage_record(log, unit)?)

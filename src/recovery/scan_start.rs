@@ -11,7 +11,7 @@ pub(super) fn scan_start(opened: &Opened<'_>) -> Result<i64> {
     let Opened {
         log, checkpoint, check, ..
     } = *opened;
-    if opened.is_salvage() || has_other_entries(opened)? {
+    if opened.is_salvage() || opened.is_rebuilt || has_other_entries(opened)? {
         return Ok(log.first_offset());
     }
     let mut start = start_by_queues(opened)?;

@@ -72,6 +72,7 @@ impl StoreFiles {
             shown_until: None,
             check: check_of(config),
             index_from,
+            is_rebuilt: false,
             config,
         }
     }
@@ -160,6 +161,8 @@ pub struct Opened<'a> {
     pub check: Check,
     /// Where a writer goes on putting keys into the index; a reader does not.
     pub index_from: Option<i64>,
+    /// Whether a writer makes queues, index and checkpoint anew from the log.
+    pub is_rebuilt: bool,
     /// The options.
     pub config: &'a StoreConfig,
 }
@@ -184,14 +187,20 @@ impl Opened<'_> {
     pub fn is_on_disk(&self) -> bool {
         self.clean && !self.is_salvage()
     }
+
+    /// Whether the entries of the queues are taken for what they say, because their writer has closed the store.
+    pub(super) fn trusts_queues(&self) -> bool {
+        self.clean && !self.is_rebuilt
+    }
 }
 
-/// Fills in every size that the files in `path` tell, for a writer that goes on with them. Says whether there is a segment.
+/// Fills in every size that the files in `path` tell, for a writer that goes on with them, or (`is_rebuilt`) without their index. Says
+/// whether there is a segment.
 ///
 /// # Errors
 /// As [`crate::recovery::open_for_reading`]; [`Error::Invalid`] where the index files admit several geometries, and where no
 /// writer would have made files of such sizes.
-pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig) -> Result<bool> {
+pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig, is_rebuilt: bool) -> Result<bool> {
     guard_against_sigbus(path, config)?;
     let log = LogFiles::load(env.clone(), &path.join(COMMIT_LOG_DIR), config.mapped_file_size_commit_log)?;
     if log.segment_size() > 0 {
@@ -204,7 +213,7 @@ pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig)
     if let Some(geometry) = index.geometry()? {
         config.max_hash_slot_num = Some(u64::from(geometry.slots));
         config.max_index_num = Some(u64::from(geometry.items));
-    } else if index.has_keys() {
+    } else if index.has_keys() && !is_rebuilt {
         let index = path.join(INDEX_DIR);
         return Err(Error::Invalid {
             what: format!(

@@ -131,6 +131,9 @@ pub enum Step {
     /// The configuration file's new name, before anything is written that relies on it. Without: files of the new geometry
     /// stand beside the old one's record.
     ConfigRenamed,
+    /// What a repair has copied or moved aside, before it changes the store, or before the repaired copy is a store. Without: a damaged
+    /// segment is salvaged, and its bytes as they were are gone.
+    SetAside,
 }
 
 /// A held lock. It is released when it is dropped, and when the process ends.

@@ -8,15 +8,16 @@ use crate::error::{Error, Result};
 use crate::log::fill_from_record;
 use crate::recovery::measure;
 use crate::storage::Env;
+use crate::store::store_directory::OpenMode;
 
 /// Fills every size of `config`, and gives all.
 ///
 /// # Errors
 /// [`Error::Invalid`] for a geometry that is not the store's, and those of measuring it.
-pub fn choose_sizes(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig, is_new: bool) -> Result<Sizes> {
+pub fn choose_sizes(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig, is_new: bool, mode: OpenMode) -> Result<Sizes> {
     let given = config.clone();
     let is_recorded = fill_from_record(env.as_ref(), path, config)?;
-    let is_empty = is_new || (!config.has_geometry() && !measure(env, path, config)?);
+    let is_empty = is_new || (!config.has_geometry() && !measure(env, path, config, mode == OpenMode::Rebuild)?);
     if config.geometry == Geometry::Broker && !is_empty {
         expect_broker(&given, config)?;
     }

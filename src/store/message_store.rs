@@ -66,9 +66,9 @@ impl MessageStore {
     pub fn open_stepped(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig, mode: OpenMode) -> Result<Self> {
         config.validate()?;
         let (lock, is_new) = enter(env.as_ref(), path, mode)?;
-        let sizes = choose_sizes(env, path, &mut config, is_new)?;
+        let sizes = choose_sizes(env, path, &mut config, is_new, mode)?;
         let pool = make_pool(&config)?;
-        let (recovered, plan) = open_for_writing(env, path, &config, sizes)?;
+        let (recovered, plan) = open_for_writing(env, path, &config, sizes, mode == OpenMode::Rebuild)?;
         // A store without a record may be one whose first writer died while it made the store.
         let is_unfinished = !is_new && recovered.report.log_end <= recovered.log.first_offset();
         make_directories(env.as_ref(), path, is_new || is_unfinished)?;

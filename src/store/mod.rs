@@ -2,10 +2,10 @@
 
 /// The checks of a message before it is appended.
 mod message_checker;
-/// The sizes of its files.
-mod geometry;
 /// The directory of a store that is opened for writing: lock, abort file, what must stand in it.
 mod store_directory;
+/// The sizes of its files.
+mod geometry;
 /// A store opened for writing.
 mod message_store;
 /// Appending to it.
@@ -27,4 +27,5 @@ pub use message_checker::Incoming;
 pub use message_store::MessageStore;
 pub use stats::StoreStats;
 pub use store_directory::OpenMode;
+pub(crate) use store_directory::take_lock;
 pub use unique_key::new_unique_key;

@@ -17,6 +17,8 @@ pub enum OpenMode {
     Append,
     /// Nothing is there: a store is made.
     New,
+    /// A store is there, and its queues, index and checkpoint are made anew from the log.
+    Rebuild,
 }
 
 /// Takes the lock of the store at `path`, which is made if it may be. Says whether there was no store.
@@ -24,7 +26,7 @@ pub enum OpenMode {
 /// # Errors
 /// [`Error::NotAStore`], [`Error::Exists`], [`Error::Locked`], [`Error::DiskFull`], [`Error::Io`].
 pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<(Lock, bool)> {
-    if mode != OpenMode::Existing {
+    if matches!(mode, OpenMode::Append | OpenMode::New) {
         create_dir(env, path)?;
     }
     // Checked twice: before the lock, so that no lock file is made where no store is, and under it, because only then nobody changes it.
@@ -110,11 +112,13 @@ fn is_new(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<bool> {
     match mode {
         OpenMode::New | OpenMode::Append if is_empty => Ok(true),
         OpenMode::New => Err(Error::Exists { path: path.to_owned() }),
-        OpenMode::Existing | OpenMode::Append => expect_store(env, path).map(|()| false),
+        OpenMode::Existing | OpenMode::Append | OpenMode::Rebuild => expect_store(env, path).map(|()| false),
     }
 }
 
-fn take_lock(env: &dyn Env, path: &Path) -> Result<Lock> {
+/// # Errors
+/// [`Error::Locked`] while another writer has the store; [`Error::DiskFull`], [`Error::Io`].
+pub(crate) fn take_lock(env: &dyn Env, path: &Path) -> Result<Lock> {
     let path = path.join(LOCK_FILE);
     match env.lock(&path) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Error::Locked { path }),

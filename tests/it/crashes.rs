@@ -15,6 +15,7 @@ mod lower_layer;
 mod making;
 mod model;
 mod reading;
+mod rebuilding;
 mod run;
 mod scenes;
 mod shrink;

@@ -38,6 +38,7 @@ mod reading;
 mod reading_lightly;
 mod recovery;
 mod removed;
+mod repairing;
 mod resolving;
 mod sections;
 mod simulated_env;

@@ -2,7 +2,7 @@
 
 mod every_bit;
 mod golden_stores;
-mod table;
+pub(crate) mod table;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,12 +16,12 @@ use mqstore::storage::{Env, RealEnv};
 use crate::counting_env::CountingEnv;
 use crate::reading::open;
 
-fn verified_by(env: &Arc<dyn Env>, root: &Path, request: VerifyRequest) -> Result<VerifyReport> {
+pub(crate) fn verified_by(env: &Arc<dyn Env>, root: &Path, request: VerifyRequest) -> Result<VerifyReport> {
     let reader = mqstore::read::MessageReader::open(env, root, mqstore::config::StoreConfig::default())?;
     verify(env, &reader, request, |_, _| Ok(()))
 }
 
-fn verified(root: &Path) -> VerifyReport {
+pub(crate) fn verified(root: &Path) -> VerifyReport {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     verified_by(&env, root, VerifyRequest::default()).unwrap()
 }
@@ -40,12 +40,12 @@ fn verified_in(root: &Path, threads: usize, section_bytes: i64) -> VerifyReport 
     verified_by(&env, root, request).unwrap()
 }
 
-fn names(report: &VerifyReport) -> BTreeSet<&'static str> {
+pub(crate) fn names(report: &VerifyReport) -> BTreeSet<&'static str> {
     report.findings.iter().map(|finding| finding.id.facts().name).collect()
 }
 
 /// The findings in words, for the message of a failed test.
-fn told(report: &VerifyReport) -> String {
+pub(crate) fn told(report: &VerifyReport) -> String {
     let tell = |finding: &mqstore::check::Finding| {
         format!(
             "{} {} {}@{}..{} x{}: {}",
@@ -61,7 +61,7 @@ fn told(report: &VerifyReport) -> String {
     report.findings.iter().map(tell).collect::<Vec<_>>().join("\n")
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

@@ -52,7 +52,7 @@ def test_a_damaged_body_is_a_finding_with_its_message_and_its_fix(path: Path) ->
     assert "CRC" in finding.message
     assert finding.meaning
     assert finding.known_as == ""
-    assert finding.fix.startswith(f"mqstore copy {path} NEW --skip-damaged ")
+    assert finding.fix == f"with no writer running: mqstore repair {path} --into NEW --yes"
     assert repr(finding).startswith("<mqstore.Finding error log.damaged_record: ")
 
 

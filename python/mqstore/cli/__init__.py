@@ -33,6 +33,8 @@ COMMANDS = {
     "doctor": "doctor:doctor",
     "report": "report:report",
     "verify": "verify:verify",
+    "repair": "repair:repair",
+    "rebuild": "repair:rebuild",
     "demo": "demo:demo",
     "completion": "completion:completion",
 }

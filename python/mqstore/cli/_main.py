@@ -133,8 +133,8 @@ def command(*, examples: tuple[str, ...] | str, name: str | None = None) -> Call
 def commands() -> None:
     """Reads RocketMQ-format message stores: live, copied or crashed, with no broker.
 
-    STORE is the directory of a store. Only import, copy and demo write one. Exit codes: 0; 1 nothing found, or something is
-    wrong with the store; 2 usage; 3 the store cannot be read.
+    STORE is the directory of a store. Only import, copy, repair, rebuild and demo write one. Exit codes: 0; 1 nothing found,
+    or something is wrong with the store; 2 usage; 3 the store cannot be read.
     """
 
 

@@ -29,12 +29,19 @@ def printing(as_json: bool, utc: bool) -> Iterator[Output]:
 
 
 @contextmanager
-def opened(path: str, mode: Any = "r", **options: Any) -> Iterator[mqstore.Store]:
-    """The store, open."""
+def opening() -> Iterator[None]:
+    """Ends the command where the store cannot be opened."""
     try:
-        store = mqstore.open(path, mode, **options)
+        yield
     except (mqstore.StoreError, OSError) as error:
         raise CannotOpen(f"cannot open the store: {text_of(error)}") from None
+
+
+@contextmanager
+def opened(path: str, mode: Any = "r", **options: Any) -> Iterator[mqstore.Store]:
+    """The store, open."""
+    with opening():
+        store = mqstore.open(path, mode, **options)
     with store:
         yield store
 

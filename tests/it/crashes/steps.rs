@@ -9,6 +9,7 @@ use super::campaign::{Plan, carry_out, fail_every_call};
 use super::examine::{Care, Counts};
 use super::history::History;
 use super::model::{Checked, Violation};
+use super::rebuilding::salvaged_with_a_backup;
 use super::scenes::{closed_while_it_rolls, cut_before_the_close_ends, cut_by_segments, salvaged_below_the_mark, salvaged_twice};
 
 /// Histories that are tried without a step before the step counts as superfluous.
@@ -41,7 +42,8 @@ fn next(step: Step) -> Option<Step> {
         Step::CheckpointRenamed => Step::AbortRemoved,
         Step::AbortRemoved => Step::ConfigFile,
         Step::ConfigFile => Step::ConfigRenamed,
-        Step::ConfigRenamed => return None,
+        Step::ConfigRenamed => Step::SetAside,
+        Step::SetAside => return None,
     })
 }
 
@@ -89,6 +91,7 @@ pub(super) fn leave_out(step: Step) -> Verdict {
             closed_while_it_rolls,
             cut_by_segments,
             cut_before_the_close_ends,
+            salvaged_with_a_backup,
         ];
         all.into_iter().find_map(|scene| broken(scene(without, seed)))
     };

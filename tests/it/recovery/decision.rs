@@ -417,6 +417,7 @@ fn a_log_that_ends_at_a_page_that_cannot_be_read_is_refused() {
             shown_until: None,
             check: Check::Body,
             index_from: Some(0),
+            is_rebuilt: false,
             config: &StoreConfig {
                 recovery,
                 ..StoreConfig::default()

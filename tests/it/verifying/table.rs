@@ -19,7 +19,7 @@ use crate::damage::bases::{append, tiny};
 use crate::damage::fields::{Family, fields, number, record_starts};
 use crate::golden::golden_dir;
 
-const MESSAGES: usize = 60;
+pub(crate) const MESSAGES: usize = 60;
 const SEGMENT: usize = 4096;
 /// Of an index file: header and slots come before the items.
 const FIRST_ITEM: usize = 40 + 4 * 10;
@@ -31,7 +31,7 @@ fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
 }
 
 /// A store in a directory, and where its parts stand.
-struct Store<'a>(&'a Path);
+pub(crate) struct Store<'a>(pub(crate) &'a Path);
 
 impl Store<'_> {
     fn files(&self, dir: &str) -> Vec<PathBuf> {
@@ -114,9 +114,9 @@ const NO_ENTRY: CqUnit = CqUnit {
 };
 
 /// A finding, the others that come with it, and the damage.
-type Row = (FindingId, &'static [FindingId], fn(&Store<'_>));
+pub(crate) type Row = (FindingId, &'static [FindingId], fn(&Store<'_>));
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     (FindingId::StoreNotClosed, &[], |store| store.crash()),
     (FindingId::StoreUnfinishedFile, &[], |store| {
         store.put("mqstore-new-x", b"half");

@@ -1,0 +1,76 @@
+"""Mending a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import mqstore
+from mqstore.cli._main import FINDINGS, command
+from mqstore.cli._output import Output, Row, visible
+from mqstore.cli._store import opening, prints
+
+store_path = click.argument("path", metavar="STORE", type=click.Path())
+
+
+@command(examples=("repair /data/store", "repair /data/store --yes", "repair /data/store --into /data/repaired --yes"))
+@store_path
+@prints
+@click.option("--into", metavar="NEW", type=click.Path(), help="Repairs a copy in this directory; STORE stays as it is.")
+@click.option("--yes", is_flag=True, help="Makes the changes; without it they are listed only.")
+def repair(path: str, out: Output, into: str | None, yes: bool) -> None:
+    """Mends what verify finds, or lists what it would change.
+
+    Queues, index and checkpoint are made anew from the log. What is no part of a store is moved into a backup in STORE. Records
+    that are not whole are lost; the others keep their offsets. No writer may have the store open. Exit code 1 while something
+    is wrong.
+    """
+    with opening():
+        report = mqstore.repair(path, dry_run=not yes, into=into, progress=out.progress)
+    if out.as_json:
+        names = ("ok", "dry_run", "path", "backup", "lost")
+        changes = [_row(change, "action", "file", "message") for change in report.changes]
+        left = [_row(finding, "id", "severity", "file", "offset", "message", "fix") for finding in report.left]
+        out.object({name: getattr(report, name) for name in names} | {"changes": changes, "left": left})
+    else:
+        _print(report, out)
+    if not report.ok or (report.dry_run and report.changes):
+        raise click.exceptions.Exit(FINDINGS)
+
+
+@command(examples="rebuild /data/store")
+@store_path
+@prints
+def rebuild(path: str, out: Output) -> None:
+    """Makes queues, index and checkpoint anew from the log.
+
+    Queues keep their offsets. A damaged log is refused: repair mends that. No writer may have the store open; readers go on.
+    """
+    with opening():
+        mqstore.rebuild(path)
+    with mqstore.open(path) as store:
+        topics = store.topics
+        queues = sum(len(topic.queue_ids) for topic in topics.values())
+        out.document({"path": store.path, "log_begin": store.min_physical_offset, "log_end": store.max_physical_offset, "queues": queues})
+
+
+def _print(report: mqstore.RepairReport, out: Output) -> None:
+    for change in report.changes:
+        out.line(f"{'would ' if report.dry_run else ''}{change.action}: {visible(change.file)}: {visible(change.message)}")
+    for finding in report.left:
+        out.line(f"{finding.severity}: {visible(finding.file)} at byte {finding.offset} [{finding.id}]")
+        out.line(f"  {visible(finding.message)}")
+        out.line(f"  {visible(finding.fix)}")
+    if report.backup is not None:
+        out.line(f"what was set aside is in {visible(report.backup)}")
+    if not report.changes:
+        out.line("nothing can be repaired" if report.left else "nothing has to be repaired")
+    elif report.dry_run:
+        out.line("nothing was changed: --yes makes these changes")
+    else:
+        out.line(f"{'repaired' if report.ok else 'repaired, but something is wrong still'}: {visible(report.path)}")
+
+
+def _row(of: Any, *names: str) -> Row:
+    return {name: getattr(of, name) for name in names}

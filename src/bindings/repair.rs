@@ -1,0 +1,177 @@
+//! `repair`, `rebuild`, `RepairReport`, `Change`.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use super::arguments;
+use super::finding::Finding;
+use super::handle::interruptible_by_signals;
+use super::scan::callable;
+use super::verify::{VerifyReport, tell};
+use crate::check::{self, RepairRequest};
+use crate::config::StoreConfig;
+use crate::storage::{Env, RealEnv};
+
+/// One change that a repair has made, or would make.
+#[pyclass(frozen, module = "mqstore")]
+pub(super) struct Change(check::Change);
+
+#[pymethods]
+impl Change {
+    /// "copy": all files are copied, and the copy is repaired. "set_aside": the file is moved into the backup. "back_up": the segment is copied into
+    /// the backup, because it is changed. "salvage": a salvage record is put over a stretch of the log that holds no whole record. "rebuild": queues,
+    /// index and checkpoint are made anew from the log.
+    #[getter]
+    fn action(&self) -> &'static str {
+        self.0.action.name()
+    }
+
+    /// The file or directory: str.
+    #[getter]
+    fn file(&self) -> &OsStr {
+        self.0.file.as_os_str()
+    }
+
+    /// The change in a sentence.
+    #[getter]
+    fn message(&self) -> &str {
+        &self.0.what
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<mqstore.Change {} {}: {}>",
+            self.action(),
+            self.0.file.display(),
+            self.0.what
+        )
+    }
+}
+
+/// What `repair` has done, or would do.
+#[pyclass(frozen, module = "mqstore")]
+pub(super) struct RepairReport {
+    report: check::RepairReport,
+    /// The store in which it was found.
+    source: PathBuf,
+}
+
+#[pymethods]
+impl RepairReport {
+    /// Whether nothing is wrong afterwards, or would be: `left` is empty.
+    #[getter]
+    fn ok(&self) -> bool {
+        self.report.left.is_empty()
+    }
+
+    /// Whether nothing was changed.
+    #[getter]
+    fn dry_run(&self) -> bool {
+        self.report.is_dry_run
+    }
+
+    /// The store that was repaired, or its repaired copy: str.
+    #[getter]
+    fn path(&self) -> &OsStr {
+        self.report.path.as_os_str()
+    }
+
+    /// What `Store.verify` found before.
+    #[getter]
+    fn found(&self) -> VerifyReport {
+        VerifyReport(self.report.found.clone())
+    }
+
+    /// The changes, in order: list of `Change`. It is empty if nothing has to be done.
+    #[getter]
+    fn changes(&self) -> Vec<Change> {
+        self.report.changes.iter().cloned().map(Change).collect()
+    }
+
+    /// The directory in the store that has what was set aside, under the same names: str. None if nothing was, and in a dry run.
+    #[getter]
+    fn backup(&self) -> Option<&OsStr> {
+        self.report.backup.as_ref().map(|backup| backup.as_os_str())
+    }
+
+    /// Stretches of the log whose messages are lost, as pairs of physical offsets: the first byte, and the byte after the last.
+    #[getter]
+    fn lost(&self) -> Vec<(i64, i64)> {
+        self.report.lost.iter().map(|lost| (lost.start, lost.end)).collect()
+    }
+
+    /// The errors and warnings that are found afterwards, or would be: list of `Finding`.
+    #[getter]
+    fn left(&self) -> Vec<Finding> {
+        let root = if self.report.is_dry_run {
+            &self.source
+        } else {
+            &self.report.path
+        };
+        let left = self.report.left.iter().cloned();
+        left.map(|finding| Finding::new(finding, root.clone())).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<mqstore.RepairReport {}{}: changes={}, lost={}, left={}, path={:?}>",
+            if self.report.is_dry_run { "dry run, " } else { "" },
+            if self.ok() { "ok" } else { "NOT OK" },
+            self.report.changes.len(),
+            self.report.lost.len(),
+            self.report.left.len(),
+            self.report.path
+        )
+    }
+}
+
+/// Verifies a store, mends what can be mended, and verifies it again. By default it changes nothing and reports what it would change.
+///
+/// Queues, index and checkpoint are made anew from the log, as by `rebuild`, where one of them is wrong. Files that do not belong into the store,
+/// and settings that are no JSON, are moved into a new directory `mqstore-backup-...` of the store, which `backup` names; move a file back to
+/// undo that. A record that is not whole is lost: a salvage record takes its place, as with `recovery="salvage"`, and every other message keeps its
+/// offsets. The segment as it was is copied into the backup first.
+///
+/// With `into` all files are copied into that directory, which is missing or empty, and the copy is repaired; the store stays as it is. A
+/// missing segment is not mended; `Store.copy_to` with `errors="skip"` takes over what is whole. Queues of a topic that was deleted come back in
+/// a rebuild if the log still has its messages.
+///
+/// It may be called again after an error or a crash: no message is lost then. Readers beside it go on. `progress` is called with two ints, how
+/// many bytes of the log are verified, and of how many; twice up to the end. Raises `LockedError` while a writer has the store, `StoreExistsError`
+/// if `into` is not empty, what `open` and `Store.verify` raise, and what `progress` raises.
+#[pyfunction]
+#[pyo3(signature = (path, *, dry_run=true, into=None, progress=None))]
+pub(super) fn repair(
+    py: Python<'_>,
+    #[pyo3(from_py_with = arguments::path)] path: PathBuf,
+    dry_run: bool,
+    into: Option<&Bound<'_, PyAny>>,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> PyResult<RepairReport> {
+    let progress = progress.map(callable).transpose()?;
+    let into = into.map(arguments::path).transpose()?;
+    let request = RepairRequest {
+        is_dry_run: dry_run,
+        into: into.as_deref(),
+    };
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let tell = |done, all| tell(progress.as_ref(), done, all);
+    let report = py.detach(|| interruptible_by_signals(|| Ok(()), || check::repair(&env, &path, request, tell)))?;
+    Ok(RepairReport { report, source: path })
+}
+
+/// Makes the queues, the index and the checkpoint of a store anew from its log. Each queue keeps its offsets: entries of messages that have expired
+/// stay, and so does a queue without a message.
+///
+/// It changes nothing, and raises `CorruptError`, if the log is damaged: `repair` mends that. Queues of a topic that was deleted come back if the
+/// log still has its messages. It may be called again after an error or a crash, and readers beside it go on. Raises `LockedError` while a writer
+/// has the store, and what `open` raises.
+#[pyfunction]
+pub(super) fn rebuild(py: Python<'_>, #[pyo3(from_py_with = arguments::path)] path: PathBuf) -> PyResult<()> {
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    py.detach(|| interruptible_by_signals(|| Ok(()), || check::rebuild(&env, &path, StoreConfig::default())))?;
+    Ok(())
+}

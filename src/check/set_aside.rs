@@ -1,0 +1,126 @@
+//! Files that are copied or moved before a repair changes a store.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::format::{BACKUP_PREFIX, COMMIT_LOG_DIR, UNFINISHED_PREFIX};
+use crate::interrupt;
+use crate::storage::{Access, EntryKind, Env, File, Step, create_dir};
+
+/// Bytes that are copied at once.
+const AT_ONCE: u64 = 1 << 20;
+
+/// Copies `copied` and moves `moved`, all of them files of the store at `root`, into a new directory there, durably. Gives that directory.
+///
+/// # Errors
+/// [`Error::DiskFull`], [`Error::Io`]: no file of the store is changed, and some may be moved.
+pub(super) fn set_aside(env: &dyn Env, root: &Path, copied: &[PathBuf], moved: &[PathBuf]) -> Result<PathBuf> {
+    // Before anything is written: an error that is reported to another process first is then reported here, too.
+    let file_system = env.file_system(root).map_err(|error| Error::io("open", root, error))?;
+    let numbered = |ms: i64| root.join(format!("{BACKUP_PREFIX}{ms}"));
+    let mut ms = env.now_ms();
+    while !create_dir(env, &numbered(ms))? {
+        ms += 1;
+    }
+    let backup = numbered(ms);
+    for file in copied {
+        copy_file(env, file, &place_for(env, root, &backup, file)?)?;
+    }
+    for file in moved {
+        let to = place_for(env, root, &backup, file)?;
+        env.rename(file, &to)
+            .map_err(|error| Error::full_or_io("move", file, error))?;
+    }
+    file_system
+        .sync(Step::SetAside)
+        .map_err(|error| Error::io("sync", root, error))?;
+    Ok(backup)
+}
+
+/// Copies the files of the store at `root`, without those of `left_out` and earlier backups, into the directory `into`, durably. The log is
+/// copied last: until then nothing there is taken for a store.
+///
+/// # Errors
+/// [`Error::Exists`] for a directory that is not empty; [`Error::DiskFull`], [`Error::Io`].
+pub(super) fn copy_store(env: &dyn Env, root: &Path, into: &Path, left_out: &[PathBuf]) -> Result<()> {
+    create_dir(env, into)?;
+    if !list(env, into)?.is_empty() {
+        return Err(Error::Exists { path: into.to_owned() });
+    }
+    let file_system = env.file_system(into).map_err(|error| Error::io("open", into, error))?;
+    let mut dirs = vec![PathBuf::new()];
+    let mut last = Vec::new();
+    while let Some(dir) = dirs.pop() {
+        create_dir(env, &into.join(&dir))?;
+        for (name, kind) in list(env, &root.join(&dir))? {
+            let path = dir.join(&name);
+            let is_ours = |prefix: &str| name.to_string_lossy().starts_with(prefix);
+            match kind {
+                EntryKind::Directory if is_ours(BACKUP_PREFIX) => {}
+                EntryKind::Directory if dir.as_os_str().is_empty() && name == COMMIT_LOG_DIR => last.push(path),
+                EntryKind::Directory => dirs.push(path),
+                EntryKind::File if is_ours(UNFINISHED_PREFIX) || left_out.contains(&root.join(&path)) => {}
+                EntryKind::File => copy_file(env, &root.join(&path), &into.join(&path))?,
+                EntryKind::Other => {}
+            }
+        }
+        if dirs.is_empty() {
+            dirs.append(&mut last);
+        }
+    }
+    file_system
+        .sync(Step::SetAside)
+        .map_err(|error| Error::io("sync", into, error))
+}
+
+fn list(env: &dyn Env, dir: &Path) -> Result<Vec<(std::ffi::OsString, EntryKind)>> {
+    let entries = env.list(dir).map_err(|error| Error::io("list", dir, error))?;
+    Ok(entries.into_iter().map(|entry| (entry.name, entry.kind)).collect())
+}
+
+/// Where a file of the store is put in the backup, in directories of the same names.
+fn place_for(env: &dyn Env, root: &Path, backup: &Path, file: &Path) -> Result<PathBuf> {
+    let relative = file.strip_prefix(root).unwrap_or(file);
+    let mut dir = backup.to_owned();
+    for part in relative.parent().into_iter().flatten() {
+        dir.push(part);
+        create_dir(env, &dir)?;
+    }
+    Ok(backup.join(relative))
+}
+
+/// Copies a file whose copy has no name yet. Blocks that were never written stay unwritten, but for those of a segment, which is never sparse.
+fn copy_file(env: &dyn Env, from: &Path, to: &Path) -> Result<()> {
+    let source = env.open(from, Access::Read).map_err(|error| Error::io("open", from, error))?;
+    let is_segment = to.parent().and_then(Path::file_name).is_some_and(|dir| dir == COMMIT_LOG_DIR);
+    let copied = env
+        .create(to)
+        .and_then(|target| copy_bytes(source.as_ref(), target.as_ref(), is_segment));
+    interrupt::check()?;
+    copied.map_err(|error| Error::full_or_io("copy", to, error))
+}
+
+fn copy_bytes(source: &dyn File, target: &dyn File, is_segment: bool) -> io::Result<()> {
+    let len = source.len()?;
+    if is_segment && len > 0 {
+        target.allocate(len)?;
+    }
+    for part in source.written(0..len)? {
+        let mut at = part.start;
+        while at < part.end {
+            let mut bytes = vec![0; AT_ONCE.min(part.end - at) as usize];
+            let read = source.read_full_at(&mut bytes, at)?;
+            bytes.truncate(read);
+            if bytes.is_empty() {
+                break;
+            }
+            target.write_all_at(&bytes, at)?;
+            at += bytes.len() as u64;
+        }
+    }
+    if target.len()? < len {
+        target.write_all_at(&[0], len - 1)?;
+    }
+    Ok(())
+}

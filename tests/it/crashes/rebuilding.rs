@@ -1,0 +1,199 @@
+//! A rebuild and a repair that the power, or a failing call, ends at any place: each can be made again, and nothing is lost.
+
+use mqstore::check::{RepairReport, RepairRequest, VerifyRequest, rebuild, repair, verify};
+use mqstore::config::StoreConfig;
+use mqstore::error::Error;
+use mqstore::format::{Message, encode_properties};
+use mqstore::read::MessageReader;
+use mqstore::storage::Step;
+
+use super::examine::root;
+use super::model::{Checked, ensure, works};
+use super::run::machine;
+use super::scenes::{GEOMETRY, open};
+use crate::queries::by_key;
+use crate::simulated_env::{Failure, Fault, SimulatedEnv};
+
+const MESSAGES: u8 = 24;
+/// The message whose record is damaged for a repair.
+const DAMAGED: u8 = 9;
+
+fn message(n: u8) -> Message<'static> {
+    Message {
+        topic: "t".into(),
+        body: vec![n; 300].into(),
+        properties: encode_properties([("KEYS", &*format!("k{n}"))], true).unwrap().into(),
+        ..Message::default()
+    }
+}
+
+/// A closed store, all of it on disk, and where each message starts.
+fn closed() -> (SimulatedEnv, Vec<i64>) {
+    let env = machine();
+    let store = open(&env, GEOMETRY.config()).unwrap();
+    let append = |n| store.append(message(n)).unwrap().appended.physical_offset;
+    let offsets = (0..MESSAGES).map(append).collect();
+    store.close().unwrap();
+    (env, offsets)
+}
+
+/// Changes every file below a directory of the store, durably.
+fn edit(env: &SimulatedEnv, dir: &str, change: impl Fn(&mut Vec<u8>)) {
+    for (path, mut bytes) in env.files(&root().join(dir)) {
+        change(&mut bytes);
+        env.put(&path, &bytes);
+    }
+}
+
+/// The store with its derived files damaged in several ways: all of them can be made anew.
+fn without_what_is_derived() -> Vec<SimulatedEnv> {
+    let gone = |dirs: &[&str]| {
+        let env = closed().0;
+        for dir in dirs {
+            for (path, _) in env.files(&root().join(dir)) {
+                env.remove(&path);
+            }
+        }
+        env
+    };
+    let flipped = closed().0;
+    edit(&flipped, "consumequeue", |bytes| bytes[43] ^= 1);
+    edit(&flipped, "index", |bytes| bytes[70] ^= 1);
+    let checkpoint = closed().0;
+    edit(&checkpoint, "consumequeue/t/0", |bytes| bytes[20..40].fill(0));
+    checkpoint.put(&root().join("checkpoint"), &[0; 4096]);
+    vec![gone(&["consumequeue"]), gone(&["consumequeue", "index"]), flipped, checkpoint]
+}
+
+/// The store with a damaged record inside its log.
+fn with_a_damaged_record() -> (SimulatedEnv, Vec<i64>) {
+    let (env, offsets) = closed();
+    let at = offsets[usize::from(DAMAGED)] as u64;
+    let segment = root().join(format!("commitlog/{:020}", at / GEOMETRY.segment * GEOMETRY.segment));
+    let (path, mut bytes) = env.files(root()).into_iter().find(|(path, _)| *path == segment).unwrap();
+    bytes[(at % GEOMETRY.segment) as usize + 120] ^= 1;
+    env.put(&path, &bytes);
+    (env, offsets)
+}
+
+fn rebuilt(env: &SimulatedEnv) -> Result<(), Error> {
+    rebuild(&env.shared(), root(), GEOMETRY.recorded())
+}
+
+fn repaired(env: &SimulatedEnv) -> Result<RepairReport, Error> {
+    let request = RepairRequest {
+        is_dry_run: false,
+        into: None,
+    };
+    repair(&env.shared(), root(), request, |_, _| Ok(()))
+}
+
+/// Every message but `lost` is read by its queue offset and its key, and the files agree.
+fn expect_whole(env: &SimulatedEnv, lost: Option<u8>) -> Checked {
+    let check = "what was made anew is whole";
+    let reader = works(check, MessageReader::open(&env.shared(), root(), StoreConfig::default()))?;
+    for n in (0..MESSAGES).filter(|n| Some(*n) != lost) {
+        let found = works(check, reader.message_in_queue("t", 0, i64::from(n)))?;
+        ensure(found.view().body()[0] == n, check, || format!("queue offset {n}"))?;
+        let by_key = works(check, reader.query(&by_key("t", &format!("k{n}"))))?;
+        ensure(by_key.messages.len() == 1, check, || format!("key k{n}: {by_key:?}"))?;
+    }
+    let request = VerifyRequest {
+        deep: true,
+        max_bytes_per_s: None,
+    };
+    let report = works(check, verify(&env.shared(), &reader, request, |_, _| Ok(())))?;
+    ensure(report.is_ok(), check, || format!("{:?}", report.findings))
+}
+
+/// The segment of the damaged record stands in the log as it was, or in a backup.
+fn expect_kept(env: &SimulatedEnv, damaged: &SimulatedEnv) -> Checked {
+    let log = damaged.files(&root().join("commitlog"));
+    let files = env.files(root());
+    for (path, bytes) in &log {
+        let is_kept = files
+            .iter()
+            .any(|(kept, found)| kept.file_name() == path.file_name() && found == bytes);
+        // The last segment is whole: only zeros follow its records.
+        let is_damaged = bytes.len() as u64 == GEOMETRY.segment && log.last().is_none_or(|(last, _)| last != path);
+        ensure(is_kept || !is_damaged, "the bytes before a repair are kept", || {
+            path.display().to_string()
+        })?;
+    }
+    Ok(())
+}
+
+/// The power goes at each call of a repair that salvages: the damaged segment is as it was, or whole in a backup.
+pub(super) fn salvaged_with_a_backup(without: Option<Step>, seed: u64) -> Checked {
+    let check = "a damaged store is repaired";
+    let (damaged, _) = with_a_damaged_record();
+    let env = damaged.copy();
+    env.leave_out(without);
+    env.take_images(seed, 1);
+    let report = works(check, repaired(&env))?;
+    ensure(report.lost.len() == 1 && report.left.is_empty(), check, || {
+        format!("{report:?}")
+    })?;
+    for image in env.taken() {
+        expect_kept(&image.env, &damaged)?;
+        works(check, repaired(&image.env))?;
+        expect_kept(&image.env, &damaged)?;
+        expect_whole(&image.env, Some(DAMAGED))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_repair_that_a_power_cut_ends_keeps_the_damaged_bytes_and_can_be_made_again() {
+    for seed in 0..3 {
+        salvaged_with_a_backup(None, seed).unwrap();
+    }
+}
+
+#[test]
+fn a_rebuild_that_a_power_cut_ends_can_be_made_again_and_every_message_is_read_meanwhile() {
+    for (number, damaged) in without_what_is_derived().into_iter().enumerate() {
+        for seed in 0..2 {
+            let env = damaged.copy();
+            env.take_images(seed, 1);
+            rebuilt(&env).unwrap();
+            expect_whole(&env, None).unwrap();
+            for image in env.taken() {
+                let place = format!("store {number}, seed {seed}, before call {}", image.call);
+                let reader = MessageReader::open(&image.env.shared(), root(), StoreConfig::default()).unwrap();
+                assert_eq!(reader.physical_bounds(), 0..reader.recovery().log_end, "{place}");
+                drop(reader);
+                rebuilt(&image.env).unwrap_or_else(|error| panic!("{place}: {error}"));
+                let whole = expect_whole(&image.env, None);
+                whole.unwrap_or_else(|violation| panic!("{place}: {violation}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rebuild_of_which_a_call_failed_can_be_made_again_and_is_durable_then() {
+    for (store, damaged) in without_what_is_derived().into_iter().enumerate() {
+        for number in 0.. {
+            let env = damaged.copy();
+            env.set_fault(Some(Fault {
+                failure: Failure::Device,
+                number,
+                stays: false,
+            }));
+            let outcome = rebuilt(&env);
+            let is_over = env.concerned() <= number;
+            env.set_fault(None);
+            let place = format!("store {store}, call {number}: {outcome:?}");
+            rebuilt(&env).unwrap_or_else(|error| panic!("{place}: {error}"));
+            let (cut, _) = env.crash(number);
+            for env in [env, cut] {
+                let whole = expect_whole(&env, None);
+                whole.unwrap_or_else(|violation| panic!("{place}: {violation}"));
+            }
+            if is_over {
+                break;
+            }
+        }
+    }
+}

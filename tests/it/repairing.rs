@@ -1,0 +1,23 @@
+//! Repair and rebuild: what verify finds is mended, and no answer about a whole message changes.
+
+mod table;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use mqstore::check::{RepairReport, RepairRequest, rebuild, repair};
+use mqstore::config::StoreConfig;
+use mqstore::error::Result;
+use mqstore::storage::{Env, RealEnv};
+
+fn env() -> Arc<dyn Env> {
+    Arc::new(RealEnv::new())
+}
+
+fn rebuilt(root: &Path) -> Result<()> {
+    rebuild(&env(), root, StoreConfig::default())
+}
+
+fn repaired(root: &Path, is_dry_run: bool, into: Option<&Path>) -> Result<RepairReport> {
+    repair(&env(), root, RepairRequest { is_dry_run, into }, |_, _| Ok(()))
+}

@@ -1,0 +1,134 @@
+//! The damaged stores of verify's table, one for each finding, repaired.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use mqstore::check::{FindingId, Fix, Severity};
+use mqstore::store::OpenMode;
+use tempfile::tempdir;
+
+use super::{rebuilt, repaired};
+use crate::damage::bases::append;
+use crate::damage::image::Image;
+use crate::verifying::table::{MESSAGES, ROWS, Store};
+use crate::verifying::{copy, names, told, verified};
+
+/// Carries the damage of each row out on a copy of a store, and passes it on with the name of the row.
+fn on_each_row(mut then: impl FnMut(&str, FindingId, &Path)) {
+    let dir = tempdir().unwrap();
+    let intact = dir.path().join("intact");
+    append(&intact, OpenMode::New, 0..MESSAGES);
+    for (number, (id, _, damage)) in ROWS.iter().enumerate() {
+        let root = dir.path().join(number.to_string());
+        copy(&intact, &root);
+        damage(&Store(&root));
+        then(&format!("row {number}, {}", id.facts().name), *id, &root);
+    }
+}
+
+#[test]
+fn a_rebuild_mends_every_damage_of_queues_index_and_checkpoint() {
+    let mut wrong = String::new();
+    on_each_row(|row, id, root| {
+        if id.facts().fix != Fix::Rebuild {
+            return;
+        }
+        let outcome = rebuilt(root);
+        let report = verified(root);
+        if outcome.is_err() || !report.findings.is_empty() {
+            let _ = write!(wrong, "--- {row}: {outcome:?}\n{}\n", told(&report));
+        }
+    });
+    assert_eq!(wrong, "");
+}
+
+#[test]
+fn a_rebuild_refuses_a_damaged_log_and_changes_nothing() {
+    let mut wrong = String::new();
+    on_each_row(|row, id, root| {
+        let is_refused = id.facts().fix == Fix::Salvage || [FindingId::LogMissingSegment, FindingId::LogCutShort].contains(&id);
+        if !is_refused {
+            return;
+        }
+        let before = Image::of(root);
+        let outcome = rebuilt(root);
+        let same = before.files().eq(Image::of(root).files());
+        if outcome.is_ok() || !same {
+            let _ = writeln!(wrong, "--- {row}: {outcome:?}, the same: {same}");
+        }
+    });
+    assert_eq!(wrong, "");
+}
+
+#[test]
+fn a_repair_leaves_no_error_but_what_it_says_and_a_dry_run_changes_nothing() {
+    let mut wrong = String::new();
+    on_each_row(|row, id, root| {
+        let before = Image::of(root);
+        let planned = repaired(root, true, None).unwrap();
+        if !before.files().eq(Image::of(root).files()) {
+            let _ = writeln!(wrong, "--- {row}: the dry run changed it");
+        }
+        let report = repaired(root, false, None).unwrap_or_else(|error| panic!("{row}: {error}"));
+        let is_mended = matches!(id.facts().fix, Fix::Rebuild | Fix::Salvage | Fix::SetAside | Fix::Open);
+        let left: Vec<_> = report.left.iter().map(|finding| finding.id).collect();
+        let told_left: Vec<_> = planned.left.iter().map(|finding| finding.id).collect();
+        if left != told_left || planned.changes != report.changes || (is_mended && !left.is_empty()) {
+            let _ = write!(
+                wrong,
+                "--- {row}: planned {planned:?}\nleft {left:?}\n{}\n",
+                told(&verified(root))
+            );
+        }
+    });
+    assert_eq!(wrong, "");
+}
+
+#[test]
+fn a_repaired_copy_is_whole_and_its_source_is_as_it_was() {
+    let mut wrong = String::new();
+    on_each_row(|row, id, root| {
+        let before = Image::of(root);
+        let into = root.with_extension("into");
+        let report = repaired(root, false, Some(&into)).unwrap_or_else(|error| panic!("{row}: {error}"));
+        if !before.files().eq(Image::of(root).files()) {
+            let _ = writeln!(wrong, "--- {row}: the source is changed");
+        }
+        if [FindingId::LogMissingSegment, FindingId::LogCutShort].contains(&id) {
+            assert!(
+                report.changes.is_empty() && !into.exists() && !report.left.is_empty(),
+                "{row}"
+            );
+            return;
+        }
+        let found = verified(&into);
+        let worst = found.findings.iter().any(|finding| finding.severity != Severity::Note);
+        if worst && id.facts().fix != Fix::CopyWhole {
+            let _ = write!(wrong, "--- {row}: {:?}\n{}\n", report.changes, told(&found));
+        }
+    });
+    assert_eq!(wrong, "");
+}
+
+#[test]
+fn what_is_set_aside_stands_in_the_backup_as_it_was() {
+    on_each_row(|row, id, root| {
+        if !matches!(id.facts().fix, Fix::SetAside | Fix::Salvage) {
+            return;
+        }
+        let before = Image::of(root);
+        let report = repaired(root, false, None).unwrap();
+        let Some(backup) = report.backup else {
+            assert_eq!(id, FindingId::LogEndsEarly, "{row}");
+            return;
+        };
+        let kept = Image::of(&backup);
+        assert!(kept.files().count() > 0, "{row}");
+        for (path, bytes) in kept.files() {
+            assert_eq!(before.file(path), Some(bytes), "{row}: {}", path.display());
+        }
+        assert!(fs::metadata(&backup).unwrap().is_dir());
+        assert!(!names(&verified(root)).contains(id.facts().name), "{row}");
+    });
+}
