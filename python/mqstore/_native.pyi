@@ -132,10 +132,33 @@ def repair(
     into: str | bytes | os.PathLike[str] | os.PathLike[bytes] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> RepairReport:
-    """x"""
+    """Verifies a store, mends what can be mended, and verifies it again. By default it changes nothing and reports what it
+    would change.
+
+    Queues, index and checkpoint are made anew from the log, as by `rebuild`, where one of them is wrong. Files that do not
+    belong into the store, and settings that are no JSON, are moved into a new directory `mqstore-backup-...` of the store,
+    which `backup` names; move a file back to undo that. A record that is not whole is lost: a salvage record takes its
+    place, as with `recovery="salvage"`, and every other message keeps its offsets. The segment as it was is copied into the
+    backup first.
+
+    With `into` all files are copied into that directory, which is missing or empty, and the copy is repaired; the store
+    stays as it is. A missing segment is not mended; `Store.copy_to` with `errors="skip"` takes over what is whole. Queues
+    of a topic that was deleted come back in a rebuild if the log still has its messages.
+
+    It may be called again after an error or a crash: no message is lost then. Readers beside it go on. `progress` is called
+    with two ints, how many bytes of the log are verified, and of how many; twice up to the end. Raises `LockedError` while
+    a writer has the store, `StoreExistsError` if `into` is not empty, what `open` and `Store.verify` raise, and what
+    `progress` raises.
+    """
 
 def rebuild(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> None:
-    """x"""
+    """Makes the queues, the index and the checkpoint of a store anew from its log. Each queue keeps its offsets: entries of
+    messages that have expired stay, and so does a queue without a message.
+
+    It changes nothing, and raises `CorruptError`, if the log is damaged: `repair` mends that. Queues of a topic that was
+    deleted come back if the log still has its messages. It may be called again after an error or a crash, and readers
+    beside it go on. Raises `LockedError` while a writer has the store, and what `open` raises.
+    """
 
 def new_unique_key() -> str:
     """A new unique key for a message: str, for `append(..., unique_key=...)`, as RocketMQ's client makes one for each message
@@ -1672,44 +1695,51 @@ class VerifyReport:
 
 @final
 class Change:
-    """x"""
+    """One change that a repair has made, or would make."""
     @property
     def action(self) -> Literal["copy", "set_aside", "back_up", "salvage", "rebuild"]:
-        """x"""
+        """"copy": all files are copied, and the copy is repaired. "set_aside": the file is moved into the backup. "back_up":
+        the segment is copied into the backup, because it is changed. "salvage": a salvage record is put over a stretch of
+        the log that holds no whole record. "rebuild": queues, index and checkpoint are made anew from the log.
+        """
     @property
     def file(self) -> str:
-        """x"""
+        """The file or directory: str."""
     @property
     def message(self) -> str:
-        """x"""
+        """The change in a sentence."""
 
 @final
 class RepairReport:
-    """x"""
+    """What `repair` has done, or would do."""
     @property
     def ok(self) -> bool:
-        """x"""
+        """Whether nothing is wrong afterwards, or would be: `left` is empty."""
     @property
     def dry_run(self) -> bool:
-        """x"""
+        """Whether nothing was changed."""
     @property
     def path(self) -> str:
-        """x"""
+        """The store that was repaired, or its repaired copy: str."""
     @property
     def found(self) -> VerifyReport:
-        """x"""
+        """What `Store.verify` found before."""
     @property
     def changes(self) -> list[Change]:
-        """x"""
+        """The changes, in order: list of `Change`. It is empty if nothing has to be done."""
     @property
     def backup(self) -> str | None:
-        """x"""
+        """The directory in the store that has what was set aside, under the same names: str. None if nothing was, and in a dry
+        run.
+        """
     @property
     def lost(self) -> list[tuple[int, int]]:
-        """x"""
+        """Stretches of the log whose messages are lost, as pairs of physical offsets: the first byte, and the byte after the
+        last.
+        """
     @property
     def left(self) -> list[Finding]:
-        """x"""
+        """The errors and warnings that are found afterwards, or would be: list of `Finding`."""
 
 @final
 class RecoveryReport:

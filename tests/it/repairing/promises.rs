@@ -1,0 +1,174 @@
+//! What a rebuild keeps, beside whom it works, and who keeps it out.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use mqstore::check::Fix;
+use mqstore::error::Error;
+use mqstore::format::{CqUnit, Message, segment_name};
+use mqstore::read::{MessageReader, QueryResult};
+use mqstore::storage::{Env, RealEnv};
+use mqstore::store::{MessageStore, OpenMode};
+use tempfile::tempdir;
+
+use super::{rebuilt, repaired};
+use crate::damage::bases::{append, tiny};
+use crate::damage::image::Image;
+use crate::golden::golden_dir;
+use crate::queries::by_key;
+use crate::reading::open;
+use crate::verifying::table::MESSAGES;
+use crate::verifying::{copy, told, verified};
+
+/// Of each message: where it stands, and how its queue and its keys lead to it.
+fn answers(reader: &MessageReader) -> Vec<String> {
+    let mut answers = Vec::new();
+    for topic in reader.topics().unwrap() {
+        for queue_id in reader.queue_ids(&topic).unwrap_or_default() {
+            let bounds = reader.queue_bounds(&topic, queue_id).unwrap();
+            answers.push(format!("{topic}/{queue_id}: {bounds:?}"));
+            for offset in bounds {
+                let message = reader.message_in_queue(&topic, queue_id, offset).unwrap();
+                let view = message.view();
+                let found = view
+                    .keys()
+                    .first()
+                    .map(|key| offsets(&reader.query(&by_key(&topic, key)).unwrap()));
+                answers.push(format!("{offset}: {} {found:?}", view.physical_offset()));
+            }
+        }
+    }
+    answers
+}
+
+fn offsets(result: &QueryResult) -> Vec<i64> {
+    assert!(result.complete);
+    let messages = result.messages.iter();
+    messages.map(|message| message.view().physical_offset()).collect()
+}
+
+fn intact(root: &Path) {
+    append(root, OpenMode::New, 0..MESSAGES);
+}
+
+#[test]
+fn any_flipped_byte_of_a_derived_file_costs_no_answer_after_a_rebuild() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..24);
+    let expected = answers(&open(&root));
+    let image = Image::of(&root);
+    let derived = |path: &&Path| path.starts_with("consumequeue") || path.starts_with("index") || path.ends_with("checkpoint");
+    let files: Vec<_> = image.files().filter(|(path, _)| derived(path)).collect();
+    assert!(files.len() > 8);
+    for (number, (path, bytes)) in files.into_iter().enumerate() {
+        for at in (number % 20..bytes.len().min(1000)).step_by(89) {
+            let mut flipped = bytes.to_vec();
+            flipped[at] ^= 1 << (at % 8);
+            fs::write(root.join(path), &flipped).unwrap();
+            rebuilt(&root).unwrap();
+            assert_eq!(answers(&open(&root)), expected, "{} at {at}", path.display());
+            let report = verified(&root);
+            assert!(report.findings.is_empty(), "{} at {at}: {}", path.display(), told(&report));
+            put_back(&root, &image);
+        }
+    }
+}
+
+fn put_back(root: &Path, image: &Image) {
+    fs::remove_dir_all(root).unwrap();
+    for (path, bytes) in image.files() {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+#[test]
+fn the_stores_of_every_version_answer_the_same_after_a_rebuild_of_nothing() {
+    for name in ["491_multifile", "498_mixed", "533_mixed", "551_mixed"] {
+        let dir = tempdir().unwrap();
+        let root = dir.path().join(name);
+        copy(&golden_dir().join(name), &root);
+        let expected = answers(&open(&root));
+        for gone in ["consumequeue", "index"] {
+            fs::remove_dir_all(root.join(gone)).unwrap();
+        }
+        fs::remove_file(root.join("checkpoint")).unwrap();
+        rebuilt(&root).unwrap();
+        assert_eq!(answers(&open(&root)), expected, "{name}");
+        let report = verified(&root);
+        assert!(report.is_ok(), "{name}: {}", told(&report));
+    }
+}
+
+/// The first segment expires, and with it every message of the first queue.
+#[test]
+fn a_queue_without_a_message_keeps_its_offsets_and_the_next_message_goes_on_after_them() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let store = MessageStore::open(&env, &root, tiny(), OpenMode::New).unwrap();
+    let message = |topic: &'static str| Message {
+        topic: topic.into(),
+        body: vec![7; 300].into(),
+        ..Message::default()
+    };
+    for topic in [["old"; 7], ["new"; 7]].concat().into_iter().chain(["new"; 14]) {
+        store.append(message(topic)).unwrap();
+    }
+    store.close().unwrap();
+    fs::remove_file(root.join("commitlog").join(segment_name(0))).unwrap();
+    let expected = open(&root).queue_bounds("old", 0).unwrap();
+    assert_eq!(expected, 7..7);
+    let live = open(&root).queue_bounds("new", 0).unwrap();
+    rebuilt(&root).unwrap();
+    assert_eq!(open(&root).queue_bounds("old", 0).unwrap(), expected);
+    assert_eq!(open(&root).queue_bounds("new", 0).unwrap(), live);
+    let store = MessageStore::open(&env, &root, tiny(), OpenMode::Existing).unwrap();
+    assert_eq!(store.append(message("old")).unwrap().appended.queue_offset, 7);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_reader_goes_on_beside_a_rebuild_and_never_answers_wrong() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    intact(&root);
+    let (asked, fresh) = (open(&root), open(&root));
+    let expected = answers(&asked);
+    // A message that is found wrong before the rebuild, and right after it.
+    let file = root.join("consumequeue/orders/0").join(segment_name(0));
+    let mut bytes = fs::read(&file).unwrap();
+    let unit = CqUnit::decode(bytes[60..80].try_into().unwrap());
+    bytes[60..80].copy_from_slice(&CqUnit { tags_code: 1, ..unit }.encode());
+    fs::write(&file, bytes).unwrap();
+    rebuilt(&root).unwrap();
+    assert_eq!(answers(&asked), expected);
+    assert_eq!(answers(&fresh), expected);
+}
+
+#[test]
+fn a_store_that_is_written_to_is_neither_rebuilt_nor_repaired_nor_copied() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    intact(&root);
+    fs::write(root.join("config/x.json"), b"no JSON").unwrap();
+    let lock = RealEnv::new().lock(&root.join("lock")).unwrap();
+    let before = Image::of(&root);
+    assert!(matches!(rebuilt(&root), Err(Error::Locked { .. })));
+    assert!(matches!(repaired(&root, false, None), Err(Error::Locked { .. })));
+    let into = dir.path().join("into");
+    assert!(matches!(repaired(&root, false, Some(&into)), Err(Error::Locked { .. })));
+    assert!(repaired(&root, true, None).is_ok());
+    let after = Image::of(&root);
+    assert!(before.files().eq(after.files()) && !into.exists());
+    drop(lock);
+    fs::create_dir(&into).unwrap();
+    fs::write(into.join("x"), b"x").unwrap();
+    assert!(matches!(repaired(&root, false, Some(&into)), Err(Error::Exists { .. })));
+    let report = repaired(&root, false, None).unwrap();
+    assert_eq!(report.changes.len(), 1);
+    assert_eq!(report.found.findings[0].id.facts().fix, Fix::SetAside);
+}
