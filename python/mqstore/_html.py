@@ -20,6 +20,7 @@ _Table: TypeAlias = tuple[Sequence[str], Iterable[_Row]]
 
 _FACTS: dict[type, Sequence[str]] = {
     mqstore.AppendResult: ("status", "physical_offset", "queue_offset", "wrote_bytes", "store_time", "message_id"),
+    mqstore.Change: ("action", "file", "message"),
     mqstore.Message: (
         *("topic", "queue_id", "queue_offset", "physical_offset", "store_size", "store_time", "born_time", "message_id"),
         *("unique_key", "tags", "keys", "transaction", "delay_level", "born_host", "store_host"),
@@ -73,6 +74,9 @@ def _table(value: object) -> _Table:
         case mqstore.VerifyReport():
             names = ("severity", "id", "file", "offset", "count", "message", "fix")
             return names, ([_read(finding, name) for name in names] for finding in value.findings)
+        case mqstore.RepairReport():
+            changed = ("action", "file", "message")
+            return changed, ([_read(change, name) for name in changed] for change in value.changes)
         case mqstore.RecordBatch():
             return value.column_names, _rows(value)
         case mqstore.Batches():

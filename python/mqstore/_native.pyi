@@ -131,6 +131,7 @@ def repair(
     dry_run: bool = True,
     into: str | bytes | os.PathLike[str] | os.PathLike[bytes] | None = None,
     progress: Callable[[int, int], object] | None = None,
+    **options: Any,
 ) -> RepairReport:
     """Verifies a store, mends what can be mended, and verifies it again. By default it changes nothing and reports what it
     would change.
@@ -151,7 +152,7 @@ def repair(
     `progress` raises.
     """
 
-def rebuild(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> None:
+def rebuild(path: str | bytes | os.PathLike[str] | os.PathLike[bytes], **options: Any) -> None:
     """Makes the queues, the index and the checkpoint of a store anew from its log. Each queue keeps its offsets: entries of
     messages that have expired stay, and so does a queue without a message.
 

@@ -8,6 +8,7 @@ use super::finding::Finding;
 use super::message::Message;
 use super::record_batch::RecordBatch;
 use super::recovery::RecoveryReport;
+use super::repair::{Change, RepairReport};
 use super::stats::{StoreStats, TopicStats};
 use super::store::Store;
 use super::tabular::Tabular;
@@ -25,4 +26,6 @@ macro_rules! shown {
     };
 }
 
-shown!(AppendResult Batches Finding Message Queues RecordBatch RecoveryReport Store StoreStats Tabular TopicStats Topics VerifyReport);
+shown!(
+    AppendResult Batches Change Finding Message Queues RecordBatch RecoveryReport RepairReport Store StoreStats Tabular TopicStats Topics VerifyReport
+);

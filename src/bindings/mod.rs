@@ -88,15 +88,11 @@ mod store_statistics;
 mod finding;
 /// `Store.verify`, `VerifyReport`.
 mod verify;
-/// `repair`, `rebuild`, `RepairReport`, `Change`.
-mod repair;
 /// `Store.refresh`, `Store.follow`, `Queue.tail`.
 mod follow;
 /// `Store`: what it writes.
 #[expect(clippy::too_many_arguments, reason = "the arguments of a Python call")]
 mod store_writing;
-/// What notebooks show.
-mod html;
 /// `async for`.
 mod aiter;
 /// The clock of `mqstore.testing`.
@@ -112,6 +108,10 @@ mod landmarks;
 mod unique_key;
 /// `open`: the mode and the options.
 mod open;
+/// `repair`, `rebuild`, `RepairReport`, `Change`.
+mod repair;
+/// What notebooks show.
+mod html;
 
 use pyo3::pymodule;
 

@@ -92,10 +92,7 @@ pub(super) fn open(
 ) -> PyResult<Store> {
     let mode = Mode::parse(mode)?;
     let options = options.unwrap_or_else(|| PyDict::new(py));
-    let mut config = StoreConfig::default();
-    for (name, value) in &options {
-        set_option(&mut config, name.extract()?, &value)?;
-    }
+    let config = config_of(&options)?;
     // Absolute, because a reader that is pickled or reopened may find itself in another working directory.
     let path = std::path::absolute(&path).map_err(|error| Error::io("find", path, error))?;
     let recipe = Py::new(py, Recipe::new(&path, options.unbind()))?;
@@ -140,6 +137,16 @@ fn warn_of_unlocked_pool(py: Python<'_>, handle: &Handle) -> PyResult<()> {
 #[pyfunction(name = "_reopen")]
 pub(super) fn reopen(py: Python<'_>, path: PathBuf, options: Bound<'_, PyDict>) -> PyResult<Store> {
     open(py, path, "r", Some(options))
+}
+
+/// # Errors
+/// `TypeError` and `ValueError` for an option.
+pub(super) fn config_of(options: &Bound<'_, PyDict>) -> PyResult<StoreConfig> {
+    let mut config = StoreConfig::default();
+    for (name, value) in options {
+        set_option(&mut config, name.extract()?, &value)?;
+    }
+    Ok(config)
 }
 
 fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use super::arguments;
 use super::finding::Finding;
 use super::handle::interruptible_by_signals;
+use super::open::config_of;
 use super::scan::callable;
 use super::verify::{VerifyReport, tell};
 use crate::check::{self, RepairRequest};
-use crate::config::StoreConfig;
 use crate::storage::{Env, RealEnv};
 
 /// One change that a repair has made, or would make.
@@ -135,6 +136,8 @@ impl RepairReport {
 /// undo that. A record that is not whole is lost: a salvage record takes its place, as with `recovery="salvage"`, and every other message keeps its
 /// offsets. The segment as it was is copied into the backup first.
 ///
+/// Options are those of `open`; `recovery` is chosen here.
+///
 /// With `into` all files are copied into that directory, which is missing or empty, and the copy is repaired; the store stays as it is. A
 /// missing segment is not mended; `Store.copy_to` with `errors="skip"` takes over what is whole. Queues of a topic that was deleted come back in
 /// a rebuild if the log still has its messages.
@@ -143,14 +146,16 @@ impl RepairReport {
 /// many bytes of the log are verified, and of how many; twice up to the end. Raises `LockedError` while a writer has the store, `StoreExistsError`
 /// if `into` is not empty, what `open` and `Store.verify` raise, and what `progress` raises.
 #[pyfunction]
-#[pyo3(signature = (path, *, dry_run=true, into=None, progress=None))]
+#[pyo3(signature = (path, *, dry_run=true, into=None, progress=None, **options))]
 pub(super) fn repair(
     py: Python<'_>,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,
     dry_run: bool,
     into: Option<&Bound<'_, PyAny>>,
     progress: Option<&Bound<'_, PyAny>>,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<RepairReport> {
+    let config = options.map(config_of).transpose()?.unwrap_or_default();
     let progress = progress.map(callable).transpose()?;
     let into = into.map(arguments::path).transpose()?;
     let request = RepairRequest {
@@ -159,19 +164,27 @@ pub(super) fn repair(
     };
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     let tell = |done, all| tell(progress.as_ref(), done, all);
-    let report = py.detach(|| interruptible_by_signals(|| Ok(()), || check::repair(&env, &path, request, tell)))?;
+    let report = py.detach(|| interruptible_by_signals(|| Ok(()), || check::repair(&env, &path, &config, request, tell)))?;
     Ok(RepairReport { report, source: path })
 }
 
 /// Makes the queues, the index and the checkpoint of a store anew from its log. Each queue keeps its offsets: entries of messages that have expired
 /// stay, and so does a queue without a message.
 ///
+/// Options are those of `open`: where all files of a kind are gone, and nothing has recorded their sizes, those of a broker's defaults are made.
+///
 /// It changes nothing, and raises `CorruptError`, if the log is damaged: `repair` mends that. Queues of a topic that was deleted come back if the
 /// log still has its messages. It may be called again after an error or a crash, and readers beside it go on. Raises `LockedError` while a writer
 /// has the store, and what `open` raises.
 #[pyfunction]
-pub(super) fn rebuild(py: Python<'_>, #[pyo3(from_py_with = arguments::path)] path: PathBuf) -> PyResult<()> {
+#[pyo3(signature = (path, **options))]
+pub(super) fn rebuild(
+    py: Python<'_>,
+    #[pyo3(from_py_with = arguments::path)] path: PathBuf,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<()> {
+    let config = options.map(config_of).transpose()?.unwrap_or_default();
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
-    py.detach(|| interruptible_by_signals(|| Ok(()), || check::rebuild(&env, &path, StoreConfig::default())))?;
+    py.detach(|| interruptible_by_signals(|| Ok(()), || check::rebuild(&env, &path, config)))?;
     Ok(())
 }

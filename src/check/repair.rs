@@ -104,11 +104,12 @@ pub fn rebuild(env: &Arc<dyn Env>, path: &Path, config: StoreConfig) -> Result<(
 pub fn repair(
     env: &Arc<dyn Env>,
     path: &Path,
+    config: &StoreConfig,
     request: RepairRequest<'_>,
     mut tell: impl FnMut(i64, i64) -> Result<()>,
 ) -> Result<RepairReport> {
-    let found = look(env, path, &mut tell)?;
-    let plan = Plan::of(env, path, &found, request.into.is_some())?;
+    let found = look(env, path, config, &mut tell)?;
+    let plan = Plan::of(env, path, config, &found, request.into.is_some())?;
     let mut report = RepairReport {
         path: request.into.unwrap_or(path).to_owned(),
         is_dry_run: request.is_dry_run,
@@ -136,17 +137,22 @@ pub fn repair(
     if plan.is_rebuilt {
         let config = StoreConfig {
             recovery: plan.recovery,
-            ..StoreConfig::default()
+            ..config.clone()
         };
         rebuild(env, &report.path, config)?;
     }
-    report.left = look(env, &report.path, &mut tell)?.findings;
+    report.left = look(env, &report.path, config, &mut tell)?.findings;
     report.left.retain(|finding| finding.severity != Severity::Note);
     Ok(report)
 }
 
-fn look(env: &Arc<dyn Env>, path: &Path, tell: &mut impl FnMut(i64, i64) -> Result<()>) -> Result<VerifyReport> {
-    let reader = MessageReader::open(env, path, StoreConfig::default())?;
+fn look(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    config: &StoreConfig,
+    tell: &mut impl FnMut(i64, i64) -> Result<()>,
+) -> Result<VerifyReport> {
+    let reader = MessageReader::open(env, path, config.clone())?;
     let request = VerifyRequest {
         deep: true,
         max_bytes_per_s: None,
@@ -174,7 +180,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(env: &Arc<dyn Env>, path: &Path, found: &VerifyReport, is_copy: bool) -> Result<Self> {
+    fn of(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, found: &VerifyReport, is_copy: bool) -> Result<Self> {
         let ids = || found.findings.iter();
         let is_refused = ids().any(|finding| REFUSED.contains(&finding.id));
         let has = |fix: Fix| !is_refused && ids().any(|finding| finding.id.facts().fix == fix && is_mended(finding));
@@ -192,16 +198,16 @@ impl Plan {
         if has(Fix::Salvage) {
             plan.recovery = Recovery::Salvage;
             plan.is_rebuilt = true;
-            plan.look_what_is_lost(env, path)?;
+            plan.look_what_is_lost(env, path, config)?;
         }
         Ok(plan)
     }
 
     /// A salvage that is carried out in memory tells what one on disk does.
-    fn look_what_is_lost(&mut self, env: &Arc<dyn Env>, path: &Path) -> Result<()> {
+    fn look_what_is_lost(&mut self, env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<()> {
         let config = StoreConfig {
             recovery: Recovery::Salvage,
-            ..StoreConfig::default()
+            ..config.clone()
         };
         let reader = MessageReader::open(env, path, config)?;
         let (log, report) = (reader.log(), reader.recovery());

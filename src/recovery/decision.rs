@@ -205,15 +205,16 @@ fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> 
 /// count: they may be what is damaged.
 fn expect_undamaged_end(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
     let (log, end) = (opened.log, report.log_end);
-    log.expect_last_segment_at(end)?;
     let found = match log.read(end, opened.check)? {
         LogRecord::Corrupt(_) => Some(end),
         _ => log.find_next_record(end, end + 1, report.last_store_time)?,
     };
-    let Some(found) = found else { return Ok(()) };
+    let Some(found) = found else {
+        return log.expect_last_segment_at(end);
+    };
     let reason = format!(
-        "the log ends here ({}), and a message starts at {found}: repair the log first (mqstore repair), or open the store with \
-         recovery=\"salvage\" to keep every whole message",
+        "the log ends here ({}), and a message starts at {found}: a part of the log is damaged: mqstore repair \
+         keeps every whole message",
         report.stop_reason
     );
     Err(log.corrupt(end, reason))

@@ -73,8 +73,8 @@ def test_rocketmq_reads_all_of_a_store_that_was_made_anew_and_goes_on(
     proof.way = f"{damage.__name__}, mqstore rebuilds, RocketMQ reads"
     store = Path(shutil.copytree(source, tmp_path / "store"))
     damage(store)
-    mqstore.rebuild(store)
     options = embedded.options(geometry)
+    mqstore.rebuild(store, **options)
     with mqstore.open(store) as ours, mqstore.open(store, access_message_in_memory_max_ratio=0, **options) as cold:
         assert ours.verify().ok
         asker = compare.Asker(before, random.Random(rocketmq.version), rocketmq, geometry)

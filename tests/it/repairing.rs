@@ -20,5 +20,11 @@ fn rebuilt(root: &Path) -> Result<()> {
 }
 
 fn repaired(root: &Path, is_dry_run: bool, into: Option<&Path>) -> Result<RepairReport> {
-    repair(&env(), root, RepairRequest { is_dry_run, into }, |_, _| Ok(()))
+    repair(
+        &env(),
+        root,
+        &StoreConfig::default(),
+        RepairRequest { is_dry_run, into },
+        |_, _| Ok(()),
+    )
 }

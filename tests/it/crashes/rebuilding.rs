@@ -85,7 +85,7 @@ fn repaired(env: &SimulatedEnv) -> Result<RepairReport, Error> {
         is_dry_run: false,
         into: None,
     };
-    repair(&env.shared(), root(), request, |_, _| Ok(()))
+    repair(&env.shared(), root(), &GEOMETRY.recorded(), request, |_, _| Ok(()))
 }
 
 /// Every message but `lost` is read by its queue offset and its key, and the files agree.

@@ -1,0 +1,65 @@
+"""Mending a store from the command line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mqstore
+
+
+@pytest.fixture
+def store(golden: Path, tmp_path: Path) -> Path:
+    """A store without queues, whose path a shell would divide."""
+    path = Path(shutil.copytree(golden / "491_multifile", tmp_path / "my store"))
+    shutil.rmtree(path / "consumequeue")
+    return path
+
+
+def test_repair_lists_what_it_would_change_and_changes_it_with_yes(store: Path, run: Callable[..., Any]) -> None:
+    listed = run("repair", store)
+    assert listed.code == 1
+    assert listed.out.splitlines() == [
+        f"would rebuild: {store}/consumequeue: queues, index and checkpoint are made anew from the log",
+        "nothing was changed: --yes makes these changes",
+    ]
+    assert not (store / "consumequeue").exists()
+    done = run("repair", store, "--yes")
+    assert (done.code, done.out.splitlines()[-1]) == (0, f"repaired: {store}")
+    again = run("repair", store)
+    assert (again.code, again.out) == (0, "nothing has to be repaired\n")
+    assert run("verify", store).code == 0
+
+
+def test_repair_into_another_directory_reports_as_json(store: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    [report] = run("repair", store, "--into", tmp_path / "new", "--yes", "--json").rows
+    assert (report["ok"], report["dry_run"], report["path"]) == (True, False, str(tmp_path / "new"))
+    assert [change["action"] for change in report["changes"]] == ["copy", "rebuild"]
+    assert not (store / "consumequeue").exists()
+    assert run("verify", tmp_path / "new").code == 0
+
+
+def test_what_verify_names_as_the_fix_is_a_command_that_fixes_it(store: Path, run: Callable[..., Any]) -> None:
+    findings = json.loads(run("verify", store, "--json").out)["findings"]
+    [fix] = {finding["fix"] for finding in findings}
+    words = shlex.split(fix.removeprefix("with no writer running: "))
+    assert words == ["mqstore", "rebuild", str(store)]
+    [rebuilt] = run(*words[1:], "--json").rows
+    with mqstore.open(store) as opened:
+        assert rebuilt["log_end"] == opened.max_physical_offset
+    assert run("verify", store).code == 0
+
+
+def test_what_cannot_be_opened_is_told_with_its_own_exit_code(tmp_path: Path, store: Path, run: Callable[..., Any]) -> None:
+    for command in ("repair", "rebuild"):
+        ran = run(command, tmp_path / "nothing")
+        assert (ran.code, ran.out) == (3, "")
+    with mqstore.open(store, "r+"):
+        ran = run("rebuild", store)
+        assert (ran.code, ran.out) == (3, "")

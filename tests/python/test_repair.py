@@ -1,0 +1,133 @@
+"""Repairing and rebuilding a store from Python. What is mended is in tests/it/repairing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mqstore
+
+
+@pytest.fixture
+def path(copied: Callable[[str], Path]) -> Path:
+    return copied("491_multifile")
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(root)): file.read_bytes() for file in root.rglob("*") if file.is_file()}
+
+
+def messages(path: Path) -> list[tuple[str, int, int, int]]:
+    with mqstore.open(path, errors="skip") as store:
+        queues = [queue for topic in store.topics.values() for queue in topic.queues]
+        return [(m.topic, m.queue_id, m.queue_offset, m.physical_offset) for queue in queues for m in queue]
+
+
+def damage_a_body(path: Path) -> tuple[str, int, int, int]:
+    with mqstore.open(path) as store:
+        queues = (queue for topic in store.topics.values() for queue in topic.queues)
+        message = next(message for queue in queues for message in queue if len(message.body) > 8)
+        body, place = bytes(message.body), (message.topic, message.queue_id, message.queue_offset, message.physical_offset)
+    segment = path / "commitlog" / f"{place[3] // 16384 * 16384:020}"
+    content = bytearray(segment.read_bytes())
+    content[content.index(body, place[3] % 16384)] ^= 1
+    segment.write_bytes(content)
+    return place
+
+
+def test_a_rebuild_makes_queues_index_and_checkpoint_anew(path: Path) -> None:
+    before = messages(path)
+    for gone in ("consumequeue", "index"):
+        shutil.rmtree(path / gone)
+    (path / "checkpoint").unlink()
+    mqstore.rebuild(path)
+    assert messages(path) == before
+    with mqstore.open(path) as store:
+        assert store.verify().findings == []
+
+
+def test_a_rebuild_refuses_a_damaged_log_and_says_what_to_do(path: Path) -> None:
+    damage_a_body(path)
+    before = contents(path)
+    with pytest.raises(mqstore.CorruptError, match="mqstore repair"):
+        mqstore.rebuild(path)
+    assert contents(path) == before
+
+
+def test_a_repair_is_a_dry_run_unless_it_is_told_otherwise(path: Path) -> None:
+    shutil.rmtree(path / "consumequeue")
+    before = contents(path)
+    report = mqstore.repair(path)
+    assert contents(path) == before
+    assert (report.ok, report.dry_run, report.path, report.backup, report.lost, report.left) == (True, True, str(path), None, [], [])
+    assert {finding.id for finding in report.found.findings} == {"queue.entry_missing"}
+    assert [change.action for change in report.changes] == ["rebuild"]
+    assert repr(report).startswith("<mqstore.RepairReport dry run, ok: changes=1, lost=0, left=0, ")
+    assert repr(report.changes[0]).startswith(f"<mqstore.Change rebuild {path}/consumequeue: ")
+
+
+def test_a_repair_of_a_whole_store_changes_nothing(path: Path) -> None:
+    before = contents(path)
+    report = mqstore.repair(path, dry_run=False)
+    assert (report.ok, report.changes) == (True, [])
+    assert contents(path) == before
+
+
+def test_a_repair_in_place_keeps_what_it_changes_in_a_backup(path: Path) -> None:
+    before = messages(path)
+    place = damage_a_body(path)
+    (path / "config").mkdir(exist_ok=True)
+    (path / "config" / "topics.json").write_bytes(bytes(40))
+    damaged = contents(path)
+    told: list[tuple[int, int]] = []
+    report = mqstore.repair(path, dry_run=False, progress=lambda done, of: told.append((done, of)))
+    assert report.ok
+    assert [change.action for change in report.changes] == ["set_aside", *["back_up"] * 2, "salvage", "rebuild"]
+    [(begin, end)] = report.lost
+    assert begin <= place[3] < end
+    assert report.backup is not None
+    kept = contents(Path(report.backup))
+    assert kept == {name: damaged[name] for name in kept}
+    assert "config/topics.json" in kept
+    assert len(kept) == 3
+    assert messages(path) == [each for each in before if each != place]
+    assert told[-1][0] == told[-1][1]
+
+
+def test_a_repair_into_another_directory_leaves_the_store_as_it_is(path: Path, tmp_path: Path) -> None:
+    before = messages(path)
+    place = damage_a_body(path)
+    damaged = contents(path)
+    into = tmp_path / "repaired"
+    report = mqstore.repair(path, into=into, dry_run=False)
+    assert contents(path) == damaged
+    assert (report.ok, report.path, report.backup) == (True, str(into), None)
+    assert messages(into) == [each for each in before if each != place]
+    with pytest.raises(mqstore.StoreExistsError):
+        mqstore.repair(path, into=into, dry_run=False)
+
+
+def test_what_cannot_be_mended_is_left_and_told(path: Path) -> None:
+    (path / "commitlog" / f"{16384:020}").unlink()
+    before = contents(path)
+    report = mqstore.repair(path, dry_run=False)
+    assert not report.ok
+    assert "log.missing_segment" in {finding.id for finding in report.left}
+    assert report.changes == []
+    assert contents(path) == before
+
+
+def test_a_store_that_is_written_to_is_left_alone(path: Path, tmp_path: Path) -> None:
+    shutil.rmtree(path / "index")
+    with mqstore.open(path, "r+"):
+        for call in (
+            lambda: mqstore.rebuild(path),
+            lambda: mqstore.repair(path, dry_run=False, into=tmp_path / "into"),
+        ):
+            with pytest.raises(mqstore.LockedError):
+                call()
+    with pytest.raises(mqstore.NotAStoreError):
+        mqstore.repair(tmp_path / "nothing")
