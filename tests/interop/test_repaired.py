@@ -83,7 +83,9 @@ def test_rocketmq_reads_all_of_a_store_that_was_made_anew_and_goes_on(
         proof.differences += compare.dumps(before, embedded.dump(ours, geometry.segment))
         proof.differences += compare.dumps(before, theirs)
         # RocketMQ 4 looks for a time in files by when they were changed.
-        proof.differences += [line for line in asker.answers(ours, cold, questions, answers) if "time" not in line or rocketmq.api > 4]
+        proof.differences += [
+            line for line in asker.answers(ours, cold, questions, answers) if "time" not in line or rocketmq.api > 4
+        ]
     proof.messages["RocketMQ"] += len(before.records)
     rocketmq.write(store, geometry, [AFTERWARDS])
     with mqstore.open(store) as ours:

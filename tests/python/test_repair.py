@@ -62,7 +62,14 @@ def test_a_repair_is_a_dry_run_unless_it_is_told_otherwise(path: Path) -> None:
     before = contents(path)
     report = mqstore.repair(path)
     assert contents(path) == before
-    assert (report.ok, report.dry_run, report.path, report.backup, report.lost, report.left) == (True, True, str(path), None, [], [])
+    assert (report.ok, report.dry_run, report.path, report.backup, report.lost, report.left) == (
+        True,
+        True,
+        str(path),
+        None,
+        [],
+        [],
+    )
     assert {finding.id for finding in report.found.findings} == {"queue.entry_missing"}
     assert [change.action for change in report.changes] == ["rebuild"]
     assert repr(report).startswith("<mqstore.RepairReport dry run, ok: changes=1, lost=0, left=0, ")

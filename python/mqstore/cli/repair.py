@@ -52,7 +52,9 @@ def rebuild(path: str, out: Output) -> None:
     with mqstore.open(path) as store:
         topics = store.topics
         queues = sum(len(topic.queue_ids) for topic in topics.values())
-        out.document({"path": store.path, "log_begin": store.min_physical_offset, "log_end": store.max_physical_offset, "queues": queues})
+        out.document(
+            {"path": store.path, "log_begin": store.min_physical_offset, "log_end": store.max_physical_offset, "queues": queues}
+        )
 
 
 def _print(report: mqstore.RepairReport, out: Output) -> None:
