@@ -142,6 +142,8 @@ def repair(
     place, as with `recovery="salvage"`, and every other message keeps its offsets. The segment as it was is copied into the
     backup first.
 
+    Options are those of `open`; `recovery` is chosen here.
+
     With `into` all files are copied into that directory, which is missing or empty, and the copy is repaired; the store
     stays as it is. A missing segment is not mended; `Store.copy_to` with `errors="skip"` takes over what is whole. Queues
     of a topic that was deleted come back in a rebuild if the log still has its messages.
@@ -155,6 +157,9 @@ def repair(
 def rebuild(path: str | bytes | os.PathLike[str] | os.PathLike[bytes], **options: Any) -> None:
     """Makes the queues, the index and the checkpoint of a store anew from its log. Each queue keeps its offsets: entries of
     messages that have expired stay, and so does a queue without a message.
+
+    Options are those of `open`: where all files of a kind are gone, and nothing has recorded their sizes, those of a
+    broker's defaults are made.
 
     It changes nothing, and raises `CorruptError`, if the log is damaged: `repair` mends that. Queues of a topic that was
     deleted come back if the log still has its messages. It may be called again after an error or a crash, and readers

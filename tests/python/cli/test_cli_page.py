@@ -59,7 +59,8 @@ def arguments_of(command: str, store: Path, folder: Path) -> list[object]:
         "diff": [folder / "copy"],
         "report": ["-o", folder / "page.html"],
     }
-    return [folder / "new" if command == "import" else store, *more.get(command, []), "--json"]
+    written = {"import": folder / "new", "rebuild": folder / "copy"}
+    return [written.get(command, store), *more.get(command, []), "--json"]
 
 
 def test_the_fields_of_json_are_those_of_the_page(store: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
