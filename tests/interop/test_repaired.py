@@ -23,11 +23,12 @@ MESSAGES = 800
 KEY_QUESTIONS, TIME_QUESTIONS, GETS = 200, 200, 400
 
 
-def flip(path: Path, every: int) -> None:
-    """Changes one byte in so many of what was written."""
+def flip(path: Path) -> None:
+    """Changes a byte of every fourth entry or item that was written, but no tags code, which may be any number."""
     content = bytearray(path.read_bytes())
-    for at in range(0, len(content), every):
-        content[at] ^= 1 if any(content[at : at + 20]) else 0
+    for at in range(0, len(content) - 20, 80):
+        if any(content[at : at + 20]):
+            content[at + at // 80 % 12] ^= 1
     path.write_bytes(content)
 
 
@@ -44,7 +45,7 @@ def flip_queues_and_index(store: Path) -> None:
     for folder in ("consumequeue", "index"):
         for file in (store / folder).rglob("*"):
             if file.is_file():
-                flip(file, 77)
+                flip(file)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,9 @@ def written(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> tup
         now_ms=time.time_ns() // 1_000_000,
     )
     store = tmp_path_factory.mktemp("written") / "store"
-    rocketmq.write(store, geometry, generator.plan(MESSAGES))
+    # RocketMQ 4 delivers what was delayed as soon as it opens the store.
+    plan = [step for step in generator.plan(MESSAGES) if "DELAY" not in dict(step.get("properties", {}))]
+    rocketmq.write(store, geometry, plan)
     with mqstore.open(store) as opened:
         return store, geometry, embedded.dump(opened, geometry.segment)
 
@@ -76,7 +79,7 @@ def test_rocketmq_reads_all_of_a_store_that_was_made_anew_and_goes_on(
     options = embedded.options(geometry)
     mqstore.rebuild(store, **options)
     with mqstore.open(store) as ours, mqstore.open(store, access_message_in_memory_max_ratio=0, **options) as cold:
-        assert ours.verify().ok
+        assert cold.verify().ok
         asker = compare.Asker(before, random.Random(rocketmq.version), rocketmq, geometry)
         questions = asker.questions(KEY_QUESTIONS, TIME_QUESTIONS, GETS)
         theirs, answers = rocketmq.ask(store, geometry, questions)
@@ -88,7 +91,7 @@ def test_rocketmq_reads_all_of_a_store_that_was_made_anew_and_goes_on(
         ]
     proof.messages["RocketMQ"] += len(before.records)
     rocketmq.write(store, geometry, [AFTERWARDS])
-    with mqstore.open(store) as ours:
+    with mqstore.open(store, **options) as ours:
         assert ours.verify().ok
     assert not proof.differences, proof.differences[:10]
 
@@ -100,11 +103,11 @@ def test_rocketmq_reads_every_other_message_of_a_store_with_a_damaged_record(
     source, geometry, before = written
     proof.way = "a damaged record, mqstore repairs into a new directory, RocketMQ reads"
     store, into = Path(shutil.copytree(source, tmp_path / "store")), tmp_path / "repaired"
-    starts = sorted(offset for offset, record in before.records.items() if record["body_len"] > 0)
+    starts = sorted(offset for offset, record in before.records.items() if record["body_len"] > 100)
     damaged = starts[len(starts) // 2]
     segment = store / "commitlog" / f"{damaged // geometry.segment * geometry.segment:020}"
     content = bytearray(segment.read_bytes())
-    content[damaged % geometry.segment + 90] ^= 1
+    content[damaged % geometry.segment + 140] ^= 1
     segment.write_bytes(content)
     report = mqstore.repair(store, into=into, dry_run=False)
     assert report.ok
