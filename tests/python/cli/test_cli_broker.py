@@ -153,9 +153,6 @@ def test_doctor_says_what_expired_unread_and_what_is_past_the_end(built: Broker,
     findings = {finding["id"]: finding for finding in told["findings"]}
     assert findings["consumer.past_end"]["message"] == "group billing, orders/0: the offset 7 is past the end of the queue, 1"
     assert findings["transaction.open"]["severity"] == "note"
-    with mqstore.open(built.path) as store:
-        verified = [finding.to_dict() for finding in store.verify(deep=False).findings]
-    assert [finding for finding in told["findings"] if finding in verified] == verified
     assert all(list(finding) == list(told["findings"][0]) for finding in told["findings"])
     text = run("doctor", built.path)
     assert text.code == 1
