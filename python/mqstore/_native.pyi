@@ -1704,9 +1704,10 @@ class Change:
     """One change that a repair has made, or would make."""
     @property
     def action(self) -> Literal["copy", "set_aside", "back_up", "salvage", "rebuild"]:
-        """ "copy": all files are copied, and the copy is repaired. "set_aside": the file is moved into the backup. "back_up":
-        the segment is copied into the backup, because it is changed. "salvage": a salvage record is put over a stretch of
-        the log that holds no whole record. "rebuild": queues, index and checkpoint are made anew from the log.
+        """`"copy"`: all files are copied, and the copy is repaired. `"set_aside"`: the file is moved into the backup.
+        `"back_up"`: the segment is copied into the backup, because it is changed. `"salvage"`: a salvage record is put over
+        a stretch of the log that holds no whole record. `"rebuild"`: queues, index and checkpoint are made anew from the
+        log.
         """
     @property
     def file(self) -> str:

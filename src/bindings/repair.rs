@@ -22,8 +22,8 @@ pub(super) struct Change(check::Change);
 
 #[pymethods]
 impl Change {
-    /// "copy": all files are copied, and the copy is repaired. "set_aside": the file is moved into the backup. "back_up": the segment is copied into
-    /// the backup, because it is changed. "salvage": a salvage record is put over a stretch of the log that holds no whole record. "rebuild": queues,
+    /// `"copy"`: all files are copied, and the copy is repaired. `"set_aside"`: the file is moved into the backup. `"back_up"`: the segment is copied into
+    /// the backup, because it is changed. `"salvage"`: a salvage record is put over a stretch of the log that holds no whole record. `"rebuild"`: queues,
     /// index and checkpoint are made anew from the log.
     #[getter]
     fn action(&self) -> &'static str {
@@ -118,13 +118,13 @@ impl RepairReport {
 
     fn __repr__(&self) -> String {
         format!(
-            "<mqstore.RepairReport {}{}: changes={}, lost={}, left={}, path={:?}>",
+            "<mqstore.RepairReport {}{}: changes={}, lost={}, left={}, path={}>",
             if self.report.is_dry_run { "dry run, " } else { "" },
             if self.ok() { "ok" } else { "NOT OK" },
             self.report.changes.len(),
             self.report.lost.len(),
             self.report.left.len(),
-            self.report.path
+            self.report.path.display()
         )
     }
 }
@@ -178,6 +178,7 @@ pub(super) fn repair(
 /// has the store, and what `open` raises.
 #[pyfunction]
 #[pyo3(signature = (path, **options))]
+#[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
 pub(super) fn rebuild(
     py: Python<'_>,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,

@@ -153,11 +153,7 @@ fn look(
     tell: &mut impl FnMut(i64, i64) -> Result<()>,
 ) -> Result<VerifyReport> {
     let reader = MessageReader::open(env, path, config.clone())?;
-    let request = VerifyRequest {
-        deep: true,
-        max_bytes_per_s: None,
-    };
-    verify(env, &reader, request, tell)
+    verify(env, &reader, VerifyRequest::default(), tell)
 }
 
 fn expect_unlocked(env: &dyn Env, path: &Path) -> Result<()> {

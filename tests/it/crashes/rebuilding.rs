@@ -98,11 +98,7 @@ fn expect_whole(env: &SimulatedEnv, lost: Option<u8>) -> Checked {
         let by_key = works(check, reader.query(&by_key("t", &format!("k{n}"))))?;
         ensure(by_key.messages.len() == 1, check, || format!("key k{n}: {by_key:?}"))?;
     }
-    let request = VerifyRequest {
-        deep: true,
-        max_bytes_per_s: None,
-    };
-    let report = works(check, verify(&env.shared(), &reader, request, |_, _| Ok(())))?;
+    let report = works(check, verify(&env.shared(), &reader, VerifyRequest::default(), |_, _| Ok(())))?;
     ensure(report.is_ok(), check, || format!("{:?}", report.findings))
 }
 
