@@ -133,7 +133,7 @@ finding_ids! {
         "neither the queue nor the log has a message of this queue offset, and later ones are there";
     QueueZeroFile: "queue.zero_file", Error, Fix::Rebuild, "#9728, #10108",
         "the last file of the queue has no entry: a broker takes its zeros for one";
-    QueueFileLength: "queue.file_length", Error, Fix::Rebuild, "#3257",
+    QueueFileLength: "queue.file_length", Error, COPY_AGAIN, "#3257",
         "the last file of the queue is not as long as those of the other queues: a broker does not start";
     QueueForeignFile: "queue.foreign_file", Warning, Fix::SetAside, "#3257",
         "a file that is no queue file: a broker does not start";

@@ -28,5 +28,5 @@ mod repair;
 
 pub use finding_id::{FindingId, Fix, Severity};
 pub use findings::Finding;
-pub use repair::{Change, RepairReport, RepairRequest, rebuild, repair};
+pub use repair::{Change, REFUSED, RepairReport, RepairRequest, rebuild, repair};
 pub use verify::{VerifyReport, VerifyRequest, verify};

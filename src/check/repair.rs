@@ -16,8 +16,12 @@ use crate::read::MessageReader;
 use crate::storage::Env;
 use crate::store::{MessageStore, OpenMode, take_lock};
 
-/// A writer refuses such a log, and nothing here can give back what is missing.
-const REFUSED: [FindingId; 2] = [FindingId::LogMissingSegment, FindingId::LogCutShort];
+/// A writer refuses such a store, and nothing here can give back what is missing.
+pub const REFUSED: [FindingId; 3] = [
+    FindingId::LogMissingSegment,
+    FindingId::LogCutShort,
+    FindingId::QueueFileLength,
+];
 
 /// How a store is repaired.
 #[derive(Debug, Clone, Copy)]

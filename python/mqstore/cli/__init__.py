@@ -31,10 +31,10 @@ COMMANDS = {
     "diff": "diff:diff",
     "manifest": "manifest:manifest",
     "doctor": "doctor:doctor",
-    "report": "report:report",
     "verify": "verify:verify",
     "repair": "repair:repair",
     "rebuild": "repair:rebuild",
+    "report": "report:report",
     "demo": "demo:demo",
     "completion": "completion:completion",
 }

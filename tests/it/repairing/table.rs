@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use mqstore::check::{FindingId, Fix, Severity};
+use mqstore::check::{FindingId, Fix, REFUSED, Severity};
 use mqstore::store::OpenMode;
 use tempfile::tempdir;
 
@@ -44,10 +44,10 @@ fn a_rebuild_mends_every_damage_of_queues_index_and_checkpoint() {
 }
 
 #[test]
-fn a_rebuild_refuses_a_damaged_log_and_changes_nothing() {
+fn a_rebuild_refuses_a_damaged_log_and_a_file_that_was_cut_short_and_changes_nothing() {
     let mut wrong = String::new();
     on_each_row(|row, id, root| {
-        let is_refused = id.facts().fix == Fix::Salvage || [FindingId::LogMissingSegment, FindingId::LogCutShort].contains(&id);
+        let is_refused = id.facts().fix == Fix::Salvage || REFUSED.contains(&id);
         if !is_refused {
             return;
         }
@@ -95,7 +95,7 @@ fn a_repaired_copy_is_whole_and_its_source_is_as_it_was() {
         if !before.files().eq(Image::of(root).files()) {
             let _ = writeln!(wrong, "--- {row}: the source is changed");
         }
-        if [FindingId::LogMissingSegment, FindingId::LogCutShort].contains(&id) {
+        if REFUSED.contains(&id) {
             assert!(
                 report.changes.is_empty() && !into.exists() && !report.left.is_empty(),
                 "{row}"

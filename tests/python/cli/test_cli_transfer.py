@@ -137,7 +137,8 @@ def test_the_command_that_sets_it_right_names_the_store_as_a_shell_takes_it(tmp_
     damaged(path)
     with mqstore.open(path) as store:
         [finding] = [finding for finding in store.verify(deep=False).findings if finding.id == "log.damaged_record"]
-    assert shlex.split(finding.fix)[:4] == ["mqstore", "copy", str(path), "NEW"]
+    _, command = finding.fix.split(": ", 1)
+    assert shlex.split(command)[:4] == ["mqstore", "repair", str(path), "--into"]
 
 
 def test_doctor_tells_of_a_crashed_store_which_messages_the_next_start_would_remove(
