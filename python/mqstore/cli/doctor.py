@@ -69,8 +69,8 @@ def _of_crash(store: mqstore.Store) -> Iterator[Row]:
                 "error",
                 f"the log is damaged here, and whole messages follow, up to {whole.recovery.log_end}",
                 "the next start of a broker ends the log here and removes them",
-                f"before anything is started on it: mqstore repair {shlex.quote(store.path)} --into NEW --yes keeps what is whole "
-                "on both sides, in a copy",
+                f"before anything is started on it: mqstore repair {shlex.quote(store.path)} --into NEW --yes keeps what is "
+                "whole on both sides, in a copy",
                 file=f"{store.path}/commitlog/{segment:020}",
                 offset=begin - segment,
                 last_offset=begin - segment,
