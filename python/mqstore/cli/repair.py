@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 import mqstore
+from mqstore._rows import visible
 from mqstore.cli._main import FINDINGS, command
-from mqstore.cli._output import Output, Row, visible
+from mqstore.cli._output import Output, Row
 from mqstore.cli._store import opening, prints
 
 store_path = click.argument("path", metavar="STORE", type=click.Path())
