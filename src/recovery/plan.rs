@@ -116,7 +116,7 @@ fn is_half_written(opened: &Opened<'_>, last: &Range<i64>) -> Result<bool> {
 /// The plan when the log is read from `scan_start` to `until`, and whether a queue has a gap then.
 pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool)> {
     let Opened { log, queues, check, .. } = *opened;
-    let mut undispatched = Undispatched::new(log, queues, opened.config.delay_levels()?);
+    let mut undispatched = Undispatched::new(log, queues, opened.config.delay_levels()?, !opened.is_rebuilt);
     let mut report = RecoveryReport {
         clean_exit: opened.clean,
         scan_start,

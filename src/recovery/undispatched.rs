@@ -16,6 +16,8 @@ pub(super) struct Undispatched<'a> {
     log: &'a LogFiles,
     queues: &'a ConsumeQueueStore,
     delay_levels: DelayLevels,
+    /// Whether an entry that leads to its message stays as it is where it has an address of an extension.
+    keeps_extensions: bool,
     /// One for each queue that the scan has met; `None` for a batch consume queue.
     lacking: QueueTable<Option<Lacking>>,
     /// The scan has met a message, and its queue lacks the message before it.
@@ -40,11 +42,17 @@ struct Lacking {
 }
 
 impl<'a> Undispatched<'a> {
-    pub(super) fn new(log: &'a LogFiles, queues: &'a ConsumeQueueStore, delay_levels: DelayLevels) -> Self {
+    pub(super) fn new(
+        log: &'a LogFiles,
+        queues: &'a ConsumeQueueStore,
+        delay_levels: DelayLevels,
+        keeps_extensions: bool,
+    ) -> Self {
         Self {
             log,
             queues,
             delay_levels,
+            keeps_extensions,
             lacking: QueueTable::default(),
             gap: false,
             refused: 0,
@@ -70,7 +78,7 @@ impl<'a> Undispatched<'a> {
             return Ok(());
         };
         let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());
-        let (log, substitute, lost) = (self.log, self.substitute, self.lost);
+        let (log, substitute, lost, keeps_extensions) = (self.log, self.substitute, self.lost, self.keeps_extensions);
         let Some(lacking) = self.queue(view) else {
             return Ok(()); // a batch consume queue: this crate does not write those
         };
@@ -81,7 +89,8 @@ impl<'a> Undispatched<'a> {
         // An entry may span two sectors, and the sector that holds its tags code may be lost. An entry with an extension has an address
         // instead of a tags code.
         let is_whole = |known: &CqUnit| {
-            let tags_code = known.ext_address().map_or(unit.tags_code, |_| known.tags_code);
+            let has_extension = keeps_extensions && known.ext_address().is_some();
+            let tags_code = if has_extension { known.tags_code } else { unit.tags_code };
             *known == CqUnit { tags_code, ..unit }
         };
         if known.as_ref().is_some_and(is_whole) {

@@ -24,11 +24,11 @@ KEY_QUESTIONS, TIME_QUESTIONS, GETS = 200, 200, 400
 
 
 def flip(path: Path) -> None:
-    """Changes a byte of every fourth entry or item that was written, but no tags code, which may be any number."""
+    """Changes a byte of every fourth entry or item that was written."""
     content = bytearray(path.read_bytes())
     for at in range(0, len(content) - 20, 80):
         if any(content[at : at + 20]):
-            content[at + at // 80 % 12] ^= 1
+            content[at + at // 80 % 20] ^= 0x81
     path.write_bytes(content)
 
 
