@@ -1,7 +1,7 @@
 //! A pass over all messages of a store, in the order of the log, with one thread and with one for each core. The limit reads the same bytes
-//! with as many threads, and does what the promise of a pass demands: the CRC of each body, the place that each record names, and that the
-//! entry of its queue leads to it. Its threads find where pieces of the log begin as they go, for nothing tells but the records. "`scan_cold`": the page cache holds nothing of the store; the limit has another
-//! thread that reads ahead.
+//! and checks the CRC of each body, with as many threads; they find where pieces of the log begin as they go, for nothing tells but the
+//! records. Beside it stands what the promise of a pass demands: also the place that each record names, and that the entry of its queue leads
+//! to it. "`scan_cold`": the page cache holds nothing of the store; the limit has another thread that reads ahead.
 
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -58,8 +58,15 @@ pub fn run(bench: &Bench) {
                 }
             };
             let ours = || timed(&|path| rate(path, || scan(&reader(path), threads)));
-            let limit = || timed(&|path| rate(path, || limit(path, threads, is_cold)));
-            bench.measure(&row, vec![Contender::new(OURS, ours), Contender::new(LIMIT, limit)]);
+            let limit = |promise| move || timed(&|path| rate(path, || limit(path, threads, is_cold, promise)));
+            bench.measure(
+                &row,
+                vec![
+                    Contender::new(OURS, ours),
+                    Contender::new(LIMIT, limit(false)),
+                    Contender::new("limit, with its queue entry", limit(true)),
+                ],
+            );
         }
     }
 }
@@ -117,8 +124,8 @@ fn count_of(section: &mut Section<'_>) -> (Vec<usize>, Option<Error>) {
     }
 }
 
-/// The messages that the limit reads.
-pub(super) fn limit(path: &Path, threads: usize, is_cold: bool) -> usize {
+/// The messages that the limit reads; with their queue entries, if it makes the whole promise.
+pub(super) fn limit(path: &Path, threads: usize, is_cold: bool, is_promise: bool) -> usize {
     let mut names: Vec<_> = fs::read_dir(path.join(COMMIT_LOG_DIR))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -128,19 +135,18 @@ pub(super) fn limit(path: &Path, threads: usize, is_cold: bool) -> usize {
     // SAFETY: nobody changes the files.
     let maps: Vec<Mmap> = files.iter().map(|file| unsafe { Mmap::map(file) }.unwrap()).collect();
     let queues: Vec<Mmap> = (0..QUEUES).filter_map(|queue_id| map_queue(path, queue_id)).collect();
+    let queues = is_promise.then_some(&queues[..]);
     let (next, count) = (Mutex::new((0, 0)), AtomicUsize::new(0));
+    let take = || next_piece(&maps, &mut next.lock().unwrap());
     thread::scope(|scope| {
         if is_cold {
             scope.spawn(|| files.iter().for_each(read_ahead));
         }
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some((segment, piece)) = next_piece(&maps, &mut next.lock().unwrap()) {
+                while let Some((segment, piece)) = take() {
                     let start = segment * maps[0].len() + piece.start;
-                    count.fetch_add(
-                        check_messages(&maps[segment][piece], start as i64, &queues),
-                        Ordering::Relaxed,
-                    );
+                    count.fetch_add(check_messages(&maps[segment][piece], start as i64, queues), Ordering::Relaxed);
                 }
             });
         }
@@ -172,6 +178,6 @@ fn read_ahead(file: &File) {
 pub(super) fn limit_of(path: &Path) -> f64 {
     let threads = thread::available_parallelism().unwrap().get();
     let begun = Instant::now();
-    let count = limit(path, threads, false);
+    let count = limit(path, threads, false, false);
     crate::harness::machine::each(begun.elapsed(), count)
 }

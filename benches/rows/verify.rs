@@ -47,7 +47,7 @@ pub fn run(bench: &Bench) {
             let limit = || {
                 timed(&|path| {
                     let begun = Instant::now();
-                    assert_eq!(limit(path, threads, is_cold), count);
+                    assert_eq!(limit(path, threads, is_cold, false), count);
                     begun.elapsed()
                 })
             };
