@@ -148,10 +148,10 @@ def repair(
     stays as it is. A missing segment is not mended; `Store.copy_to` with `errors="skip"` takes over what is whole. Queues
     of a topic that was deleted come back in a rebuild if the log still has its messages.
 
-    It may be called again after an error or a crash: no message is lost then. Readers beside it go on. `progress` is called
-    with two ints, how many bytes of the log are verified, and of how many; twice up to the end. Raises `LockedError` while
-    a writer has the store, `StoreExistsError` if `into` is not empty, what `open` and `Store.verify` raise, and what
-    `progress` raises.
+    It may be called again after an error or a crash, with another `into`: no message is lost then. Readers beside it go on.
+    `progress` is called with two ints, how many bytes of the log are verified, and of how many; twice up to the end. Raises
+    `LockedError` while a writer has the store, `StoreExistsError` if `into` is not empty, `ValueError` if it lies in the
+    store, what `open` and `Store.verify` raise, and what `progress` raises.
     """
 
 def rebuild(path: str | bytes | os.PathLike[str] | os.PathLike[bytes], **options: Any) -> None:

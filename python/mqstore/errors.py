@@ -105,7 +105,7 @@ class StorePermissionError(StoreIOError, PermissionError):
 
 
 class StoreExistsError(StoreError, FileExistsError):
-    """Mode "x" makes a new store, and wants a missing or an empty directory."""
+    """A new store wants a missing or an empty directory: mode "x" of `open`, and `into` of `repair`."""
 
 
 class LockedError(StoreError, BlockingIOError):

@@ -57,7 +57,7 @@ impl From<Error> for PyErr {
             Error::NotFound { .. } => NotFoundError::new_err(text),
             Error::Invalid { .. } => PyValueError::new_err(text),
             Error::Exists { path } => {
-                let why = "mode \"x\" makes a new store: it wants a missing or an empty directory";
+                let why = "a new store wants a missing or an empty directory";
                 StoreExistsError::new_err((libc::EEXIST, why, path.into_os_string()))
             }
             Error::Locked { path } => {

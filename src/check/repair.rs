@@ -103,8 +103,8 @@ pub fn rebuild(env: &Arc<dyn Env>, path: &Path, config: StoreConfig) -> Result<(
 /// Verifies the store at `path`, mends what can be mended, and verifies it again. `tell` is called as by [`verify`], in each pass.
 ///
 /// # Errors
-/// [`Error::Locked`], also while a writer has the store from which a copy is made; [`Error::Exists`] if the copy has another place; those of
-/// [`verify`] and [`rebuild`]. It may be called again after an error.
+/// [`Error::Locked`], also while a writer has the store from which a copy is made; [`Error::Exists`] for a copy in a directory that is not
+/// empty; [`Error::Invalid`] for one in the store; those of [`verify`] and [`rebuild`]. It may be called again after an error.
 pub fn repair(
     env: &Arc<dyn Env>,
     path: &Path,
@@ -112,6 +112,9 @@ pub fn repair(
     request: RepairRequest<'_>,
     mut tell: impl FnMut(i64, i64) -> Result<()>,
 ) -> Result<RepairReport> {
+    if let Some(into) = request.into {
+        expect_outside(path, into)?;
+    }
     let found = look(env, path, config, &mut tell)?;
     let plan = Plan::of(env, path, config, &found, request.into.is_some())?;
     let mut report = RepairReport {
@@ -158,6 +161,21 @@ fn look(
 ) -> Result<VerifyReport> {
     let reader = MessageReader::open(env, path, config.clone())?;
     verify(env, &reader, VerifyRequest::default(), tell)
+}
+
+/// A copy in the store would be copied, too.
+fn expect_outside(path: &Path, into: &Path) -> Result<()> {
+    let absolute = |path: &Path| std::path::absolute(path).map_err(|error| Error::io("find", path, error));
+    if !absolute(into)?.starts_with(absolute(path)?) {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        what: format!(
+            "into: {} lies in the store {}: name a directory beside it",
+            into.display(),
+            path.display()
+        ),
+    })
 }
 
 fn expect_unlocked(env: &dyn Env, path: &Path) -> Result<()> {

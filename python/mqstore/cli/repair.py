@@ -8,7 +8,7 @@ import click
 
 import mqstore
 from mqstore._rows import visible
-from mqstore.cli._main import FINDINGS, command
+from mqstore.cli._main import FINDINGS, command, from_the_command_line
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import opening, prints
 
@@ -27,7 +27,7 @@ def repair(path: str, out: Output, into: str | None, yes: bool) -> None:
     that are not whole are lost; the others keep their offsets. No writer may have the store open. Exit code 1 while something
     is wrong.
     """
-    with opening():
+    with opening(), from_the_command_line():
         report = mqstore.repair(path, dry_run=not yes, into=into, progress=out.progress)
     if out.as_json:
         names = ("ok", "dry_run", "path", "backup", "lost")

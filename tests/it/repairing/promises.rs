@@ -191,3 +191,18 @@ fn a_store_that_is_written_to_is_neither_rebuilt_nor_repaired_nor_copied() {
     assert_eq!(report.changes.len(), 1);
     assert_eq!(report.found.findings[0].id.facts().fix, Fix::SetAside);
 }
+
+#[test]
+fn a_store_is_not_copied_into_itself() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    intact(&root);
+    let before = Image::of(&root);
+    for into in [root.join("copy"), root.clone()] {
+        for is_dry_run in [true, false] {
+            let outcome = repaired(&root, is_dry_run, Some(&into));
+            assert!(matches!(outcome, Err(Error::Invalid { .. })), "{outcome:?}");
+        }
+    }
+    assert!(before.files().eq(Image::of(&root).files()));
+}
