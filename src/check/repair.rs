@@ -193,6 +193,8 @@ struct Plan {
     /// Segments that are changed.
     segments: Vec<PathBuf>,
     lost: Vec<Range<i64>>,
+    /// Where a salvage ends the log.
+    salvaged_until: i64,
     recovery: Recovery,
     is_rebuilt: bool,
 }
@@ -210,15 +212,26 @@ impl Plan {
                 .collect(),
             segments: Vec::new(),
             lost: Vec::new(),
+            salvaged_until: i64::MAX,
             recovery: Recovery::Heal,
             is_rebuilt: !is_refused && (is_copy || has(Fix::Rebuild) || has(Fix::Open)),
         };
         if has(Fix::Salvage) {
-            plan.recovery = Recovery::Salvage;
-            plan.is_rebuilt = true;
             plan.look_what_is_lost(env, path, config)?;
+            if ids().any(|finding| finding.id.facts().fix == Fix::Salvage && !plan.passes_over(finding)) {
+                plan.recovery = Recovery::Salvage;
+                plan.is_rebuilt = true;
+            } else {
+                plan.segments.clear();
+            }
         }
         Ok(plan)
+    }
+
+    /// Whether a salvage leaves the damage where it is: recovery does not compare the checksum of a whole record.
+    fn passes_over(&self, finding: &Finding) -> bool {
+        let is_kept = |at| at < self.salvaged_until && !self.lost.iter().any(|lost| lost.contains(&at));
+        finding.id == FindingId::LogDamagedRecord && finding.affected.physical_offset.is_some_and(is_kept)
     }
 
     /// A salvage that is carried out in memory tells what one on disk does.
@@ -230,6 +243,7 @@ impl Plan {
         let reader = MessageReader::open(env, path, config)?;
         let (log, report) = (reader.log(), reader.recovery());
         self.lost.clone_from(&report.lost);
+        self.salvaged_until = report.log_end;
         for start in log.starts() {
             let end = log.end_of_segment(start);
             if end > report.log_end || self.lost.iter().any(|lost| lost.start < end && start < lost.end) {
@@ -249,7 +263,7 @@ impl Plan {
         finding.severity != Severity::Note
             && match finding.id.facts().fix {
                 Fix::SetAside => false,
-                Fix::Salvage | Fix::Rebuild | Fix::Open => !self.is_rebuilt,
+                Fix::Salvage | Fix::Rebuild | Fix::Open => !self.is_rebuilt || self.passes_over(finding),
                 Fix::CopyWhole | Fix::ByHand(_) | Fix::Nothing => true,
             }
     }

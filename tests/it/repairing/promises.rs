@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use mqstore::check::Fix;
+use mqstore::check::{FindingId, Fix};
+use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::format::{CqUnit, Message, segment_name};
 use mqstore::read::{MessageReader, QueryResult};
@@ -205,4 +206,38 @@ fn a_store_is_not_copied_into_itself() {
         }
     }
     assert!(before.files().eq(Image::of(&root).files()));
+}
+
+/// Only the checksum of the whole record tells of it, which recovery does not compare.
+#[test]
+fn a_repair_says_of_a_damage_that_it_does_not_mend_that_it_is_left() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let config = StoreConfig {
+        enabled_append_prop_crc: true,
+        ..tiny()
+    };
+    let store = MessageStore::open(&env, &root, config, OpenMode::New).unwrap();
+    for _ in 0..4 {
+        let message = Message {
+            topic: "topic".into(),
+            body: b"body".as_slice().into(),
+            ..Message::default()
+        };
+        store.append(message).unwrap();
+    }
+    store.close().unwrap();
+    let segment = root.join("commitlog").join(segment_name(0));
+    let mut bytes = fs::read(&segment).unwrap();
+    let at = bytes.windows(5).position(|found| found == b"topic").unwrap();
+    bytes[at] = b'T';
+    fs::write(&segment, &bytes).unwrap();
+    for is_dry_run in [true, false] {
+        let report = repaired(&root, is_dry_run, None).unwrap();
+        let left: Vec<_> = report.left.iter().map(|finding| finding.id).collect();
+        assert_eq!(left, [FindingId::LogDamagedRecord], "{report:?}");
+        assert_eq!(report.backup, None);
+    }
+    assert_eq!(fs::read(&segment).unwrap(), bytes);
 }
