@@ -16,7 +16,7 @@ const GAP: i64 = 16 * 1024;
 /// Bytes that are dropped at once, about.
 const PIECE: i64 = 1 << 20;
 
-/// Bytes behind a pass that stay mapped at most: what a process has mapped counts as its memory.
+/// Bytes before a pass that stay mapped at most: what a process has mapped counts as its memory.
 const MAPPED: i64 = 32 << 20;
 
 /// Goes along with a pass that reads records one after the other.

@@ -115,9 +115,8 @@ impl LogPlaces {
         Ok(None)
     }
 
-    /// Divides off a walk over the next records, which take about so many bytes: another thread may go it. This walk goes on behind them, and
-    /// reads ahead for both. `None`, and nothing is divided off, where something is no record, and
-    /// at the end.
+    /// Divides off a walk over the next records, which take about so many bytes, for another thread. This walk goes on after them, and reads
+    /// ahead for both. `None`, and nothing is divided off, where something is no record, and at the end.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].

@@ -35,7 +35,7 @@ pub struct Section<'a> {
     route: Route,
     /// For which there was no room.
     held_back: Option<Place>,
-    /// What failed behind the places of the route.
+    /// What failed after the places of the route.
     failed: Option<Error>,
 }
 
