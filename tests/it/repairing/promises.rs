@@ -241,3 +241,31 @@ fn a_repair_says_of_a_damage_that_it_does_not_mend_that_it_is_left() {
     }
     assert_eq!(fs::read(&segment).unwrap(), bytes);
 }
+
+/// A whole record stands where the entry leads, and it is another message.
+#[test]
+fn a_rebuild_mends_an_entry_after_the_last_message_of_a_queue() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let store = MessageStore::open(&env, &root, tiny(), OpenMode::New).unwrap();
+    let message = |topic: &'static str| Message {
+        topic: topic.into(),
+        body: b"body".as_slice().into(),
+        ..Message::default()
+    };
+    for topic in ["a", "a", "b", "b"] {
+        store.append(message(topic)).unwrap();
+    }
+    store.close().unwrap();
+    let queue = |topic: &str| root.join("consumequeue").join(topic).join("0").join(segment_name(0));
+    let mut entries = fs::read(queue("a")).unwrap();
+    entries[40..60].copy_from_slice(&fs::read(queue("b")).unwrap()[..20]);
+    fs::write(queue("a"), entries).unwrap();
+    assert_eq!(open(&root).queue_bounds("a", 0).unwrap(), 0..3);
+    rebuilt(&root).unwrap();
+    assert_eq!(open(&root).queue_bounds("a", 0).unwrap(), 0..2);
+    let store = MessageStore::open(&env, &root, tiny(), OpenMode::Existing).unwrap();
+    assert_eq!(store.append(message("a")).unwrap().appended.queue_offset, 2);
+    store.close().unwrap();
+}
