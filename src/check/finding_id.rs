@@ -57,6 +57,9 @@ pub struct Facts {
 }
 
 const COPY_AGAIN: Fix = Fix::ByHand("copy the file again");
+const PUT_BACK: Fix = Fix::ByHand(
+    "put the segment back; if it is lost: mqstore copy STORE NEW --skip-damaged takes over what is there; queue offsets are new",
+);
 
 macro_rules! finding_ids {
     ($($(#[doc = $doc:literal])? $id:ident: $name:literal, $severity:ident, $fix:expr, $known_as:literal, $meaning:literal;)*) => {
@@ -93,7 +96,7 @@ finding_ids! {
         "a writer had not finished this file when it died; it takes room only";
     LogDamagedRecord: "log.damaged_record", Error, Fix::Salvage, "",
         "no whole record stands here: the message, and others that were hidden by the damage, cannot be read";
-    LogMissingSegment: "log.missing_segment", Error, Fix::ByHand("put the segment back"), "#5455, #2140, #2141",
+    LogMissingSegment: "log.missing_segment", Error, PUT_BACK, "#5455, #2140, #2141",
         "a segment is missing between others: its messages are lost, and a broker stops there";
     LogCutShort: "log.cut_short", Error, COPY_AGAIN, "#3257",
         "the last segment is shorter than the others: nothing can be written after it, and a broker does not start";

@@ -86,6 +86,10 @@ impl Finding {
     pub fn fix(&self, root: &Path) -> String {
         let root = quoted(root);
         match self.id.facts().fix {
+            // A rebuild drops the entries that tell of that part.
+            Fix::Rebuild if matches!(self.id, FindingId::QueueEntryPastEnd | FindingId::IndexItemPastEnd) => format!(
+                "put back the part of the log that is missing; if none is, or it is lost, with no writer running: mqstore rebuild {root}"
+            ),
             Fix::Rebuild => format!("with no writer running: mqstore rebuild {root}"),
             Fix::Salvage => format!("with no writer running: mqstore repair {root} --into NEW --yes"),
             Fix::SetAside => format!("with no writer running: mqstore repair {root} --yes"),

@@ -1,6 +1,7 @@
 //! Mending what was found: queues, index and checkpoint are made anew from the log, damage of the log is salvaged, and files that do not
 //! belong there are set aside.
 
+use std::fmt::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -195,6 +196,8 @@ struct Plan {
     lost: Vec<Range<i64>>,
     /// Where a salvage ends the log.
     salvaged_until: i64,
+    /// Queue entries of messages that the log does not have. They are not made anew.
+    entries_ahead: u64,
     recovery: Recovery,
     is_rebuilt: bool,
 }
@@ -213,17 +216,21 @@ impl Plan {
             segments: Vec::new(),
             lost: Vec::new(),
             salvaged_until: i64::MAX,
+            entries_ahead: 0,
             recovery: Recovery::Heal,
             is_rebuilt: !is_refused && (is_copy || has(Fix::Rebuild) || has(Fix::Open)),
         };
         if has(Fix::Salvage) {
-            plan.look_what_is_lost(env, path, config)?;
+            plan.look_what_is_lost(env, path, config, Recovery::Salvage)?;
             if ids().any(|finding| finding.id.facts().fix == Fix::Salvage && !plan.passes_over(finding)) {
                 plan.recovery = Recovery::Salvage;
                 plan.is_rebuilt = true;
             } else {
                 plan.segments.clear();
             }
+        }
+        if plan.is_rebuilt && plan.recovery == Recovery::Heal {
+            plan.look_what_is_lost(env, path, config, Recovery::Heal)?;
         }
         Ok(plan)
     }
@@ -234,16 +241,20 @@ impl Plan {
         finding.id == FindingId::LogDamagedRecord && finding.affected.physical_offset.is_some_and(is_kept)
     }
 
-    /// A salvage that is carried out in memory tells what one on disk does.
-    fn look_what_is_lost(&mut self, env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<()> {
+    /// A recovery that is carried out in memory tells what one on disk does.
+    fn look_what_is_lost(&mut self, env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, recovery: Recovery) -> Result<()> {
         let config = StoreConfig {
-            recovery: Recovery::Salvage,
+            recovery,
             ..config.clone()
         };
         let reader = MessageReader::open(env, path, config)?;
         let (log, report) = (reader.log(), reader.recovery());
         self.lost.clone_from(&report.lost);
         self.salvaged_until = report.log_end;
+        self.entries_ahead = report.queue_entries_ahead;
+        if recovery != Recovery::Salvage {
+            return Ok(());
+        }
         for start in log.starts() {
             let end = log.end_of_segment(start);
             if end > report.log_end || self.lost.iter().any(|lost| lost.start < end && start < lost.end) {
@@ -302,7 +313,14 @@ impl Plan {
             changes.push(change(Action::Salvage, &root.join(COMMIT_LOG_DIR), what));
         }
         if self.is_rebuilt {
-            let what = "queues, index and checkpoint are made anew from the log".to_owned();
+            let mut what = "queues, index and checkpoint are made anew from the log".to_owned();
+            if self.entries_ahead > 0 {
+                let _ = write!(
+                    what,
+                    ", without {} messages that queues name and the log does not have",
+                    self.entries_ahead
+                );
+            }
             changes.push(change(Action::Rebuild, &root.join(CONSUME_QUEUE_DIR), what));
         }
         changes

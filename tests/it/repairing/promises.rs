@@ -269,3 +269,29 @@ fn a_rebuild_mends_an_entry_after_the_last_message_of_a_queue() {
     assert_eq!(store.append(message("a")).unwrap().appended.queue_offset, 2);
     store.close().unwrap();
 }
+
+#[test]
+fn a_repair_says_how_many_messages_of_the_queues_the_log_lacks_and_verify_wants_them_put_back_first() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("short");
+    copy(&golden_dir().join("491_multifile"), &root);
+    fs::remove_file(root.join("commitlog").join(segment_name(81_920))).unwrap();
+    let ahead = open(&root).recovery().queue_entries_ahead;
+    assert!(ahead > 0);
+    let report = verified(&root);
+    let past = report
+        .findings
+        .iter()
+        .find(|finding| finding.id == FindingId::QueueEntryPastEnd);
+    let fix = past.unwrap().fix(&root);
+    assert!(fix.starts_with("put back the part of the log that is missing"), "{fix}");
+    let planned = repaired(&root, true, None).unwrap();
+    let without = format!(", without {ahead} messages that queues name and the log does not have");
+    assert!(
+        planned.changes.last().unwrap().what.ends_with(&without),
+        "{:?}",
+        planned.changes
+    );
+    let done = repaired(&root, false, None).unwrap();
+    assert_eq!((done.changes, done.left.len()), (planned.changes, 0));
+}
