@@ -83,9 +83,10 @@ impl RecoveryReport {
         self.report.lost.iter().map(|lost| lost.end - lost.start).sum()
     }
 
-    /// False if this open lost messages (`lost`), or the store's own files tell of messages that are not in its log: a part of it is
-    /// missing or damaged. A store with an `abort` file may have a live writer, whose queues and times run ahead: there only a missing
-    /// segment makes it False, and a log that ends before the last message that mqstore's own checkpoint says was on disk.
+    /// False if this open lost messages (`lost`), the store's own files tell of messages that are not in its log (a part of it is
+    /// missing or damaged), or the last file of a queue is cut short. A store with an `abort` file may have a live writer, whose queues
+    /// and times run ahead: there only a missing segment makes it False, and a log that ends before the last message that mqstore's own
+    /// checkpoint says was on disk.
     #[getter]
     fn complete(&self) -> bool {
         self.report.missing.is_none()

@@ -60,6 +60,7 @@ const COPY_AGAIN: Fix = Fix::ByHand("copy the file again");
 const PUT_BACK: Fix = Fix::ByHand(
     "put the segment back; if it is lost: mqstore copy STORE NEW --skip-damaged takes over what is there; queue offsets are new",
 );
+const MAKE_ANEW: Fix = Fix::ByHand("copy the file again, or move it out of the store and have mqstore rebuild make it anew");
 
 macro_rules! finding_ids {
     ($($(#[doc = $doc:literal])? $id:ident: $name:literal, $severity:ident, $fix:expr, $known_as:literal, $meaning:literal;)*) => {
@@ -136,7 +137,7 @@ finding_ids! {
         "neither the queue nor the log has a message of this queue offset, and later ones are there";
     QueueZeroFile: "queue.zero_file", Error, Fix::Rebuild, "#9728, #10108",
         "the last file of the queue has no entry: a broker takes its zeros for one";
-    QueueFileLength: "queue.file_length", Error, COPY_AGAIN, "#3257",
+    QueueFileLength: "queue.file_length", Error, MAKE_ANEW, "#3257",
         "the last file of the queue is not as long as those of the other queues: a broker does not start";
     QueueForeignFile: "queue.foreign_file", Warning, Fix::SetAside, "#3257",
         "a file that is no queue file: a broker does not start";

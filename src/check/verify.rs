@@ -28,13 +28,14 @@ const SECTION: i64 = 1 << 20;
 const MOST_KEPT: usize = 1 << 16;
 
 /// What an open takes for a sign of missing messages, too.
-const EXPLAINED_BY: [FindingId; 6] = [
+const EXPLAINED_BY: [FindingId; 7] = [
     FindingId::LogDamagedRecord,
     FindingId::LogMissingSegment,
     FindingId::LogCutShort,
     FindingId::LogSegmentAfterEnd,
     FindingId::QueueEntryPastEnd,
     FindingId::CheckpointAhead,
+    FindingId::QueueFileLength,
 ];
 
 /// What is verified.

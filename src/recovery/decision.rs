@@ -74,7 +74,8 @@ pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Resu
         .and_then(|()| {
             if opened.clean {
                 opened.log.expect_whole()?;
-                expect_agreement(opened, report)
+                expect_agreement(opened, report)?;
+                opened.queues.expect_whole()
             } else {
                 expect_stamped_message(opened, report)
             }

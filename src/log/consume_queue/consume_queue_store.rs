@@ -207,6 +207,14 @@ impl ConsumeQueueStore {
                 what: "the consume queues are a RocksDB database: open the store with mode \"r\"".to_owned(),
             });
         }
+        self.expect_whole()
+    }
+
+    /// Refuses queues of which one lacks the end of its last file.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(crate) fn expect_whole(&self) -> Result<()> {
         self.file_queues().iter().try_for_each(|(_, _, queue)| queue.expect_whole())
     }
 
