@@ -32,7 +32,7 @@ class Report:
     def save(self, target: str | os.PathLike[str]) -> Path:
         """Writes the page to a file, over one that is there. Raises `OSError` if it cannot be written."""
         written = Path(target)
-        written.write_text(self.html, encoding="utf-8")
+        written.write_text(self.html, encoding="utf-8", errors="backslashreplace")
         return written
 
     def __repr__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -202,6 +203,11 @@ def test_a_report_is_saved_and_shown_in_a_notebook(golden: Path, tmp_path: Path)
     assert made.findings.ok
     assert repr(made).startswith("<mqstore.report.Report of ")
     assert re.fullmatch(r'<iframe srcdoc="[^"]*" style="[^"]*"></iframe>', made._repr_html_(), re.DOTALL)
+
+
+def test_a_store_whose_path_is_no_utf8_has_a_page(copied: Callable[[str], Path], tmp_path: Path) -> None:
+    store = copied("491_basic_clean").rename(tmp_path / os.fsdecode(b"\xff"))
+    assert "\\udcff" in report(store).save(tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_the_command_writes_the_page(broker: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
