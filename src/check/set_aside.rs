@@ -44,15 +44,30 @@ pub(super) fn set_aside(env: &dyn Env, root: &Path, copied: &[PathBuf], moved: &
 /// # Errors
 /// [`Error::Exists`] for a directory that is not empty; [`Error::DiskFull`], [`Error::Io`].
 pub(super) fn copy_store(env: &dyn Env, root: &Path, into: &Path, left_out: &[PathBuf]) -> Result<()> {
+    // Before there is a copy: it may lie in the store.
+    let copied = entries_to_copy(env, root, left_out)?;
     create_dir(env, into)?;
     if !list(env, into)?.is_empty() {
         return Err(Error::Exists { path: into.to_owned() });
     }
     let file_system = env.file_system(into).map_err(|error| Error::io("open", into, error))?;
+    for (path, kind) in copied {
+        if kind == EntryKind::Directory {
+            create_dir(env, &into.join(&path))?;
+        } else {
+            copy_file(env, &root.join(&path), &into.join(&path))?;
+        }
+    }
+    file_system
+        .sync(Step::SetAside)
+        .map_err(|error| Error::io("sync", into, error))
+}
+
+/// Files and directories below `root` in the order in which they are copied.
+fn entries_to_copy(env: &dyn Env, root: &Path, left_out: &[PathBuf]) -> Result<Vec<(PathBuf, EntryKind)>> {
     let mut dirs = vec![PathBuf::new()];
-    let mut last = Vec::new();
+    let (mut copied, mut last) = (Vec::new(), Vec::new());
     while let Some(dir) = dirs.pop() {
-        create_dir(env, &into.join(&dir))?;
         for (name, kind) in list(env, &root.join(&dir))? {
             let path = dir.join(&name);
             let is_ours = |prefix: &str| name.to_string_lossy().starts_with(prefix);
@@ -61,17 +76,18 @@ pub(super) fn copy_store(env: &dyn Env, root: &Path, into: &Path, left_out: &[Pa
                 EntryKind::Directory if dir.as_os_str().is_empty() && name == COMMIT_LOG_DIR => last.push(path),
                 EntryKind::Directory => dirs.push(path),
                 EntryKind::File if is_ours(UNFINISHED_PREFIX) || left_out.contains(&root.join(&path)) => {}
-                EntryKind::File => copy_file(env, &root.join(&path), &into.join(&path))?,
+                EntryKind::File => copied.push((path, kind)),
                 EntryKind::Other => {}
             }
         }
         if dirs.is_empty() {
             dirs.append(&mut last);
         }
+        if let Some(next) = dirs.last() {
+            copied.push((next.clone(), EntryKind::Directory));
+        }
     }
-    file_system
-        .sync(Step::SetAside)
-        .map_err(|error| Error::io("sync", into, error))
+    Ok(copied)
 }
 
 fn list(env: &dyn Env, dir: &Path) -> Result<Vec<(std::ffi::OsString, EntryKind)>> {

@@ -295,3 +295,19 @@ fn a_repair_says_how_many_messages_of_the_queues_the_log_lacks_and_verify_wants_
     let done = repaired(&root, false, None).unwrap();
     assert_eq!((done.changes, done.left.len()), (planned.changes, 0));
 }
+
+#[test]
+fn a_copy_that_lies_in_the_store_by_way_of_a_link_holds_what_the_store_held_before() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    intact(&root);
+    fs::write(root.join("commitlog/x"), b"foreign").unwrap();
+    let expected = answers(&open(&root));
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&root, &link).unwrap();
+    let into = link.join("repaired");
+    let report = repaired(&root, false, Some(&into)).unwrap();
+    assert!(report.left.is_empty());
+    assert!(!into.join("repaired").exists());
+    assert_eq!(answers(&open(&into)), expected);
+}
