@@ -707,9 +707,10 @@ class Store:
 
         No checksum covers the topic, the queue id and the transaction of a message, unless its record ends with one
         (`__CRC32#`). A message on which these and its queue entry disagree counts as damaged, whether the scan goes along
-        the queues or along the log. So does one whose tags its entry contradicts, if `tags` are asked for. Damage of the
-        store time, of keys and other properties shows only in the message itself, and where no queue leads to a message,
-        neither does that of its topic: `Store.verify` tells of both, as far as other files repeat them.
+        the queues or along the log. So does one whose tags its entry contradicts, if `tags` are asked for and the entry has
+        the code of one of them: one whose code was damaged is not looked at along the queues, as a broker does not look at
+        it. Damage of the store time, of keys and other properties shows only in the message itself, and where no queue
+        leads to a message, neither does that of its topic: `Store.verify` tells of both, as far as other files repeat them.
 
         Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at damage, or skips it, and what
         `progress` raises.
@@ -1792,8 +1793,8 @@ class RecoveryReport:
     def complete(self) -> bool:
         """False if this open lost messages (`lost`), the store's own files tell of messages that are not in its log (a part of
         it is missing or damaged), or the last file of a queue is cut short. A store with an `abort` file may have a live
-        writer, whose queues and times run ahead: there only a missing segment makes it False, and a log that ends before the
-        last message that mqstore's own checkpoint says was on disk.
+        writer, whose queues and times run ahead: there only a missing segment makes it False, and a log that ends before
+        the last message that mqstore's own checkpoint says was on disk.
         """
     @property
     def missing(self) -> str | None:

@@ -45,7 +45,8 @@ impl Store {
     ///
     /// No checksum covers the topic, the queue id and the transaction of a message, unless its record ends with one (`__CRC32#`). A message on
     /// which these and its queue entry disagree counts as damaged, whether the scan goes along the queues or along the log. So does one
-    /// whose tags its entry contradicts, if `tags` are asked for. Damage of the store time, of keys and other properties shows only in the
+    /// whose tags its entry contradicts, if `tags` are asked for and the entry has the code of one of them: one whose code was damaged is not
+    /// looked at along the queues, as a broker does not look at it. Damage of the store time, of keys and other properties shows only in the
     /// message itself, and where no queue leads to a message, neither does that of its topic: `Store.verify` tells of both, as far as other
     /// files repeat them.
     ///

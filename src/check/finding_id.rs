@@ -129,6 +129,8 @@ finding_ids! {
         "the message is not in its queue yet: the writer, or the next open, adds it";
     QueueEntryWrong: "queue.entry_wrong", Error, Fix::Rebuild, "#495",
         "the entry does not lead to the message of its queue offset";
+    QueuePlaceContradicted: "queue.place_contradicted", Error, Fix::CopyWhole, "",
+        "the entry leads to a whole message that names another place in the queues, from which nothing leads to it: no checksum covers the place";
     QueueTagsCode: "queue.tags_code", Error, Fix::Rebuild, "",
         "the entry has another tags code than its message: consumers of that tag do not get it";
     QueueEntryPastEnd: "queue.entry_past_end", Error, Fix::Rebuild, "#495, #467",

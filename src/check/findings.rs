@@ -1,6 +1,6 @@
 //! What was found, and the list of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::check::finding_id::{FindingId, Fix, Severity};
@@ -113,6 +113,15 @@ fn quoted(path: &Path) -> String {
     format!("'{}'", text.replace('\'', r#"'"'"'"#))
 }
 
+/// They say that no entry leads to a message from the place that it names.
+const UNLED: [FindingId; 5] = [
+    FindingId::QueueEntryMissing,
+    FindingId::QueueTopicMissing,
+    FindingId::QueueNotDispatched,
+    FindingId::LogDuplicateQueueOffset,
+    FindingId::LogEarlierTopic,
+];
+
 /// What was found so far. It takes a bounded room, however much is wrong.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
@@ -169,7 +178,27 @@ impl Findings {
 
     /// The worst ones first, and otherwise in the order in which they were found.
     pub(super) fn into_list(mut self) -> Vec<Finding> {
+        self.tell_contradicted_places();
         self.list.sort_by_key(|finding| finding.severity);
         self.list
+    }
+
+    /// An entry that leads to a message of another place is wrong, unless nothing leads to the message from there: then the message may be.
+    fn tell_contradicted_places(&mut self) {
+        let unled: HashSet<i64> = self
+            .list
+            .iter()
+            .filter(|finding| UNLED.contains(&finding.id))
+            .filter_map(|finding| finding.affected.physical_offset)
+            .collect();
+        for finding in self
+            .list
+            .iter_mut()
+            .filter(|finding| finding.id == FindingId::QueueEntryWrong)
+        {
+            if finding.affected.physical_offset.is_some_and(|at| unled.contains(&at)) {
+                finding.id = FindingId::QueuePlaceContradicted;
+            }
+        }
     }
 }

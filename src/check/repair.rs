@@ -17,11 +17,13 @@ use crate::read::MessageReader;
 use crate::storage::Env;
 use crate::store::{MessageStore, OpenMode, take_lock};
 
-/// A writer refuses such a store, and nothing here can give back what is missing.
-pub const REFUSED: [FindingId; 3] = [
+/// Nothing here can give back what is missing, and a writer refuses such a store; or nothing here tells which of two files is right, and what
+/// is made anew from the log would take its word.
+pub const REFUSED: [FindingId; 4] = [
     FindingId::LogMissingSegment,
     FindingId::LogCutShort,
     FindingId::QueueFileLength,
+    FindingId::QueuePlaceContradicted,
 ];
 
 /// How a store is repaired.

@@ -81,6 +81,13 @@ impl Store<'_> {
         (path, (offset * 20 - start) as usize)
     }
 
+    /// The segment of a message in queue 0 of "orders", and where its record starts there.
+    fn record(&self, offset: i64) -> (PathBuf, usize) {
+        let message = crate::reading::open(self.0).message_in_queue("orders", 0, offset).unwrap();
+        let at = message.view().physical_offset() as usize;
+        (self.files("commitlog").swap_remove(at / SEGMENT), at % SEGMENT)
+    }
+
     fn edit_entry(&self, offset: i64, change: impl FnOnce(CqUnit) -> CqUnit) {
         let (path, at) = self.entry(offset);
         edit(&path, |bytes| {
@@ -188,11 +195,9 @@ pub(crate) const ROWS: &[Row] = &[
     }),
     (FindingId::LogDuplicateQueueOffset, &[], |store| {
         let last = store.queue_end() - 1;
-        let message = crate::reading::open(store.0).message_in_queue("orders", 0, last).unwrap();
-        let at = message.view().physical_offset() as usize;
-        let path = &store.files("commitlog")[at / SEGMENT];
-        edit(path, |bytes| {
-            bytes[at % SEGMENT + 20..at % SEGMENT + 28].copy_from_slice(&2_i64.to_be_bytes());
+        let (path, at) = store.record(last);
+        edit(&path, |bytes| {
+            bytes[at + 20..at + 28].copy_from_slice(&2_i64.to_be_bytes());
         });
         store.edit_entry(last, |_| NO_ENTRY);
     }),
@@ -221,6 +226,10 @@ pub(crate) const ROWS: &[Row] = &[
             ..unit
         });
     }),
+    (FindingId::QueuePlaceContradicted, &[FindingId::QueueEntryMissing], |store| {
+        let (path, at) = store.record(3);
+        edit(&path, |bytes| bytes[at + 15] ^= 8);
+    }),
     (FindingId::QueueTagsCode, &[], |store| {
         store.edit_entry(3, |unit| CqUnit {
             tags_code: unit.tags_code + 1,
@@ -239,11 +248,9 @@ pub(crate) const ROWS: &[Row] = &[
     (FindingId::QueueHole, &[], |store| {
         let last = store.queue_end() - 1;
         assert!(last % 5 < 4, "{last}");
-        let message = crate::reading::open(store.0).message_in_queue("orders", 0, last).unwrap();
-        let at = message.view().physical_offset() as usize;
-        let path = &store.files("commitlog")[at / SEGMENT];
-        edit(path, |bytes| {
-            bytes[at % SEGMENT + 20..at % SEGMENT + 28].copy_from_slice(&(last + 1).to_be_bytes());
+        let (path, at) = store.record(last);
+        edit(&path, |bytes| {
+            bytes[at + 20..at + 28].copy_from_slice(&(last + 1).to_be_bytes());
         });
         let mut moved = NO_ENTRY;
         store.edit_entry(last, |unit| {
