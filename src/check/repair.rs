@@ -207,7 +207,7 @@ struct Plan {
 impl Plan {
     fn of(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, found: &VerifyReport, is_copy: bool) -> Result<Self> {
         let ids = || found.findings.iter();
-        let is_refused = ids().any(|finding| REFUSED.contains(&finding.id));
+        let is_refused = ids().any(|finding| REFUSED.contains(&finding.id)) || lacks_the_end(found);
         let has = |fix: Fix| !is_refused && ids().any(|finding| finding.id.facts().fix == fix && is_mended(finding));
         let mut plan = Self {
             // Nothing is copied that cannot be repaired.
@@ -327,6 +327,14 @@ impl Plan {
         }
         changes
     }
+}
+
+/// Whether queues and another family name messages past the end of the log: a part of it is missing, and may be put back. Without it queue
+/// offsets would be given again.
+fn lacks_the_end(found: &VerifyReport) -> bool {
+    let has = |id| found.findings.iter().any(|finding| finding.id == id);
+    let is_salvaged = found.findings.iter().any(|finding| finding.id.facts().fix == Fix::Salvage);
+    !is_salvaged && has(FindingId::QueueEntryPastEnd) && (has(FindingId::IndexItemPastEnd) || has(FindingId::CheckpointAhead))
 }
 
 /// Whether a repair is made for it. A topic without queues may have been deleted on purpose, and notes about what a crash or a broker left

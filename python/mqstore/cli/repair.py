@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import click
@@ -46,16 +47,18 @@ def repair(path: str, out: Output, into: str | None, yes: bool) -> None:
 def rebuild(path: str, out: Output) -> None:
     """Makes queues, index and checkpoint anew from the log.
 
-    Queues keep their offsets. A damaged log is refused: repair mends that. No writer may have the store open; readers go on.
+    Queues keep their offsets, but for messages past the end of the log, which are counted. A damaged log is refused: repair mends
+    that. No writer may have the store open; readers go on.
     """
     with opening():
+        with warnings.catch_warnings(action="ignore"), mqstore.open(path) as store:
+            past_end = store.recovery.queue_entries_ahead
         mqstore.rebuild(path)
     with mqstore.open(path) as store:
         topics = store.topics
         queues = sum(len(topic.queue_ids) for topic in topics.values())
-        out.document(
-            {"path": store.path, "log_begin": store.min_physical_offset, "log_end": store.max_physical_offset, "queues": queues}
-        )
+        bounds = {"log_begin": store.min_physical_offset, "log_end": store.max_physical_offset}
+        out.document({"path": store.path, **bounds, "queues": queues, "past_end": past_end})
 
 
 def _print(report: mqstore.RepairReport, out: Output) -> None:
