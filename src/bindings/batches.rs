@@ -131,8 +131,8 @@ impl Batches {
         self.latest(py).coverage().is_complete
     }
 
-    /// The topics that were asked for by name, have no queue, and of which the latest pass has given no message so far, as a new list: names
-    /// that the store does not know, or of deleted topics whose messages have expired.
+    /// Topics that were asked for by name and have neither a queue nor a message in the latest pass so far: a new list of str. The store does not
+    /// know them, or they were deleted and their messages have expired.
     #[getter]
     fn absent_topics(&self, py: Python<'_>) -> Vec<String> {
         self.latest(py).coverage().absent_topics.clone()

@@ -17,8 +17,8 @@ use crate::read::MessageReader;
 use crate::storage::Env;
 use crate::store::{MessageStore, OpenMode, take_lock};
 
-/// Nothing here can give back what is missing, and a writer refuses such a store; or nothing here tells which of two files is right, and what
-/// is made anew from the log would take its word.
+/// Findings with which a repair leaves a store as it is. Of the first three a part is missing, and a writer refuses the store. Of the last the
+/// log or a queue is damaged, nothing tells which, and a rebuild would believe the log.
 pub const REFUSED: [FindingId; 4] = [
     FindingId::LogMissingSegment,
     FindingId::LogCutShort,
@@ -319,14 +319,18 @@ impl Plan {
             if self.entries_ahead > 0 {
                 let _ = write!(
                     what,
-                    ", without {} messages that queues name and the log does not have",
-                    self.entries_ahead
+                    ", without {} that queues name and the log does not have",
+                    messages(self.entries_ahead)
                 );
             }
             changes.push(change(Action::Rebuild, &root.join(CONSUME_QUEUE_DIR), what));
         }
         changes
     }
+}
+
+fn messages(count: u64) -> String {
+    format!("{count} message{}", if count == 1 { "" } else { "s" })
 }
 
 /// Whether queues and another family name messages past the end of the log: a part of it is missing, and may be put back. Without it queue

@@ -71,12 +71,14 @@ def connect_server() -> Iterator[SparkSession.Builder]:
     settings = SETTINGS | {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     command = [submit, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[2]"]
+    deadline = time.monotonic() + 180
     server = subprocess.Popen([*command, *(word for setting in settings.items() for word in ("--conf", "=".join(setting)))])
     try:
         while True:
             with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
                 break
-            assert server.poll() is None, "the server did not start"
+            assert server.poll() is None, "the server has ended"
+            assert time.monotonic() < deadline, "the server did not start"
             time.sleep(0.1)
         yield SparkSession.builder.remote(f"sc://127.0.0.1:{port}")
     finally:

@@ -8,7 +8,7 @@ use crate::read::message_reader::MessageReader;
 use crate::read::scan::request::ScanRequest;
 use crate::sync::lock;
 
-/// The names of which no message was given yet. A clone takes part in the same scan.
+/// Such names, until a message of them is given. A clone takes part in the same scan.
 #[derive(Debug, Clone)]
 pub(super) struct AbsentTopics {
     shared: Arc<Mutex<HashSet<Vec<u8>>>>,

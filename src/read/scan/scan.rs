@@ -176,7 +176,7 @@ impl Scan {
         self.request.physical.clone()
     }
 
-    /// The topics that are asked for by name, have no queue, and of which no message was handed over so far; ascending.
+    /// Topics that are asked for by name and have neither a queue nor a message that was handed over so far; ascending.
     pub fn absent_topics(&self) -> Vec<String> {
         self.absent.names()
     }

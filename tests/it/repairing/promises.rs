@@ -313,7 +313,7 @@ fn a_repair_says_how_many_messages_of_the_queues_the_log_lacks() {
     let report = repaired(&root, true, None).unwrap();
     let what = &report.changes.last().unwrap().what;
     assert!(
-        what.ends_with(", without 1 messages that queues name and the log does not have"),
+        what.ends_with(", without 1 message that queues name and the log does not have"),
         "{what}"
     );
 }
