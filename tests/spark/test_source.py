@@ -284,6 +284,14 @@ def test_paths_may_be_several_uris_and_patterns(spark: SparkSession, golden: Pat
         load.load(str(golden / "no*such")).count()
 
 
+def test_a_path_that_is_there_as_it_is_written_is_no_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    for name, messages in (("part[1]", 2), ("part1", 1)):
+        with mqstore.open(tmp_path / name, mode="x") as store:
+            store.append_batch([b"x"] * messages, topic="t")
+    assert load(spark, tmp_path / "part[1]").count() == 2
+    assert load(spark, tmp_path / "part?").count() == 1
+
+
 def test_options_reach_the_open_of_the_store(spark: SparkSession, events_store: Path) -> None:
     with pytest.raises(AnalysisException, match="mapped_file_size_commit_log"):
         load(spark, events_store, **{"option.mapped_file_size_commit_log": 4096}).count()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -209,14 +210,19 @@ def _stores(given: Given) -> Stores:
     manifests, options = given.json("manifests", dict), given.open_options()
     if named:
         return Stores(named, manifests=manifests, **options)
-    if len(paths) == 1 and not glob.has_magic(paths[0]):
+    if len(paths) == 1 and not _is_pattern(paths[0]):
         if manifests.keys() - {""}:
             raise ValueError(f'option manifests names {", ".join(manifests)}, but one store without a broker has the name ""')
         return Stores._only(paths[0], tuple(options.items()), manifests.get(""))
-    found = [path for each in map(local_path, paths) for path in (sorted(glob.glob(each)) if glob.has_magic(each) else [each])]
+    found = [path for each in map(local_path, paths) for path in (sorted(glob.glob(each)) if _is_pattern(each) else [each])]
     if not found:
         raise mqstore.NotAStoreError(2, "no directory matches", ", ".join(paths))
     return Stores({path: path for path in found}, manifests=manifests, **options)
+
+
+def _is_pattern(path: str) -> bool:
+    """Whether a path stands for those that it matches. One that is there as it is written stands for itself."""
+    return glob.has_magic(path) and not os.path.exists(local_path(path))
 
 
 def _python(text: str) -> Any:
