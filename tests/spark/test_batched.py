@@ -75,6 +75,15 @@ def test_an_rdd_of_tuples_takes_a_schema(references: DataFrame, store: Path) -> 
 
 
 @needs_rdd
+def test_a_row_gives_its_values_by_name_where_it_has_the_names_of_the_schema(spark: SparkSession, store: Path) -> None:
+    rows = spark.sparkContext.parallelize([Row(queue_offset=7, queue_id=0, topic="orders")])
+    for schema in (SCHEMA, None):
+        assert rows.mapPartitions(mq.batched(bodies, store, schema=schema)).collect() == [Row(queue_offset=7, body=b"a 7")]
+    renamed = spark.sparkContext.parallelize([Row(t="orders", q=0, offset=7)])
+    assert renamed.mapPartitions(mq.batched(bodies, store, schema=SCHEMA)).collect() == [Row(queue_offset=7, body=b"a 7")]
+
+
+@needs_rdd
 def test_rows_and_dicts_tell_their_names(references: DataFrame, store: Path) -> None:
     for rows in (references.rdd, references.rdd.map(Row.asDict)):
         found = rows.mapPartitions(mq.batched(bodies, store)).collect()

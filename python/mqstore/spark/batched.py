@@ -35,8 +35,9 @@ def batched(
     store once. Do not close it. It may show messages that came after the job was planned. The batch is a pyarrow.RecordBatch.
 
     For mapPartitions, `schema` gives the names and types of the rows: a StructType, a pyarrow.Schema or text such as "topic
-    string, key string". Without it they are taken from each batch, whose rows must then be Row or dict. For the other two
-    the frame has a schema.
+    string, key string". A tuple has its values in the order of the schema, and so has a Row, unless it has the same names in
+    another order. Without a schema they are taken from each batch, whose rows must then be Row or dict. For the other two the
+    frame has a schema.
 
     fn returns anything that speaks Arrow (`store.resolve_keys(batch)`, `store.fetch(...)`, a table of pyarrow or polars), a
     pandas DataFrame, or an iterable of these; for mapPartitions Arrow data and DataFrames become Row, and any other iterable
@@ -125,12 +126,15 @@ def _record_batch(rows: Sequence[Any], schema: pa.Schema | None) -> pa.RecordBat
         return pa.RecordBatch.from_pylist(list(rows), schema=schema)
     if not isinstance(first, tuple | list):
         raise TypeError(f"a row is a Row, a dict or a tuple, not {type(first).__name__}")
-    names = schema.names if schema is not None else getattr(first, "__fields__", None)
+    given = getattr(first, "__fields__", None)
+    names = given if schema is None else schema.names
     if names is None:
         raise TypeError("the rows are tuples without names: give batched a schema")
     columns = list(zip(*rows, strict=True))
     if len(columns) != len(names):
         raise ValueError(f"a row has {len(columns)} values, but the schema {len(names)}: {', '.join(names)}")
+    if given is not None and sorted(given) == sorted(names):
+        columns = [columns[given.index(name)] for name in names]
     types = schema.types if schema is not None else [None] * len(names)
     return pa.RecordBatch.from_arrays([pa.array(column, kind) for column, kind in zip(columns, types, strict=True)], names)
 
