@@ -268,7 +268,9 @@ def _expect_room(size: int, rows: int) -> None:
 def planned_offsets(snapshot: Snapshot, offsets: pa.Array, errors: Literal["raise", "skip"]) -> pa.Array:
     """Those of the offsets that were in the log when the job was planned. NotFoundError for another one, unless skipped."""
     is_planned = pc.less(offsets, snapshot.end)
-    if errors == "raise" and not pc.all(is_planned, min_count=0).as_py():
+    if pc.all(is_planned, min_count=0).as_py():
+        return offsets
+    if errors == "raise":
         later = pc.max(offsets).as_py()
         raise mqstore.NotFoundError(
             f"no message starts at physical offset {later}: the log of {snapshot.path} ended at {snapshot.end} "

@@ -163,7 +163,8 @@ def log_skipped(batches: mqstore.Batches, path: str) -> None:
 
 def _of_each_store(rows: pa.RecordBatch, snapshots: Snapshots, has_broker: bool) -> Iterator[tuple[Snapshot, pa.RecordBatch]]:
     """The rows that have an offset, store by store; with several stores the first column is the broker."""
-    rows = rows.filter(pc.is_valid(rows.columns[-1]))
+    if rows.columns[-1].null_count:
+        rows = rows.filter(pc.is_valid(rows.columns[-1]))
     if not has_broker:
         (snapshot,) = snapshots.values()
         yield snapshot, rows
@@ -196,13 +197,15 @@ def _fetched(
     try:
         for batch in map(pa.record_batch, found):
             snapshot.open(whole=skips and fails)
-            own = np.arange(at, at + batch.num_rows)
+            own = beside.slice(at, batch.num_rows)
             if is_matched:
                 # The offsets that were passed over are not in the batch, and every other one is.
                 is_found = pc.is_in(offsets.slice(at), value_set=batch.column(0))
-                own = np.flatnonzero(is_found)[: batch.num_rows] + at
-            at = int(own[-1]) + 1
-            columns = [*beside.take(pa.array(own)).columns, *map(batch.column, names)]
+                places = np.flatnonzero(is_found)[: batch.num_rows] + at
+                own, at = beside.take(pa.array(places)), int(places[-1]) + 1
+            else:
+                at += batch.num_rows
+            columns = [*own.columns, *map(batch.column, names)]
             yield pa.RecordBatch.from_arrays(columns, names=[*names_beside, *names])
     except mqstore.NotFoundError:
         if fails or snapshot.open().min_physical_offset == start:
