@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,12 +95,14 @@ class _Opened:
     def __init__(self, path: str, options: Options, user: str = "") -> None:
         self.key = path, options, user
         self._log = _log_identity(path)
-        # The last one only: a streaming query has another one for each batch.
-        self._planned: Snapshot | None = None
         self.store = mqstore.open(path, **dict(options))
+        self._landmarks = _landmarks(self.store)
 
     def is_current(self) -> bool:
-        return not self.store.closed and self._log == _log_identity(self.key[0])
+        if self.store.closed or self._log != _log_identity(self.key[0]):
+            return False
+        # Files that were written over in place are another store, of which this one has the bounds of the old one.
+        return next(_others(self.store, self._landmarks), None) is None
 
     def grown(self) -> _Opened:
         """The same with what was appended since, or the store opened anew where that cannot be told."""
@@ -111,17 +113,18 @@ class _Opened:
         return self
 
     def expect_planned(self, planned: Snapshot) -> None:
-        """StoreError unless this is the store of that snapshot."""
-        if planned == self._planned:
-            return
+        """StoreError unless this is the store of that snapshot, also if its files were written over in place."""
         if self.store.max_physical_offset < planned.end:
             raise mqstore.StoreError(
                 f"{planned.path} ends at physical offset {self.store.max_physical_offset} here, but ended at {planned.end} "
                 "where the job was planned: this node holds an older copy, or the store was cut since; "
                 "bring the copy up to date or start the job again"
             )
-        expect_landmarks(self.store, planned.landmarks)
-        self._planned = planned
+        for offset in _others(self.store, planned.landmarks):
+            raise mqstore.StoreError(
+                f"{planned.path} is not the store that the job was planned with: the record at physical offset {offset} "
+                "is another one; start the job again"
+            )
 
 
 def pinned(path: str, options: Options, user: str, stores: int) -> mqstore.Store:
@@ -146,14 +149,11 @@ def _keep(opened: _Opened, most: int = _KEPT_OPEN) -> None:
         del _opened[next(iter(_opened))]
 
 
-def expect_landmarks(store: mqstore.Store, landmarks: Iterable[Landmark]) -> None:
-    """StoreError unless these records are the store's own; one that has expired is no sign of another store."""
+def _others(store: mqstore.Store, landmarks: Iterable[Landmark]) -> Iterator[int]:
+    """Where a store does not have these records; one that has expired is no sign of another store."""
     for offset, checksum in landmarks:
         if _checksums(store, [offset]) != [checksum] and offset >= store.min_physical_offset:
-            raise mqstore.StoreError(
-                f"{store.path} is not the store that the job was planned with: the record at physical offset {offset} "
-                "is another one; start the job again"
-            )
+            yield offset
 
 
 def _log_identity(path: str) -> _LogIdentity | None:
