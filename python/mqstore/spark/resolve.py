@@ -139,7 +139,7 @@ def fetch(
     names = messages_schema.names
     has_broker = broker is not None
     kept = _kept(df, keep, [*names, "broker"] if has_broker else names)
-    beside = [col(f"`{field.name}`") for field in kept]
+    beside = [col(f"`{field.name.replace('`', '``')}`") for field in kept]
     if broker is not None:
         kept = [StructField("broker", StringType()), *kept]
         beside = [as_column(broker), *beside]
