@@ -202,6 +202,26 @@ def test_a_limit_and_places_bound_the_hits_of_each_key(store: mqstore.Store) -> 
         bounded(limit=-1)
 
 
+def test_hits_beyond_the_limit_take_no_memory(tmp_path: Path) -> None:
+    messages, rows = 20_000, 200
+    with mqstore.open(tmp_path, mode="x") as store:
+        store.append_batch(pa.table({"topic": ["t"] * messages, "keys": [["k"]] * messages, "body": [b""] * messages}))
+    wanted = pa.table({"topic": ["t"] * rows, "key": ["k"] * rows})
+    with mqstore.open(tmp_path) as store:
+        # From now on the peak is that of what follows.
+        Path("/proc/self/clear_refs").write_text("5")
+        before = status("VmRSS")
+        hits = pa.record_batch(store.resolve_keys(wanted, limit=10)).column("hits")
+        assert status("VmHWM") - before < 8 << 20 < rows * messages * 24
+    assert len(hits.values) == rows * 10
+
+
+def status(name: str) -> int:
+    """Bytes, as the kernel counts them for this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1]) << 10
+
+
 def test_a_million_offsets_with_nulls_in_every_column_resolve_as_the_queues_say(store: mqstore.Store) -> None:
     rows = 1_000_000
     places = {
