@@ -50,14 +50,19 @@ def some_bodies(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([bodies.slice(0, batch.num_rows)], ["body"])
 
 
+def in_order(positions: DataFrame) -> DataFrame:
+    """Of the log, in each partition."""
+    return positions.sortWithinPartitions("physical_offset")
+
+
 def rate(make: Callable[[], DataFrame], rows: int, _: Path) -> float:
     """Rows a second."""
     return rows / seconds(make)
 
 
-def compare(name: str, target: float, rows: int, ours: Callable[[], DataFrame], limit: Callable[[], DataFrame]) -> None:
+def compare(name: str, target: float, rows: int, frames: dict[str, Callable[[], DataFrame]]) -> None:
     """A row."""
-    contenders: dict[str, Round] = {OURS: partial(rate, ours, rows), LIMIT: partial(rate, limit, rows)}
+    contenders: dict[str, Round] = {who: partial(rate, make, rows) for who, make in frames.items()}
     measure(Row(name, {}, "rows/s", {"ratio_limit": target}), contenders, None)
 
 
@@ -84,8 +89,10 @@ def offsets(_: Rust | None) -> None:
         "spark_resolve_offsets",
         0.85,
         messages(),
-        lambda: mq.resolve_offsets(asked, filled()),
-        lambda: asked.select("*", answer).select("*", "p.physical_offset", "p.store_size").drop("p"),
+        {
+            OURS: lambda: mq.resolve_offsets(asked, filled()),
+            LIMIT: lambda: asked.select("*", answer).select("*", "p.physical_offset", "p.store_size").drop("p"),
+        },
     )
 
 
@@ -99,8 +106,10 @@ def keys(_: Rust | None) -> None:
         "spark_resolve_keys",
         0.5,
         count,
-        lambda: mq.resolve_keys(asked, filled()),
-        lambda: asked.select("*", function("topic", "key").alias("hits")),
+        {
+            OURS: lambda: mq.resolve_keys(asked, filled()),
+            LIMIT: lambda: asked.select("*", function("topic", "key").alias("hits")),
+        },
     )
     asked.unpersist()
 
@@ -113,7 +122,10 @@ def fetch(_: Rust | None) -> None:
         "spark_fetch",
         0.75,
         messages(),
-        lambda: mq.fetch(asked, filled(), columns=["body"]),
-        lambda: asked.mapInArrow(some_bodies, "body binary"),
+        {
+            OURS: lambda: mq.fetch(asked, filled(), columns=["body"]),
+            LIMIT: lambda: asked.mapInArrow(some_bodies, "body binary"),
+            "mqstore, sorted before": lambda: mq.fetch(in_order(asked), filled(), columns=["body"]),
+        },
     )
     asked.unpersist()
