@@ -421,19 +421,19 @@ fn segments(dir: &Path, entries: Vec<DirEntry>) -> Result<(Vec<PooledFile>, Vec<
     let mut ignored = Vec::new();
     for entry in entries {
         match (entry.name.to_str().and_then(parse_segment_name), entry.kind) {
-            (_, EntryKind::Directory) => {}
             (Some(start), EntryKind::File) => {
                 files.push(PooledFile::new(dir.join(&entry.name), start, entry.len));
             }
-            (Some(_), EntryKind::Other) => {
+            (Some(_), EntryKind::Directory | EntryKind::Other) => {
                 return Err(Error::Corrupt {
                     path: dir.join(entry.name),
                     offset: 0,
-                    reason: "a segment's name on something that is no regular file (a pipe, or a link that leads nowhere): \
+                    reason: "a segment's name on something that is no regular file (a directory, a pipe, or a link that leads nowhere): \
                              put the file back, or remove the name"
                         .to_owned(),
                 });
             }
+            (None, EntryKind::Directory) => {}
             (None, _) => ignored.push(entry.name),
         }
     }

@@ -68,7 +68,7 @@ fn foreign_names_are_passed_over_and_remembered() {
     ] {
         fs::write(dir.path().join(name), b"x").unwrap();
     }
-    fs::create_dir(dir.path().join(segment_name(8192))).unwrap();
+    fs::create_dir(dir.path().join("8193")).unwrap();
     make_pipe(&dir.path().join("pipe"));
     let queue = load(dir.path(), None).unwrap();
     assert_eq!(queue.starts(), [0, 4096]);
@@ -84,12 +84,15 @@ fn foreign_names_are_passed_over_and_remembered() {
 }
 
 #[test]
-fn a_segments_name_on_a_pipe_or_a_broken_link_is_corrupt() {
+fn a_segments_name_on_a_directory_or_a_broken_link_is_corrupt() {
     let dir = TempDir::new().unwrap();
     write_queue(dir.path(), 4096, &[0], 4096);
     symlink(dir.path().join("nowhere"), dir.path().join(segment_name(4096))).unwrap();
     assert_corrupt(load(dir.path(), None), 4096, 0, "no regular file");
     fs::remove_file(dir.path().join(segment_name(4096))).unwrap();
+    fs::create_dir(dir.path().join(segment_name(4096))).unwrap();
+    assert_corrupt(load(dir.path(), None), 4096, 0, "no regular file");
+    fs::remove_dir(dir.path().join(segment_name(4096))).unwrap();
     symlink(dir.path().join(segment_name(0)), dir.path().join(segment_name(4096))).unwrap();
     let queue = load(dir.path(), None).unwrap();
     assert_eq!(
