@@ -106,7 +106,7 @@ pub struct StoreConfig {
     pub max_transfer_count_on_message_in_disk: usize,
     /// Bytes of queue entries that one `get` examines at least (20 an entry).
     pub max_filter_message_size: usize,
-    /// Whether the scan for the end of the log checks each body against its CRC.
+    /// Whether the scan for the end of the log checks each body, and each record that has a `__CRC32#`, against its CRC.
     pub check_crc_on_recover: bool,
     /// The delay of each delay level, `"1s 5s 10s ..."`.
     pub message_delay_level: String,

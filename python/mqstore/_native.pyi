@@ -148,22 +148,35 @@ def repair(
     stays as it is. A missing segment is not mended; `Store.copy_to` with `errors="skip"` takes over what is whole. Queues
     of a topic that was deleted come back in a rebuild if the log still has its messages.
 
+    A part of the log that is missing is never given up: `refusal` then says what to put back, and log, queues and index
+    stay as they are.
+
     It may be called again after an error or a crash, with another `into`: no message is lost then. Readers beside it go on.
-    `progress` is called with two ints, how many bytes of the log are verified, and of how many; twice up to the end. Raises
-    `LockedError` while a writer has the store, `StoreExistsError` if `into` is not empty, `ValueError` if it lies in the
-    store, what `open` and `Store.verify` raise, and what `progress` raises.
+    `progress` is called with two ints, how many bytes of the log are done, and of how many, in each pass: while it is
+    verified, written, and verified again. Raises `LockedError` while a writer has the store, `StoreExistsError` if `into`
+    is not empty, `ValueError` if it lies in the store, what `open` and `Store.verify` raise, and what `progress` raises.
     """
 
-def rebuild(path: str | bytes | os.PathLike[str] | os.PathLike[bytes], **options: Any) -> None:
-    """Makes the queues, the index and the checkpoint of a store anew from its log. Each queue keeps its offsets: entries of
-    messages that have expired stay, and so does a queue without a message.
+def rebuild(
+    path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
+    *,
+    dry_run: bool = True,
+    progress: Callable[[int, int], object] | None = None,
+    **options: Any,
+) -> RepairReport:
+    """Makes the queues, the index and the checkpoint of a store anew from its log, and verifies it before and afterwards. By
+    default it changes nothing and reports what it would change. Each queue keeps its offsets: entries of messages that have
+    expired stay, and so does a queue without a message.
 
-    Options are those of `open`: where all files of a kind are gone, and nothing has recorded their sizes, those of a
-    broker's defaults are made.
+    Options are those of `open`; `recovery` is chosen here. Where all files of a kind are gone, and nothing has recorded
+    their sizes, those of a broker's defaults are made.
 
-    It changes nothing, and raises `CorruptError`, if the log is damaged: `repair` mends that. Queues of a topic that was
-    deleted come back if the log still has its messages. It may be called again after an error or a crash, and readers
-    beside it go on. Raises `LockedError` while a writer has the store, and what `open` raises.
+    It changes nothing, and raises `CorruptError`, in a dry run, too: if the log is damaged, which `repair` mends; if a part
+    of the log is missing, because queue offsets would be given again; and if a message and a queue entry contradict each
+    other about a place. The error says what to do. Queues of a topic that was deleted come back if the log still has its
+    messages. It may be called again after an error or a crash, and readers beside it go on. `progress` is called as by
+    `repair`. Raises `LockedError` while a writer has the store, unless it is a dry run, what `open` and `Store.verify`
+    raise, and what `progress` raises.
     """
 
 def new_unique_key() -> str:
@@ -1719,7 +1732,7 @@ class Change:
 
 @final
 class RepairReport:
-    """What `repair` has done, or would do."""
+    """What `repair` or `rebuild` has done, or would do."""
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong afterwards, or would be: `left` is empty."""
@@ -1735,6 +1748,11 @@ class RepairReport:
     @property
     def changes(self) -> list[Change]:
         """The changes, in order: list of `Change`. It is empty if nothing has to be done."""
+    @property
+    def refusal(self) -> str | None:
+        """Why log, queues and index are left as they are, although something is wrong with them: str, with what to do first.
+        None otherwise.
+        """
     @property
     def backup(self) -> str | None:
         """The directory in the store that has what was set aside, under the same names: str. None if nothing was, and in a dry

@@ -52,7 +52,7 @@ impl Change {
     }
 }
 
-/// What `repair` has done, or would do.
+/// What `repair` or `rebuild` has done, or would do.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct RepairReport {
     report: check::RepairReport,
@@ -90,6 +90,12 @@ impl RepairReport {
     #[getter]
     fn changes(&self) -> Vec<Change> {
         self.report.changes.iter().cloned().map(Change).collect()
+    }
+
+    /// Why log, queues and index are left as they are, although something is wrong with them: str, with what to do first. None otherwise.
+    #[getter]
+    fn refusal(&self) -> Option<String> {
+        self.report.refusal.as_ref().map(ToString::to_string)
     }
 
     /// The directory in the store that has what was set aside, under the same names: str. None if nothing was, and in a dry run.
@@ -142,8 +148,10 @@ impl RepairReport {
 /// missing segment is not mended; `Store.copy_to` with `errors="skip"` takes over what is whole. Queues of a topic that was deleted come back in
 /// a rebuild if the log still has its messages.
 ///
+/// A part of the log that is missing is never given up: `refusal` then says what to put back, and log, queues and index stay as they are.
+///
 /// It may be called again after an error or a crash, with another `into`: no message is lost then. Readers beside it go on. `progress` is called with
-/// two ints, how many bytes of the log are verified, and of how many; twice up to the end. Raises `LockedError` while a writer has the store,
+/// two ints, how many bytes of the log are done, and of how many, in each pass: while it is verified, written, and verified again. Raises `LockedError` while a writer has the store,
 /// `StoreExistsError` if `into` is not empty, `ValueError` if it lies in the store, what `open` and `Store.verify` raise, and what `progress` raises.
 #[pyfunction]
 #[pyo3(signature = (path, *, dry_run=true, into=None, progress=None, **options))]
@@ -168,24 +176,30 @@ pub(super) fn repair(
     Ok(RepairReport { report, source: path })
 }
 
-/// Makes the queues, the index and the checkpoint of a store anew from its log. Each queue keeps its offsets: entries of messages that have expired
-/// stay, and so does a queue without a message.
+/// Makes the queues, the index and the checkpoint of a store anew from its log, and verifies it before and afterwards. By default it changes nothing
+/// and reports what it would change. Each queue keeps its offsets: entries of messages that have expired stay, and so does a queue without a message.
 ///
-/// Options are those of `open`: where all files of a kind are gone, and nothing has recorded their sizes, those of a broker's defaults are made.
+/// Options are those of `open`; `recovery` is chosen here. Where all files of a kind are gone, and nothing has recorded their sizes, those of a
+/// broker's defaults are made.
 ///
-/// It changes nothing, and raises `CorruptError`, if the log is damaged: `repair` mends that. Queues of a topic that was deleted come back if the
-/// log still has its messages. It may be called again after an error or a crash, and readers beside it go on. Raises `LockedError` while a writer
-/// has the store, and what `open` raises.
+/// It changes nothing, and raises `CorruptError`, in a dry run, too: if the log is damaged, which `repair` mends; if a part of the log is missing,
+/// because queue offsets would be given again; and if a message and a queue entry contradict each other about a place. The error says what to do.
+/// Queues of a topic that was deleted come back if the log still has its messages. It may be called again after an error or a crash, and readers
+/// beside it go on. `progress` is called as by `repair`. Raises `LockedError` while a writer has the store, unless it is a dry run, what `open` and
+/// `Store.verify` raise, and what `progress` raises.
 #[pyfunction]
-#[pyo3(signature = (path, **options))]
-#[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+#[pyo3(signature = (path, *, dry_run=true, progress=None, **options))]
 pub(super) fn rebuild(
     py: Python<'_>,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,
+    dry_run: bool,
+    progress: Option<&Bound<'_, PyAny>>,
     options: Option<&Bound<'_, PyDict>>,
-) -> PyResult<()> {
+) -> PyResult<RepairReport> {
     let config = options.map(config_of).transpose()?.unwrap_or_default();
+    let progress = progress.map(callable).transpose()?;
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
-    py.detach(|| interruptible_by_signals(|| Ok(()), || check::rebuild(&env, &path, config)))?;
-    Ok(())
+    let tell = |done, all| tell(progress.as_ref(), done, all);
+    let report = py.detach(|| interruptible_by_signals(|| Ok(()), || check::rebuild(&env, &path, &config, dry_run, tell)))?;
+    Ok(RepairReport { report, source: path })
 }

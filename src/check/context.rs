@@ -56,6 +56,16 @@ impl<'a> Context<'a> {
         self.findings.add(finding, step);
     }
 
+    /// Adds a finding about what names this physical offset, which is past the end of the log. A crash leaves such an entry or item, but
+    /// not one that points past the last segment.
+    pub(super) fn add_past_end(&mut self, at: i64, finding: Finding, step: u64) {
+        if at < self.log.files_end() {
+            self.add_left_by_crash(finding, step);
+        } else {
+            self.add_after(finding, step);
+        }
+    }
+
     /// Adds a finding that the next open of a crashed store sets right.
     pub(super) fn add_left_by_crash(&mut self, finding: Finding, step: u64) {
         let severity = match self.writer {

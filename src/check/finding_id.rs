@@ -35,6 +35,10 @@ pub enum Fix {
     CopyWhole,
     /// The next open for writing, by mqstore or a broker.
     Open,
+    /// Put back the part of the log that is missing.
+    PutBack,
+    /// What that finding asks for. Until then the store refuses everything else.
+    After(FindingId),
     /// Something that only an operator can do.
     ByHand(&'static str),
     /// Nothing has to be done.
@@ -56,11 +60,23 @@ pub struct Facts {
     pub meaning: &'static str,
 }
 
-const COPY_AGAIN: Fix = Fix::ByHand("copy the file again");
-const PUT_BACK: Fix = Fix::ByHand(
-    "put the segment back; if it is lost: mqstore copy STORE NEW --skip-damaged takes over what is there; queue offsets are new",
-);
 const MAKE_ANEW: Fix = Fix::ByHand("copy the file again, or move it out of the store and have mqstore rebuild make it anew");
+
+/// With them a repair and a rebuild leave log, queues and index as they are. Of the first three a part is missing, and a writer refuses the
+/// store. Of the last the log or a queue is damaged, nothing tells which, and a rebuild would believe the log.
+pub const REFUSED: [FindingId; 4] = [
+    FindingId::LogMissingSegment,
+    FindingId::LogCutShort,
+    FindingId::QueueFileLength,
+    FindingId::QueuePlaceContradicted,
+];
+
+/// Two of them, or two queue entries, show that the end of the log is missing. Without it queue offsets would be given again.
+pub(super) const PAST_END: [FindingId; 3] = [
+    FindingId::QueueEntryPastEnd,
+    FindingId::IndexItemPastEnd,
+    FindingId::CheckpointAhead,
+];
 
 macro_rules! finding_ids {
     ($($(#[doc = $doc:literal])? $id:ident: $name:literal, $severity:ident, $fix:expr, $known_as:literal, $meaning:literal;)*) => {
@@ -97,9 +113,9 @@ finding_ids! {
         "a writer had not finished this file when it died; it takes room only";
     LogDamagedRecord: "log.damaged_record", Error, Fix::Salvage, "",
         "no whole record stands here: the message, and others that were hidden by the damage, cannot be read";
-    LogMissingSegment: "log.missing_segment", Error, PUT_BACK, "#5455, #2140, #2141",
+    LogMissingSegment: "log.missing_segment", Error, Fix::PutBack, "#5455, #2140, #2141",
         "a segment is missing between others: its messages are lost, and a broker stops there";
-    LogCutShort: "log.cut_short", Error, COPY_AGAIN, "#3257",
+    LogCutShort: "log.cut_short", Error, Fix::PutBack, "#3257",
         "the last segment is shorter than the others: nothing can be written after it, and a broker does not start";
     LogEmptyFile: "log.empty_file", Warning, Fix::SetAside, "#6904, #6903",
         "a segment without a byte: a broker was killed as it made it, and before 5.1.3 does not start";

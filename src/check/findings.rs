@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use crate::check::finding_id::{FindingId, Fix, Severity};
+use crate::check::finding_id::{FindingId, Fix, PAST_END, REFUSED, Severity};
 use crate::format::MessageView;
 
 /// Findings of one kind that are listed. The last of them counts those that follow.
@@ -56,6 +56,8 @@ pub struct Finding {
     pub affected: Affected,
     /// What was found, in a sentence.
     pub what: String,
+    /// What sets it right in this store.
+    pub remedy: Fix,
 }
 
 impl Finding {
@@ -69,6 +71,7 @@ impl Finding {
             count: 1,
             affected: Affected::default(),
             what: what.into(),
+            remedy: id.facts().fix,
         }
     }
 
@@ -85,18 +88,23 @@ impl Finding {
     /// What to do, for the store in `root`: a command, or words.
     pub fn fix(&self, root: &Path) -> String {
         let root = quoted(root);
-        match self.id.facts().fix {
+        match self.remedy {
             // A rebuild drops the entries that tell of that part.
             Fix::Rebuild if matches!(self.id, FindingId::QueueEntryPastEnd | FindingId::IndexItemPastEnd) => format!(
-                "put back the part of the log that is missing; if none is, or it is lost, with no writer running: mqstore rebuild {root}"
+                "put back the part of the log that is missing; if none is, with no writer running: mqstore rebuild {root} --yes"
             ),
-            Fix::Rebuild => format!("with no writer running: mqstore rebuild {root}"),
+            Fix::Rebuild => format!("with no writer running: mqstore rebuild {root} --yes"),
             Fix::Salvage => format!("with no writer running: mqstore repair {root} --into NEW --yes"),
             Fix::SetAside => format!("with no writer running: mqstore repair {root} --yes"),
             Fix::CopyWhole => {
                 format!("mqstore copy {root} NEW --skip-damaged takes over what is whole; queue offsets are new there")
             }
             Fix::Open => "the next open for writing sets it right".to_owned(),
+            Fix::PutBack => format!(
+                "put back the part of the log that is missing; if it is lost: mqstore copy {root} NEW --skip-damaged takes over what is \
+                 there; queue offsets are new there"
+            ),
+            Fix::After(first) => format!("do first what {} asks for, and verify again", first.facts().name),
             Fix::ByHand(what) => what.to_owned(),
             Fix::Nothing => String::new(),
         }
@@ -146,6 +154,7 @@ impl Findings {
             && let Some(known) = self.list.get_mut(place)
         {
             known.count += 1;
+            known.severity = known.severity.min(finding.severity);
             if known.file == finding.file {
                 known.last_offset = finding.offset;
             }
@@ -180,7 +189,22 @@ impl Findings {
     pub(super) fn into_list(mut self) -> Vec<Finding> {
         self.tell_contradicted_places();
         self.list.sort_by_key(|finding| finding.severity);
+        self.tell_what_comes_first();
         self.list
+    }
+
+    /// Where the store refuses a rebuild, or anything at all, a finding that asks for that asks for what comes first.
+    fn tell_what_comes_first(&mut self) {
+        let first = first_to_mend(&self.list).map(|finding| finding.id);
+        let is_damaged = self.list.iter().any(|finding| finding.remedy == Fix::Salvage);
+        for finding in &mut self.list {
+            finding.remedy = match (finding.remedy, first) {
+                (Fix::Rebuild, Some(first)) if PAST_END.contains(&first) && PAST_END.contains(&finding.id) => Fix::PutBack,
+                (Fix::Rebuild | Fix::Salvage | Fix::Open, Some(first)) => Fix::After(first),
+                (Fix::Rebuild | Fix::Open, None) if is_damaged => Fix::Salvage,
+                (remedy, _) => remedy,
+            };
+        }
     }
 
     /// An entry that leads to a message of another place is wrong, unless nothing leads to the message from there: then the message may be.
@@ -198,7 +222,21 @@ impl Findings {
         {
             if finding.affected.physical_offset.is_some_and(|at| unled.contains(&at)) {
                 finding.id = FindingId::QueuePlaceContradicted;
+                finding.remedy = finding.id.facts().fix;
             }
         }
     }
+}
+
+/// The finding that keeps a repair and a rebuild from log, queues and index. What a crash left is a warning, and keeps nobody from it.
+pub(super) fn first_to_mend(findings: &[Finding]) -> Option<&Finding> {
+    let errors = |id| {
+        let is_error = move |finding: &&Finding| finding.id == id && finding.severity == Severity::Error;
+        findings.iter().filter(is_error)
+    };
+    let first_of = |ids: &[FindingId]| ids.iter().find_map(|id| errors(*id).next());
+    let entries: u64 = errors(FindingId::QueueEntryPastEnd).map(|finding| finding.count).sum();
+    let kinds = PAST_END.iter().filter(|id| errors(**id).next().is_some()).count();
+    let lacks_end = entries > 1 || kinds > 1;
+    first_of(&REFUSED).or_else(|| first_of(&PAST_END).filter(|_| lacks_end))
 }

@@ -372,7 +372,7 @@ impl Cursor {
         };
         let finding = Finding::new(id, self.of.file.path(), position, what).of(affected);
         if is_past_end {
-            context.add_left_by_crash(finding, STEP);
+            context.add_past_end(at, finding, STEP);
         } else {
             context.add_after(finding, STEP);
         }

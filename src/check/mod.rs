@@ -26,7 +26,7 @@ mod set_aside;
 /// Mending what was found.
 mod repair;
 
-pub use finding_id::{FindingId, Fix, Severity};
+pub use finding_id::{FindingId, Fix, REFUSED, Severity};
 pub use findings::Finding;
-pub use repair::{Change, REFUSED, RepairReport, RepairRequest, rebuild, repair};
+pub use repair::{Change, RepairReport, RepairRequest, rebuild, repair};
 pub use verify::{VerifyReport, VerifyRequest, verify};

@@ -261,7 +261,11 @@ impl Compared {
         if at >= context.bounds.end {
             if context.writer != Writer::Live {
                 let what = format!("it names physical offset {at}, and the log ends at {}", context.bounds.end);
-                self.add(FindingId::QueueEntryPastEnd, offset, Some(unit), &what, context);
+                context.add_past_end(
+                    at,
+                    self.finding(FindingId::QueueEntryPastEnd, offset, Some(unit), &what),
+                    STEP,
+                );
             }
             return Ok(());
         }
@@ -371,13 +375,12 @@ impl Compared {
     }
 
     fn add(&self, id: FindingId, offset: i64, unit: Option<CqUnit>, what: &str, context: &mut Context<'_>) {
+        context.add_after(self.finding(id, offset, unit, what), STEP);
+    }
+
+    fn finding(&self, id: FindingId, offset: i64, unit: Option<CqUnit>, what: &str) -> Finding {
         let (path, position) = self.place(offset);
-        let finding = Finding::new(id, &path, position, self.sentence(offset, what)).of(self.affected(offset, unit));
-        if id == FindingId::QueueEntryPastEnd {
-            context.add_left_by_crash(finding, STEP);
-        } else {
-            context.add_after(finding, STEP);
-        }
+        Finding::new(id, &path, position, self.sentence(offset, what)).of(self.affected(offset, unit))
     }
 
     fn sentence(&self, offset: i64, what: &str) -> String {

@@ -5,26 +5,20 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::check::finding_id::{FindingId, Fix, Severity};
-use crate::check::findings::Finding;
+use crate::check::findings::{Finding, first_to_mend};
 use crate::check::set_aside::{copy_store, set_aside};
 use crate::check::verify::{VerifyReport, VerifyRequest, verify};
 use crate::config::{Recovery, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::{COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, LOCK_FILE, segment_name};
+use crate::interrupt;
 use crate::read::MessageReader;
+use crate::services::{Next, Service};
 use crate::storage::Env;
-use crate::store::{MessageStore, OpenMode, take_lock};
-
-/// Findings with which a repair leaves a store as it is. Of the first three a part is missing, and a writer refuses the store. Of the last the
-/// log or a queue is damaged, nothing tells which, and a rebuild would believe the log.
-pub const REFUSED: [FindingId; 4] = [
-    FindingId::LogMissingSegment,
-    FindingId::LogCutShort,
-    FindingId::QueueFileLength,
-    FindingId::QueuePlaceContradicted,
-];
+use crate::store::{MessageStore, OpenMode, find_for_rebuild, take_lock};
 
 /// How a store is repaired.
 #[derive(Debug, Clone, Copy)]
@@ -85,6 +79,8 @@ pub struct RepairReport {
     pub found: VerifyReport,
     /// The changes, in order; none if nothing has to be done.
     pub changes: Vec<Change>,
+    /// Why log, queues and index are left as they are, although something is wrong with them.
+    pub refusal: Option<Error>,
     /// Where files were set aside, if any was.
     pub backup: Option<PathBuf>,
     /// Stretches of the log whose messages are lost.
@@ -93,17 +89,34 @@ pub struct RepairReport {
     pub left: Vec<Finding>,
 }
 
-/// Makes queues, index and checkpoint of the store at `path` anew from its log. Entries of messages that the log has no more stay.
+/// Makes queues, index and checkpoint of the store at `path` anew from its log. Entries of messages that have expired stay. `tell` is called
+/// as by [`repair`].
 ///
 /// # Errors
-/// [`Error::Corrupt`] for a damaged log: the store stays as it is. [`Error::Locked`], and those of [`MessageStore::open`] and
-/// [`MessageStore::close`]: it may be called again.
-pub fn rebuild(env: &Arc<dyn Env>, path: &Path, config: StoreConfig) -> Result<()> {
-    // No thread is needed: the close dispatches everything.
-    MessageStore::open_stepped(env, path, config, OpenMode::Rebuild)?.close()
+/// [`Error::Corrupt`] for a log that is damaged, or of which a part is missing, and for a queue entry and a message that contradict each
+/// other about a place: the store stays as it is. [`Error::Locked`], unless it is a dry run; those of [`verify`], [`MessageStore::open`] and
+/// [`MessageStore::close`]. It may be called again after an error.
+pub fn rebuild(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    config: &StoreConfig,
+    is_dry_run: bool,
+    mut tell: impl FnMut(i64, i64) -> Result<()>,
+) -> Result<RepairReport> {
+    if !is_dry_run {
+        expect_unlocked(env.as_ref(), path)?;
+    }
+    let found = look(env, path, config, &mut tell)?;
+    let plan = Plan::of_rebuild(env, path, config, &found)?;
+    if let Some(refusal) = plan.refusal {
+        return Err(refusal);
+    }
+    let request = RepairRequest { is_dry_run, into: None };
+    carry_out(env, path, config, request, found, &plan, tell)
 }
 
-/// Verifies the store at `path`, mends what can be mended, and verifies it again. `tell` is called as by [`verify`], in each pass.
+/// Verifies the store at `path`, mends what can be mended, and verifies it again. `tell` is called with the bytes that are done, and with all
+/// of them, in each pass: while the store is verified, while it is written, and while it is verified again.
 ///
 /// # Errors
 /// [`Error::Locked`], also while a writer has the store from which a copy is made; [`Error::Exists`] for a copy in a directory that is not
@@ -119,11 +132,24 @@ pub fn repair(
         expect_outside(path, into)?;
     }
     let found = look(env, path, config, &mut tell)?;
-    let plan = Plan::of(env, path, config, &found, request.into.is_some())?;
+    let plan = Plan::of_repair(env, path, config, &found, request.into.is_some())?;
+    carry_out(env, path, config, request, found, &plan, tell)
+}
+
+fn carry_out(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    config: &StoreConfig,
+    request: RepairRequest<'_>,
+    found: VerifyReport,
+    plan: &Plan,
+    mut tell: impl FnMut(i64, i64) -> Result<()>,
+) -> Result<RepairReport> {
     let mut report = RepairReport {
         path: request.into.unwrap_or(path).to_owned(),
         is_dry_run: request.is_dry_run,
         changes: plan.changes(path, request.into),
+        refusal: plan.refusal.clone(),
         backup: None,
         lost: plan.lost.clone(),
         left: found
@@ -140,20 +166,35 @@ pub fn repair(
     if let Some(into) = request.into {
         expect_unlocked(env.as_ref(), path)?;
         copy_store(env.as_ref(), path, into, &plan.aside)?;
-    } else if plan.sets_aside() {
+    } else if !plan.aside.is_empty() || !plan.segments.is_empty() {
         let _lock = take_lock(env.as_ref(), path)?;
         report.backup = Some(set_aside(env.as_ref(), path, &plan.segments, &plan.aside)?);
     }
-    if plan.is_rebuilt {
-        let config = StoreConfig {
-            recovery: plan.recovery,
-            ..config.clone()
-        };
-        rebuild(env, &report.path, config)?;
+    if let Some(recovery) = plan.recovery {
+        make_anew(env, &report.path, recovering(config, recovery), &mut tell)?;
     }
     report.left = look(env, &report.path, config, &mut tell)?.findings;
     report.left.retain(|finding| finding.severity != Severity::Note);
     Ok(report)
+}
+
+/// What stands in the log is what a read takes for whole, whatever the options say.
+fn recovering(config: &StoreConfig, recovery: Recovery) -> StoreConfig {
+    StoreConfig {
+        recovery,
+        check_crc_on_recover: true,
+        ..config.clone()
+    }
+}
+
+fn make_anew(env: &Arc<dyn Env>, path: &Path, config: StoreConfig, tell: &mut impl FnMut(i64, i64) -> Result<()>) -> Result<()> {
+    let store = MessageStore::open_stepped(env, path, config, OpenMode::Rebuild)?;
+    let Range { start, end } = store.reader().physical_bounds();
+    while store.step(Service::Dispatch, Instant::now())? == Next::Again {
+        interrupt::check()?;
+        tell(store.dispatched_offset() - start, end - start)?;
+    }
+    store.close()
 }
 
 fn look(
@@ -190,94 +231,100 @@ fn expect_unlocked(env: &dyn Env, path: &Path) -> Result<()> {
 }
 
 /// What is going to be done.
+#[derive(Default)]
 struct Plan {
     /// Files that are moved aside.
     aside: Vec<PathBuf>,
     /// Segments that are changed.
     segments: Vec<PathBuf>,
     lost: Vec<Range<i64>>,
-    /// Where a salvage ends the log.
-    salvaged_until: i64,
     /// Queue entries of messages that the log does not have. They are not made anew.
     entries_ahead: u64,
-    recovery: Recovery,
-    is_rebuilt: bool,
+    /// How the store is opened to make queues, index and checkpoint anew; `None` if they stay.
+    recovery: Option<Recovery>,
+    refusal: Option<Error>,
 }
 
 impl Plan {
-    fn of(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, found: &VerifyReport, is_copy: bool) -> Result<Self> {
-        let ids = || found.findings.iter();
-        let is_refused = ids().any(|finding| REFUSED.contains(&finding.id)) || lacks_the_end(found);
-        let has = |fix: Fix| !is_refused && ids().any(|finding| finding.id.facts().fix == fix && is_mended(finding));
-        let mut plan = Self {
-            // Nothing is copied that cannot be repaired.
-            aside: ids()
-                .filter(|finding| finding.id.facts().fix == Fix::SetAside && !(is_copy && is_refused))
-                .map(|finding| finding.file.clone())
-                .collect(),
-            segments: Vec::new(),
-            lost: Vec::new(),
-            salvaged_until: i64::MAX,
-            entries_ahead: 0,
-            recovery: Recovery::Heal,
-            is_rebuilt: !is_refused && (is_copy || has(Fix::Rebuild) || has(Fix::Open)),
+    fn of_rebuild(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, found: &VerifyReport) -> Result<Self> {
+        let mut plan = Self::default();
+        plan.make_anew(env, path, config, found, Recovery::Heal)?;
+        Ok(plan)
+    }
+
+    fn of_repair(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, found: &VerifyReport, is_copy: bool) -> Result<Self> {
+        let has = |fix| {
+            found
+                .findings
+                .iter()
+                .any(|finding| finding.remedy == fix && is_mended(finding))
         };
-        if has(Fix::Salvage) {
-            plan.look_what_is_lost(env, path, config, Recovery::Salvage)?;
-            if ids().any(|finding| finding.id.facts().fix == Fix::Salvage && !plan.passes_over(finding)) {
-                plan.recovery = Recovery::Salvage;
-                plan.is_rebuilt = true;
-            } else {
-                plan.segments.clear();
-            }
+        let mut plan = Self::default();
+        let recovery = if has(Fix::Salvage) {
+            Recovery::Salvage
+        } else {
+            Recovery::Heal
+        };
+        if is_copy || has(Fix::Salvage) || has(Fix::Rebuild) || has(Fix::Open) || first_to_mend(&found.findings).is_some() {
+            plan.make_anew(env, path, config, found, recovery)?;
         }
-        if plan.is_rebuilt && plan.recovery == Recovery::Heal {
-            plan.look_what_is_lost(env, path, config, Recovery::Heal)?;
+        // Nothing is copied that cannot be repaired.
+        if !is_copy || plan.recovery.is_some() {
+            let aside = found.findings.iter().filter(|finding| finding.remedy == Fix::SetAside);
+            plan.aside = aside.map(|finding| finding.file.clone()).collect();
         }
         Ok(plan)
     }
 
-    /// Whether a salvage leaves the damage where it is: recovery does not compare the checksum of a whole record.
-    fn passes_over(&self, finding: &Finding) -> bool {
-        let is_kept = |at| at < self.salvaged_until && !self.lost.iter().any(|lost| lost.contains(&at));
-        finding.id == FindingId::LogDamagedRecord && finding.affected.physical_offset.is_some_and(is_kept)
-    }
-
-    /// A recovery that is carried out in memory tells what one on disk does.
-    fn look_what_is_lost(&mut self, env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, recovery: Recovery) -> Result<()> {
-        let config = StoreConfig {
-            recovery,
-            ..config.clone()
-        };
-        let reader = MessageReader::open(env, path, config)?;
-        let (log, report) = (reader.log(), reader.recovery());
-        self.lost.clone_from(&report.lost);
-        self.salvaged_until = report.log_end;
-        self.entries_ahead = report.queue_entries_ahead;
-        if recovery != Recovery::Salvage {
+    /// Plans that queues, index and checkpoint are made anew, unless the store has to be left as it is. The writer that is going to do it tells
+    /// what it would find.
+    fn make_anew(
+        &mut self,
+        env: &Arc<dyn Env>,
+        path: &Path,
+        config: &StoreConfig,
+        found: &VerifyReport,
+        recovery: Recovery,
+    ) -> Result<()> {
+        if let Some(first) = first_to_mend(&found.findings) {
+            self.refusal = Some(Error::Corrupt {
+                path: first.file.clone(),
+                offset: first.offset,
+                reason: format!("{}; {}", first.what, first.fix(path)),
+            });
             return Ok(());
         }
-        for start in log.starts() {
-            let end = log.end_of_segment(start);
-            if end > report.log_end || self.lost.iter().any(|lost| lost.start < end && start < lost.end) {
-                self.segments
-                    .push(path.join(COMMIT_LOG_DIR).join(segment_name(start.unsigned_abs())));
+        let (log, report) = match find_for_rebuild(env, path, recovering(config, recovery)) {
+            Ok(found) => (found.log, found.report),
+            Err(refusal @ (Error::Corrupt { .. } | Error::Invalid { .. } | Error::Unsupported { .. })) => {
+                self.refusal = Some(refusal);
+                return Ok(());
             }
+            Err(error) => return Err(error),
+        };
+        self.recovery = Some(recovery);
+        self.entries_ahead = report.queue_entries_ahead;
+        if recovery == Recovery::Salvage {
+            let is_changed = |end: i64, start: i64| {
+                end > report.log_end || report.lost.iter().any(|lost| lost.start < end && start < lost.end)
+            };
+            let changed = log.starts().filter(|start| is_changed(log.end_of_segment(*start), *start));
+            let path_of = |start: i64| path.join(COMMIT_LOG_DIR).join(segment_name(start.unsigned_abs()));
+            self.segments = changed.map(path_of).collect();
         }
+        self.lost = report.lost;
         Ok(())
-    }
-
-    fn sets_aside(&self) -> bool {
-        !self.aside.is_empty() || !self.segments.is_empty()
     }
 
     /// Whether the finding is there afterwards, too, as far as it can be known before.
     fn leaves(&self, finding: &Finding) -> bool {
         finding.severity != Severity::Note
-            && match finding.id.facts().fix {
-                Fix::SetAside => false,
-                Fix::Salvage | Fix::Rebuild | Fix::Open => !self.is_rebuilt || self.passes_over(finding),
-                Fix::CopyWhole | Fix::ByHand(_) | Fix::Nothing => true,
+            && match finding.remedy {
+                // A writer removes a segment without a byte.
+                Fix::SetAside if finding.id == FindingId::LogEmptyFile && self.recovery.is_some() => false,
+                Fix::SetAside => !self.aside.contains(&finding.file),
+                Fix::Salvage | Fix::Rebuild | Fix::Open => self.recovery.is_none(),
+                Fix::PutBack | Fix::After(_) | Fix::CopyWhole | Fix::ByHand(_) | Fix::Nothing => true,
             }
     }
 
@@ -288,7 +335,7 @@ impl Plan {
             what,
         };
         let mut changes = Vec::new();
-        if let Some(into) = into.filter(|_| self.is_rebuilt) {
+        if let Some(into) = into.filter(|_| self.recovery.is_some()) {
             changes.push(change(
                 Action::Copy,
                 into,
@@ -314,7 +361,7 @@ impl Plan {
             );
             changes.push(change(Action::Salvage, &root.join(COMMIT_LOG_DIR), what));
         }
-        if self.is_rebuilt {
+        if self.recovery.is_some() {
             let mut what = "queues, index and checkpoint are made anew from the log".to_owned();
             if self.entries_ahead > 0 {
                 let _ = write!(
@@ -333,18 +380,10 @@ fn messages(count: u64) -> String {
     format!("{count} message{}", if count == 1 { "" } else { "s" })
 }
 
-/// Whether queues and another family name messages past the end of the log: a part of it is missing, and may be put back. Without it queue
-/// offsets would be given again.
-fn lacks_the_end(found: &VerifyReport) -> bool {
-    let has = |id| found.findings.iter().any(|finding| finding.id == id);
-    let is_salvaged = found.findings.iter().any(|finding| finding.id.facts().fix == Fix::Salvage);
-    !is_salvaged && has(FindingId::QueueEntryPastEnd) && (has(FindingId::IndexItemPastEnd) || has(FindingId::CheckpointAhead))
-}
-
 /// Whether a repair is made for it. A topic without queues may have been deleted on purpose, and notes about what a crash or a broker left
 /// mean no harm.
 fn is_mended(finding: &Finding) -> bool {
-    match finding.id.facts().fix {
+    match finding.remedy {
         Fix::Open => finding.severity != Severity::Note,
         _ => finding.id != FindingId::QueueTopicMissing,
     }

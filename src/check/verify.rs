@@ -182,7 +182,7 @@ fn goes_past_end(reader: &MessageReader, context: &Context<'_>) -> Result<bool> 
         Writer::Crashed => return Ok(is_missing),
         Writer::Closed => {}
     }
-    Ok(match log.read(end, Check::Body)? {
+    Ok(match log.read(end, Check::Whole)? {
         LogRecord::Corrupt(_) => true,
         LogRecord::NoRecord(_) | LogRecord::Missing if is_missing => true,
         _ => log

@@ -234,7 +234,7 @@ pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig,
 /// How much of a record is verified.
 pub(super) fn check_of(config: &StoreConfig) -> Check {
     if config.check_crc_on_recover {
-        Check::Body
+        Check::Whole
     } else {
         Check::Structure
     }

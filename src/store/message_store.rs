@@ -13,12 +13,12 @@ use crate::format::CHECKPOINT_FILE;
 use crate::interrupt;
 use crate::log::{CommitLog, lock_flushed_mark, record_geometry};
 use crate::read::MessageReader;
-use crate::recovery::{Recovered, WritePlan, apply, open_for_writing};
+use crate::recovery::{Recovered, WritePlan, apply};
 use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next, ReadBarrier};
 use crate::services::{Service, Services, without_panic};
 use crate::storage::{Env, Generation, Lock, TransientStorePool, guard_faults};
-use crate::store::geometry::choose_sizes;
 use crate::store::message_checker::MessageChecker;
+use crate::store::opening::find;
 use crate::store::store_directory::{OpenMode, enter, make_directories, mark_open, remove_abort, remove_unfinished};
 use crate::watermark::{Wait, Watermark};
 
@@ -66,9 +66,8 @@ impl MessageStore {
     pub fn open_stepped(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig, mode: OpenMode) -> Result<Self> {
         config.validate()?;
         let (lock, is_new) = enter(env.as_ref(), path, mode)?;
-        let sizes = choose_sizes(env, path, &mut config, is_new, mode)?;
+        let (recovered, plan) = find(env, path, &mut config, is_new, mode)?;
         let pool = make_pool(&config)?;
-        let (recovered, plan) = open_for_writing(env, path, &config, sizes, mode == OpenMode::Rebuild)?;
         // A store without a record may be one whose first writer died while it made the store.
         let is_unfinished = !is_new && recovered.report.log_end <= recovered.log.first_offset();
         make_directories(env.as_ref(), path, is_new || is_unfinished)?;

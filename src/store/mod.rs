@@ -6,6 +6,8 @@ mod message_checker;
 mod store_directory;
 /// The sizes of its files.
 mod geometry;
+/// What it holds, before the writer changes anything.
+mod opening;
 /// A store opened for writing.
 mod message_store;
 /// Appending to it.
@@ -25,6 +27,7 @@ pub use flushed::Flushed;
 pub use geometry::choose_sizes;
 pub use message_checker::Incoming;
 pub use message_store::MessageStore;
+pub(crate) use opening::find_for_rebuild;
 pub use stats::StoreStats;
 pub use store_directory::OpenMode;
 pub(crate) use store_directory::take_lock;

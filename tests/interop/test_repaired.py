@@ -77,7 +77,7 @@ def test_rocketmq_reads_all_of_a_store_that_was_made_anew_and_goes_on(
     store = Path(shutil.copytree(source, tmp_path / "store"))
     damage(store)
     options = embedded.options(geometry)
-    mqstore.rebuild(store, **options)
+    mqstore.rebuild(store, dry_run=False, **options)
     with mqstore.open(store) as ours, mqstore.open(store, access_message_in_memory_max_ratio=0, **options) as cold:
         assert cold.verify().ok
         asker = compare.Asker(before, random.Random(rocketmq.version), rocketmq, geometry)

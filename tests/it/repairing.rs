@@ -1,6 +1,7 @@
 //! Repair and rebuild: what verify finds is mended, and no answer about a whole message changes.
 
 mod promises;
+mod refusals;
 mod table;
 
 use std::path::Path;
@@ -15,8 +16,8 @@ fn env() -> Arc<dyn Env> {
     Arc::new(RealEnv::new())
 }
 
-fn rebuilt(root: &Path) -> Result<()> {
-    rebuild(&env(), root, StoreConfig::default())
+fn rebuilt(root: &Path, is_dry_run: bool) -> Result<RepairReport> {
+    rebuild(&env(), root, &StoreConfig::default(), is_dry_run, |_, _| Ok(()))
 }
 
 fn repaired(root: &Path, is_dry_run: bool, into: Option<&Path>) -> Result<RepairReport> {

@@ -43,7 +43,12 @@ def test_a_rebuild_makes_queues_index_and_checkpoint_anew(path: Path) -> None:
     for gone in ("consumequeue", "index"):
         shutil.rmtree(path / gone)
     (path / "checkpoint").unlink()
-    mqstore.rebuild(path)
+    assert mqstore.rebuild(path).dry_run
+    assert not (path / "consumequeue").exists()
+    told: list[tuple[int, int]] = []
+    report = mqstore.rebuild(path, dry_run=False, progress=lambda done, of: told.append((done, of)))
+    assert (report.ok, report.dry_run, [change.action for change in report.changes]) == (True, False, ["rebuild"])
+    assert {of for _, of in told} == {told[0][1]}
     assert messages(path) == before
     with mqstore.open(path) as store:
         assert store.verify().findings == []
@@ -53,7 +58,7 @@ def test_a_rebuild_refuses_a_damaged_log_and_says_what_to_do(path: Path) -> None
     damage_a_body(path)
     before = contents(path)
     with pytest.raises(mqstore.CorruptError, match="mqstore repair"):
-        mqstore.rebuild(path)
+        mqstore.rebuild(path, dry_run=False)
     assert contents(path) == before
 
 
@@ -124,14 +129,18 @@ def test_what_cannot_be_mended_is_left_and_told(path: Path) -> None:
     assert not report.ok
     assert "log.missing_segment" in {finding.id for finding in report.left}
     assert report.changes == []
+    assert report.refusal is not None
+    assert "put back the part of the log that is missing" in report.refusal
     assert contents(path) == before
+    with pytest.raises(mqstore.CorruptError, match="put back the part of the log that is missing"):
+        mqstore.rebuild(path)
 
 
 def test_a_store_that_is_written_to_is_left_alone(path: Path, tmp_path: Path) -> None:
     shutil.rmtree(path / "index")
     with mqstore.open(path, "r+"):
         for call in (
-            lambda: mqstore.rebuild(path),
+            lambda: mqstore.rebuild(path, dry_run=False),
             lambda: mqstore.repair(path, dry_run=False, into=tmp_path / "into"),
         ):
             with pytest.raises(mqstore.LockedError):

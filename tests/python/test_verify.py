@@ -77,7 +77,7 @@ def test_a_finding_names_the_issues_in_which_brokers_leave_it(path: Path) -> Non
     ids = {finding.id for finding in report.findings}
     assert ids == {"queue.entry_missing"}
     assert all("#405" in finding.known_as for finding in report.findings)
-    assert report.findings[0].fix == f"with no writer running: mqstore rebuild {path}"
+    assert report.findings[0].fix == f"with no writer running: mqstore rebuild {path} --yes"
     assert max(finding.count for finding in report.findings) > 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import click
@@ -30,8 +29,27 @@ def repair(path: str, out: Output, into: str | None, yes: bool) -> None:
     """
     with opening(), from_the_command_line():
         report = mqstore.repair(path, dry_run=not yes, into=into, progress=out.progress)
+    _tell(report, out)
+
+
+@command(examples=("rebuild /data/store", "rebuild /data/store --yes"))
+@store_path
+@prints
+@click.option("--yes", is_flag=True, help="Makes the changes; without it they are listed only.")
+def rebuild(path: str, out: Output, yes: bool) -> None:
+    """Makes queues, index and checkpoint anew from the log.
+
+    Queues keep their offsets. A log that is damaged is refused, repair mends that; and one of which a part is missing, because
+    queue offsets would be given again. No writer may have the store open; readers go on. Exit code 1 while something is wrong.
+    """
+    with opening(), from_the_command_line():
+        report = mqstore.rebuild(path, dry_run=not yes, progress=out.progress)
+    _tell(report, out)
+
+
+def _tell(report: mqstore.RepairReport, out: Output) -> None:
     if out.as_json:
-        names = ("ok", "dry_run", "path", "backup", "lost")
+        names = ("ok", "dry_run", "path", "backup", "lost", "refusal")
         changes = [_row(change, "action", "file", "message") for change in report.changes]
         left = [_row(finding, "id", "severity", "file", "offset", "message", "fix") for finding in report.left]
         out.object({name: getattr(report, name) for name in names} | {"changes": changes, "left": left})
@@ -39,26 +57,6 @@ def repair(path: str, out: Output, into: str | None, yes: bool) -> None:
         _print(report, out)
     if not report.ok or (report.dry_run and report.changes):
         raise click.exceptions.Exit(FINDINGS)
-
-
-@command(examples="rebuild /data/store")
-@store_path
-@prints
-def rebuild(path: str, out: Output) -> None:
-    """Makes queues, index and checkpoint anew from the log.
-
-    Queues keep their offsets, but for messages past the end of the log, which are counted. A damaged log is refused: repair mends
-    that. No writer may have the store open; readers go on.
-    """
-    with opening():
-        with warnings.catch_warnings(action="ignore"), mqstore.open(path) as store:
-            past_end = store.recovery.queue_entries_ahead
-        mqstore.rebuild(path)
-    with mqstore.open(path) as store:
-        topics = store.topics
-        queues = sum(len(topic.queue_ids) for topic in topics.values())
-        bounds = {"log_begin": store.min_physical_offset, "log_end": store.max_physical_offset}
-        out.document({"path": store.path, **bounds, "queues": queues, "past_end": past_end})
 
 
 def _print(report: mqstore.RepairReport, out: Output) -> None:
@@ -70,6 +68,8 @@ def _print(report: mqstore.RepairReport, out: Output) -> None:
         out.line(f"  {visible(finding.fix)}")
     if report.backup is not None:
         out.line(f"what was set aside is in {visible(report.backup)}")
+    if report.refusal is not None:
+        out.line(f"left as it is: {visible(report.refusal)}")
     if not report.changes:
         out.line("nothing can be repaired" if report.left else "nothing has to be repaired")
     elif report.dry_run:

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::config::PAGE_SIZE;
+use crate::error::{Error, Result};
 use crate::format::segment_name;
 use crate::log::commit_log::log_files::LogFiles;
 
@@ -20,5 +22,26 @@ impl LogFiles {
     /// The segments without a byte, after the others.
     pub fn empty_files(&self) -> &[PathBuf] {
         self.files.empty_files()
+    }
+
+    /// Refuses a log whose last segment is cut short: nothing can be written after it. An only segment tells by its length.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn expect_whole(&self) -> Result<()> {
+        self.files.expect_whole()?;
+        let size = self.segment_size();
+        let mut starts = self.starts();
+        match (starts.next(), starts.next()) {
+            (Some(only), None) if !size.is_multiple_of(PAGE_SIZE) => Err(Error::Corrupt {
+                path: self.dir().join(segment_name(only as u64)),
+                offset: size,
+                reason: format!(
+                    "the only segment has {size} bytes, and no writer makes segments of such a size: it was cut short or extended; \
+                     copy it again"
+                ),
+            }),
+            _ => Ok(()),
+        }
     }
 }

@@ -26,7 +26,7 @@ impl LogFiles {
     /// [`Error::Io`]; [`Error::Corrupt`] for bytes that imitate records so often that telling takes too long.
     pub fn find_next_record(&self, damaged: i64, from: i64, since: i64) -> Result<Option<i64>> {
         let end = self.end_of_damaged(damaged)?;
-        if let LogRecord::Message(message) = self.read(end, Check::Body)?
+        if let LogRecord::Message(message) = self.read(end, Check::Whole)?
             && end >= from
             && message.view().store_time() >= since
         {
@@ -68,11 +68,11 @@ impl LogFiles {
     fn end_of_damaged(&self, damaged: i64) -> Result<i64> {
         let mut at = damaged;
         while let Some(end) = self.claimed_end(at)? {
-            at = match self.read(end, Check::Body)? {
+            at = match self.read(end, Check::Whole)? {
                 LogRecord::Blank { next } if next < self.files_end() => next,
                 _ => end,
             };
-            if !matches!(self.read(at, Check::Body)?, LogRecord::Corrupt(_)) {
+            if !matches!(self.read(at, Check::Whole)?, LogRecord::Corrupt(_)) {
                 break;
             }
         }
@@ -104,7 +104,7 @@ impl LogFiles {
                 LogRecord::Message(_) | LogRecord::Blank { .. } | LogRecord::Corrupt(_)
             )
         };
-        Ok((end < file.end() as i64 && is_record(self.read(end, Check::Body)?)).then_some(end))
+        Ok((end < file.end() as i64 && is_record(self.read(end, Check::Whole)?)).then_some(end))
     }
 
     /// As [`LogFiles::find_next_record`], by every byte from `from` on.
@@ -143,7 +143,7 @@ impl LogFiles {
             }
             for head in record_heads(window, at).filter(|head| *head < SEARCHED_AT_ONCE) {
                 let found = at + head as i64;
-                if let LogRecord::Message(message) = self.read(found, Check::Body)?
+                if let LogRecord::Message(message) = self.read(found, Check::Whole)?
                     && message.view().store_time() >= since
                 {
                     return Ok(Some(found));

@@ -161,14 +161,6 @@ impl LogFiles {
         self.files.let_go(stretch.start as u64..stretch.end as u64);
     }
 
-    /// Refuses a log whose last segment is cut short: nothing can be written after it.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
-    pub fn expect_whole(&self) -> Result<()> {
-        self.files.expect_whole()
-    }
-
     /// Refuses a log of which the device could not read a page in the segment that holds `offset`: what it hides may be whole.
     ///
     /// # Errors

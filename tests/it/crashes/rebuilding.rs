@@ -76,8 +76,8 @@ fn with_a_damaged_record() -> (SimulatedEnv, Vec<i64>) {
     (env, offsets)
 }
 
-fn rebuilt(env: &SimulatedEnv) -> Result<(), Error> {
-    rebuild(&env.shared(), root(), GEOMETRY.recorded())
+fn rebuilt(env: &SimulatedEnv) -> Result<RepairReport, Error> {
+    rebuild(&env.shared(), root(), &GEOMETRY.recorded(), false, |_, _| Ok(()))
 }
 
 fn repaired(env: &SimulatedEnv) -> Result<RepairReport, Error> {

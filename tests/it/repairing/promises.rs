@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use mqstore::check::{FindingId, Fix};
+use mqstore::check::Fix;
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::format::{CqUnit, Message, segment_name};
@@ -68,7 +68,7 @@ fn any_flipped_byte_of_a_derived_file_costs_no_answer_after_a_rebuild() {
             let mut flipped = bytes.to_vec();
             flipped[at] ^= 1 << (at % 8);
             fs::write(root.join(path), &flipped).unwrap();
-            rebuilt(&root).unwrap();
+            rebuilt(&root, false).unwrap();
             assert_eq!(answers(&open(&root)), expected, "{} at {at}", path.display());
             let report = verified(&root);
             assert!(report.findings.is_empty(), "{} at {at}: {}", path.display(), told(&report));
@@ -90,7 +90,7 @@ fn a_rebuild_gives_an_entry_each_of_its_bytes_again() {
         let mut flipped = bytes.to_vec();
         flipped[at] ^= 0x80;
         fs::write(root.join(&path), &flipped).unwrap();
-        rebuilt(&root).unwrap();
+        rebuilt(&root, false).unwrap();
         assert!(fs::read(root.join(&path)).unwrap() == bytes, "{at}");
         put_back(&root, &image);
     }
@@ -116,7 +116,7 @@ fn the_stores_of_every_version_answer_the_same_after_a_rebuild_of_nothing() {
             fs::remove_dir_all(root.join(gone)).unwrap();
         }
         fs::remove_file(root.join("checkpoint")).unwrap();
-        rebuilt(&root).unwrap();
+        rebuilt(&root, false).unwrap();
         assert_eq!(answers(&open(&root)), expected, "{name}");
         let report = verified(&root);
         assert!(report.is_ok(), "{name}: {}", told(&report));
@@ -143,7 +143,7 @@ fn a_queue_without_a_message_keeps_its_offsets_and_the_next_message_goes_on_afte
     let expected = open(&root).queue_bounds("old", 0).unwrap();
     assert_eq!(expected, 7..7);
     let live = open(&root).queue_bounds("new", 0).unwrap();
-    rebuilt(&root).unwrap();
+    rebuilt(&root, false).unwrap();
     assert_eq!(open(&root).queue_bounds("old", 0).unwrap(), expected);
     assert_eq!(open(&root).queue_bounds("new", 0).unwrap(), live);
     let store = MessageStore::open(&env, &root, tiny(), OpenMode::Existing).unwrap();
@@ -164,7 +164,7 @@ fn a_reader_goes_on_beside_a_rebuild_and_never_answers_wrong() {
     let unit = CqUnit::decode(bytes[60..80].try_into().unwrap());
     bytes[60..80].copy_from_slice(&CqUnit { tags_code: 1, ..unit }.encode());
     fs::write(&file, bytes).unwrap();
-    rebuilt(&root).unwrap();
+    rebuilt(&root, false).unwrap();
     assert_eq!(answers(&asked), expected);
     assert_eq!(answers(&fresh), expected);
 }
@@ -177,7 +177,7 @@ fn a_store_that_is_written_to_is_neither_rebuilt_nor_repaired_nor_copied() {
     fs::write(root.join("config/x.json"), b"no JSON").unwrap();
     let lock = RealEnv::new().lock(&root.join("lock")).unwrap();
     let before = Image::of(&root);
-    assert!(matches!(rebuilt(&root), Err(Error::Locked { .. })));
+    assert!(matches!(rebuilt(&root, false), Err(Error::Locked { .. })));
     assert!(matches!(repaired(&root, false, None), Err(Error::Locked { .. })));
     let into = dir.path().join("into");
     assert!(matches!(repaired(&root, false, Some(&into)), Err(Error::Locked { .. })));
@@ -208,9 +208,9 @@ fn a_store_is_not_copied_into_itself() {
     assert!(before.files().eq(Image::of(&root).files()));
 }
 
-/// Only the checksum of the whole record tells of it, which recovery does not compare.
+/// Only the checksum of the whole record tells of it.
 #[test]
-fn a_repair_says_of_a_damage_that_it_does_not_mend_that_it_is_left() {
+fn a_record_that_contradicts_its_own_checksum_is_salvaged_like_any_other_damage() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
@@ -233,13 +233,15 @@ fn a_repair_says_of_a_damage_that_it_does_not_mend_that_it_is_left() {
     let at = bytes.windows(5).position(|found| found == b"topic").unwrap();
     bytes[at] = b'T';
     fs::write(&segment, &bytes).unwrap();
-    for is_dry_run in [true, false] {
-        let report = repaired(&root, is_dry_run, None).unwrap();
-        let left: Vec<_> = report.left.iter().map(|finding| finding.id).collect();
-        assert_eq!(left, [FindingId::LogDamagedRecord], "{report:?}");
-        assert_eq!(report.backup, None);
-    }
-    assert_eq!(fs::read(&segment).unwrap(), bytes);
+    let refused = rebuilt(&root, false).unwrap_err();
+    assert!(matches!(refused, Error::Corrupt { .. }), "{refused}");
+    let report = repaired(&root, false, None).unwrap();
+    assert_eq!((report.lost.len(), report.left.len()), (1, 0), "{report:?}");
+    assert_eq!(open(&root).queue_bounds("topic", 0).unwrap(), 0..4);
+    assert_eq!(
+        fs::read(report.backup.unwrap().join("commitlog").join(segment_name(0))).unwrap(),
+        bytes
+    );
 }
 
 /// A whole record stands where the entry leads, and it is another message.
@@ -263,33 +265,11 @@ fn a_rebuild_mends_an_entry_after_the_last_message_of_a_queue() {
     entries[40..60].copy_from_slice(&fs::read(queue("b")).unwrap()[..20]);
     fs::write(queue("a"), entries).unwrap();
     assert_eq!(open(&root).queue_bounds("a", 0).unwrap(), 0..3);
-    rebuilt(&root).unwrap();
+    rebuilt(&root, false).unwrap();
     assert_eq!(open(&root).queue_bounds("a", 0).unwrap(), 0..2);
     let store = MessageStore::open(&env, &root, tiny(), OpenMode::Existing).unwrap();
     assert_eq!(store.append(message("a")).unwrap().appended.queue_offset, 2);
     store.close().unwrap();
-}
-
-#[test]
-fn a_repair_leaves_a_store_whose_last_segment_is_missing_for_that_to_be_put_back() {
-    let dir = tempdir().unwrap();
-    let root = dir.path().join("short");
-    copy(&golden_dir().join("491_multifile"), &root);
-    fs::remove_file(root.join("commitlog").join(segment_name(81_920))).unwrap();
-    let report = verified(&root);
-    let past = report
-        .findings
-        .iter()
-        .find(|finding| finding.id == FindingId::QueueEntryPastEnd);
-    let fix = past.unwrap().fix(&root);
-    assert!(fix.starts_with("put back the part of the log that is missing"), "{fix}");
-    let before = Image::of(&root);
-    for is_dry_run in [true, false] {
-        let report = repaired(&root, is_dry_run, None).unwrap();
-        assert!(report.changes.is_empty(), "{:?}", report.changes);
-        assert!(report.left.iter().any(|finding| finding.id == FindingId::QueueEntryPastEnd));
-    }
-    assert!(before.files().eq(Image::of(&root).files()));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::verifying::table::{MESSAGES, ROWS, Store};
 use crate::verifying::{copy, names, told, verified};
 
 /// Carries the damage of each row out on a copy of a store, and passes it on with the name of the row.
-fn on_each_row(mut then: impl FnMut(&str, FindingId, &Path)) {
+pub(super) fn on_each_row(mut then: impl FnMut(&str, FindingId, &Path)) {
     let dir = tempdir().unwrap();
     let intact = dir.path().join("intact");
     append(&intact, OpenMode::New, 0..MESSAGES);
@@ -34,7 +34,7 @@ fn a_rebuild_mends_every_damage_of_queues_index_and_checkpoint() {
         if id.facts().fix != Fix::Rebuild {
             return;
         }
-        let outcome = rebuilt(root);
+        let outcome = rebuilt(root, false);
         let report = verified(root);
         if outcome.is_err() || !report.findings.is_empty() {
             let _ = write!(wrong, "--- {row}: {outcome:?}\n{}\n", told(&report));
@@ -52,7 +52,7 @@ fn a_rebuild_refuses_a_damaged_log_and_a_file_that_was_cut_short_and_changes_not
             return;
         }
         let before = Image::of(root);
-        let outcome = rebuilt(root);
+        let outcome = rebuilt(root, false);
         let same = before.files().eq(Image::of(root).files());
         if outcome.is_ok() || !same {
             let _ = writeln!(wrong, "--- {row}: {outcome:?}, the same: {same}");
