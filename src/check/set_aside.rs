@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::format::{BACKUP_PREFIX, COMMIT_LOG_DIR, UNFINISHED_PREFIX};
 use crate::interrupt;
-use crate::storage::{Access, EntryKind, Env, File, Step, create_dir};
+use crate::storage::{Access, EntryKind, Env, File, Step, create_dir, remove_file};
 
 /// Bytes that are copied at once.
 const AT_ONCE: u64 = 1 << 20;
 
-/// Copies `copied` and moves `moved`, all of them files of the store at `root`, into a new directory there, durably. Gives that directory.
+/// Copies the segments `copied` and moves `moved`, all of them files of the store at `root`, into a new directory there, durably. Gives that
+/// directory. New files take the places of the segments, so that those may be changed: readers keep the old ones.
 ///
 /// # Errors
 /// [`Error::DiskFull`], [`Error::Io`]: no file of the store is changed, and some may be moved.
@@ -26,6 +27,10 @@ pub(super) fn set_aside(env: &dyn Env, root: &Path, copied: &[PathBuf], moved: &
     let backup = numbered(ms);
     for file in copied {
         copy_file(env, file, &place_for(env, root, &backup, file)?)?;
+        let new = place_of_new(root, file);
+        // An earlier repair may have died while it made this file.
+        remove_file(env, &new)?;
+        copy_file(env, file, &new)?;
     }
     for file in moved {
         let to = place_for(env, root, &backup, file)?;
@@ -35,7 +40,18 @@ pub(super) fn set_aside(env: &dyn Env, root: &Path, copied: &[PathBuf], moved: &
     file_system
         .sync(Step::SetAside)
         .map_err(|error| Error::io("sync", root, error))?;
+    for file in copied {
+        env.rename(&place_of_new(root, file), file)
+            .and_then(|()| env.sync_dir(file.parent().unwrap_or(root), Step::SetAside))
+            .map_err(|error| Error::io("replace", file, error))?;
+    }
     Ok(backup)
+}
+
+/// Where the file that replaces a segment is made: a broker does not start if a foreign file stands among the segments.
+fn place_of_new(root: &Path, segment: &Path) -> PathBuf {
+    let name = segment.file_name().unwrap_or_default();
+    root.join(format!("{UNFINISHED_PREFIX}{}", name.display()))
 }
 
 /// Copies the files of the store at `root`, without those of `left_out` and earlier backups, into the directory `into`, durably. The log is
@@ -109,7 +125,10 @@ fn place_for(env: &dyn Env, root: &Path, backup: &Path, file: &Path) -> Result<P
 /// Copies a file whose copy has no name yet. Blocks that were never written stay unwritten, but for those of a segment, which is never sparse.
 fn copy_file(env: &dyn Env, from: &Path, to: &Path) -> Result<()> {
     let source = env.open(from, Access::Read).map_err(|error| Error::io("open", from, error))?;
-    let is_segment = to.parent().and_then(Path::file_name).is_some_and(|dir| dir == COMMIT_LOG_DIR);
+    let is_segment = from
+        .parent()
+        .and_then(Path::file_name)
+        .is_some_and(|dir| dir == COMMIT_LOG_DIR);
     let copied = env
         .create(to)
         .and_then(|target| copy_bytes(source.as_ref(), target.as_ref(), is_segment));

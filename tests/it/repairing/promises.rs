@@ -170,6 +170,26 @@ fn a_reader_goes_on_beside_a_rebuild_and_never_answers_wrong() {
 }
 
 #[test]
+fn a_reader_keeps_the_segment_that_a_repair_replaces() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    intact(&root);
+    let reader = open(&root);
+    let (damaged, whole) = (0, reader.message_in_queue("orders", 0, 1).unwrap());
+    let segment = root.join("commitlog").join(segment_name(0));
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[90] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    assert!(matches!(reader.message_at(damaged), Err(Error::Corrupt { .. })));
+    let before = whole.view().bytes().to_vec();
+    let report = repaired(&root, false, None).unwrap();
+    assert_eq!((report.lost.len(), report.left.len()), (1, 0));
+    assert!(matches!(reader.message_at(damaged), Err(Error::Corrupt { .. })));
+    assert_eq!(whole.view().bytes(), before);
+    assert!(matches!(open(&root).message_at(damaged), Err(Error::NotFound { .. })));
+}
+
+#[test]
 fn a_store_that_is_written_to_is_neither_rebuilt_nor_repaired_nor_copied() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
