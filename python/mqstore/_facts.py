@@ -17,6 +17,10 @@ def facts_of(store: mqstore.Store) -> dict[str, Any]:
     filled = [queue for queue in queues if len(queue)]
     last = [time for queue in filled if (time := _last_time(queue)) is not None]
     recovery = store.recovery
+    # What recovery passed over, and where a segment is missing between two others.
+    ends = [row["segment"] + row["bytes"] for row in segments]
+    lost = recovery.lost + [(end, row["segment"]) for end, row in zip(ends, segments[1:], strict=False) if end < row["segment"]]
+    messages_lost = sum(_led_to(store, *stretch) for stretch in lost)
     return {
         "path": store.path,
         "log_begin": store.min_physical_offset,
@@ -27,14 +31,15 @@ def facts_of(store: mqstore.Store) -> dict[str, Any]:
         "last_store_time": max(last, default=None),
         "topics": len(store.topics),
         "queues": len(queues),
-        "messages": sum(map(len, filled)),
+        "messages": sum(map(len, filled)) - messages_lost,
         "clean_exit": recovery.clean_exit,
         "complete": recovery.complete,
         "missing": recovery.missing,
         "undispatched": recovery.undispatched,
         "queue_entries_ahead": recovery.queue_entries_ahead,
         "refused": recovery.refused,
-        "bytes_lost": recovery.bytes_lost,
+        "messages_lost": messages_lost,
+        "bytes_lost": sum(end - begin for begin, end in lost),
         "log_ends_because": recovery.stop_reason,
     }
 
@@ -45,6 +50,14 @@ def file_queues(store: mqstore.Store, only: str | None = None) -> Iterator[tuple
         with suppress(mqstore.UnsupportedFormatError):
             queues = topic.queues
             yield from ((topic.name, queues[queue_id]) for queue_id in topic.queue_ids)
+
+
+def _led_to(store: mqstore.Store, begin: int, end: int) -> int:
+    """How many messages the queues have in a stretch of the log that was lost."""
+    batches = store.scan(physical=(begin, end), order="queue", columns=["queue_offset"], errors="skip")
+    for _ in batches:
+        pass
+    return batches.skipped
 
 
 def _last_time(queue: mqstore.Queue) -> str | None:

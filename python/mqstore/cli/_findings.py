@@ -1,11 +1,18 @@
-"""How findings are printed for people."""
+"""Findings, and how they are printed for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import mqstore
 from mqstore._rows import visible
 from mqstore.cli._output import Output, Row
+from mqstore.cli._words import without_advice
+
+
+def rows_of_findings(report: mqstore.VerifyReport) -> list[Row]:
+    """What `verify` found, as JSON has it."""
+    return [finding.to_dict() | {"message": without_advice(finding.message)} for finding in report.findings]
 
 
 def print_findings(out: Output, findings: Iterable[Row]) -> None:

@@ -13,8 +13,9 @@ import click
 
 import mqstore
 from mqstore.cli import COMMANDS
+from mqstore.cli._words import of_damage, without_advice
 
-#: Exit codes: something is wrong with the store, or nothing was found; the command line is wrong; the store cannot be read.
+#: Exit codes: the answer is not whole, or something is wrong with the store; the command line is wrong; the store cannot be read.
 FINDINGS, USAGE, CANNOT_OPEN = 1, 2, 3
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -58,6 +59,24 @@ class Command(click.Command):
             for example in self.examples:
                 formatter.write(f"  mqstore {example}\n")
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs it, and says in a line why it cannot go on."""
+        path = ctx.params.get("path")
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            raise
+        except mqstore.StoreIOError as error:
+            raise CannotOpen(text_of(error, path)) from None
+        except (mqstore.StoreError, OSError, OverflowError, IndexError) as error:
+            raise Failure(text_of(error, path)) from None
+        except ModuleNotFoundError as error:
+            if error.name is not None:
+                raise
+            raise Misuse(str(error)) from None
+
 
 class Commands(click.Group):
     """Imports a command when it is asked for."""
@@ -77,21 +96,11 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command, and ends the process as other tools do."""
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
+            return super().invoke(ctx)
         except KeyboardInterrupt:
             _die_of("SIGINT")
         except BrokenPipeError:
             _die_of("SIGPIPE")
-        except mqstore.StoreIOError as error:
-            raise CannotOpen(text_of(error)) from None
-        except (mqstore.StoreError, OSError, OverflowError, IndexError) as error:
-            raise Failure(text_of(error)) from None
-        except ModuleNotFoundError as error:
-            if error.name is not None:
-                raise
-            raise Misuse(str(error)) from None
 
 
 @contextmanager
@@ -105,11 +114,14 @@ def from_the_command_line() -> Iterator[None]:
         raise Misuse(str(error)) from None
 
 
-def text_of(error: Exception) -> str:
-    """What is wrong, and where."""
+def text_of(error: Exception, path: str | None) -> str:
+    """What is wrong, where, and what to do about it in the store."""
+    if isinstance(error, mqstore.CorruptError):
+        return of_damage(str(error), path)
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return str(error)
+        why = without_advice(error.strerror)
+        return f"{why}: {error.filename}" if error.filename else why
+    return without_advice(str(error))
 
 
 def _die_of(name: str) -> NoReturn:
@@ -133,8 +145,9 @@ def command(*, examples: tuple[str, ...] | str, name: str | None = None) -> Call
 def commands() -> None:
     """Reads RocketMQ-format message stores: live, copied or crashed, with no broker.
 
-    STORE is the directory of a store. Only import, copy, repair, rebuild and demo write one. Exit codes: 0; 1 nothing found,
-    or something is wrong with the store; 2 usage; 3 the store cannot be read.
+    STORE is the directory of a store. Only import, copy, repair, rebuild and demo write one. Exit codes: 0 the answer is
+    whole; 1 it is not: nothing was found, a name is not there, messages were skipped, the store is incomplete, or something is
+    wrong with it; 2 usage; 3 the store cannot be read.
     """
 
 

@@ -97,12 +97,15 @@ def place(store: mqstore.Store, text: str) -> tuple[str, int | None, int | None]
 def no_message_of(store: mqstore.Store, topic: str) -> str:
     """That nothing was found of a topic, and which topics have a name like it."""
     text = f"no message of {visible(topic)} is found"
-    if topic in store.topics:
-        return text
+    return text if topic in store.topics else f"{text}: it is no topic of {store.path}{there_is(topic, store.topics)}"
+
+
+def there_is(name: str, names: Iterable[str]) -> str:
+    """Those of the names that are like one that is not there, to be put after that."""
     from difflib import get_close_matches
 
-    close = ", ".join(map(visible, get_close_matches(topic, store.topics, 3)))
-    return f"{text}: it is no topic of {store.path}" + (f"; there is {close}" if close else "")
+    close = ", ".join(map(visible, get_close_matches(name, sorted(set(names)), 3)))
+    return f"; there is {close}" if close else ""
 
 
 def expect_none_absent(store: mqstore.Store, topics: Iterable[str]) -> None:
@@ -133,7 +136,7 @@ def scanned(store: mqstore.Store, out: Output, number: int | None = None, **cond
     is_last = number is not None and number < 0
     limit = None if number is None else abs(number)
     with from_the_command_line():
-        batches = store.scan(decode_body=True, limit=limit, reverse=is_last, progress=out.progress, **conditions)
+        batches = out.counting(store.scan(decode_body=True, limit=limit, reverse=is_last, progress=out.progress, **conditions))
 
     def rows() -> Iterator[Row]:
         for batch in batches:
@@ -144,8 +147,6 @@ def scanned(store: mqstore.Store, out: Output, number: int | None = None, **cond
                 yield row
 
     yield from reversed(list(rows())) if is_last else rows()
-    if batches.skipped:
-        out.note(f"{batches.skipped} messages were skipped: they were lost or are damaged")
     expect_none_absent(store, batches.absent_topics)
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from mqstore._rows import CONTROLS, visible
 from mqstore.cli._main import Failure
@@ -23,6 +23,18 @@ Row: TypeAlias = Mapping[str, Any]
 ROWS = 1000
 
 
+class Counts(Protocol):
+    """A read that passes over messages."""
+
+    @property
+    def skipped(self) -> int:
+        """How many were lost or are damaged."""
+        ...
+
+
+Reads = TypeVar("Reads", bound=Counts)
+
+
 class Output:
     """Where a command prints, and in which form."""
 
@@ -31,6 +43,9 @@ class Output:
         self.utc = utc
         self.is_terminal = sys.stdout.isatty()
         self.in_color = self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        #: Whether the answer lacks nothing.
+        self.is_whole = True
+        self._reads: list[Counts] = []
         self.progress: Progress | None = None
         if sys.stderr.isatty():
             from mqstore.cli._progress import Progress
@@ -58,6 +73,22 @@ class Output:
         if self.progress is not None:
             self.progress.clear()
         print(f"mqstore: {' '.join(text.split())}", file=sys.stderr)
+
+    def lack(self, text: str) -> None:
+        """Says on stderr what the answer lacks."""
+        self.is_whole = False
+        self.note(text)
+
+    def counting(self, read: Reads) -> Reads:
+        """A read, whose skipped messages are counted on stderr in the end."""
+        self._reads.append(read)
+        return read
+
+    def end(self) -> None:
+        """Says how many messages were skipped."""
+        self.end_progress()
+        if skipped := sum(read.skipped for read in self._reads):
+            self.lack(f"{skipped} messages were skipped: they were lost or are damaged")
 
     def document(self, row: Row) -> None:
         """Prints one object, for people a line a name."""

@@ -6,6 +6,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,11 +14,12 @@ import click
 import mqstore
 from mqstore.cli._main import FINDINGS, CannotOpen, text_of
 from mqstore.cli._output import Output
+from mqstore.cli._words import of_damage
 
 
 @contextmanager
 def printing(as_json: bool, utc: bool) -> Iterator[Output]:
-    """Where to print. What the library warns of meanwhile is a line on stderr."""
+    """Where to print. What the library warns of meanwhile is a line on stderr. An answer that is not whole has an exit code."""
     out = Output(as_json, utc)
     try:
         with warnings.catch_warnings():
@@ -25,31 +27,34 @@ def printing(as_json: bool, utc: bool) -> Iterator[Output]:
             warnings.showwarning = lambda message, *_, **__: out.note(f"warning: {message}")
             yield out
     finally:
-        out.end_progress()
+        out.end()
+    if not out.is_whole:
+        raise click.exceptions.Exit(FINDINGS)
 
 
 @contextmanager
-def opening() -> Iterator[None]:
+def opening(path: str) -> Iterator[None]:
     """Ends the command where the store cannot be opened."""
     try:
         yield
+    except mqstore.NotAStoreError as error:
+        below = Path(path, "store")
+        hint = f"; there is a store in {below}" if Path(below, "commitlog").is_dir() else ""
+        raise CannotOpen(f"cannot open the store: {text_of(error, path)}{hint}") from None
     except (mqstore.StoreError, OSError) as error:
-        raise CannotOpen(f"cannot open the store: {text_of(error)}") from None
+        raise CannotOpen(f"cannot open the store: {text_of(error, path)}") from None
 
 
 @contextmanager
-def opened(path: str, mode: Any = "r", **options: Any) -> Iterator[mqstore.Store]:
-    """The store, open."""
-    with opening():
+def opened(path: str, out: Output, mode: Any = "r", **options: Any) -> Iterator[mqstore.Store]:
+    """The store, open. If it lacks messages, that is said."""
+    with opening(path), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         store = mqstore.open(path, mode, **options)
     with store:
+        if store.recovery.missing is not None:
+            missing = store.recovery.missing.replace(f"{store.path}/", "")
+            out.lack(f"{store.path} is incomplete: {of_damage(missing, store.path)}")
         yield store
-
-
-def end_incomplete(store: mqstore.Store) -> None:
-    """Ends the command with exit code 1 if the store lacks messages: a warning has said so when it was opened."""
-    if not store.recovery.complete:
-        raise SystemExit(FINDINGS)
 
 
 def _recovery_of(_context: click.Context, _option: click.Parameter, is_salvage: bool) -> str:
@@ -87,7 +92,7 @@ def on_store(function: Callable[..., None]) -> Callable[..., None]:
     @recovery
     @functools.wraps(function)
     def call(*, path: str, out: Output, recovery: str, **arguments: Any) -> None:
-        with opened(path, errors="skip", recovery=recovery) as store:
+        with opened(path, out, errors="skip", recovery=recovery) as store:
             function(store=store, out=out, **arguments)
 
     return call

@@ -20,7 +20,7 @@ from mqstore.cli._messages import (
     scanned,
 )
 from mqstore.cli._output import Output
-from mqstore.cli._store import end_incomplete, on_store
+from mqstore.cli._store import on_store
 
 
 @command(examples=("cat /data/store orders -n -10", "cat /data/store orders/0@1200 -n 5 --json --body-as json"))
@@ -43,11 +43,10 @@ def cat(store: mqstore.Store, out: Output, where: str, number: int | None, body_
     if queue_id is not None and offset is not None:
         expect_topic(store, topic)
         queue = store.topics[topic].queues[queue_id]
-        first = next(iter(queue[offset:]), None)
+        first = next(out.counting(iter(queue[offset:])), None)
         if first is None:
             raise Failure(f"{where} is past the end: the queue has the offsets {queue.min_offset} to {queue.max_offset - 1}")
         if first.queue_offset != offset:
             out.note(f"begins at offset {first.queue_offset}: what is before has expired, or cannot be read")
         conditions["physical"] = (first.physical_offset, None)
     print_messages(out, scanned(store, out, number, **conditions), body_as, no_message_of(store, topic))
-    end_incomplete(store)

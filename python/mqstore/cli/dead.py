@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 import mqstore
-from mqstore._rows import rows_of
+from mqstore._rows import rows_of, visible
 from mqstore.cli._main import command
+from mqstore.cli._messages import there_is
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 
@@ -27,19 +28,22 @@ def dead(store: mqstore.Store, out: Output, group: str | None) -> None:
     from_topic. Those in %DLQ% were given up: because it failed as often as its group allows, or because it said so. Those in
     %RETRY% are delivered again; unread ones were not yet. To see the messages: mqstore cat STORE %DLQ%billing
     """
-    out.table(_counts(store, out, group), "no message was given up, and none was sent back")
+    topics = [name for name in store.topics if name.startswith((DEAD, RETRY))]
+    nothing = "no message was given up, and none was sent back"
+    if group is not None:
+        nothing = f"{nothing} by group {visible(group)}{there_is(group, map(_group, topics))}"
+        topics = [name for name in topics if _group(name) == group]
+    out.table(_counts(store, out, topics), nothing)
 
 
-def _counts(store: mqstore.Store, out: Output, only: str | None) -> list[Row]:
-    topics = [name for name in store.topics if name.startswith((DEAD, RETRY)) and only in (None, _group(name))]
+def _counts(store: mqstore.Store, out: Output, topics: list[str]) -> list[Row]:
     if not topics:
         return []
     consumed: dict[tuple[str, str, int], int] = {}
     with suppress(mqstore.NotFoundError):
         consumed = {(row["group"], row["topic"], row["queue_id"]): row["offset"] for row in rows_of(store.consumer_offsets())}
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
-    batches = store.scan(topics=topics, columns=COLUMNS, progress=out.progress)
-    for batch in batches:
+    for batch in out.counting(store.scan(topics=topics, columns=COLUMNS, progress=out.progress)):
         for row in rows_of(batch):
             topic, time = row["topic"], row["store_time"]
             group = _group(topic)
@@ -51,8 +55,6 @@ def _counts(store: mqstore.Store, out: Output, only: str | None) -> list[Row]:
             count["messages"] += 1
             count["unread"] += row["queue_offset"] >= consumed.get((group, topic, row["queue_id"]), 0)
             count["last_store_time"] = time
-    if batches.skipped:
-        out.note(f"{batches.skipped} messages were skipped: they were lost or are damaged")
     return sorted(groups.values(), key=lambda row: (row["group"], row["topic"], row["from_topic"] or "", row["reconsume_times"]))
 
 

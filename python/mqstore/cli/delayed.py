@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from itertools import islice
 
@@ -57,14 +57,15 @@ def _by_level(store: mqstore.Store, out: Output, levels: str) -> Iterator[Iterat
         level = queue_id + 1
         queue = topic.queues[queue_id]
         delay = delays[queue_id] if queue_id < len(delays) else None
-        yield _waiting(queue, max(delivered.get(level, 0), queue.min_offset), delay)
+        waiting = out.counting(iter(queue[max(delivered.get(level, 0), queue.min_offset) :]))
+        yield _waiting(waiting, level, delay)
 
 
-def _waiting(queue: mqstore.Queue, start: int, delay: timedelta | None) -> Iterator[Row]:
-    for message in queue[start:]:
+def _waiting(messages: Iterable[mqstore.Message], level: int, delay: timedelta | None) -> Iterator[Row]:
+    for message in messages:
         given = message.properties
         yield {
-            "level": queue.queue_id + 1,
+            "level": level,
             "topic": given.get("REAL_TOPIC"),
             "queue_id": whole_number(given.get("REAL_QID")),
             "queue_offset": message.queue_offset,

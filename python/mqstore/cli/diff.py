@@ -34,13 +34,13 @@ def diff(a: str, b: str, out: Output, bounds_only: bool, renumbered: bool) -> No
     host, flags and reconsume times. A row is a stretch of queue offsets, end exclusive. Exit code 1 where they differ; no row
     means no difference.
     """
-    with opened(a, errors="skip") as store_a, opened(b, errors="skip") as store_b:
+    with opened(a, out, errors="skip") as store_a, opened(b, out, errors="skip") as store_b:
         queues_a, queues_b = _queues(store_a), _queues(store_b)
         names = sorted(queues_a.keys() | queues_b.keys())
 
         def rows() -> Iterator[Row]:
             for topic, queue_id in names:
-                sides = [_places(queues.get((topic, queue_id)), bounds_only, renumbered) for queues in (queues_a, queues_b)]
+                sides = [_places(queues.get((topic, queue_id)), out, bounds_only, renumbered) for queues in (queues_a, queues_b)]
                 for what, begin, end in _stretches(*sides):
                     yield {"topic": topic, "queue_id": queue_id, "what": what, "begin": begin, "end": end}
 
@@ -63,7 +63,7 @@ def _queues(store: mqstore.Store) -> dict[tuple[str, int], mqstore.Queue]:
     }
 
 
-def _places(queue: mqstore.Queue | None, bounds_only: bool, renumbered: bool) -> Iterator[_Place]:
+def _places(queue: mqstore.Queue | None, out: Output, bounds_only: bool, renumbered: bool) -> Iterator[_Place]:
     """The messages of a queue by the number by which they are compared."""
     if queue is None:
         return
@@ -71,7 +71,7 @@ def _places(queue: mqstore.Queue | None, bounds_only: bool, renumbered: bool) ->
     if bounds_only:
         yield from ((offset - base, None) for offset in range(queue.min_offset, queue.max_offset))
     else:
-        yield from ((message.queue_offset - base, message) for message in queue)
+        yield from ((message.queue_offset - base, message) for message in out.counting(iter(queue)))
 
 
 def _stretches(a: Iterator[_Place], b: Iterator[_Place]) -> Iterator[tuple[str, int, int]]:

@@ -11,7 +11,7 @@ import click
 
 import mqstore
 from mqstore._rows import rows_of
-from mqstore.cli._findings import print_findings
+from mqstore.cli._findings import print_findings, rows_of_findings
 from mqstore.cli._main import FINDINGS, command
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
@@ -32,11 +32,11 @@ def doctor(store: mqstore.Store, out: Output) -> None:
     dead letters, transactions. It reads the log, without the checksums of bodies, and changes nothing. Exit code 1 for an
     error or a warning.
     """
-    found: list[Row] = [finding.to_dict() for finding in store.verify(deep=False, progress=out.progress).findings]
+    found = rows_of_findings(store.verify(deep=False, progress=out.progress))
     if cut := list(_of_crash(store)):
         # It says the same with its place.
         found = [*cut, *(finding for finding in found if finding["id"] != "log.ends_early")]
-    found += [*_of_consumers(store), *_of_dead(store), *_of_transactions(store)]
+    found += [*_of_consumers(store), *_of_dead(store), *_of_transactions(store, out)]
     found.sort(key=lambda finding: SEVERITIES.index(finding["severity"]))
     ok = all(finding["severity"] == "note" for finding in found)
     if out.as_json:
@@ -135,8 +135,8 @@ def _of_dead(store: mqstore.Store) -> Iterator[Row]:
             )
 
 
-def _of_transactions(store: mqstore.Store) -> Iterator[Row]:
-    if number := sum(1 for _ in open_transactions(store)):
+def _of_transactions(store: mqstore.Store, out: Output) -> Iterator[Row]:
+    if number := sum(1 for _ in open_transactions(store, out)):
         yield _finding(
             "transaction.open",
             "note",

@@ -37,4 +37,4 @@ def du(store: mqstore.Store, out: Output, by: str, number: int | None) -> None:
     out.table(rows[:number], f"{store.path} has no message")
     if usage.unread:
         size = sum(end - begin for begin, end in usage.unread)
-        out.note(f"{size} bytes of the log were not counted: messages were lost or are damaged there")
+        out.lack(f"{size} bytes of the log were not counted: messages were lost or are damaged there")

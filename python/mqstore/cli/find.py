@@ -13,7 +13,7 @@ import mqstore
 from mqstore.cli._main import command, from_the_command_line
 from mqstore.cli._messages import body_as, chosen_by, count, expect_none_absent, print_messages, row_of, scanned
 from mqstore.cli._output import Output, Row
-from mqstore.cli._store import end_incomplete, on_store
+from mqstore.cli._store import on_store
 
 ONE_MS = timedelta(milliseconds=1)
 
@@ -48,7 +48,6 @@ def find(
     else:
         raise click.UsageError("give a condition, such as --key or --since; cat prints all messages of a topic")
     print_messages(out, rows, body_as, "no message is found")
-    end_incomplete(store)
 
 
 def _by_id(store: mqstore.Store, out: Output, message_id: str) -> Iterator[Row]:
@@ -70,9 +69,7 @@ def _by_key(store: mqstore.Store, out: Output, key: str, number: int | None, con
         return
     since, until = conditions.get("time", (None, None))
     with from_the_command_line():
-        answers = [store.query(topic, key, since, until and until - ONE_MS, None) for topic in topics]
-    if skipped := sum(answer.skipped for answer in answers):
-        out.note(f"{skipped} places of the log were skipped: messages were lost or are damaged there")
+        answers = [out.counting(store.query(topic, key, since, until and until - ONE_MS, None)) for topic in topics]
     found = sorted((message for answer in answers for message in answer), key=lambda message: message.physical_offset)
     if found and conditions.keys() - {"topics", "time"}:
         between = (found[0].physical_offset, found[-1].physical_offset + 1)

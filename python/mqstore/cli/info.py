@@ -7,6 +7,7 @@ from mqstore._facts import facts_of
 from mqstore.cli._main import command
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
+from mqstore.cli._words import missing_of
 
 
 @command(examples="info /data/store")
@@ -16,5 +17,6 @@ def info(store: mqstore.Store, out: Output) -> None:
 
     The log is what lies in commitlog/, from log_begin to log_end in bytes. queues and messages are those of the consume
     queues. complete is no where the store's own files tell of messages that are not in its log: missing then says which.
+    messages_lost and bytes_lost stood in a segment that is missing, or with --salvage where the log is damaged.
     """
-    out.document(facts_of(store))
+    out.document(facts_of(store) | {"missing": missing_of(store)})

@@ -7,6 +7,7 @@ import click
 import mqstore
 from mqstore._rows import rows_of, visible
 from mqstore.cli._main import command
+from mqstore.cli._messages import there_is
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
@@ -21,7 +22,8 @@ def lag(store: mqstore.Store, out: Output, group: str | None) -> None:
     config/consumerOffset.json (every 5 s). An offset below min_offset: messages expired unread. One above max_offset: it
     comes from another store, or messages were lost.
     """
-    rows = [row for row in rows_of(store.lag()) if group in (None, row["group"])]
-    out.table(
-        rows, f"no group {visible(group)} has consumed from this store" if group else "no group has consumed from this store"
-    )
+    rows = rows_of(store.lag())
+    if group is None:
+        return out.table(rows, "no group has consumed from this store")
+    nothing = f"no group {visible(group)} has consumed from this store{there_is(group, {row['group'] for row in rows})}"
+    out.table([row for row in rows if row["group"] == group], nothing)

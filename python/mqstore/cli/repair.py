@@ -10,7 +10,7 @@ import mqstore
 from mqstore._rows import visible
 from mqstore.cli._main import FINDINGS, command, from_the_command_line
 from mqstore.cli._output import Output, Row
-from mqstore.cli._store import opening, prints
+from mqstore.cli._store import opened, opening, prints
 
 store_path = click.argument("path", metavar="STORE", type=click.Path())
 
@@ -27,7 +27,7 @@ def repair(path: str, out: Output, into: str | None, yes: bool) -> None:
     that are not whole are lost; the others keep their offsets. No writer may have the store open. Exit code 1 while something
     is wrong.
     """
-    with opening(), from_the_command_line():
+    with opening(path), from_the_command_line():
         report = mqstore.repair(path, dry_run=not yes, into=into, progress=out.progress)
     _tell(report, out)
 
@@ -42,7 +42,7 @@ def rebuild(path: str, out: Output, yes: bool) -> None:
     Queues keep their offsets. A log that is damaged is refused, repair mends that; and one of which a part is missing, because
     queue offsets would be given again. No writer may have the store open; readers go on. Exit code 1 while something is wrong.
     """
-    with opening(), from_the_command_line():
+    with opening(path), from_the_command_line():
         report = mqstore.rebuild(path, dry_run=not yes, progress=out.progress)
     _tell(report, out)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import mqstore
-from mqstore.cli._main import command
+from mqstore.cli._main import FINDINGS, command
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
@@ -28,3 +28,5 @@ def report(store: mqstore.Store, out: Output, target: str, quick: bool) -> None:
     severities = [finding.severity for finding in made.findings.findings]
     counts = {"errors": severities.count("error"), "warnings": severities.count("warning")}
     out.document({"path": str(written), "bytes": written.stat().st_size, "ok": made.findings.ok} | counts)
+    if not made.findings.ok:
+        raise click.exceptions.Exit(FINDINGS)

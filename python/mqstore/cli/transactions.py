@@ -26,10 +26,10 @@ def transactions(store: mqstore.Store, out: Output) -> None:
     the message will be once it is committed, queue_offset where it waits: in RMQ_SYS_TRANS_HALF_TOPIC. check_times: how often
     the broker has asked.
     """
-    out.table(open_transactions(store), "no transaction is open")
+    out.table(open_transactions(store, out), "no transaction is open")
 
 
-def open_transactions(store: mqstore.Store) -> Iterator[Row]:
+def open_transactions(store: mqstore.Store, out: Output) -> Iterator[Row]:
     """The half messages whose transactions are open, in the order in which they were stored."""
     if HALF_TOPIC not in store.topics:
         return
@@ -41,20 +41,21 @@ def open_transactions(store: mqstore.Store) -> Iterator[Row]:
     for queue_id in store.topics[HALF_TOPIC].queue_ids:
         queue = store.topics[HALF_TOPIC].queues[queue_id]
         begin = max(begins.get(queue_id, 0), queue.min_offset)
-        ended = _ended(store, queue_id, begin)
+        ended = _ended(store, out, queue_id, begin)
         latest: dict[str | int, mqstore.Message] = {}
-        for message in queue[begin:]:
+        for message in out.counting(iter(queue[begin:])):
             name = message.unique_key or message.queue_offset
             latest.pop(name, None)
             latest[name] = message
         yield from (_row(message) for message in latest.values() if message.queue_offset not in ended)
 
 
-def _ended(store: mqstore.Store, queue_id: int, begin: int) -> set[int]:
+def _ended(store: mqstore.Store, out: Output, queue_id: int, begin: int) -> set[int]:
     """The queue offsets, from `begin` on, of half messages that have ended: a message of the other topic lists some of them."""
     if OP_TOPIC not in store.topics or queue_id >= len(queues := store.topics[OP_TOPIC].queues):
         return set()
-    listed = (int(text) for message in queues[queue_id] for text in message.body.split(b",") if text.strip().isdigit())
+    messages = out.counting(iter(queues[queue_id]))
+    listed = (int(text) for message in messages for text in message.body.split(b",") if text.strip().isdigit())
     return {offset for offset in listed if offset >= begin}
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
+import mqstore
 from mqstore.cli._main import command, from_the_command_line
 from mqstore.cli._messages import chosen_by, expect_none_absent
 from mqstore.cli._output import Output, Row
-from mqstore.cli._store import end_incomplete, opened, prints, recovery
+from mqstore.cli._store import opened, prints, recovery
 
 skip_damaged = click.option("--skip-damaged", is_flag=True, help="Leaves out what was lost or is damaged, and counts it.")
 file_format = click.option(
@@ -54,12 +55,12 @@ def export(
 ) -> None:
     """Writes messages to Parquet, Arrow IPC or JSON Lines."""
     partitions: Any = partition_by.split(",") if partition_by else ()
-    with opened(path, errors=_errors(skip_damaged), recovery=recovery) as store, from_the_command_line():
-        progress = out.progress
-        done = store.export(target, format=format, partition_by=partitions, body_as=body_as, progress=progress, **conditions)
+    with opened(path, out, errors=_errors(skip_damaged), recovery=recovery) as store, from_the_command_line():
+        _expect_a_topic(store, out, conditions)
+        how: dict[str, Any] = {"format": format, "partition_by": partitions, "body_as": body_as, "progress": out.progress}
+        done = out.counting(store.export(target, **how, **conditions))
         out.document(_facts(done, {"files": len(done.files)}))
         expect_none_absent(store, done.absent_topics)
-        end_incomplete(store)
 
 
 @command(name="import", examples="import /data/store orders.parquet")
@@ -75,7 +76,7 @@ def import_from(path: str, files: tuple[str, ...], out: Output, format: Any, top
     It writes to STORE, which is made if it is missing: no broker may have the store open. Offsets and store times are new;
     copy keeps store times.
     """
-    with opened(path, "a") as store, from_the_command_line():
+    with opened(path, out, "a") as store, from_the_command_line():
         done = store.import_from(files, format=format, topic=topic, body_as=body_as, progress=out.progress)
     out.document({"path": store.path, "files": len(done.files), "rows": done.rows})
 
@@ -108,12 +109,22 @@ def copy(
     if wrong := [text for text, (_, _, new) in zip(rename, pairs, strict=True) if not new]:
         raise click.BadParameter(f"{wrong[0]!r}: expected OLD=NEW", param_hint="--rename")
     names = {old: new for old, _, new in pairs}
-    with opened(path, errors=_errors(skip_damaged), recovery=recovery) as store, from_the_command_line():
-        done = store.copy_to(target, rename=names, keep_store_time=not new_store_times, progress=out.progress, **conditions)
+    with opened(path, out, errors=_errors(skip_damaged), recovery=recovery) as store, from_the_command_line():
+        _expect_a_topic(store, out, conditions)
+        how: dict[str, Any] = {"rename": names, "keep_store_time": not new_store_times, "progress": out.progress}
+        done = out.counting(store.copy_to(target, **how, **conditions))
         left_out = sum(done.left_out.values())
         out.document(_facts(done, {"topics": len(done.topics), "left_out": left_out, "raised": done.raised}))
         expect_none_absent(store, done.absent_topics)
-        end_incomplete(store)
+
+
+def _expect_a_topic(store: mqstore.Store, out: Output, conditions: dict[str, Any]) -> None:
+    """Fails before anything is written if none of the topics that were named is there. The log knows a deleted one."""
+    topics = conditions.get("topics", ())
+    if topics and not any(topic in store.topics for topic in topics):
+        batches = store.scan(topics=topics, columns=["topic"], limit=1, progress=out.progress)
+        if not list(batches):
+            expect_none_absent(store, batches.absent_topics)
 
 
 def _errors(skip_damaged: bool) -> str:

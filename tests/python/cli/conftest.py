@@ -23,8 +23,13 @@ class Ran:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The objects that it printed."""
+        """The objects that it printed, where these are the whole answer."""
         assert self.code == 0, self
+        return self.objects
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        """The objects that it printed."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -113,15 +114,16 @@ def test_damage_is_passed_over_and_said_and_stops_what_writes(tmp_path: Path, ru
     damaged(tmp_path / "store")
     for arguments in (("cat", tmp_path / "store", "orders"), ("find", tmp_path / "store", "--body", "x")):
         ran = run(*arguments, "--json")
-        assert len(ran.rows) == 99
+        assert (ran.code, len(ran.objects)) == (1, 99)
         assert "1 messages were skipped: they were lost or are damaged" in ran.err
     counted = run("du", tmp_path / "store", "--json")
-    assert counted.rows[0]["messages"] == 99
+    assert (counted.code, counted.objects[0]["messages"]) == (1, 99)
     assert "bytes of the log were not counted" in counted.err
     refused = run("export", tmp_path / "store", tmp_path / "all.jsonl")
     assert (refused.code, refused.out) == (1, "")
     assert not (tmp_path / "all.jsonl").exists()
-    [out] = run("export", tmp_path / "store", tmp_path / "all.jsonl", "--skip-damaged", "--json").rows
+    assert "--skip-damaged leaves out what was lost or is damaged; see mqstore doctor" in refused.err
+    [out] = run("export", tmp_path / "store", tmp_path / "all.jsonl", "--skip-damaged", "--json").objects
     assert (out["rows"], out["skipped"], out["complete"]) == (99, 1, False)
     told = json.loads(run("doctor", tmp_path / "store", "--json").out)
     [finding] = [finding for finding in told["findings"] if finding["id"] == "log.damaged_record"]
@@ -150,7 +152,7 @@ def test_doctor_tells_of_a_crashed_store_which_messages_the_next_start_would_rem
     encoder.write(clean=False)
     ran = run("doctor", tmp_path / "store", "--json")
     findings = {finding["id"]: finding for finding in json.loads(ran.out)["findings"]}
-    assert (ran.code, "INCOMPLETE" in ran.err) == (1, True)
+    assert (ran.code, "is incomplete: " in ran.err) == (1, True)
     cut = findings["log.whole_after_end"]
     assert (cut["severity"], cut["file"], cut["offset"]) == (
         "error",
@@ -201,3 +203,15 @@ def test_a_topic_that_is_not_there_is_named_with_the_nearest_ones(tmp_path: Path
         assert (ran.code, len(ran.out.splitlines())) == (1, 1)
         assert "no message of order is found" in ran.err
         assert "there is orders" in ran.err
+
+
+def test_nothing_is_written_where_no_topic_that_was_named_is(copied: Callable[[str], Path], run: Callable[..., Any]) -> None:
+    path = copied("498_mixed")
+    for command in ("export", "copy"):
+        target = path.with_name(f"{command}.jsonl")
+        ran = run(command, path, target, "--topic", "order", "--topic", "none")
+        assert (ran.code, ran.out, target.exists()) == (1, "", False)
+        assert f"no message of order is found: it is no topic of {path}; there is orders" in ran.err
+    shutil.rmtree(path / "consumequeue" / "orders")
+    [out] = run("export", path, path.with_name("deleted.jsonl"), "--topic", "orders", "--json").rows
+    assert out["rows"] > 0

@@ -1,0 +1,44 @@
+"""What the library says, in the words of the command line."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import click
+
+import mqstore
+
+#: What the library advises a program to do, up to the end of the clause.
+_ADVICE = re.compile(
+    r"(?:; |, or )(?:to go on writing, [^;]*|(?:to read the other messages, use )?(?:open (?:it |the store )?with )?"
+    r'(?:errors="skip"|recovery="salvage"|mode "r")[^;]*)'
+)
+_SALVAGE = ("recovery", "--salvage reads what is whole on both sides")
+#: Words of such advice, the parameter of a command that does the same, and what it does.
+_OPTIONS = {
+    'errors="skip"': ("skip_damaged", "--skip-damaged leaves out what was lost or is damaged"),
+    'recovery="salvage" to read': _SALVAGE,
+    '(with mode "r" too': _SALVAGE,
+}
+
+
+def without_advice(text: str) -> str:
+    """The text without what is for programs."""
+    return _ADVICE.sub("", text)
+
+
+def missing_of(store: mqstore.Store) -> str | None:
+    """What the store lacks, if it is not complete."""
+    missing = store.recovery.missing
+    return None if missing is None else without_advice(missing)
+
+
+def of_damage(text: str, path: str | None) -> str:
+    """What is missing or damaged, and what the command that runs, or another one, can do in the store."""
+    context = click.get_current_context()
+    parameters = {parameter.name for parameter in context.command.params}
+    ways = [what for words, (parameter, what) in _OPTIONS.items() if words in text and parameter in parameters]
+    if path is not None and context.info_name not in ("doctor", "verify"):
+        ways.append(f"see mqstore doctor {shlex.quote(path)}")
+    return "; ".join([without_advice(text), *ways])

@@ -1,0 +1,189 @@
+"""Each command ends with the exit codes of docs/CLI.md, and says on stderr why, in the words of the command line."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mqstore
+from mqstore.cli import COMMANDS
+
+#: Those that are asked for no store.
+WITHOUT_STORE = {"demo", "completion"}
+#: Those that change the store that they are given.
+WRITING = {"import", "rebuild"}
+#: What is asked of a store besides its name.
+MORE: dict[str, tuple[object, ...]] = {
+    "find": ("--property", "REAL_TOPIC=audit-log"),
+    "cat": ("orders",),
+    "get": ("orders/0@0",),
+    "dump": (0,),
+    "delayed": ("-n", 3),
+    "completion": ("bash",),
+}
+#: Exit codes where the first message of each queue is damaged. Other commands read none of these, and end with 0.
+READING = ["find", "cat", "get", "tail", "du", "delayed", "transactions", "dead", "export", "copy", "diff", "report"]
+OF_DAMAGED = dict.fromkeys([*READING, "doctor", "verify", "repair"], 1) | {"rebuild": 3}
+#: What reading says in the words of Python.
+PYTHON = re.compile(r'errors=|recovery=|mode "|INCOMPLETE')
+
+
+def asked(command: str, store: Path, folder: Path) -> list[object]:
+    """The command on a store, which it does not change."""
+    if command in WITHOUT_STORE:
+        return [command, *MORE.get(command, ())]
+    if command in WRITING:
+        store = shutil.copytree(store, folder / "written")
+    messages = folder / "messages.jsonl"
+    messages.write_text('{"topic": "orders", "body": "eA=="}\n')
+    of_files = {
+        "export": [folder / "out.jsonl", "--skip-damaged"],
+        "copy": [folder / "copy", "--skip-damaged"],
+        "import": [messages],
+        "diff": [store],
+        "report": ["-o", folder / "page.html", "--quick"],
+    }
+    return [command, store, *MORE.get(command, ()), *of_files.get(command, [])]
+
+
+@pytest.fixture(scope="module")
+def damaged(broker: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first message of each queue has no magic number any more."""
+    path = shutil.copytree(broker, tmp_path_factory.mktemp("damaged") / "store")
+    with mqstore.open(path) as store:
+        places = [queue[0].physical_offset for topic in store.topics.values() for queue in topic.queues if len(queue)]
+    for place in places:
+        segment = 1 << 20
+        with (path / "commitlog" / f"{place // segment * segment:020}").open("r+b") as file:
+            file.seek(place % segment + 4)
+            file.write(b"\0\0\0\0")
+    return path
+
+
+@pytest.fixture(scope="module")
+def incomplete(broker: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The last segment is missing."""
+    path = shutil.copytree(broker, tmp_path_factory.mktemp("incomplete") / "store")
+    (path / "commitlog" / f"{1 << 20:020}").unlink()
+    return path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_whole_answer_ends_with_0(command: str, broker: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    ran = run(*asked(command, broker, tmp_path))
+    assert ran.code == 0, ran
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_answer_without_messages_that_are_damaged_ends_with_1(
+    command: str, damaged: Path, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    ran = run(*asked(command, damaged, tmp_path))
+    assert ran.code == OF_DAMAGED.get(command, 0), ran
+    assert PYTHON.search(ran.out + ran.err) is None
+    if ran.code and command not in ("doctor", "verify", "repair", "report"):
+        assert re.search(r"skipped|not counted|damaged", ran.err), ran
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_answer_from_a_store_that_lacks_messages_ends_with_1(
+    command: str, incomplete: Path, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    ran = run(*asked(command, incomplete, tmp_path))
+    assert PYTHON.search(ran.out + ran.err) is None
+    if command in WITHOUT_STORE:
+        assert ran.code == 0
+    elif command == "import":
+        assert ran.code == 3
+    elif command in ("repair", "rebuild"):
+        assert ran.code == 1
+    else:
+        assert ran.code == 1
+        assert f"mqstore: {incomplete} is incomplete: commitlog/" in ran.err
+        assert ("; see mqstore doctor" in ran.err) == (command not in ("doctor", "verify"))
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command not in {*WITHOUT_STORE, "import"}])
+def test_what_is_no_store_ends_with_3(command: str, tmp_path: Path, run: Callable[..., Any]) -> None:
+    ran = run(*asked(command, tmp_path / "none", tmp_path) if command not in WRITING else [command, tmp_path / "none"])
+    assert (ran.code, ran.out) == (3, ""), ran
+    assert ran.err == f"mqstore: cannot open the store: no such directory: {tmp_path / 'none'}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_command_line_ends_with_2(command: str, broker: Path, run: Callable[..., Any]) -> None:
+    assert run(command, *([] if command in WITHOUT_STORE else [broker]), "--no-such-option").code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("queues", "order"),
+        ("find", "--topic", "order"),
+        ("find", "--topic", "order", "--key", "k"),
+        ("find", "--topic", "order", "--key", "k", "--tag", "t"),
+        ("cat", "order"),
+        ("cat", "order/0@3"),
+        ("get", "order/0@3"),
+        ("tail", "order"),
+        ("lag", "billin"),
+        ("dead", "flaky"),
+        ("export", "out.jsonl", "--topic", "order"),
+        ("copy", "out", "--topic", "order"),
+        ("dump", "--queue", "order/0@3"),
+    ],
+    ids=" ".join,
+)
+def test_a_name_that_is_not_there_ends_with_1_and_the_nearest_one(
+    words: tuple[str, ...], broker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = run(words[0], broker, *words[1:])
+    assert (ran.code, ran.out) == (1, ""), ran
+    assert re.search("there is (orders|billing|flaky-group)", ran.err), ran
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_home_of_a_broker_names_its_store(broker: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    (tmp_path / "store").symlink_to(broker)
+    ran = run("info", tmp_path)
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err.endswith(f": {tmp_path}; there is a store in {tmp_path / 'store'}\n")
+
+
+def test_info_counts_what_a_missing_segment_has_taken(events: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    path = shutil.copytree(events, tmp_path / "store")
+    whole = run("info", path, "--json").rows[0]
+    assert (whole["messages"], whole["messages_lost"], whole["bytes_lost"]) == (7865, 0, 0)
+    with mqstore.open(path) as store:
+        rows = store.usage("segment").to_arrow().to_pylist()
+        [lost] = [row["messages"] for row in rows if row["segment"] == 1 << 20]
+    (path / "commitlog" / f"{1 << 20:020}").unlink()
+    [told] = run("info", path, "--json").objects
+    assert (told["messages"], told["messages_lost"], told["bytes_lost"]) == (7865 - lost, lost, 1 << 20)
+    assert told["missing"].endswith("this segment is missing, and later ones are there: put it back")
+
+
+def test_a_damaged_log_is_refused_in_the_words_of_the_command_line(
+    damaged: Path, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    ran = run("export", damaged, tmp_path / "all.jsonl")
+    assert ran.code == 1
+    assert ran.err.endswith(f"; --skip-damaged leaves out what was lost or is damaged; see mqstore doctor {damaged}\n")
+    assert "--skip-damaged" not in run("get", damaged, "orders/0@0").err
+
+
+def test_salvage_is_named_where_it_reads_more(copied: Callable[[str], Path], run: Callable[..., Any]) -> None:
+    path = copied("491_crash_image")
+    with (path / "commitlog" / f"{81_920:020}").open("r+b") as file:
+        file.seek(4096)
+        file.write(bytes(512))
+    said = run("info", path)
+    assert f"; --salvage reads what is whole on both sides; see mqstore doctor {path}\n" in said.err
+    [told] = run("info", path, "--salvage", "--json").objects
+    assert (told["messages"], told["messages_lost"], told["bytes_lost"]) == (119, 1, 815)
