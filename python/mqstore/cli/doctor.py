@@ -57,8 +57,8 @@ def _finding(
 
 
 def _of_crash(store: mqstore.Store) -> Iterator[Row]:
-    """Damage at which the log of a crashed store ends, although whole messages follow."""
-    if store.recovery.clean_exit:
+    """Damage at which the log of a crashed store ends, although whole messages follow: then it is not complete."""
+    if store.recovery.clean_exit or store.recovery.complete:
         return
     with warnings.catch_warnings(action="ignore"), mqstore.open(store.path, recovery="salvage") as whole:
         starts = [row["segment"] for row in rows_of(whole.segments())]

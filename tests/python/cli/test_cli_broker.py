@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -142,6 +144,31 @@ def test_a_dead_letter_tells_where_it_came_from(built: Broker, run: Callable[...
     [row] = run("dead", built.path, "--json").rows
     same = {"group": "billing", "topic": "%DLQ%billing", "from_topic": "orders", "reconsume_times": 1, "messages": 1, "unread": 1}
     assert {name: row[name] for name in same} == same
+
+
+#: What a writer that runs puts into its files a moment later: two looks see two moments.
+BEHIND = {"queue.not_dispatched", "index.not_indexed", "checkpoint.missing"}
+
+
+def test_doctor_and_verify_agree_beside_a_writer(tmp_path: Path, run: Callable[..., Any]) -> None:
+    path, ended = tmp_path / "store", threading.Event()
+
+    def write() -> None:
+        for number in itertools.takewhile(lambda _: not ended.wait(0.0005), itertools.count()):
+            store.append("orders", b"x" * (number % 900), keys=[f"o-{number}"], tags="paid", queue=number % 4)
+
+    with mqstore.open(path, "x", mapped_file_size_commit_log=1 << 16) as store:
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for _ in range(10):
+                ran = [run(*words, path, "--json") for words in (("verify",), ("verify", "--quick"), ("doctor",))]
+                ids = [{finding["id"] for finding in told["findings"]} - BEHIND for [told] in (each.rows for each in ran)]
+                assert ids == [{"store.not_closed"}] * 3
+                assert {each.err for each in ran} == {""}
+        finally:
+            ended.set()
+            writer.join()
 
 
 def test_doctor_says_what_expired_unread_and_what_is_past_the_end(built: Broker, run: Callable[..., Any]) -> None:
