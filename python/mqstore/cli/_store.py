@@ -71,6 +71,25 @@ recovery = click.option(
 )
 
 
+def _options_of(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+    pairs = [text.partition("=") for text in given]
+    if wrong := [name for name, equals, _ in pairs if not equals]:
+        raise click.BadParameter(f"{wrong[0]!r} has no '=': expected NAME=VALUE")
+    words: dict[str, Any] = {"true": True, "false": False}
+    return {name: words.get(text, int(text) if text.isdecimal() else text) for name, _, text in pairs}
+
+
+#: Options of `mqstore.open` for what writes: a reader finds the sizes of files out, or needs none.
+options = click.option(
+    "--option",
+    "options",
+    multiple=True,
+    callback=_options_of,
+    metavar="NAME=VALUE",
+    help="An option of mqstore.open, as a size of files; may be repeated.",
+)
+
+
 def prints(function: Callable[..., None]) -> Callable[..., None]:
     """Gives a command the options of printing, and `out`."""
 

@@ -10,7 +10,7 @@ import mqstore
 from mqstore._rows import visible
 from mqstore.cli._main import FINDINGS, command, from_the_command_line
 from mqstore.cli._output import Output, Row
-from mqstore.cli._store import opened, opening, prints
+from mqstore.cli._store import opening, options, prints
 
 store_path = click.argument("path", metavar="STORE", type=click.Path())
 
@@ -20,7 +20,8 @@ store_path = click.argument("path", metavar="STORE", type=click.Path())
 @prints
 @click.option("--into", metavar="NEW", type=click.Path(), help="Repairs a copy in this directory; STORE stays as it is.")
 @click.option("--yes", is_flag=True, help="Makes the changes; without it they are listed only.")
-def repair(path: str, out: Output, into: str | None, yes: bool) -> None:
+@options
+def repair(path: str, out: Output, into: str | None, yes: bool, options: dict[str, Any]) -> None:
     """Mends what verify finds, or lists what it would change.
 
     Queues, index and checkpoint are made anew from the log. What is no part of a store is moved into a backup in STORE. Records
@@ -28,22 +29,24 @@ def repair(path: str, out: Output, into: str | None, yes: bool) -> None:
     is wrong.
     """
     with opening(path), from_the_command_line():
-        report = mqstore.repair(path, dry_run=not yes, into=into, progress=out.progress)
+        report = mqstore.repair(path, dry_run=not yes, into=into, progress=out.progress, **options)
     _tell(report, out)
 
 
-@command(examples=("rebuild /data/store", "rebuild /data/store --yes"))
+@command(examples=("rebuild /data/store", "rebuild /data/store --yes --option mapped_file_size_consume_queue=12000000"))
 @store_path
 @prints
 @click.option("--yes", is_flag=True, help="Makes the changes; without it they are listed only.")
-def rebuild(path: str, out: Output, yes: bool) -> None:
+@options
+def rebuild(path: str, out: Output, yes: bool, options: dict[str, Any]) -> None:
     """Makes queues, index and checkpoint anew from the log.
 
     Queues keep their offsets. A log that is damaged is refused, repair mends that; and one of which a part is missing, because
-    queue offsets would be given again. No writer may have the store open; readers go on. Exit code 1 while something is wrong.
+    queue offsets would be given again. No writer may have the store open; readers go on. Where all queues or index files are
+    gone, --option gives the sizes of new ones, if a broker has others than its defaults. Exit code 1 while something is wrong.
     """
     with opening(path), from_the_command_line():
-        report = mqstore.rebuild(path, dry_run=not yes, progress=out.progress)
+        report = mqstore.rebuild(path, dry_run=not yes, progress=out.progress, **options)
     _tell(report, out)
 
 

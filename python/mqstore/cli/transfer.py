@@ -10,7 +10,7 @@ import mqstore
 from mqstore.cli._main import command, from_the_command_line
 from mqstore.cli._messages import chosen_by, expect_none_absent
 from mqstore.cli._output import Output, Row
-from mqstore.cli._store import opened, prints, recovery
+from mqstore.cli._store import opened, options, prints, recovery
 
 skip_damaged = click.option("--skip-damaged", is_flag=True, help="Leaves out what was lost or is damaged, and counts it.")
 file_format = click.option(
@@ -70,13 +70,16 @@ def export(
 @file_format
 @click.option("--topic", help="Of rows that name none.")
 @body_as
-def import_from(path: str, files: tuple[str, ...], out: Output, format: Any, topic: str | None, body_as: Any) -> None:
+@options
+def import_from(
+    path: str, files: tuple[str, ...], out: Output, format: Any, topic: str | None, body_as: Any, options: dict[str, Any]
+) -> None:
     """Appends the messages of files that export wrote.
 
     It writes to STORE, which is made if it is missing: no broker may have the store open. Offsets and store times are new;
     copy keeps store times.
     """
-    with opened(path, out, "a") as store, from_the_command_line():
+    with from_the_command_line(), opened(path, out, "a", **options) as store:
         done = store.import_from(files, format=format, topic=topic, body_as=body_as, progress=out.progress)
     out.document({"path": store.path, "files": len(done.files), "rows": done.rows})
 

@@ -55,6 +55,27 @@ def test_what_verify_names_as_the_fix_is_a_command_that_fixes_it(store: Path, ru
     assert run("verify", store).code == 0
 
 
+def test_queues_and_index_that_are_all_gone_get_the_sizes_that_are_given(
+    copied: Callable[[str], Path], run: Callable[..., Any]
+) -> None:
+    path = copied("491_multifile")
+
+    def sizes() -> dict[str, set[int]]:
+        folders = ("consumequeue", "index")
+        return {name: {file.stat().st_size for file in (path / name).rglob("*") if file.is_file()} for name in folders}
+
+    before = sizes()
+    assert before == {"consumequeue": {1000}, "index": {8440}}
+    for name in before:
+        shutil.rmtree(path / name)
+    given = ("mapped_file_size_consume_queue=1000", "max_hash_slot_num=100", "max_index_num=400")
+    assert run("rebuild", path, *(word for each in given for word in ("--option", each))).code == 0
+    assert sizes() == before
+    for command in ("rebuild", "repair"):
+        for wrong in ("no_such_option=1", "max_index_num"):
+            assert run(command, path, "--option", wrong).code == 2
+
+
 def test_what_cannot_be_opened_is_told_with_its_own_exit_code(tmp_path: Path, store: Path, run: Callable[..., Any]) -> None:
     for command in ("repair", "rebuild"):
         ran = run(command, tmp_path / "nothing")
