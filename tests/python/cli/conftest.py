@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from expected import Expected
 
 from mqstore.cli._main import commands
+
+#: One of each version, closed and crashed.
+STORES = ["491_multifile", "491_crash_image", "491_delay_delivered", "498_mixed", "533_mixed", "533_v2_record", "551_mixed"]
 
 
 @dataclass(frozen=True)
@@ -44,3 +49,11 @@ def run() -> Callable[..., Ran]:
         return Ran(result.exit_code, result.stdout, result.stderr)
 
     return ran
+
+
+@pytest.fixture(params=[*STORES, "533_broker"])
+def told(request: pytest.FixtureRequest) -> tuple[Path, Expected]:
+    """A store, and what RocketMQ says of it."""
+    is_broker = request.param == "533_broker"
+    path = request.getfixturevalue("broker") if is_broker else request.getfixturevalue("golden") / request.param
+    return path, Expected(request.param)

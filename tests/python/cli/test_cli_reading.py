@@ -14,41 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from expected import Expected
 
 import mqstore
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
-#: One of each version, closed and crashed.
-STORES = ["491_multifile", "491_crash_image", "491_delay_delivered", "498_mixed", "533_mixed", "533_v2_record", "551_mixed"]
-
-
-class Expected:
-    """What RocketMQ reads back from a store."""
-
-    def __init__(self, name: str) -> None:
-        lines = [json.loads(line) for line in (GOLDEN / "expected" / f"{name}.jsonl").read_text().splitlines()]
-        self.messages = [line for line in lines if "msg_id" in line]
-        self.queues = {line["queue"]: (line["min"], line["max"]) for line in lines if "queue" in line}
-        [self.bounds] = [line for line in lines if "max_physical_offset" in line]
-
-    def of(self, topic: str) -> list[dict[str, Any]]:
-        """The messages of a topic in the order of the log."""
-        return sorted((m for m in self.messages if m["topic"] == topic), key=lambda m: m["physical_offset"])
-
-    @property
-    def topics(self) -> list[str]:
-        return sorted({queue.rpartition("/")[0] for queue in self.queues})
-
-
-def path_of(name: str, request: pytest.FixtureRequest) -> Path:
-    path: Path = request.getfixturevalue("broker") if name == "533_broker" else request.getfixturevalue("golden") / name
-    return path
-
-
-@pytest.fixture(params=[*STORES, "533_broker"])
-def told(request: pytest.FixtureRequest) -> tuple[Path, Expected]:
-    """A store, and what RocketMQ says of it."""
-    return path_of(request.param, request), Expected(request.param)
 
 
 def ms(time: str) -> int:
