@@ -137,6 +137,20 @@ def test_tail_prints_what_another_process_appends(tmp_path: Path, where: str | N
     assert bodies == expected
 
 
+def test_tail_says_that_a_topic_is_not_there_and_waits_for_it(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "store", "a") as store:
+        store.append("orders", b"old")
+        command = [*COMMAND, "tail", tmp_path / "store", "order", "-f", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            assert running.stderr is not None
+            absent = f"no message of order is found: it is no topic of {tmp_path / 'store'}; there is orders"
+            assert running.stderr.readline() == f"mqstore: {absent}; waits for the first one\n"
+            store.append("order", b"new")
+            assert json.loads(running.stdout.readline())["body"] == "new"
+            running.send_signal(signal.SIGINT)
+
+
 def test_a_terminal_gets_a_table_and_a_pipe_gets_columns(broker: Path) -> None:
     drawn, piped = on_a_terminal("lag", broker, "billing")[0], process("lag", broker, "billing").stdout
     assert "\x1b[1m" in drawn
