@@ -28,6 +28,8 @@ const MAX_QUEUE_OFFSET: i64 = 1 << 58;
 #[derive(Debug)]
 pub(super) struct Queues<'a> {
     store: &'a ConsumeQueueStore,
+    /// Entries of a queue that are read at once.
+    at_once: i64,
     levels: DelayLevels,
     /// Topics that have queues on disk.
     topics: BTreeSet<String>,
@@ -53,9 +55,10 @@ struct Compared {
 }
 
 impl<'a> Queues<'a> {
-    pub(super) fn new(store: &'a ConsumeQueueStore, levels: DelayLevels, context: &mut Context<'_>) -> Self {
+    pub(super) fn new(store: &'a ConsumeQueueStore, at_once: i64, levels: DelayLevels, context: &mut Context<'_>) -> Self {
         let mut queues = Self {
             store,
+            at_once,
             levels,
             topics: store.topics().into_iter().collect(),
             compared: QueueTable::default(),
@@ -65,7 +68,7 @@ impl<'a> Queues<'a> {
         let file_len = usual_len(&file_queues);
         for (topic, queue_id, queue) in file_queues {
             check_name(&topic, context);
-            let compared = Compared::new(topic.clone(), queue_id, queue, false);
+            let compared = Compared::new(topic.clone(), queue_id, queue, at_once, false);
             compared.look_at_files(file_len, context);
             queues.compared.add(topic.as_bytes(), queue_id, Some(compared));
         }
@@ -131,7 +134,7 @@ impl<'a> Queues<'a> {
         }
         let is_missing = !self.topics.is_empty() && !self.topics.contains(&topic);
         let queue = self.store.queue_or_new(&topic, queue_id)?;
-        Some(Compared::new(topic, queue_id, queue, is_missing))
+        Some(Compared::new(topic, queue_id, queue, self.at_once, is_missing))
     }
 
     /// Looks at the entries after the last message of each queue. Gives how many entries were compared.
@@ -171,13 +174,13 @@ fn check_name(topic: &str, context: &mut Context<'_>) {
 }
 
 impl Compared {
-    fn new(topic: String, queue_id: i32, queue: Arc<ConsumeQueue>, is_topic_missing: bool) -> Self {
+    fn new(topic: String, queue_id: i32, queue: Arc<ConsumeQueue>, at_once: i64, is_topic_missing: bool) -> Self {
         let written = queue.written();
         Self {
             topic,
             queue_id,
             queue,
-            ahead: EntriesAhead::default(),
+            ahead: EntriesAhead::of(at_once),
             next: written.start,
             written,
             is_topic_missing,

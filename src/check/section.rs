@@ -48,19 +48,20 @@ struct Entries {
 }
 
 impl<'a> SectionReader<'a> {
-    /// The queues have their places in the order in which they are given.
+    /// The queues have their places in the order in which they are given. Of each, `at_once` entries are read at once.
     pub(super) fn new(
         log: &'a LogFiles,
         check: Check,
         levels: &'a DelayLevels,
         queues: &[(String, i32, Arc<ConsumeQueue>)],
+        at_once: i64,
         files: &'a [Arc<KeyFile>],
     ) -> Self {
         let mut table = QueueTable::default();
         for (topic, queue_id, queue) in queues {
             let entries = Entries {
                 queue: Arc::clone(queue),
-                ahead: EntriesAhead::default(),
+                ahead: EntriesAhead::of(at_once),
                 met: None,
             };
             table.add(topic.as_bytes(), *queue_id, entries);

@@ -16,7 +16,7 @@ use crate::check::small_files::{look_at_checkpoint, look_at_names, look_at_setti
 use crate::error::{Error, Result};
 use crate::format::{ABORT_FILE, Check, DispatchRequest, INDEX_DIR, LOCK_FILE, MessageView, is_salvage_record};
 use crate::interrupt;
-use crate::log::{ConsumeQueueStore, IndexService, LogRecord};
+use crate::log::{ConsumeQueueStore, EntriesAhead, IndexService, LogRecord};
 use crate::read::{MessageReader, Throttle};
 use crate::storage::Env;
 
@@ -24,8 +24,10 @@ use crate::storage::Env;
 const PAUSE: i64 = 1 << 20;
 /// Bytes of a section: worth the change of hands, and not too much for the cache of a core.
 const SECTION: i64 = 1 << 20;
-/// Each thread keeps the next entries of each queue: so many queues of all threads, which take 50 MB.
+/// Each thread keeps the next entries of each queue: so many queues of all threads.
 const MOST_KEPT: usize = 1 << 16;
+/// So many entries of all queues, which take 12 MB, are kept by one thread.
+const MOST_ENTRIES: usize = 1 << 19;
 
 /// What an open takes for a sign of missing messages, too.
 const EXPLAINED_BY: [FindingId; 7] = [
@@ -114,9 +116,11 @@ pub fn verify(
     look_at_settings(env.as_ref(), reader, &queues, &mut context)?;
     let levels = config.delay_levels()?;
     let check = if request.deep { Check::Whole } else { Check::Structure };
-    let compared = Queues::new(&queues, levels.clone(), &mut context);
+    let file_queues = queues.file_queues();
+    let at_once = (MOST_ENTRIES / file_queues.len().max(1)).clamp(1, EntriesAhead::MOST as usize) as i64;
+    let compared = Queues::new(&queues, at_once, levels.clone(), &mut context);
     let keys = Keys::new(&index, request.deep, &mut context)?;
-    let (file_queues, files) = (queues.file_queues(), keys.files());
+    let files = keys.files();
     let most = match request.max_bytes_per_s {
         // Others would read ahead of what is bounded.
         Some(_) => 1,
@@ -137,7 +141,7 @@ pub fn verify(
         messages: 0,
         last_store_time: None,
     };
-    let section_reader = || SectionReader::new(log, check, &levels, &file_queues, &files);
+    let section_reader = || SectionReader::new(log, check, &levels, &file_queues, at_once, &files);
     sections.run(threads, section_reader, |reader| pass.run(&sections, reader))?;
     let (mut context, messages, last_store_time) = (pass.context, pass.messages, pass.last_store_time);
     let queue_entries = pass.queues.finish(&mut context)?;

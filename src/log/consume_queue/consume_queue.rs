@@ -13,7 +13,7 @@ use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
 use crate::log::consume_queue::entries::{
     EntryReader, QueueEnds, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file,
 };
-use crate::log::consume_queue::entries_ahead::{AHEAD, EntriesAhead};
+use crate::log::consume_queue::entries_ahead::EntriesAhead;
 use crate::log::consume_queue::tail::QueueTail;
 use crate::storage::{Env, MappedFileQueue, MappingPool};
 
@@ -231,7 +231,7 @@ impl ConsumeQueue {
     /// # Errors
     /// As [`unit`](Self::unit).
     pub(crate) fn unit_ahead(&self, offset: i64, ahead: &mut EntriesAhead) -> Result<Option<CqUnit>> {
-        self.unit_among(offset, offset..offset.saturating_add(AHEAD), ahead)
+        self.unit_among(offset, offset..offset.saturating_add(ahead.at_once), ahead)
     }
 
     /// The same, but `ahead` keeps the entries at `kept`.
