@@ -33,7 +33,7 @@ def repair(path: str, out: Output, into: str | None, yes: bool, options: dict[st
     _tell(report, out)
 
 
-@command(examples=("rebuild /data/store", "rebuild /data/store --yes --option mapped_file_size_consume_queue=12000000"))
+@command(examples="rebuild /data/store --yes")
 @store_path
 @prints
 @click.option("--yes", is_flag=True, help="Makes the changes; without it they are listed only.")
@@ -41,9 +41,9 @@ def repair(path: str, out: Output, into: str | None, yes: bool, options: dict[st
 def rebuild(path: str, out: Output, yes: bool, options: dict[str, Any]) -> None:
     """Makes queues, index and checkpoint anew from the log.
 
-    Queues keep their offsets. A log that is damaged is refused, repair mends that; and one of which a part is missing, because
-    queue offsets would be given again. No writer may have the store open; readers go on. Where all queues or index files are
-    gone, --option gives the sizes of new ones, if a broker has others than its defaults. Exit code 1 while something is wrong.
+    Queues keep their offsets. A damaged log is refused, repair mends that; and one of which a part is missing: queue offsets would
+    be given again. No writer may have the store open. Where all queues or index files are gone, --option gives the sizes of new
+    ones, if not a broker's defaults. Exit code 1 while something is wrong.
     """
     with opening(path), from_the_command_line():
         report = mqstore.rebuild(path, dry_run=not yes, progress=out.progress, **options)

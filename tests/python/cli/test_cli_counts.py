@@ -139,8 +139,10 @@ def test_a_rebuild_gives_every_queue_its_bounds_again(
     [nothing] = run("repair", path, "--json").rows
     assert (nothing["changes"], nothing["left"], nothing["lost"]) == ([], [], [])
     store = shutil.copytree(path, tmp_path / "store")
-    [out] = run("rebuild", store, "--json").rows
-    assert (out["log_begin"], out["log_end"]) == tuple(expected.bounds.values())
+    [rebuilt] = run("rebuild", store, "--yes", "--json").rows
+    assert (rebuilt["ok"], rebuilt["left"]) == (True, [])
+    [info] = run("info", store, "--json").rows
+    assert (info["log_begin"], info["log_end"]) == tuple(expected.bounds.values())
     queues = run("queues", store, "--json").rows
     assert {f"{row['topic']}/{row['queue_id']}": (row["min_offset"], row["max_offset"]) for row in queues} == expected.queues
     [again] = run("repair", store, "--yes", "--json").rows

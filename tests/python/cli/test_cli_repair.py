@@ -69,7 +69,7 @@ def test_queues_and_index_that_are_all_gone_get_the_sizes_that_are_given(
     for name in before:
         shutil.rmtree(path / name)
     given = ("mapped_file_size_consume_queue=1000", "max_hash_slot_num=100", "max_index_num=400")
-    assert run("rebuild", path, *(word for each in given for word in ("--option", each))).code == 0
+    assert run("rebuild", path, "--yes", *(word for each in given for word in ("--option", each))).code == 0
     assert sizes() == before
     for command in ("rebuild", "repair"):
         for wrong in ("no_such_option=1", "max_index_num"):
