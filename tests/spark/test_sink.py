@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -84,6 +85,19 @@ def test_what_is_read_from_a_store_can_be_written_to_another(spark: SparkSession
     kept = [name for name in MESSAGE_SCHEMA.names if name not in ("physical_offset", "store_time", "message_id", "queue_offset")]
     copy = spark.read.format("mqstore").option("topics", "store,broker").load(str(tmp_path / "copy"))
     assert copy.select(kept).toArrow().to_pylist() == read.select(kept).toArrow().to_pylist()
+
+
+def test_a_thread_writes_once_it_has_made_a_frame(spark: SparkSession, tmp_path: Path) -> None:
+    frame = orders(spark)
+
+    def write() -> None:
+        # Spark looks for a Python source in the session of the thread.
+        spark.createDataFrame([(0,)], "n int")
+        save(frame, tmp_path / "store")
+
+    with ThreadPoolExecutor() as threads:
+        threads.submit(write).result()
+    assert bodies(tmp_path / "store") == [f"o-{n}" for n in range(10)]
 
 
 def test_an_empty_frame_makes_an_empty_store(spark: SparkSession, tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ class Job:
         if not (self.folder / self.write).is_dir():
             raise mqstore.StoreError(
                 f"{self.folder / self.write}, which the driver made, is not there: option stagingPath names a directory that the "
-                "driver and all tasks share"
+                "driver and all tasks share; if another run of the job was done meanwhile, run it again"
             )
 
     def publish(self, manifest: Manifest) -> None:
