@@ -7,11 +7,9 @@ use std::ops::{Range, RangeInclusive};
 
 use crate::config::Errors;
 use crate::error::Result;
-use crate::format::{
-    Check, DispatchRequest, IndexGeometry, MessageView, Transaction, index_key_hash, index_key_of_tag, is_salvage_record,
-};
+use crate::format::{Check, DispatchRequest, MessageView, Transaction, index_key_hash, index_key_of_tag, is_salvage_record};
 use crate::interrupt;
-use crate::log::{IndexFile, LogRecord, Source, StoredMessage};
+use crate::log::{Indexed, LogRecord, Source, StoredMessage};
 use crate::read::message_reader::MessageReader;
 use crate::read::unreadable::{Unread, Unreadable, first_damage, first_gone};
 
@@ -91,21 +89,22 @@ struct Search<'a, W> {
 #[derive(Default)]
 struct Found {
     /// The newest first, nearly in the order in which they are found. One more than the limit, to know that there are more.
-    messages: Vec<(i64, StoredMessage)>,
+    messages: Vec<StoredMessage>,
     unread: Unread,
 }
 
 impl Found {
     fn insert(&mut self, offset: i64, message: StoredMessage) {
-        let at = self.messages.partition_point(|(known, _)| *known > offset);
-        if self.messages.get(at).is_none_or(|(known, _)| *known != offset) {
-            self.messages.insert(at, (offset, message));
+        let offset_of = |known: &StoredMessage| known.view().physical_offset();
+        let at = self.messages.partition_point(|known| offset_of(known) > offset);
+        if self.messages.get(at).is_none_or(|known| offset_of(known) != offset) {
+            self.messages.insert(at, message);
         }
     }
 
     /// Keeps the newest messages, and what could not be read among them. Gives the offset of the first of them if something was before it.
     fn keep_newest(&mut self, limit: usize) -> Option<i64> {
-        let start = self.messages.get(limit.checked_sub(1)?)?.0;
+        let start = self.messages.get(limit.checked_sub(1)?)?.view().physical_offset();
         let is_cut = self.messages.len() > limit || self.unread.first_key_value().is_some_and(|(offset, _)| *offset < start);
         self.messages.truncate(limit);
         self.unread = self.unread.split_off(&start);
@@ -140,10 +139,10 @@ impl MessageReader {
                 break;
             }
             covers.start = source.range().start;
-            if let (Source::Index(file, geometry, range), QueryBy::Tag(_)) = (&source, &request.by)
-                && !self.holds_tags(file, *geometry)?
+            if let (Source::Index(indexed), QueryBy::Tag(_)) = (&source, &request.by)
+                && !self.holds_tags(indexed)?
             {
-                source = Source::Log(range.clone());
+                source = Source::Log(indexed.range().clone());
             }
             self.collect_from(&source, &search, &mut found)?;
             if let Some(start) = found.keep_newest(search.limit) {
@@ -157,12 +156,13 @@ impl MessageReader {
         }
         // What was removed meanwhile is not covered any more.
         covers.start = covers.start.max(self.physical_bounds().start).min(covers.end);
+        found.messages.reverse();
         let skipped = found.unread.values().filter(|why| !matches!(why, Unreadable::Expired));
         Ok(QueryResult {
             complete: !is_cut && found.unread.is_empty() && self.recovery().missing.is_none(),
             covers,
             skipped: skipped.count() as u64,
-            messages: found.messages.into_iter().rev().map(|(_, message)| message).collect(),
+            messages: found.messages,
         })
     }
 
@@ -183,15 +183,13 @@ impl MessageReader {
         };
         let mut found = Found::default();
         for source in self.sources(self.physical_bounds())? {
-            let Source::Index(file, geometry, range) = &source else {
-                continue;
-            };
+            let Source::Index(indexed) = &source else { continue };
             let mut is_whole = true;
             for topic in &topics {
                 interrupt::check()?;
-                is_whole &= self.collect_indexed(file, *geometry, range, &search_in(topic), &mut found)?;
+                is_whole &= self.collect_indexed(indexed, &search_in(topic), &mut found)?;
             }
-            if let Some((_, message)) = found.messages.pop() {
+            if let Some(message) = found.messages.pop() {
                 return Ok(Some(message));
             }
             if walk && !is_whole {
@@ -202,7 +200,7 @@ impl MessageReader {
             found.unread.clear();
             self.collect_walking(&Source::Log(self.physical_bounds()), &search_in(""), &mut found)?;
         }
-        if let Some((_, message)) = found.messages.pop() {
+        if let Some(message) = found.messages.pop() {
             return Ok(Some(message));
         }
         let gone = first_gone(&found.unread).filter(|_| walk);
@@ -211,13 +209,13 @@ impl MessageReader {
 
     /// Whether the tags of the messages that the file covers are in it, too. The option says so, and the records at both ends do not
     /// contradict it.
-    fn holds_tags(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
+    fn holds_tags(&self, indexed: &Indexed) -> Result<bool> {
         if !self.config().index_tags {
             return Ok(false);
         }
-        let header = file.header();
+        let header = indexed.header();
         // The tag is the last key of a record: of the last record of a full file it may stand in the next one.
-        let last = Some(header.end_physical_offset).filter(|_| !header.is_full(geometry));
+        let last = Some(header.end_physical_offset).filter(|_| !indexed.is_full());
         for offset in [Some(header.begin_physical_offset), last].into_iter().flatten() {
             let LogRecord::Message(message) = self.log().read(offset, Check::Structure)? else {
                 continue;
@@ -225,7 +223,7 @@ impl MessageReader {
             let view = message.view();
             let Some(tag) = indexed_tag(&view) else { continue };
             let key_hash = index_key_hash(&view.topic(), &index_key_of_tag(&tag));
-            let (offsets, _) = file.offsets(geometry, key_hash, &(i64::MIN..=i64::MAX))?;
+            let (offsets, _) = indexed.offsets(key_hash, &(i64::MIN..=i64::MAX))?;
             if !offsets.contains(&offset) {
                 return Ok(false);
             }
@@ -240,10 +238,10 @@ impl MessageReader {
         search: &Search<'_, impl Fn(&MessageView<'_>) -> bool>,
         found: &mut Found,
     ) -> Result<()> {
-        if let Source::Index(file, geometry, range) = source
-            && self.collect_indexed(file, *geometry, range, search, found)?
+        if let Source::Index(indexed) = source
+            && self.collect_indexed(indexed, search, found)?
         {
-            return self.collect_lost(file, *geometry, range, &mut found.unread);
+            return self.collect_lost(indexed, &mut found.unread);
         }
         self.collect_walking(source, search, found)
     }
@@ -251,24 +249,22 @@ impl MessageReader {
     /// Adds the messages to which an index file leads. `false` if a chain is broken or leads elsewhere: the log must be walked.
     fn collect_indexed(
         &self,
-        file: &IndexFile,
-        geometry: IndexGeometry,
-        range: &Range<i64>,
+        indexed: &Indexed,
         search: &Search<'_, impl Fn(&MessageView<'_>) -> bool>,
         found: &mut Found,
     ) -> Result<bool> {
-        let (newest_first, whole) = file.offsets(geometry, search.key_hash, &search.times)?;
+        let (newest_first, whole) = indexed.offsets(search.key_hash, &search.times)?;
         if !whole {
             return Ok(false);
         }
-        let candidates = newest_first.into_iter().filter(|offset| range.contains(offset));
+        let candidates = newest_first.into_iter().filter(|offset| indexed.range().contains(offset));
         self.collect_at(candidates, search, |view| has_hash(view, search.key_hash), found)
     }
 
     /// Adds the salvage records of the stretch that an index file covers: the keys of the messages that were lost there are in no index.
-    fn collect_lost(&self, file: &IndexFile, geometry: IndexGeometry, range: &Range<i64>, unread: &mut Unread) -> Result<()> {
-        let salvage_records = file.salvage_records(geometry)?;
-        for offset in salvage_records.into_iter().filter(|offset| range.contains(offset)) {
+    fn collect_lost(&self, indexed: &Indexed, unread: &mut Unread) -> Result<()> {
+        let salvage_records = indexed.salvage_records()?.into_iter();
+        for offset in salvage_records.filter(|offset| indexed.range().contains(offset)) {
             if let LogRecord::Message(message) = self.log().read(offset, Check::Structure)?
                 && is_salvage_record(&message.view())
             {

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::format::{Check, DispatchRequest, IndexGeometry};
-use crate::log::{IndexFile, LogRecord, Source};
+use crate::format::{Check, DispatchRequest};
+use crate::log::{Indexed, LogRecord, Source};
 use crate::read::message_reader::MessageReader;
 use crate::sync::lock;
 
@@ -16,10 +16,10 @@ impl MessageReader {
     /// [`crate::error::Error::Io`].
     pub(super) fn sources(&self, log: Range<i64>) -> Result<Vec<Source>> {
         let mut sources = self.index().sources(log)?;
-        if let [.., Source::Index(file, geometry, _), Source::LogAfterIndex(rest)] = sources.as_slice() {
-            let wanted = (file.header(), rest.end);
+        if let [.., Source::Index(indexed), Source::LogAfterIndex(rest)] = sources.as_slice() {
+            let wanted = (*indexed.header(), rest.end);
             let is_known = *lock(&self.indexed_to_end) == Some(wanted);
-            if is_known || self.is_indexed(file, *geometry, rest)? {
+            if is_known || self.is_indexed(indexed, rest)? {
                 *lock(&self.indexed_to_end) = Some(wanted);
                 sources.pop();
             }
@@ -28,13 +28,13 @@ impl MessageReader {
     }
 
     /// Whether one message takes this stretch, and all its keys are in the file.
-    fn is_indexed(&self, file: &IndexFile, geometry: IndexGeometry, stretch: &Range<i64>) -> Result<bool> {
+    fn is_indexed(&self, indexed: &Indexed, stretch: &Range<i64>) -> Result<bool> {
         let LogRecord::Message(message) = self.log().read(stretch.start, Check::Structure)? else {
             return Ok(false);
         };
         let view = message.view();
         for key_hash in DispatchRequest::of(&view).index_key_hashes(self.config().index_tags) {
-            let (offsets, is_whole) = file.offsets(geometry, key_hash, &(i64::MIN..=i64::MAX))?;
+            let (offsets, is_whole) = indexed.offsets(key_hash, &(i64::MIN..=i64::MAX))?;
             if !is_whole || !offsets.contains(&stretch.start) {
                 return Ok(false);
             }

@@ -58,7 +58,7 @@ impl IndexService {
             last.read_header_again()?;
         }
         let files = IndexFile::open_all(&self.env, &self.dir, &known)?;
-        *self.files.write().unwrap_or_else(PoisonError::into_inner) = files;
+        *self.files.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(files);
         Ok(())
     }
 }

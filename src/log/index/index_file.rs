@@ -8,7 +8,7 @@
 
 use std::convert;
 use std::io;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use crate::error::{Error, Result};
 use crate::format::{
     GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, detect_sparse_index_geometry,
-    index_admits, index_key_hash,
+    index_admits,
 };
 use crate::interrupt;
-use crate::log::index::follow::{Candidates, Chain, KeyLookup, Link, add_items, follow_all, item};
+use crate::log::index::follow::{add_items, item};
 use crate::log::index::hash_filter::{FilterSlot, HashFilter};
 use crate::log::index::newest_items::NewestItems;
 use crate::storage::{Access, Env, File, MappedFile, MappingPool, OpenFile, PooledFile};
@@ -195,69 +195,16 @@ impl IndexFile {
         })
     }
 
-    /// Physical offsets of the items whose key has this hash and whose record can be of one of these store times, newest first; stops
-    /// at the first link that cannot be right. The second value tells whether the chain was whole.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn offsets(&self, geometry: IndexGeometry, key_hash: i32, times: &RangeInclusive<i64>) -> Result<(Vec<i64>, bool)> {
-        let mut found = Vec::new();
-        let Some(mapped) = self.mapped()? else {
-            return Ok((found, false));
-        };
-        let header = self.header();
-        let Some(mut chain) = Chain::new(&mapped, geometry, key_hash) else {
-            return Ok((found, false));
-        };
-        while !chain.is_at_end() {
-            match chain.follow(chain.next_item(&mapped, geometry), geometry, &header) {
-                Link::Broken => return Ok((found, false)),
-                Link::Other => {}
-                Link::OfKey(number, item) => {
-                    let of_item = header.times(number, &item);
-                    if of_item.start() <= times.end() && times.start() <= of_item.end() {
-                        found.push(item.physical_offset);
-                    }
-                }
-            }
-        }
-        Ok((found, true))
+    /// Whether a salvage record stands in the file, of which `look` tells.
+    pub(super) fn has_salvage_records(&self, header: IndexHeader, look: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        self.has_salvage_records.get(header, convert::identity, look)
     }
 
-    /// Physical offsets of the salvage records that stand in the file, newest first.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn salvage_records(&self, geometry: IndexGeometry) -> Result<Vec<i64>> {
-        let find = || Ok(self.offsets(geometry, index_key_hash("", ""), &(i64::MIN..=i64::MAX))?.0);
-        let has_some = self
-            .has_salvage_records
-            .get(self.header(), convert::identity, || Ok(!find()?.is_empty()))?;
-        if has_some { find() } else { Ok(Vec::new()) }
-    }
-
-    /// The records that can have these keys; `None` if a chain is broken. `room` is how many bytes of filters may still be made.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub(super) fn find_all(
-        &self,
-        geometry: IndexGeometry,
-        lookup: KeyLookup<'_>,
-        room: Option<&AtomicU64>,
-    ) -> Result<Option<Candidates>> {
-        let Some(mapped) = self.mapped()? else { return Ok(None) };
-        let header = self.header();
-        let filter = match room {
-            Some(room) if header.is_full(geometry) => {
-                let items = header.items().unsigned_abs();
-                self.filter
-                    .get(lookup.keys.len(), items, || self.make_filter(geometry, room))?
-            }
-            _ => None,
-        };
-        let may_hold = |hash| filter.is_none_or(|filter| filter.may_hold(hash));
-        follow_all(&mapped, geometry, &header, lookup, may_hold)
+    /// The filter of a full file, before `keys` more are looked for in it; `None` while it does not pay. `room` is how many bytes of filters may
+    /// still be made.
+    pub(super) fn filter(&self, geometry: IndexGeometry, keys: usize, room: &AtomicU64) -> Result<Option<&HashFilter>> {
+        let items = self.header().items().unsigned_abs();
+        self.filter.get(keys, items, || self.make_filter(geometry, room))
     }
 
     /// The filter of a full file. One in which an item cannot be reached has none: the broken chain must be met by whoever looks for its

@@ -44,8 +44,8 @@ impl IndexService {
     /// As [`IndexService::sources`].
     pub fn states(&self) -> Result<Vec<IndexFileState>> {
         let mut states = Vec::new();
-        for file in self.files() {
-            match self.state_of(&file) {
+        for file in self.files().iter() {
+            match self.state_of(file) {
                 Err(error) if error.is_missing_file() => {}
                 state => states.push(state?),
             }
@@ -60,7 +60,7 @@ impl IndexService {
     /// [`Error::Io`].
     pub(crate) fn with_geometries(&self) -> Result<Vec<(Arc<IndexFile>, Option<IndexGeometry>)>> {
         let shared = self.geometry()?;
-        let of = |file: Arc<IndexFile>| {
+        let of = |file: &Arc<IndexFile>| {
             let geometry = match shared.filter(|shared| shared.file_len() == file.file_len()) {
                 Some(shared) => Some(shared),
                 None => match file.guess_geometry()? {
@@ -68,13 +68,13 @@ impl IndexService {
                     _ => None,
                 },
             };
-            Ok((file, geometry))
+            Ok((file.clone(), geometry))
         };
-        self.files().into_iter().map(of).collect()
+        self.files().iter().map(of).collect()
     }
 
     fn state_of(&self, file: &IndexFile) -> Result<IndexFileState> {
-        let is_used = file.header().index_count > 1 && self.usable_geometry(file)?.is_some();
+        let is_used = self.usable(file)?.is_some();
         // The header may just have been read again.
         let (header, geometry) = (file.header(), self.geometry_of(file)?);
         let (is_whole, chains) = match geometry {

@@ -10,6 +10,7 @@ use crate::format::{GeometryGuess, IndexGeometry, IndexHeader, index_name, parse
 use crate::log::index::follow::{Candidates, KeyLookup};
 use crate::log::index::index_appender::IndexAppender;
 use crate::log::index::index_file::IndexFile;
+use crate::log::index::source::{Indexed, Source};
 use crate::storage::{Env, Step};
 
 /// How often one query checks a file whose header changes meanwhile.
@@ -17,26 +18,6 @@ const LOOKS: usize = 4;
 
 /// Bytes that the filters of all files take at most.
 const MOST_FILTER_BYTES: u64 = 256 << 20;
-
-/// Where the keys of one stretch of the log are found.
-#[derive(Debug)]
-pub enum Source {
-    /// In this file, of this geometry, which indexes these physical offsets.
-    Index(Arc<IndexFile>, IndexGeometry, Range<i64>),
-    /// Nowhere: these physical offsets must be walked.
-    Log(Range<i64>),
-    /// As `Log`, after an index file. The first record is the last one that the file indexes, so only where it ends is of interest.
-    LogAfterIndex(Range<i64>),
-}
-
-impl Source {
-    /// The physical offsets of the stretch.
-    pub fn range(&self) -> Range<i64> {
-        match self {
-            Self::Index(_, _, range) | Self::Log(range) | Self::LogAfterIndex(range) => range.clone(),
-        }
-    }
-}
 
 /// All index files of a store; one may be added to while they are read.
 #[derive(Debug)]
@@ -47,7 +28,7 @@ pub struct IndexService {
     /// After a crash: full files whose last item was stored at this time or before are on disk. The others are used only if they are
     /// whole. `None` if every file is on disk.
     safe_until: Mutex<Option<i64>>,
-    pub(super) files: RwLock<Vec<Arc<IndexFile>>>,
+    pub(super) files: RwLock<Arc<Vec<Arc<IndexFile>>>>,
     /// Another process may have added keys and files since they were listed.
     pub(super) has_grown: AtomicBool,
     /// What the files of an earlier time say about the geometry of all.
@@ -123,7 +104,7 @@ impl IndexService {
             dir: dir.to_owned(),
             given,
             safe_until: Mutex::new(safe_until),
-            files: RwLock::new(files),
+            files: RwLock::new(Arc::new(files)),
             has_grown: AtomicBool::default(),
             shared_geometry: OnceLock::new(),
             appending: Mutex::default(),
@@ -156,17 +137,15 @@ impl IndexService {
     /// [`Error::Io`].
     pub fn sources(&self, log: Range<i64>) -> Result<Vec<Source>> {
         self.follow_growth()?;
-        let mut sources = Vec::new();
         let mut at = log.start;
         let mut walked: fn(Range<i64>) -> Source = Source::Log;
-        for file in self.files() {
-            if file.header().index_count <= 1 {
-                continue;
-            }
-            let Some(geometry) = self.usable_geometry(&file)? else {
+        let files = self.files();
+        // Each file, what lies before it, and the end of the log.
+        let mut sources = Vec::with_capacity(2 * files.len() + 1);
+        for file in files.iter() {
+            let Some((geometry, header)) = self.usable(file)? else {
                 continue;
             };
-            let header = file.header();
             let range = header.begin_physical_offset.max(at)..header.end_physical_offset.saturating_add(1).min(log.end);
             if range.is_empty() {
                 continue;
@@ -178,7 +157,12 @@ impl IndexService {
             // A walk starts where a record starts, so the one after this file begins at its last record again.
             at = header.end_physical_offset.min(log.end);
             walked = Source::LogAfterIndex;
-            sources.push(Source::Index(file, geometry, range));
+            sources.push(Source::Index(Indexed {
+                file: file.clone(),
+                geometry,
+                header,
+                range,
+            }));
         }
         if at < log.end {
             sources.push(walked(at..log.end));
@@ -191,9 +175,9 @@ impl IndexService {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn find_all(&self, file: &IndexFile, geometry: IndexGeometry, lookup: KeyLookup<'_>) -> Result<Option<Candidates>> {
-        let is_one_of_several = self.files.read().unwrap_or_else(PoisonError::into_inner).len() > 1;
-        file.find_all(geometry, lookup, is_one_of_several.then_some(&self.filter_room))
+    pub fn find_all(&self, indexed: &Indexed, lookup: KeyLookup<'_>) -> Result<Option<Candidates>> {
+        let is_one_of_several = self.files().len() > 1;
+        indexed.find_all(lookup, is_one_of_several.then_some(&self.filter_room))
     }
 
     /// Begins to put keys. Nobody else puts any meanwhile.
@@ -212,8 +196,8 @@ impl IndexService {
     /// [`Error::Invalid`], [`Error::Io`].
     pub(crate) fn expect_geometry(&self, geometry: IndexGeometry) -> Result<()> {
         let len = geometry.file_len();
-        for file in self.files() {
-            if file.file_len() != len && !self.is_cut_short(&file, geometry)? {
+        for file in self.files().iter() {
+            if file.file_len() != len && !self.is_cut_short(file, geometry)? {
                 return Err(Error::Invalid {
                     what: format!(
                         "{} has {} bytes; index files of max_hash_slot_num {} and max_index_num {} have {len}: give both as the \
@@ -245,17 +229,21 @@ impl IndexService {
         self.files().iter().map(|file| file.header().items()).sum()
     }
 
-    /// The geometry of a file that can be used; `None` if it cannot. A check may meet an unfinished put of another process or thread.
-    /// Then it is made again when the header differs, in this query or in a later one.
-    pub(super) fn usable_geometry(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
-        if let Some(known) = file.usable.get() {
-            return Ok(Some(*known));
-        }
+    /// The geometry and the header of a file that can be used; `None` if it cannot, or holds no key. A check may meet an unfinished put of
+    /// another process or thread. Then it is made again when the header differs, in this query or in a later one.
+    pub(super) fn usable(&self, file: &IndexFile) -> Result<Option<(IndexGeometry, IndexHeader)>> {
         for _ in 0..LOOKS {
+            let header = file.header();
+            if header.index_count <= 1 {
+                break;
+            }
+            if let Some(known) = file.usable.get() {
+                return Ok(Some((*known, header)));
+            }
             if let Some(geometry) = self.geometry_of(file)?
                 && self.is_usable(file, geometry)?
             {
-                return Ok(Some(*file.usable.get_or_init(|| geometry)));
+                return Ok(Some((*file.usable.get_or_init(|| geometry), file.header())));
             }
             if !file.read_header_again()? {
                 break;
@@ -278,15 +266,9 @@ impl IndexService {
         let Some(until) = self.safe_until() else { return true };
         let header = file.header();
         let is_stamped = header.end_time <= until && header.is_full(geometry);
-        is_stamped
-            && self
-                .files_before(file)
-                .all(|older| older.header().end_time <= header.end_time)
-    }
-
-    /// The files that are older than this one.
-    fn files_before(&self, file: &IndexFile) -> impl Iterator<Item = Arc<IndexFile>> {
-        self.files().into_iter().take_while(move |older| older.path() != file.path())
+        let files = self.files();
+        let mut older = files.iter().take_while(|older| older.path() != file.path());
+        is_stamped && older.all(|older| older.header().end_time <= header.end_time)
     }
 
     /// Whether the files that the checkpoint does not cover may have lost something in a crash.
@@ -307,7 +289,7 @@ impl IndexService {
     pub(super) fn keep(&self, count: usize) -> Vec<Arc<IndexFile>> {
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         let count = count.min(files.len());
-        files.split_off(count)
+        Arc::make_mut(&mut files).split_off(count)
     }
 
     /// The keys of this message that are in are not put again.
@@ -324,7 +306,7 @@ impl IndexService {
         self.sync_names()?;
         let full = self
             .files()
-            .into_iter()
+            .iter()
             .rev()
             .map(|file| file.header())
             .find(|header| header.is_full(geometry));
@@ -340,7 +322,7 @@ impl IndexService {
     /// The file for the next key: the last one if it has room, otherwise a new one after it.
     fn roll(&self, appending: &mut Appending, geometry: IndexGeometry) -> Result<IndexAppender> {
         let full = appending.file.take();
-        let last = self.files().pop();
+        let last = self.files().last().cloned();
         if let Some(last) = &last
             && full.is_none()
             && self.geometry_of(last)? == Some(geometry)
@@ -374,14 +356,11 @@ impl IndexService {
         let path = self.dir.join(format!("{name:017}"));
         let appender = IndexAppender::create(&self.env, &path, geometry, header)?;
         appending.is_named = false;
-        self.files
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(appender.file().clone());
+        Arc::make_mut(&mut self.files.write().unwrap_or_else(PoisonError::into_inner)).push(appender.file().clone());
         Ok(appender)
     }
 
-    pub(super) fn files(&self) -> Vec<Arc<IndexFile>> {
+    pub(super) fn files(&self) -> Arc<Vec<Arc<IndexFile>>> {
         self.files.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -424,7 +403,7 @@ impl IndexService {
     /// What the first file that admits just one shape says. One without a key admits every shape of its length; at RocketMQ's own
     /// length it is taken for RocketMQ's.
     fn find_shared_geometry(&self) -> Result<Option<IndexGeometry>> {
-        for file in self.files() {
+        for file in self.files().iter() {
             match file.guess_geometry()? {
                 GeometryGuess::One(geometry) => return Ok(Some(geometry)),
                 GeometryGuess::Empty if file.file_len() == IndexGeometry::ROCKETMQ.file_len() => {

@@ -12,6 +12,8 @@ mod index_file;
 mod links;
 /// The file that keys are put into.
 mod index_appender;
+/// Where keys are found.
+mod source;
 /// All files of a store, and which part of the log each of them indexes.
 mod index_service;
 /// What another process adds.
@@ -28,5 +30,6 @@ pub use follow::{Candidate, Candidates, KeyLookup};
 pub use index_file::IndexFile;
 pub use index_file_state::{Chains, IndexFileState};
 pub(crate) use index_service::IndexPut;
-pub use index_service::{IndexService, Source};
+pub use index_service::IndexService;
+pub use source::{Indexed, Source};
 pub use truncate::KeptIndex;

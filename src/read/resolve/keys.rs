@@ -98,8 +98,8 @@ impl KeySearch<'_> {
 
     fn look_into(&mut self, source: &Source) -> Result<()> {
         let index = self.reader.index();
-        if let Source::Index(file, geometry, range) = source
-            && self.look_up(range, Check::Whole, |lookup| index.find_all(file, *geometry, lookup))?
+        if let Source::Index(indexed) = source
+            && self.look_up(indexed.range(), Check::Whole, |lookup| index.find_all(indexed, lookup))?
         {
             return Ok(());
         }

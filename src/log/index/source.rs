@@ -1,0 +1,107 @@
+//! Where the keys of a stretch of the log are found.
+
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use crate::error::Result;
+use crate::format::{IndexGeometry, IndexHeader, index_key_hash};
+use crate::log::index::follow::{Candidates, Chain, KeyLookup, Link, follow_all};
+use crate::log::index::index_file::IndexFile;
+
+/// Where the keys of one stretch of the log are found.
+#[derive(Debug)]
+pub enum Source {
+    /// In an index file.
+    Index(Indexed),
+    /// Nowhere: these physical offsets must be walked.
+    Log(Range<i64>),
+    /// As `Log`, after an index file. The first record is the last one that the file indexes, so only where it ends is of interest.
+    LogAfterIndex(Range<i64>),
+}
+
+impl Source {
+    /// The physical offsets of the stretch.
+    pub fn range(&self) -> Range<i64> {
+        match self {
+            Self::Index(indexed) => indexed.range.clone(),
+            Self::Log(range) | Self::LogAfterIndex(range) => range.clone(),
+        }
+    }
+}
+
+/// A stretch of the log, and the index file that holds its keys, with the header that it had when the log was divided: keys that are put later
+/// do not count.
+#[derive(Debug)]
+pub struct Indexed {
+    pub(super) file: Arc<IndexFile>,
+    pub(super) geometry: IndexGeometry,
+    pub(super) header: IndexHeader,
+    pub(super) range: Range<i64>,
+}
+
+impl Indexed {
+    /// The physical offsets of the stretch.
+    pub fn range(&self) -> &Range<i64> {
+        &self.range
+    }
+
+    /// What the file holds.
+    pub fn header(&self) -> &IndexHeader {
+        &self.header
+    }
+
+    /// Whether the file has no room for another key.
+    pub fn is_full(&self) -> bool {
+        self.header.is_full(self.geometry)
+    }
+
+    /// Physical offsets of the items whose key has this hash and whose record can be of one of these store times, newest first; stops
+    /// at the first link that cannot be right. The second value tells whether the chain was whole.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io).
+    pub fn offsets(&self, key_hash: i32, times: &RangeInclusive<i64>) -> Result<(Vec<i64>, bool)> {
+        let mut found = Vec::new();
+        let Some(mapped) = self.file.mapped()? else {
+            return Ok((found, false));
+        };
+        let Some(mut chain) = Chain::new(&mapped, self.geometry, key_hash) else {
+            return Ok((found, false));
+        };
+        while !chain.is_at_end() {
+            match chain.follow(chain.next_item(&mapped, self.geometry), self.geometry, &self.header) {
+                Link::Broken => return Ok((found, false)),
+                Link::Other => {}
+                Link::OfKey(number, item) => {
+                    let of_item = self.header.times(number, &item);
+                    if of_item.start() <= times.end() && times.start() <= of_item.end() {
+                        found.push(item.physical_offset);
+                    }
+                }
+            }
+        }
+        Ok((found, true))
+    }
+
+    /// Physical offsets of the salvage records that stand in the file, newest first.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io).
+    pub fn salvage_records(&self) -> Result<Vec<i64>> {
+        let find = || Ok(self.offsets(index_key_hash("", ""), &(i64::MIN..=i64::MAX))?.0);
+        let has_some = self.file.has_salvage_records(self.header, || Ok(!find()?.is_empty()))?;
+        if has_some { find() } else { Ok(Vec::new()) }
+    }
+
+    /// The records that can have these keys; `None` if a chain is broken. `room` is how many bytes of filters may still be made.
+    pub(super) fn find_all(&self, lookup: KeyLookup<'_>, room: Option<&AtomicU64>) -> Result<Option<Candidates>> {
+        let Some(mapped) = self.file.mapped()? else { return Ok(None) };
+        let filter = match room.filter(|_| self.is_full()) {
+            Some(room) => self.file.filter(self.geometry, lookup.keys.len(), room)?,
+            None => None,
+        };
+        let may_hold = |hash| filter.is_none_or(|filter| filter.may_hold(hash));
+        follow_all(&mapped, self.geometry, &self.header, lookup, may_hold)
+    }
+}
