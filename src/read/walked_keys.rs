@@ -1,45 +1,37 @@
 //! The keys of stretches of the log that no index serves, kept in memory once they were walked: the next keys are looked for there.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use crate::format::{DispatchRequest, MessageView, index_key_hash};
+use crate::format::{DispatchRequest, MessageView};
 use crate::log::{Candidate, Candidates, KeyLookup};
+use crate::sync::lock;
 
 /// Keys that are kept at most, of all stretches: 256 MiB.
 const MOST_KEYS: usize = 1 << 24;
+/// Keys of a part, about, so that no more than 32 MiB are copied or sorted at once.
+const PART_KEYS: usize = 1 << 21;
 
-/// The keys of one stretch, as an index file has them.
-#[derive(Debug, Clone)]
+/// The keys of a part of a stretch, as an index file has them.
+#[derive(Debug)]
 pub(super) struct WalkedKeys {
-    /// From where the walk began to the end of the last message.
+    /// From the end of the part before it, or where the walk began, to the end of the last message.
     range: Range<i64>,
     /// Hash and physical offset of each key, ascending.
     keys: Vec<(i32, i64)>,
 }
 
 impl WalkedKeys {
-    /// None yet, of a stretch that is walked from `start` on.
-    pub(super) fn new(start: i64) -> Self {
+    fn new(start: i64) -> Self {
         Self {
             range: start..start,
             keys: Vec::new(),
         }
     }
 
-    /// Up to where the stretch was walked.
+    /// Up to where it was walked.
     pub(super) fn end(&self) -> i64 {
         self.range.end
-    }
-
-    /// Takes the keys of the next message. Of a stretch that has too many to be kept, it takes no more.
-    pub(super) fn add(&mut self, view: &MessageView<'_>) {
-        self.range.end = view.end();
-        if self.keys.len() <= MOST_KEYS {
-            let (topic, offset) = (view.topic(), view.physical_offset());
-            let keys = DispatchRequest::of(view).index_keys(false);
-            self.keys.extend(keys.map(|key| (index_key_hash(&topic, &key), offset)));
-        }
     }
 
     /// As [`IndexService::find_all`](crate::log::IndexService::find_all).
@@ -62,33 +54,91 @@ impl WalkedKeys {
         }
         found
     }
+
+    #[expect(
+        clippy::stable_sort_primitive,
+        reason = "fast where two parts that are in order come one after the other"
+    )]
+    fn sort(&mut self) {
+        self.keys.sort();
+    }
 }
 
-/// The stretches that were walked. Each begins at another place.
+/// The keys that a walk meets, as long as there is room for them.
+#[derive(Debug)]
+pub(super) struct Walk {
+    /// One after the other.
+    parts: Vec<WalkedKeys>,
+    last: WalkedKeys,
+    /// So many keys more may be kept.
+    room: usize,
+}
+
+impl Walk {
+    /// Takes the keys of the next message.
+    pub(super) fn add(&mut self, view: &MessageView<'_>) {
+        if self.room == 0 {
+            return;
+        }
+        if self.last.keys.len() >= PART_KEYS {
+            self.last.keys.shrink_to_fit();
+            let next = WalkedKeys::new(self.last.end());
+            self.parts.push(std::mem::replace(&mut self.last, next));
+        }
+        let (last, offset) = (&mut self.last, view.physical_offset());
+        let before = last.keys.len();
+        let hashes = DispatchRequest::of(view).index_key_hashes(false);
+        last.keys.extend(hashes.map(|hash| (hash, offset)));
+        last.range.end = view.end();
+        self.room = self.room.saturating_sub(last.keys.len() - before);
+    }
+}
+
+/// The parts that were walked. Each begins at another place.
 #[derive(Debug, Default)]
 pub(super) struct WalkedStretches(Mutex<Vec<Arc<WalkedKeys>>>);
 
 impl WalkedStretches {
-    /// What is known of the first part of this stretch.
-    pub(super) fn of(&self, range: &Range<i64>) -> Option<Arc<WalkedKeys>> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.iter().find(|known| known.range.contains(&range.start)).cloned()
+    /// The part in which a place of the log lies.
+    pub(super) fn at(&self, place: i64) -> Option<Arc<WalkedKeys>> {
+        let known = lock(&self.0);
+        known.iter().find(|known| known.range.contains(&place)).cloned()
     }
 
-    /// Keeps the keys of a stretch, if there is room for them. The walk has met no damage.
-    pub(super) fn keep(&self, mut walked: WalkedKeys) {
-        if walked.keys.len() > MOST_KEYS {
-            return;
-        }
-        #[expect(
-            clippy::stable_sort_primitive,
-            reason = "fast where what was known before is in order already"
-        )]
-        walked.keys.sort();
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|known| !walked.range.contains(&known.range.start));
-        if walked.keys.len() + known.iter().map(|known| known.keys.len()).sum::<usize>() <= MOST_KEYS {
-            known.push(Arc::new(walked));
+    /// A walk from `start` on, in a log that begins at `log_start`: what has expired takes no room.
+    pub(super) fn walk_from(&self, start: i64, log_start: i64) -> Walk {
+        let mut known = lock(&self.0);
+        known.retain(|known| known.end() > log_start);
+        Walk {
+            parts: Vec::new(),
+            last: WalkedKeys::new(start),
+            room: MOST_KEYS.saturating_sub(count(&known)),
         }
     }
+
+    /// Keeps the keys of a walk that has met no damage.
+    pub(super) fn keep(&self, walk: Walk) {
+        for mut part in walk.parts.into_iter().chain([walk.last]) {
+            part.sort();
+            let mut known = lock(&self.0);
+            known.retain(|known| !part.range.contains(&known.range.start));
+            let is_before =
+                |known: &Arc<WalkedKeys>| known.end() == part.range.start && known.keys.len() + part.keys.len() <= PART_KEYS;
+            if let Some(before) = known.iter().position(is_before) {
+                let before = known.swap_remove(before);
+                part.range.start = before.range.start;
+                part.keys.splice(..0, before.keys.iter().copied());
+                part.sort();
+            }
+            // Other walks have kept theirs meanwhile.
+            if !part.range.is_empty() && count(&known) + part.keys.len() <= MOST_KEYS {
+                part.keys.shrink_to_fit();
+                known.push(Arc::new(part));
+            }
+        }
+    }
+}
+
+fn count(known: &[Arc<WalkedKeys>]) -> usize {
+    known.iter().map(|known| known.keys.len()).sum()
 }

@@ -16,6 +16,7 @@ use mqstore::storage::Env;
 use tempfile::{tempdir, tempdir_in};
 
 use crate::counting_env::CountingEnv;
+use crate::heap;
 use crate::queries::by_key;
 use crate::store_writer::StoreWriter;
 
@@ -262,6 +263,44 @@ fn a_log_without_an_index_is_walked_once_for_all_keys() {
         assert!(read < 10_000, "{read} bytes");
     }
     assert_eq!(find(700, offsets[450]).0, [] as [i64; 0]);
+}
+
+#[test]
+fn a_walk_goes_on_without_a_copy_of_the_keys_before_it() {
+    const MESSAGES: usize = 150;
+    const KEYS: usize = 16_000;
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 24, 300, 100, 1 << 22);
+    let keys = vec!["k"; KEYS].join(" ");
+    let offsets: Vec<i64> = (0..MESSAGES)
+        .map(|n| writer.put("orders", 0, b"", &[("UNIQ_KEY", &format!("u{n}")), ("KEYS", &keys)]))
+        .collect();
+    writer.finish(true);
+    fs::remove_dir_all(dir.path().join("index")).unwrap();
+    let env = CountingEnv::new();
+    let reader = open(&env, dir.path());
+    let find = |number: usize, end: i64| {
+        let bounds = HitBounds {
+            physical: 0..end,
+            limit: None,
+        };
+        let key = format!("u{number}");
+        let hits = reader.resolve_keys(&[("orders", &key)], &bounds, Errors::Raise).unwrap();
+        let found: Vec<i64> = hits.of(0).iter().map(|hit| hit.physical_offset).collect();
+        assert_eq!(found, [offsets[number]]);
+    };
+    // The keys of 100 messages are kept, and then those of 50 more, each key in 16 bytes. What grows has room for twice as many, and sorting
+    // takes half as much again.
+    find(7, offsets[100]);
+    let ((), most) = heap::most_while(|| find(149, i64::MAX));
+    assert!(most < 50 * KEYS * 16 * 5 / 2, "{most} bytes");
+    let log = dir.path().join("commitlog");
+    let before = env.bytes_read_below(&log);
+    for number in [0, 99, 100, 149] {
+        find(number, i64::MAX);
+    }
+    let read = env.bytes_read_below(&log) - before;
+    assert!(read < 1 << 20, "{read} bytes: what was walked is walked again");
 }
 
 #[test]

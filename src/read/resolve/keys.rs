@@ -16,7 +16,6 @@ use crate::read::query::has_hash;
 use crate::read::resolve::hits::{Found, HitBounds, KeyHit, KeyHits};
 use crate::read::resolve::wanted::{Numbers, Wanted};
 use crate::read::unreadable::{Unread, first_damage};
-use crate::read::walked_keys::WalkedKeys;
 
 /// Records that are read ahead at once.
 pub(super) const AHEAD: usize = 1024;
@@ -192,14 +191,14 @@ impl KeySearch<'_> {
     /// Finds what lies in a stretch that no index serves: in memory as far as it was walked before, and then in the log.
     fn walk(&mut self, source: &Source) -> Result<()> {
         let (reader, bounds, range) = (self.reader, self.bounds, source.range());
-        let mut walked = None;
-        if let Some(known) = reader.walked.of(&range)
+        let mut known_until = None;
+        while let Some(known) = reader.walked.at(known_until.unwrap_or(range.start))
             && self.look_up(&range, Check::Structure, |lookup| Ok(Some(known.find_all(lookup))))?
         {
             if known.end() >= range.end {
                 return Ok(());
             }
-            walked = Some((*known).clone());
+            known_until = Some(known.end());
         }
         let (wanted, found) = (self.wanted, &mut self.found);
         let numbers = self.numbers.get_or_init(|| wanted.numbers());
@@ -209,18 +208,19 @@ impl KeySearch<'_> {
                 wanted.each_of(view, numbers, |number| found.push(number, KeyHit::of(view)));
             }
         };
-        let known_until = walked.as_ref().map(WalkedKeys::end);
-        let mut walked = walked.unwrap_or_else(|| WalkedKeys::new(range.start));
+        let mut walk = reader
+            .walked
+            .walk_from(known_until.unwrap_or(range.start), reader.physical_bounds().start);
         let mut visit = |view: &MessageView<'_>| {
             add(view);
-            walked.add(view);
+            walk.add(view);
         };
         let unread = match known_until {
             Some(from) => reader.walk(from..range.end, |message| visit(&message.view()))?,
             None => reader.walk_source(source, |message| visit(&message.view()))?,
         };
         let Some(damage) = first_damage(&unread) else {
-            reader.walked.keep(walked);
+            reader.walked.keep(walk);
             return Ok(());
         };
         reader.skip(damage.clone(), self.errors)?;
