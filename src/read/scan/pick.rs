@@ -22,8 +22,8 @@ pub struct Picked<'a> {
     pub body: &'a [u8],
 }
 
-/// What became of a place.
-#[derive(Debug)]
+/// What became of a place. It holds no error: a copy of one, to be moved after each message, would wait until the body is in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The message was taken.
     Taken,
@@ -31,9 +31,24 @@ pub(super) enum Outcome {
     NoRoom,
     /// There is no message, or none that is wanted.
     PassedOver,
+}
+
+/// Why nothing became of a place.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The message could not be read or taken.
+    Stopped(Error),
     /// It was taken, and bytes of it were lost meanwhile.
     Torn(Error),
 }
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Stopped(error)
+    }
+}
+
+type Picking = std::result::Result<Outcome, Failed>;
 
 /// Reads messages. One is often near the one before.
 #[derive(Debug)]
@@ -70,10 +85,10 @@ impl Picker {
     /// # Errors
     /// As [`pick`](Self::pick).
     pub(super) fn message(&mut self, place: &Place) -> Result<Option<StoredMessage>> {
-        let found = match self.pick(place, |_| Ok(true))? {
-            Outcome::Taken => self.reader.log().read(place.physical_offset, Check::Structure)?,
-            Outcome::Torn(error) => return Err(error),
-            Outcome::NoRoom | Outcome::PassedOver => return Ok(None),
+        let found = match self.pick(place, |_| Ok(true)) {
+            Ok(Outcome::Taken) => self.reader.log().read(place.physical_offset, Check::Structure)?,
+            Ok(Outcome::NoRoom | Outcome::PassedOver) => return Ok(None),
+            Err(Failed::Stopped(error) | Failed::Torn(error)) => return Err(error),
         };
         Ok(match found {
             LogRecord::Message(message) => Some(message),
@@ -86,20 +101,20 @@ impl Picker {
     /// # Errors
     /// [`Error::Corrupt`] for damage that is not skipped, [`Error::NotFound`] where the caller has named a place without a message,
     /// [`Error::Io`], and what `take` gives.
-    pub(super) fn pick(&mut self, place: &Place, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Outcome> {
+    pub(super) fn pick(&mut self, place: &Place, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Picking {
         let reader = &self.reader;
         let found = self.cursor.read(reader.log(), place.physical_offset, Check::Structure)?;
-        let view = self.cursor.view().filter(|view| place.is_of(view));
-        let (LogRecord::Message(()), Some(view)) = (found, view) else {
+        let view = match found {
+            LogRecord::Message(()) => self.cursor.view(),
+            _ => None,
+        };
+        let Some(view) = view.filter(|view| place.is_of(view) && view.has_whole_record()) else {
             return self.pick_slowly(place, take);
         };
-        if !view.has_whole_record() {
-            return self.pick_slowly(place, take);
-        }
         match self.predicate.admits(place, &view, reader) {
             Ok(true) => {}
             Ok(false) => return Ok(Outcome::PassedOver),
-            Err(damage) => return self.on_damage.pass_over(damage, 1).map(|()| Outcome::PassedOver),
+            Err(damage) => return self.pass_over(damage),
         }
         if !view.has_whole_body() {
             return self.pick_slowly(place, take);
@@ -108,12 +123,12 @@ impl Picker {
         if let Outcome::Taken = outcome {
             self.absent.give(&view);
         }
-        Ok(self.cursor.check_intact().map_or_else(Outcome::Torn, |()| outcome))
+        self.cursor.check_intact().map(|()| outcome).map_err(Failed::Torn)
     }
 
     /// The same where no whole record stands that is expected there: it tells why.
     #[cold]
-    fn pick_slowly(&mut self, place: &Place, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Outcome> {
+    fn pick_slowly(&mut self, place: &Place, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Picking {
         let message = match &place.by {
             LedBy::Queue(queue, offset, _) => self
                 .reader
@@ -124,19 +139,24 @@ impl Picker {
             (Ok(message), _) => message,
             // It has expired since it was found.
             (Err(Error::NotFound { .. }), LedBy::Queue(..) | LedBy::Log | LedBy::Walk) => return Ok(Outcome::PassedOver),
-            (Err(damage), _) => return self.on_damage.pass_over(damage, 1).map(|()| Outcome::PassedOver),
+            (Err(damage), _) => return self.pass_over(damage),
         };
         let view = message.view();
         match self.predicate.admits(place, &view, &self.reader) {
             Ok(true) => {}
             Ok(false) => return Ok(Outcome::PassedOver),
-            Err(damage) => return self.on_damage.pass_over(damage, 1).map(|()| Outcome::PassedOver),
+            Err(damage) => return self.pass_over(damage),
         }
         let outcome = self.hand_over(&view, take)?;
         if let Outcome::Taken = outcome {
             self.absent.give(&view);
         }
-        Ok(message.intact().map_or_else(Outcome::Torn, |()| outcome))
+        message.intact().map(|()| outcome).map_err(Failed::Torn)
+    }
+
+    fn pass_over(&self, damage: Error) -> Picking {
+        self.on_damage.pass_over(damage, 1)?;
+        Ok(Outcome::PassedOver)
     }
 
     fn hand_over(&self, view: &MessageView<'_>, mut take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Outcome> {

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::absent_topics::AbsentTopics;
-use crate::read::scan::pick::{Outcome, Picked, Picker};
+use crate::read::scan::pick::{Failed, Outcome, Picked, Picker};
 use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue};
 use crate::read::scan::queue_places::QueuePlaces;
 use crate::read::scan::request::{ScanRequest, TimeOf, Transactions};
@@ -155,8 +155,8 @@ impl Scan {
                     self.held_back = Some(place);
                     return Ok(Filled::Full);
                 }
-                Ok(Outcome::Torn(error)) => return Err(error),
-                Err(error) => return Ok(Filled::Stopped(error)),
+                Err(Failed::Torn(error)) => return Err(error),
+                Err(Failed::Stopped(error)) => return Ok(Filled::Stopped(error)),
             }
         }
         Ok(Filled::End)

@@ -14,7 +14,7 @@ use crate::log::RecordCursor;
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::absent_topics::AbsentTopics;
-use crate::read::scan::pick::{Outcome, Picked, Picker};
+use crate::read::scan::pick::{Failed, Outcome, Picked, Picker};
 use crate::read::scan::place::{Place, READ_ALONE};
 use crate::read::scan::request::ScanRequest;
 use crate::read::scan::route::{Part, Route};
@@ -69,8 +69,8 @@ impl Section<'_> {
                     self.held_back = Some(place);
                     return Ok(Filled::Full);
                 }
-                Ok(Outcome::Torn(error)) => return Err(error),
-                Err(error) => return Ok(Filled::Stopped(error)),
+                Err(Failed::Torn(error)) => return Err(error),
+                Err(Failed::Stopped(error)) => return Ok(Filled::Stopped(error)),
             }
         }
     }
