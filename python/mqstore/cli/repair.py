@@ -41,9 +41,9 @@ def repair(path: str, out: Output, into: str | None, yes: bool, options: dict[st
 def rebuild(path: str, out: Output, yes: bool, options: dict[str, Any]) -> None:
     """Makes queues, index and checkpoint anew from the log.
 
-    Queues keep their offsets. A damaged log is refused, repair mends that; and one of which a part is missing: queue offsets would
-    be given again. No writer may have the store open. Where all queues or index files are gone, --option gives the sizes of new
-    ones, if not a broker's defaults. Exit code 1 while something is wrong.
+    Queues keep their offsets. A damaged log is refused, repair mends that; and one of which a part is missing: queue offsets
+    would be given again. No writer may have the store open. Where all queues or index files are gone, --option gives the sizes
+    of new ones, if not a broker's defaults. Exit code 1 while something is wrong.
     """
     with opening(path), from_the_command_line():
         report = mqstore.rebuild(path, dry_run=not yes, progress=out.progress, **options)
