@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +14,10 @@ from pathlib import Path
 import compare
 import embedded
 import pytest
-from crash import AFTERWARDS
+from crash import AFTERWARDS, place
 from generator import Generator, Geometry
 from proof import Proof
-from rocketmq import Dump, RocketMQ
+from rocketmq import HERE, Dump, RocketMQ, need
 
 import mqstore
 
@@ -127,3 +130,57 @@ def test_rocketmq_reads_every_other_message_of_a_store_with_a_damaged_record(
         for record in expected.values():
             assert embedded.fields(ours.message_at(record["physical_offset"])) == record
     proof.messages["RocketMQ"] += len(expected)
+
+
+@pytest.fixture(scope="module")
+def mended(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The damaged stores of verify's table, one or more for each finding, as a repair leaves those that it changes."""
+    folder = tmp_path_factory.mktemp("mended")
+    program = "repairing::table::puts_each_store_that_a_repair_has_changed_into_a_directory"
+    command = [need("cargo", "cargo"), "test", "--quiet", "--test", "it", "--", "--ignored", "--exact", program]
+    subprocess.run(command, cwd=HERE, env=os.environ | {"REPAIRED_STORES": str(folder)}, check=True, capture_output=True)
+    return sorted(folder.iterdir())
+
+
+def geometry_of(store: Path) -> Geometry:
+    """What mqstore has recorded of it."""
+    sizes = json.loads((store / "config" / "mqstore.json").read_text())
+    return Geometry(
+        segment=sizes["mapped_file_size_commit_log"],
+        queue=sizes["mapped_file_size_consume_queue"],
+        slots=sizes["max_hash_slot_num"],
+        items=sizes["max_index_num"],
+    )
+
+
+@pytest.mark.parametrize("rocketmq", ["4.9.8", "5.3.3"], indirect=True)
+def test_rocketmq_agrees_with_us_about_each_store_of_a_finding_that_a_repair_has_mended(
+    rocketmq: RocketMQ, mended: list[Path], proof: Proof, tmp_path: Path
+) -> None:
+    proof.way = "each finding of verify, mqstore repairs, RocketMQ reads"
+    assert len(mended) > 30
+    for number, path in enumerate(mended):
+        with mqstore.open(path, errors="skip") as store:
+            messages = [message for topic in store.topics.values() for queue in topic.queues for message in queue]
+            keys = sorted({(message.topic, key) for message in messages for key in [*message.keys, message.unique_key] if key})
+            of_keys = [[message.physical_offset for message in store.query(*key, limit=None)] for key in keys]
+        if not rocketmq.longest_topic and any(len(message.topic) > 127 for message in messages):
+            continue  # these records have a form that it cannot read
+        # It makes two directories of a name with a comma.
+        survey, answers = rocketmq.survey(
+            Path(shutil.copytree(path, tmp_path / str(number))),
+            geometry_of(path),
+            [compare.Asker.always(*key) for key in keys],
+        )
+        records = {message.physical_offset: embedded.fields(message) for message in messages}
+        wrong = []
+        if records != {at: record for at, record in survey.records.items() if record["topic"]}:
+            wrong.append("the records of the log")
+        if set(map(place, records.values())) != {served for served in survey.served if served[-1] in records}:
+            wrong.append("what the queues lead to")
+        if [set(answer) for answer in answers] != list(map(set, of_keys)):
+            wrong.append("what has a key")
+        proof.differences += [f"{path.name}: {difference}" for difference in wrong]
+        proof.messages["mqstore"] += len(records)
+        proof.compared["keys"] += len(keys)
+    assert not proof.differences

@@ -1,5 +1,6 @@
 //! The damaged stores of verify's table, one for each finding, repaired.
 
+use std::env;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -130,5 +131,18 @@ fn what_is_set_aside_stands_in_the_backup_as_it_was() {
         }
         assert!(fs::metadata(&backup).unwrap().is_dir());
         assert!(!names(&verified(root)).contains(id.facts().name), "{row}");
+    });
+}
+
+/// tests/interop runs it: RocketMQ opens the stores that it puts into the directory `REPAIRED_STORES`.
+#[test]
+#[ignore = "a child of tests/interop"]
+fn puts_each_store_that_a_repair_has_changed_into_a_directory() {
+    let Some(into) = env::var_os("REPAIRED_STORES") else { return };
+    on_each_row(|row, _, root| {
+        let report = repaired(root, false, None).unwrap();
+        if !report.changes.is_empty() && report.left.is_empty() {
+            copy(root, &Path::new(&into).join(row));
+        }
     });
 }
