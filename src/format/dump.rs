@@ -141,17 +141,14 @@ pub fn dump_record(bytes: &[u8], physical_offset: i64) -> Vec<DumpedField> {
 fn add_record(fields: &mut Fields<'_>, record: &[u8], layout: RecordLayout) {
     fields.bytes = fields.bytes.get(..record.len()).unwrap_or(fields.bytes);
     let view = MessageView::from_layout(record, layout);
-    let version = match layout.version {
-        Version::V1 => "V1",
-        Version::V2 => "V2",
+    let magic = i32_at(record, MAGIC_AT);
+    let meaning = match Version::of_magic(magic) {
+        Some(Version::V1) => ": a record, V1",
+        Some(Version::V2) => ": a record, V2",
+        None => "",
     };
     fields.add(TOTAL_SIZE_AT, 4, "total_size", i32_at(record, TOTAL_SIZE_AT).to_string());
-    fields.add(
-        MAGIC_AT,
-        4,
-        "magic",
-        format!("{:#010x}: a record, {version}", i32_at(record, MAGIC_AT)),
-    );
+    fields.add(MAGIC_AT, 4, "magic", format!("{magic:#010x}{meaning}"));
     fields.add(BODY_CRC_AT, 4, "body_crc", format!("{:#010x}", view.body_crc()));
     fields.add(QUEUE_ID_AT, 4, "queue_id", view.queue_id().to_string());
     fields.add(FLAG_AT, 4, "flag", view.flag().to_string());
