@@ -84,6 +84,16 @@ def test_a_row_gives_its_values_by_name_where_it_has_the_names_of_the_schema(spa
 
 
 @needs_rdd
+def test_a_row_that_has_a_name_twice_keeps_both_values(spark: SparkSession, store: Path) -> None:
+    def values(_: mqstore.Store, batch: pa.RecordBatch) -> Iterator[list[int]]:
+        yield [column[0].as_py() for column in batch.columns]
+
+    rows = spark.sparkContext.parallelize([Row("offset", "offset")(7, 8)])
+    for schema in ("offset long, offset long", None):
+        assert rows.mapPartitions(mq.batched(values, store, schema=schema)).collect() == [[7, 8]]
+
+
+@needs_rdd
 def test_rows_and_dicts_tell_their_names(references: DataFrame, store: Path) -> None:
     for rows in (references.rdd, references.rdd.map(Row.asDict)):
         found = rows.mapPartitions(mq.batched(bodies, store)).collect()

@@ -133,8 +133,10 @@ def _record_batch(rows: Sequence[Any], schema: pa.Schema | None) -> pa.RecordBat
     columns = list(zip(*rows, strict=True))
     if len(columns) != len(names):
         raise ValueError(f"a row has {len(columns)} values, but the schema {len(names)}: {', '.join(names)}")
-    if given is not None and sorted(given) == sorted(names):
-        columns = [columns[given.index(name)] for name in names]
+    by_name = dict(zip(given or (), columns, strict=False))
+    # A name may come twice, as after a join.
+    if len(by_name) == len(columns) and by_name.keys() == set(names):
+        columns = [by_name[name] for name in names]
     types = schema.types if schema is not None else [None] * len(names)
     return pa.RecordBatch.from_arrays([pa.array(column, kind) for column, kind in zip(columns, types, strict=True)], names)
 
