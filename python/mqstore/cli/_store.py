@@ -86,7 +86,7 @@ options = click.option(
     multiple=True,
     callback=_options_of,
     metavar="NAME=VALUE",
-    help="An option of mqstore.open, as a size of files; may be repeated.",
+    help="An option of mqstore.open, such as a size of files; may be repeated.",
 )
 
 
