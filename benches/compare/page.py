@@ -61,7 +61,7 @@ def newest(results: Iterable[Result]) -> list[Result]:
 def document(results: list[Result], about: list[str]) -> str:
     """The page."""
     commits = sorted({result["commit"] for result in results})
-    rounds = max(len(result["rounds"]) for result in results)
+    rounds = ", ".join(map(str, sorted({len(result["rounds"]) for result in results})))
     lines = [HEAD, *(f"- {line}" for line in about), f"- measured: {', '.join(commits)}; rounds of a row: {rounds}", ""]
     lines += [f"![every ratio against the limit]({PLOT})", "", *losses(results), ""]
     for row in dict.fromkeys(result["row"] for result in results):

@@ -76,7 +76,13 @@ def test_the_page_has_a_table_for_each_row_with_every_peer():
     assert "## append\n\n|  | unit | ours | best | limit | ratio | wanted | LMDB |" in text
     assert "| body 100 | ns a message | 100 | 100 | 80 | 0.80 |  | 250 (2.50x) |" in text
     assert "| body 100 | ns a message | 5 | 5 |  |  |  |" in text
-    assert "measured: abc1234; rounds of a row: 1" in text
+    assert "measured: abc1234; rounds of a row: 1\n" in text
+
+
+def test_the_page_says_how_many_rounds_rows_have():
+    once = result("append", 100)
+    text = page.document([once, result("counts", 5, rounds=3 * once["rounds"])], MACHINE)
+    assert "rounds of a row: 1, 3\n" in text
 
 
 def test_parameters_are_named_with_their_units():
