@@ -10,7 +10,8 @@ use crate::check::finding_id::FindingId;
 use crate::check::findings::{Affected, Finding};
 use crate::error::Result;
 use crate::format::{
-    CONSUME_QUEUE_DIR, CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MessageView, Transaction, is_salvage_record,
+    CONSUME_QUEUE_DIR, CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MIN_RECORD_SIZE, MessageView, Transaction,
+    is_salvage_record,
 };
 use crate::interrupt;
 use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogRecord, Place, QueueTable};
@@ -173,6 +174,13 @@ fn check_name(topic: &str, context: &mut Context<'_>) {
     }
 }
 
+/// Whether a record of the log can be so long. Where none can, the entry is no sign of a part of the log that is missing. A log without a
+/// segment does not tell.
+fn could_be_of_record(unit: CqUnit, context: &Context<'_>) -> bool {
+    let size = unit.size.unsigned_abs();
+    size as usize >= MIN_RECORD_SIZE && (context.bounds.is_empty() || u64::from(size) <= context.log.segment_size())
+}
+
 impl Compared {
     fn new(topic: String, queue_id: i32, queue: Arc<ConsumeQueue>, at_once: i64, is_topic_missing: bool) -> Self {
         let written = queue.written();
@@ -261,7 +269,7 @@ impl Compared {
         if unit.is_pre_blank() || has_expired || is_damaged || unit.is_lost() {
             return Ok(());
         }
-        if at >= context.bounds.end {
+        if at >= context.bounds.end && could_be_of_record(unit, context) {
             if context.writer != Writer::Live {
                 let what = format!("it names physical offset {at}, and the log ends at {}", context.bounds.end);
                 context.add_past_end(
@@ -273,6 +281,7 @@ impl Compared {
             return Ok(());
         }
         let what = match context.log.read(at, Check::Structure)? {
+            _ if at >= context.bounds.end => format!("it names a message of {} bytes at physical offset {at}", unit.size),
             LogRecord::Message(message) => {
                 let view = message.view();
                 let is_its = view.stands_in_queue(&self.topic, self.queue_id, offset);

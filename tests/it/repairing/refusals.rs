@@ -77,6 +77,28 @@ fn a_store_whose_last_segment_is_missing_is_left_for_that_to_be_put_back() {
 }
 
 #[test]
+fn bytes_after_the_entries_of_a_queue_that_are_no_entries_are_no_sign_of_a_missing_part_of_the_log() {
+    let dir = tempdir().unwrap();
+    let root = broker_store(dir.path());
+    let queue = root.join("consumequeue/TopicF/0");
+    let last = fs::read_dir(&queue).unwrap().map(|file| file.unwrap().path()).max().unwrap();
+    let mut bytes = fs::read(&last).unwrap();
+    let free = bytes
+        .chunks(20)
+        .position(|entry| entry.iter().all(|byte| *byte == 0))
+        .unwrap()
+        * 20;
+    for (n, byte) in bytes[free..free + 80].iter_mut().enumerate() {
+        *byte = [0x35, 0x7a, 0x11, 0x5c][n % 4];
+    }
+    fs::write(&last, &bytes).unwrap();
+    let found = verified(&root);
+    assert!(!found.findings.is_empty());
+    let report = repaired(&root, false, None).unwrap();
+    assert!(report.refusal.is_none() && report.left.is_empty(), "{report:?}");
+}
+
+#[test]
 fn a_rebuild_believes_neither_a_queue_entry_nor_a_record_of_which_one_is_damaged() {
     on_each_row(|row, id, root| {
         if id != FindingId::QueuePlaceContradicted {
