@@ -99,10 +99,18 @@ impl Walk {
 pub(super) struct WalkedStretches(Mutex<Vec<Arc<WalkedKeys>>>);
 
 impl WalkedStretches {
-    /// The part in which a place of the log lies.
-    pub(super) fn at(&self, place: i64) -> Option<Arc<WalkedKeys>> {
+    /// The parts of a stretch from its start on, one after the other, as far as it was walked.
+    pub(super) fn parts_of(&self, range: &Range<i64>) -> Vec<Arc<WalkedKeys>> {
         let known = lock(&self.0);
-        known.iter().find(|known| known.range.contains(&place)).cloned()
+        let mut parts: Vec<Arc<WalkedKeys>> = Vec::new();
+        let mut at = range.start;
+        while at < range.end
+            && let Some(part) = known.iter().find(|part| part.range.contains(&at))
+        {
+            at = part.end();
+            parts.push(part.clone());
+        }
+        parts
     }
 
     /// A walk from `start` on, in a log that begins at `log_start`: what has expired takes no room.

@@ -186,6 +186,34 @@ fn a_limit_finds_the_hits_behind_records_that_have_a_key_of_the_same_hash() {
 }
 
 #[test]
+fn a_limit_gives_the_newest_hits_of_a_walk_whose_keys_are_kept_in_parts() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 24, 300, 100, 1 << 22);
+    let mut put = |keys: &str| writer.put("orders", 0, b"", &[(property::KEYS, keys)]);
+    put("Aa");
+    // The keys of a part.
+    let keys = vec!["k"; 16_000].join(" ");
+    for _ in 0..132 {
+        put(&keys);
+    }
+    let newest = put("Aa");
+    // Of the same hash.
+    put("BB");
+    writer.finish(true);
+    fs::remove_dir_all(dir.path().join("index")).unwrap();
+    let reader = open(dir.path());
+    let bounds = HitBounds {
+        limit: Some(1),
+        ..HitBounds::default()
+    };
+    for round in 0..2 {
+        let hits = reader.resolve_keys(&[("orders", "Aa")], &bounds, Errors::Raise).unwrap();
+        let found: Vec<i64> = hits.of(0).iter().map(|hit| hit.physical_offset).collect();
+        assert_eq!(found, [newest], "round {round}");
+    }
+}
+
+#[test]
 fn what_was_walked_gives_the_same_again() {
     let store = Store::new();
     fs::remove_dir_all(store.dir.path().join("index")).unwrap();

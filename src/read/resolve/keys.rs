@@ -188,18 +188,26 @@ impl KeySearch<'_> {
         Ok(true)
     }
 
-    /// Finds what lies in a stretch that no index serves: in memory as far as it was walked before, and then in the log.
+    /// Finds what lies in a stretch that no index serves: in the log what was not walked before, and then in memory, the newest part first.
     fn walk(&mut self, source: &Source) -> Result<()> {
-        let (reader, bounds, range) = (self.reader, self.bounds, source.range());
-        let mut known_until = None;
-        while let Some(known) = reader.walked.at(known_until.unwrap_or(range.start))
-            && self.look_up(&range, Check::Structure, |lookup| Ok(Some(known.find_all(lookup))))?
-        {
-            if known.end() >= range.end {
-                return Ok(());
-            }
-            known_until = Some(known.end());
+        let range = source.range();
+        let known = self.reader.walked.parts_of(&range);
+        let known_until = known.last().map_or(range.start, |part| part.end());
+        if known_until < range.end {
+            self.walk_log(source, known_until)?;
         }
+        for part in known.iter().rev() {
+            self.drop_full_keys();
+            if !self.look_up(&range, Check::Structure, |lookup| Ok(Some(part.find_all(lookup))))? {
+                return self.walk_log(source, range.start);
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks the rest of a stretch from a place on.
+    fn walk_log(&mut self, source: &Source, from: i64) -> Result<()> {
+        let (reader, bounds, range) = (self.reader, self.bounds, source.range());
         let (wanted, found) = (self.wanted, &mut self.found);
         let numbers = self.numbers.get_or_init(|| wanted.numbers());
         let mut add = |view: &MessageView<'_>| {
@@ -208,16 +216,15 @@ impl KeySearch<'_> {
                 wanted.each_of(view, numbers, |number| found.push(number, KeyHit::of(view)));
             }
         };
-        let mut walk = reader
-            .walked
-            .walk_from(known_until.unwrap_or(range.start), reader.physical_bounds().start);
+        let mut walk = reader.walked.walk_from(from, reader.physical_bounds().start);
         let mut visit = |view: &MessageView<'_>| {
             add(view);
             walk.add(view);
         };
-        let unread = match known_until {
-            Some(from) => reader.walk(from..range.end, |message| visit(&message.view()))?,
-            None => reader.walk_source(source, |message| visit(&message.view()))?,
+        let unread = if from > range.start {
+            reader.walk(from..range.end, |message| visit(&message.view()))?
+        } else {
+            reader.walk_source(source, |message| visit(&message.view()))?
         };
         let Some(damage) = first_damage(&unread) else {
             reader.walked.keep(walk);
