@@ -46,6 +46,11 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Whether the place is before the log, also if its segment was removed since.
+    pub(super) fn has_expired(&self, at: i64) -> bool {
+        at < self.bounds.start.max(self.log.first_offset())
+    }
+
     /// Adds a finding that stands alone.
     pub(super) fn add(&mut self, finding: Finding) {
         self.findings.add(finding, 0);

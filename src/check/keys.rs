@@ -349,7 +349,7 @@ impl Cursor {
     fn add_stray(&mut self, item: &IndexItem, context: &mut Context<'_>) {
         let (number, position, at) = (self.next, self.position(), item.physical_offset);
         self.next += 1;
-        let has_expired = (0..context.bounds.start).contains(&at);
+        let has_expired = at >= 0 && context.has_expired(at);
         if has_expired || context.is_damaged(at, Affected::default) {
             return;
         }

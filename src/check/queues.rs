@@ -264,7 +264,7 @@ impl Compared {
             return Ok(());
         };
         let at = unit.physical_offset;
-        let has_expired = at < context.bounds.start;
+        let has_expired = context.has_expired(at);
         let is_damaged = context.is_damaged(at, || self.affected(offset, Some(unit)));
         if unit.is_pre_blank() || has_expired || is_damaged || unit.is_lost() {
             return Ok(());

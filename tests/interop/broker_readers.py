@@ -130,6 +130,15 @@ def reopen(path: Path) -> Iterator[Row]:
                 yield from map(row_of, queue[-5:])
 
 
+def verify(path: Path) -> Iterator[Row]:
+    """The whole store, and the newest message that it had."""
+    while not over.wait(0.05):
+        with mqstore.open(path) as store:
+            wrong = [finding.to_dict() for finding in store.verify().findings if finding.severity == "error"]
+            assert not wrong, f"verify finds {wrong}"
+            yield from rows_of(store.scan(reverse=True, limit=1, decode_body=True))
+
+
 def look_up(ask: Callable[[mqstore.Store, list[Told]], Iterator[Row | None]]) -> Callable[[Path], Iterator[Row]]:
     """A reader that looks for each message that was acknowledged. `ask` gives one for each, or None."""
 
@@ -209,6 +218,7 @@ ROLES: dict[str, Callable[[Path], Iterator[Row]]] = {
     "tail_victim": tail_victim,
     "scan": scan,
     "reopen": reopen,
+    "verify": verify,
     "by_offset": look_up(by_offset),
     "by_key": look_up(by_key),
     "by_id": look_up(by_id),

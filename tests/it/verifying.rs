@@ -125,6 +125,26 @@ fn a_log_of_zeros_is_few_findings() {
 }
 
 #[test]
+fn what_expires_while_a_store_is_verified_is_no_finding() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    crate::damage::bases::append(&root, mqstore::store::OpenMode::New, 0..60);
+    let env = CountingEnv::new();
+    let segment = root.join("commitlog").join(format!("{:020}", 0));
+    let opened = format!("open {}", segment.display());
+    env.before_looks(move |look| {
+        if look == opened {
+            fs::remove_file(&segment)?;
+        }
+        Ok(())
+    });
+    let env: Arc<dyn Env> = Arc::new(env);
+    let report = verified_by(&env, &root, VerifyRequest::default()).unwrap();
+    assert_eq!(told(&report), "");
+    assert_eq!((report.covered.start, report.messages < 60), (0, true));
+}
+
+#[test]
 fn a_settings_file_that_grows_after_it_was_listed_is_read_whole() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("store");
