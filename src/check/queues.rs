@@ -1,6 +1,6 @@
 //! Compares the queue files with the log: each message has its entry, and each entry leads to its message.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,9 +65,8 @@ impl<'a> Queues<'a> {
             compared: QueueTable::default(),
             entries: 0,
         };
-        let file_queues = store.file_queues();
-        let file_len = usual_len(&file_queues);
-        for (topic, queue_id, queue) in file_queues {
+        let file_len = store.usual_file_len();
+        for (topic, queue_id, queue) in store.file_queues() {
             check_name(&topic, context);
             let compared = Compared::new(topic.clone(), queue_id, queue, at_once, false);
             compared.look_at_files(file_len, context);
@@ -149,15 +148,6 @@ impl<'a> Queues<'a> {
         }
         Ok(self.entries)
     }
-}
-
-/// Bytes of the last file of most queues; `None` where there are none.
-fn usual_len(queues: &[(String, i32, Arc<ConsumeQueue>)]) -> Option<u64> {
-    let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
-    for len in queues.iter().filter_map(|(.., queue)| queue.last_file_len()) {
-        *counts.entry(len).or_default() += 1;
-    }
-    counts.into_iter().max_by_key(|(_, count)| *count).map(|(len, _)| len)
 }
 
 /// Whether a broker accepts the topic. It has characters that a broker refuses in no name that it made itself.

@@ -275,12 +275,12 @@ impl MappedFileQueue {
         }
     }
 
-    /// Refuses files that nothing can be appended to: the last one is not as long as the others, or the files do not start at multiples of
-    /// their length, so that the next file would not follow them.
+    /// Refuses files that nothing can be appended to: the last one has not `size` bytes, as all have, or the files do not start at multiples of
+    /// that, so that the next file would not follow them.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
-    pub fn expect_whole(&self) -> Result<()> {
+    pub fn expect_whole(&self, size: u64) -> Result<()> {
         let files = self.files();
         let corrupt = |file: &PooledFile, offset: u64, reason: String| {
             Err(Error::Corrupt {
@@ -289,7 +289,6 @@ impl MappedFileQueue {
                 reason,
             })
         };
-        let size = self.file_size;
         match (files.first(), files.last()) {
             (_, Some(last)) if last.len != size => corrupt(
                 last,

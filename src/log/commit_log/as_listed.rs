@@ -29,8 +29,8 @@ impl LogFiles {
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn expect_whole(&self) -> Result<()> {
-        self.files.expect_whole()?;
         let size = self.segment_size();
+        self.files.expect_whole(size)?;
         let mut starts = self.starts();
         match (starts.next(), starts.next()) {
             (Some(only), None) if !size.is_multiple_of(PAGE_SIZE) => Err(Error::Corrupt {

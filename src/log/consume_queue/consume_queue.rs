@@ -383,12 +383,12 @@ impl ConsumeQueue {
         !self.state().tail.is_empty()
     }
 
-    /// Refuses a queue whose last file is cut short.
+    /// Refuses a queue whose last file is cut short. An only file does not tell that: it is compared with the `usual` length.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
-    pub(super) fn expect_whole(&self) -> Result<()> {
-        self.files.expect_whole()
+    pub(super) fn expect_whole(&self, usual: u64) -> Result<()> {
+        self.files.expect_whole(self.files.file_size().max(usual))
     }
 
     pub(super) fn entries_per_file(&self) -> i64 {

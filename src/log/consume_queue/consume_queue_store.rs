@@ -215,7 +215,19 @@ impl ConsumeQueueStore {
     /// # Errors
     /// [`Error::Corrupt`].
     pub(crate) fn expect_whole(&self) -> Result<()> {
-        self.file_queues().iter().try_for_each(|(_, _, queue)| queue.expect_whole())
+        let usual = self.usual_file_len().unwrap_or(0);
+        self.file_queues()
+            .iter()
+            .try_for_each(|(_, _, queue)| queue.expect_whole(usual))
+    }
+
+    /// Bytes of the last file of most queues; `None` where there are none.
+    pub(crate) fn usual_file_len(&self) -> Option<u64> {
+        let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+        for len in self.file_queues().iter().filter_map(|(.., queue)| queue.last_file_len()) {
+            *counts.entry(len).or_default() += 1;
+        }
+        counts.into_iter().max_by_key(|(_, count)| *count).map(|(len, _)| len)
     }
 
     /// Writes out the entries that these queues hold in memory. New files are synced under temporary names first, together if there are many.

@@ -290,11 +290,14 @@ fn a_reader_goes_on_after_a_missing_segment_whatever_queue_files_are_missing_too
 
 #[test]
 fn a_closed_store_whose_last_queue_file_is_cut_short_is_not_complete() {
-    let store = Crashed::new(300, true);
-    store.stamp(store.last_store_time);
-    assert_eq!(store.reader().recovery().missing, None);
-    let path = store.at("consumequeue/orders/0/00000000000000002000");
-    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(500).unwrap();
-    let missing = store.reader().recovery().missing.clone().unwrap();
-    assert!(missing.starts_with(&format!("{} at byte 500: ", path.display())), "{missing}");
+    // The other files of the queue tell its length, and where it is the only one those of the other queue.
+    for (count, last) in [(300, "00000000000000002000"), (60, "00000000000000000000")] {
+        let store = Crashed::new(count, true);
+        store.stamp(store.last_store_time);
+        assert_eq!(store.reader().recovery().missing, None);
+        let path = store.at("consumequeue/orders/0").join(last);
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(500).unwrap();
+        let missing = store.reader().recovery().missing.clone().unwrap();
+        assert!(missing.starts_with(&format!("{} at byte 500: ", path.display())), "{missing}");
+    }
 }
