@@ -155,6 +155,8 @@ def test_a_queue_whose_first_segment_expired_is_scanned_from_its_first_message(
             {"startingTimestamp": "2026-11-23"},
             "option startingTimestamp is a number of ms since 1970, or a time with a timezone",
         ),
+        ({"startingTimestamp": "1763870400"}, "option startingTimestamp is 1763870400: it counts ms since 1970, and this"),
+        ({"endingTimestamp": "1763870400000000"}, "this one looks like microseconds"),
         ({"startingTimestamp": "2", "endingTimestamp": "1"}, "option startingTimestamp is 2, past endingTimestamp, which is 1"),
         ({"properties": "[]"}, "option properties is a JSON object, not '[]'"),
         ({"stores": "{"}, "option stores is no JSON object"),

@@ -515,6 +515,7 @@ def test_overlapping_spans_make_one() -> None:
         ),
         ({"startingOffsets": "first"}, "option startingOffsets is one of latest, earliest, not 'first'"),
         ({"startingOffsets": '{"a": {"0": -3}}'}, r"startingOffsets: a/0 begins at a queue offset, -1 \(latest\) or -2"),
+        ({"startingOffsetsByTimestamp": '{"a": {"0": 1763870400}}'}, "this one looks like seconds"),
         ({"startingOffsetsByTimestampStrategy": "skip"}, "startingOffsetsByTimestampStrategy is one of error, latest"),
         (
             {"endingOffsets": "latest"},

@@ -17,6 +17,10 @@ from mqstore.spark.stores import Stores, local_path
 #: Before the name of an option of `mqstore.open`.
 OPEN_PREFIX = "option."
 
+#: Times from 1980 to 2200 in units that are taken for ms, as many in a second.
+_SECONDS = range(315_532_800, 7_258_118_400)
+_UNITS = {"seconds": 1, "microseconds": 10**6, "nanoseconds": 10**9}
+
 _T = TypeVar("_T")
 
 
@@ -102,7 +106,7 @@ class Given:
         if text is None:
             return default
         if text.lstrip("-").isdigit():
-            return int(text)
+            return expect_ms(option, int(text))
         try:
             return -((_EPOCH - datetime.fromisoformat(text)) // timedelta(milliseconds=1))
         except (ValueError, TypeError):
@@ -114,6 +118,14 @@ class Given:
         """Those of `mqstore.open`, as values of Python."""
         found = {name: value for name, value in self._values.items() if name.startswith(OPEN_PREFIX)}
         return {name.removeprefix(OPEN_PREFIX): _python(value) for name, value in found.items()}
+
+
+def expect_ms(option: str, time: int) -> int:
+    """The time. ValueError for one that is in another unit than ms since 1970."""
+    for unit, in_a_second in _UNITS.items():
+        if time // in_a_second in _SECONDS:
+            raise ValueError(f"option {option} is {time}: it counts ms since 1970, and this one looks like {unit}")
+    return time
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 import mqstore
 from mqstore.spark._conditions import Conditions
 from mqstore.spark._options import ACCEPTED as ACCEPTED_BY_SCAN
-from mqstore.spark._options import Given, ReadOptions, ScanOptions
+from mqstore.spark._options import Given, ReadOptions, ScanOptions, expect_ms
 from mqstore.spark._partitions import _LIGHT_QUEUE_PREFIX
 from mqstore.spark._positions import QueueName
 
@@ -102,7 +102,8 @@ class Starting:
         if given.get("startingTimestamp") is not None:
             return cls(times=given.time("startingTimestamp", 0), is_latest_without_message=is_latest)
         if given.get("startingOffsetsByTimestamp") is not None:
-            times = dict(_by_queue(given, "startingOffsetsByTimestamp", brokers))
+            by_queue = _by_queue(given, "startingOffsetsByTimestamp", brokers)
+            times = {name: expect_ms("startingOffsetsByTimestamp", time) for name, time in by_queue}
             return cls(times=times, is_latest_without_message=is_latest)
         words = {"latest": LATEST, "earliest": EARLIEST}
         text = given.get("startingOffsets") or "latest"
