@@ -11,6 +11,7 @@ from mqstore._rows import visible
 from mqstore.cli._main import FINDINGS, command, from_the_command_line
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import opening, options, prints
+from mqstore.cli._words import without_advice
 
 store_path = click.argument("path", metavar="STORE", type=click.Path())
 
@@ -52,10 +53,10 @@ def rebuild(path: str, out: Output, yes: bool, options: dict[str, Any]) -> None:
 
 def _tell(report: mqstore.RepairReport, out: Output) -> None:
     if out.as_json:
-        names = ("ok", "dry_run", "path", "backup", "lost", "refusal")
+        names = ("ok", "dry_run", "path", "backup", "lost")
         changes = [_row(change, "action", "file", "message") for change in report.changes]
-        left = [_row(finding, "id", "severity", "file", "offset", "message", "fix") for finding in report.left]
-        out.object({name: getattr(report, name) for name in names} | {"changes": changes, "left": left})
+        more = {"refusal": _refusal(report), "changes": changes, "left": _left(report)}
+        out.object({name: getattr(report, name) for name in names} | more)
     else:
         _print(report, out)
     if not report.ok or (report.dry_run and report.changes):
@@ -65,20 +66,29 @@ def _tell(report: mqstore.RepairReport, out: Output) -> None:
 def _print(report: mqstore.RepairReport, out: Output) -> None:
     for change in report.changes:
         out.line(f"{'would ' if report.dry_run else ''}{change.action}: {visible(change.file)}: {visible(change.message)}")
-    for finding in report.left:
-        out.line(f"{finding.severity}: {visible(finding.file)} at byte {finding.offset} [{finding.id}]")
-        out.line(f"  {visible(finding.message)}")
-        out.line(f"  {visible(finding.fix)}")
+    for finding in _left(report):
+        out.line(f"{finding['severity']}: {visible(finding['file'])} at byte {finding['offset']} [{finding['id']}]")
+        out.line(f"  {visible(finding['message'])}")
+        out.line(f"  {visible(finding['fix'])}")
     if report.backup is not None:
         out.line(f"what was set aside is in {visible(report.backup)}")
-    if report.refusal is not None:
-        out.line(f"left as it is: {visible(report.refusal)}")
+    if (refusal := _refusal(report)) is not None:
+        out.line(f"left as it is: {visible(refusal)}")
     if not report.changes:
         out.line("nothing can be repaired" if report.left else "nothing has to be repaired")
     elif report.dry_run:
         out.line("nothing was changed: --yes makes these changes")
     else:
         out.line(f"{'repaired' if report.ok else 'repaired, but something is wrong still'}: {visible(report.path)}")
+
+
+def _refusal(report: mqstore.RepairReport) -> str | None:
+    return None if report.refusal is None else without_advice(report.refusal)
+
+
+def _left(report: mqstore.RepairReport) -> list[Row]:
+    rows = [_row(finding, "id", "severity", "file", "offset", "message", "fix") for finding in report.left]
+    return [{**row, "message": without_advice(row["message"])} for row in rows]
 
 
 def _row(of: Any, *names: str) -> Row:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -43,6 +45,14 @@ def test_repair_into_another_directory_reports_as_json(store: Path, tmp_path: Pa
     assert [change["action"] for change in report["changes"]] == ["copy", "rebuild"]
     assert not (store / "consumequeue").exists()
     assert run("verify", tmp_path / "new").code == 0
+
+
+def test_what_repair_leaves_is_told_without_advice_for_programs(copied: Callable[[str], Path], run: Callable[..., Any]) -> None:
+    store = copied("491_multifile")
+    os.truncate(max((store / "commitlog").iterdir()), 1000)
+    for done in (run("repair", store), run("repair", store, "--json")):
+        assert (done.code, "is damaged: a record of" in done.out) == (1, True)
+        assert not re.search("errors=|recovery=", done.out)
 
 
 def test_what_verify_names_as_the_fix_is_a_command_that_fixes_it(store: Path, run: Callable[..., Any]) -> None:
