@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from errno import EEXIST
+from errno import EEXIST, ENOENT
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -40,6 +40,8 @@ def whole(target: Path) -> Iterator[Path]:
     If the block raises, nothing is left. A process that is killed leaves the directory in which that path lies.
     """
     _expect_free(target)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(ENOENT, "there is no such directory: make it first", str(target.parent))
     with TemporaryDirectory(prefix=".mqstore-", suffix=".part", dir=target.parent) as scratch:
         part = Path(scratch, target.name)
         yield part

@@ -323,6 +323,12 @@ def test_a_file_that_is_there_is_not_replaced(shop: Store, tmp_path: Path) -> No
     assert leftovers(tmp_path) == ["late.jsonl", "out.jsonl", "shop"]
 
 
+def test_a_directory_that_is_not_there_is_named(shop: Store, tmp_path: Path) -> None:
+    for write in (shop.export, shop.copy_to):
+        with pytest.raises(FileNotFoundError, match=r"there is no such directory: make it first: '.*/none'$"):
+            write(tmp_path / "none" / "out.jsonl")
+
+
 def test_damage_is_counted_or_raised(tmp_path: Path) -> None:
     made = Encoder(tmp_path / "store")
     offsets = [made.append("orders", b"body %d" % number) for number in range(10)]
