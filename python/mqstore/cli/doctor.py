@@ -43,7 +43,7 @@ def doctor(store: mqstore.Store, out: Output) -> None:
         out.object({"ok": ok, "findings": found})
     else:
         print_findings(out, found)
-        out.line("nothing is wrong" if ok else "something is wrong")
+        out.line("nothing is wrong; verify also compares bodies with their checksums" if ok else "something is wrong")
     if not ok:
         raise click.exceptions.Exit(FINDINGS)
 

@@ -55,6 +55,18 @@ def test_what_repair_leaves_is_told_without_advice_for_programs(copied: Callable
         assert not re.search("errors=|recovery=", done.out)
 
 
+def test_doctor_names_the_command_that_finds_a_damaged_body(copied: Callable[[str], Path], run: Callable[..., Any]) -> None:
+    store = copied("491_multifile")
+    with mqstore.open(store) as opened:
+        message = opened.message_at(0)
+    first = min((store / "commitlog").iterdir())
+    record = first.read_bytes()
+    at = record.index(message.body)
+    first.write_bytes(record[:at] + b"?" + record[at + 1 :])
+    assert (run("verify", store).code, run("doctor", store).code) == (1, 0)
+    assert run("doctor", store).out.endswith("nothing is wrong; verify also compares bodies with their checksums\n")
+
+
 def test_what_verify_names_as_the_fix_is_a_command_that_fixes_it(store: Path, run: Callable[..., Any]) -> None:
     findings = json.loads(run("verify", store, "--json").out)["findings"]
     [fix] = {finding["fix"] for finding in findings}
