@@ -108,6 +108,8 @@ def test_any_rows_come_back_from_an_rdd_as_they_are(references: DataFrame, store
     assert sorted(references.rdd.mapPartitions(mq.batched(numbers, store)).collect()) == list(range(MESSAGES))
     nothing = references.rdd.mapPartitions(mq.batched(lambda _store, _wanted: None, store))
     assert nothing.collect() == []
+    with pytest.raises(PySparkException, match="the function returned int: it returns Arrow data, a pandas DataFrame, or an it"):
+        references.rdd.mapPartitions(mq.batched(lambda _store, _wanted: 7, store)).collect()
     empty = references.rdd.filter(lambda row: False).mapPartitions(mq.batched(numbers, store))
     assert empty.collect() == []
 

@@ -171,5 +171,9 @@ def _to_items(result: Any) -> Iterator[Any]:
     if is_frame or hasattr(result, "__arrow_c_array__") or hasattr(result, "__arrow_c_stream__"):
         for batch in _to_arrow(result):
             yield from map(Row(*batch.schema.names), *(column.to_pylist() for column in batch.columns))
-    elif result is not None:
+    elif isinstance(result, Iterable):
         yield from result
+    elif result is not None:
+        raise TypeError(
+            f"the function returned {type(result).__name__}: it returns Arrow data, a pandas DataFrame, or an iterable of rows"
+        )
