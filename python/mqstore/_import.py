@@ -127,17 +127,19 @@ def import_from(
     for name in {chosen for _, chosen, _ in files} - {"jsonl"}:
         _expect_pyarrow(f"format {name!r}")
     rows = 0
-    try:
-        for done, (path, chosen, told) in enumerate(files):
+    for done, (path, chosen, told) in enumerate(files):
+        try:
             if progress is not None:
                 progress(done, len(files))
             for batch in READERS[chosen](path, body_as):
                 rows += len(store.append_batch(batch, told or topic))
-    except BaseException as error:
-        # What a handler of a signal raises may be of a class that takes no attribute.
-        with suppress(Exception):
-            error.stored = rows + getattr(error, "stored", 0)  # type: ignore[attr-defined]
-        raise
+        except BaseException as error:
+            # What a handler of a signal raises may be of a class that takes no attribute.
+            with suppress(Exception):
+                stored = rows + getattr(error, "stored", 0)
+                error.stored = stored  # type: ignore[attr-defined]
+                error.add_note(f"in {path}, after {stored} rows that are stored")
+            raise
     if progress is not None:
         progress(len(files), len(files))
     return Imported(tuple(path for path, _, _ in files), rows)

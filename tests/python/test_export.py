@@ -391,6 +391,7 @@ def test_a_failed_import_says_how_many_rows_are_stored(shop: Store, tmp_path: Pa
         with pytest.raises(ValueError, match=r"bad\.jsonl, line 1") as raised:
             store.import_from([good, good, bad], progress=lambda *at: told.append(at))
         assert raised.value.stored == 8  # type: ignore[attr-defined]
+        assert raised.value.__notes__ == [f"in {bad}, after 8 rows that are stored"]
         assert (len(of_caller(store)), told) == (8, [(0, 3), (1, 3), (2, 3)])
         with pytest.raises(FileNotFoundError):
             store.import_from(tmp_path / "missing.jsonl")

@@ -111,11 +111,19 @@ def from_the_command_line() -> Iterator[None]:
     except (mqstore.StoreError, OSError):
         raise
     except (ValueError, TypeError) as error:
-        raise Misuse(str(error)) from None
+        raise Misuse("; ".join([str(error), *_notes(error)])) from None
 
 
 def text_of(error: Exception, path: str | None) -> str:
     """What is wrong, where, and what to do about it in the store."""
+    return "; ".join([_reason(error, path), *_notes(error)])
+
+
+def _notes(error: Exception) -> list[str]:
+    return getattr(error, "__notes__", [])
+
+
+def _reason(error: Exception, path: str | None) -> str:
     if isinstance(error, mqstore.CorruptError):
         return of_damage(str(error), path)
     if isinstance(error, OSError) and error.strerror:

@@ -67,6 +67,15 @@ def test_a_copy_has_what_its_source_has(golden: Path, tmp_path: Path, name: str,
     )
 
 
+def test_an_import_that_fails_names_the_file_and_says_how_much_is_stored(tmp_path: Path, run: Callable[..., Any]) -> None:
+    (tmp_path / "good.jsonl").write_text('{"topic": "orders", "body": "YQ=="}\n')
+    (tmp_path / "null.jsonl").write_text('{"topic": "orders"}\n')
+    (tmp_path / "no.parquet").write_text("no")
+    for wrong, code in (("null.jsonl", 1), ("no.parquet", 2)):
+        ran = run("import", tmp_path / wrong.replace(".", "-"), tmp_path / "good.jsonl", tmp_path / wrong)
+        assert (ran.code, ran.err.endswith(f"; in {tmp_path / wrong}, after 1 rows that are stored\n")) == (code, True)
+
+
 def test_copy_renames_topics(golden: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
     run("copy", golden / "498_mixed", tmp_path / "copy", "--topic", "orders", "--rename", "orders=old", "--json")
     assert [row["topic"] for row in run("topics", tmp_path / "copy", "--json").rows] == ["old"]
