@@ -370,8 +370,9 @@ def test_a_job_whose_store_was_replaced_is_refused(tmp_path: Path) -> None:
     first.commit([stage(first, "abc")])
     (tmp_path / "store").rename(tmp_path / "moved")
     again = writer(tmp_path / "store", jobId="orders")
-    with pytest.raises(mqstore.NotAStoreError):
+    with pytest.raises(mqstore.NotAStoreError) as missing:
         again.commit([])
+    assert "put it back, or remove " in missing.value.__notes__[0]
     for rows in (2, 50):
         with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=65536) as store:
             store.append_batch([b"another"] * rows, topic="orders")

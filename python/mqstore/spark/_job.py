@@ -211,7 +211,7 @@ def stage_rows(job: Job, batches: Iterator[pa.RecordBatch], partition: int, atte
 
 def append_rows(job: Job, staged: Sequence[Staged]) -> None:
     """Append the rows of the job to its store, those that an earlier run has not appended. They are durable at the return."""
-    with mqstore.open(job.target, "a" if job.manifest() is None else "r+", **job.store_options) as store:
+    with _open(job) as store:
         # Not the manifest from before: now the lock of the store keeps other runs of the job out.
         found = job.manifest()
         if found is not None:
@@ -224,6 +224,17 @@ def append_rows(job: Job, staged: Sequence[Staged]) -> None:
             job.publish(fresh)
             _finish(job, store, fresh)
     job.clear()
+
+
+def _open(job: Job) -> mqstore.Store:
+    """The store of the job, which the first run makes if it is missing."""
+    is_first = job.manifest() is None
+    try:
+        return mqstore.open(job.target, "a" if is_first else "r+", **job.store_options)
+    except mqstore.NotAStoreError as error:
+        if not is_first:
+            error.add_note(f"job {job.key} was written to the store here: put it back, or remove {job.folder} to write it again")
+        raise
 
 
 def _expect_legal(job: Job, store: mqstore.Store, manifest: Manifest) -> None:
