@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 import mqstore
-from mqstore.cli._main import FINDINGS, command
+from mqstore.cli._main import FINDINGS, Failure, command
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
@@ -23,6 +25,8 @@ def report(store: mqstore.Store, out: Output, target: str, quick: bool) -> None:
     """
     from mqstore.report import report as report_on
 
+    if not Path(target).parent.is_dir():
+        raise Failure(f"there is no such directory: make it first: {Path(target).parent}")
     made = report_on(store, deep=not quick, progress=out.progress)
     written = made.save(target)
     severities = [finding.severity for finding in made.findings.findings]

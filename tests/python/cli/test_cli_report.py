@@ -221,6 +221,14 @@ def test_the_command_writes_the_page(broker: Path, tmp_path: Path, run: Callable
     }
 
 
+def test_a_page_in_no_directory_is_refused_before_the_store_is_verified(
+    broker: Path, tmp_path: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqstore.report.report", None)
+    ran = run("report", broker, "-o", tmp_path / "none" / "page.html")
+    assert (ran.code, ran.err) == (1, f"mqstore: there is no such directory: make it first: {tmp_path / 'none'}\n")
+
+
 def test_without_matplotlib_it_says_how_to_get_it(golden: Path, tmp_path: Path) -> None:
     code = "import sys; sys.modules['matplotlib'] = None; from mqstore.cli import main; main()"
     command = [sys.executable, "-c", code, "report", golden / "498_mixed", "-o", tmp_path / "page.html"]
