@@ -408,7 +408,9 @@ fn look_at_links(of: &KeyFile, is_deep: bool, context: &mut Context<'_>) -> Resu
     if !is_deep || of.grows || is_wrong(FindingId::IndexItemWrong) {
         return Ok(());
     }
-    let links = of.file.links(of.geometry, of.count)?;
+    let Some(links) = of.file.links(of.geometry, of.count)? else {
+        return Ok(());
+    };
     if let Some((at, what)) = links.broken {
         context.add(Finding::new(FindingId::IndexChainBroken, of.file.path(), at, what));
     } else if i64::from(links.used_slots) != i64::from(of.header.slot_count) {

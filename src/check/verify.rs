@@ -22,6 +22,8 @@ use crate::storage::Env;
 
 /// Bytes after which the pass pauses.
 const PAUSE: i64 = 1 << 20;
+/// How often a store is looked at whose broker removes files meanwhile.
+const LOOKS: usize = 4;
 /// Bytes of a section: worth the change of hands, and not too much for the cache of a core.
 const SECTION: i64 = 1 << 20;
 /// Each thread keeps the next entries of each queue: so many queues of all threads.
@@ -100,9 +102,26 @@ pub fn verify(
     env: &Arc<dyn Env>,
     reader: &MessageReader,
     request: VerifyRequest,
-    tell: impl FnMut(i64, i64) -> Result<()>,
+    mut tell: impl FnMut(i64, i64) -> Result<()>,
 ) -> Result<VerifyReport> {
     let started = Instant::now();
+    let mut looks = 1;
+    loop {
+        match look(env, reader, request, started, &mut tell) {
+            // A broker has removed an index file since it was listed.
+            Err(error) if error.is_missing_file() && looks < LOOKS => looks += 1,
+            found => return found,
+        }
+    }
+}
+
+fn look(
+    env: &Arc<dyn Env>,
+    reader: &MessageReader,
+    request: VerifyRequest,
+    started: Instant,
+    tell: &mut impl FnMut(i64, i64) -> Result<()>,
+) -> Result<VerifyReport> {
     let (root, config, log) = (reader.path(), reader.config(), reader.log());
     let mut context = Context::new(root, log, reader.physical_bounds(), writer_of(env.as_ref(), root)?);
     let goes_past_end = goes_past_end(reader, &context)?;

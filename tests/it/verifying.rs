@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mqstore::check::{FindingId, VerifyReport, VerifyRequest, verify};
 use mqstore::error::Result;
@@ -127,21 +128,44 @@ fn a_log_of_zeros_is_few_findings() {
 #[test]
 fn what_expires_while_a_store_is_verified_is_no_finding() {
     let dir = tempfile::tempdir().unwrap();
-    let root = dir.path().join("store");
-    crate::damage::bases::append(&root, mqstore::store::OpenMode::New, 0..60);
-    let env = CountingEnv::new();
-    let segment = root.join("commitlog").join(format!("{:020}", 0));
-    let opened = format!("open {}", segment.display());
-    env.before_looks(move |look| {
-        if look == opened {
-            fs::remove_file(&segment)?;
-        }
-        Ok(())
-    });
-    let env: Arc<dyn Env> = Arc::new(env);
-    let report = verified_by(&env, &root, VerifyRequest::default()).unwrap();
-    assert_eq!(told(&report), "");
-    assert_eq!((report.covered.start, report.messages < 60), (0, true));
+    let intact = dir.path().join("intact");
+    crate::damage::bases::append(&intact, mqstore::store::OpenMode::New, 0..60);
+    let mut removed = 0;
+    for (kind, look) in [
+        ("commitlog", 0),
+        ("index", 0),
+        ("index", 1),
+        ("index", 2),
+        ("index", 3),
+        ("index", 4),
+    ] {
+        let root = dir.path().join(format!("{kind}-{look}"));
+        copy(&intact, &root);
+        let first = |kind: &str| {
+            fs::read_dir(root.join(kind))
+                .unwrap()
+                .map(|file| file.unwrap().path())
+                .min()
+                .unwrap()
+        };
+        // The messages of this index file are in this segment.
+        let (segment, index) = (first("commitlog"), first("index"));
+        let opened = format!("open {}", first(kind).display());
+        let (looks, expired) = (AtomicUsize::new(0), index.clone());
+        let env = CountingEnv::new();
+        env.before_looks(move |path| {
+            if path == opened && looks.fetch_add(1, Ordering::Relaxed) == look {
+                fs::remove_file(&segment)?;
+                fs::remove_file(&index)?;
+            }
+            Ok(())
+        });
+        let env: Arc<dyn Env> = Arc::new(env);
+        let report = verified_by(&env, &root, VerifyRequest::default()).unwrap();
+        assert_eq!(told(&report), "", "{kind} {look}");
+        removed += usize::from(!expired.exists());
+    }
+    assert!(removed > 2, "{removed}");
 }
 
 #[test]

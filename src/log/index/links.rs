@@ -23,7 +23,7 @@ const UNUSED: IndexItem = IndexItem {
 };
 
 /// How the items of a file hang in its slots.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Links {
     /// The first link or slot that is not as a put leaves it: its byte in the file, and what is wrong.
     pub broken: Option<(u64, String)>,
@@ -44,7 +44,8 @@ impl IndexFile {
         {
             return Ok(false);
         }
-        Ok(self.links(geometry, header.index_count)?.broken.is_none())
+        let links = self.links(geometry, header.index_count)?;
+        Ok(links.is_some_and(|links| links.broken.is_none()))
     }
 
     /// The first byte after the header that is not zero. What was never written is not read.
@@ -73,17 +74,17 @@ impl IndexFile {
         Ok(None)
     }
 
-    /// How the items before number `count` hang in the slots.
+    /// How the items before number `count` hang in the slots; `None` if the file was removed.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
-    pub fn links(&self, geometry: IndexGeometry, count: i32) -> Result<Links> {
+    pub fn links(&self, geometry: IndexGeometry, count: i32) -> Result<Option<Links>> {
         let broken = |at: u64, what: String, used_slots: u32| {
             let broken = Some((at, what));
-            Ok(Links { broken, used_slots })
+            Ok(Some(Links { broken, used_slots }))
         };
         let (Some(mapped), Some(file)) = (self.mapped()?, self.open_unmapped()?) else {
-            return Ok(Links::default());
+            return Ok(None);
         };
         let (mut used_slots, mut items) = (0, Vec::new());
         for window in windows(geometry, count) {
@@ -120,10 +121,10 @@ impl IndexFile {
                 return broken(at, format!("slot {slot} does not lead to its newest item"), used_slots);
             }
         }
-        Ok(Links {
+        Ok(Some(Links {
             broken: None,
             used_slots,
-        })
+        }))
     }
 }
 
