@@ -1,12 +1,15 @@
-"""The body of each message that has a key, asked for in no order: one key a call, and many in one call.
+"""The body of each message that has a key, asked for in no order: one key a call, and many in one call. `py_resolve_keys`: its
+place alone, from a column of keys to a column of places, where the peers hold a place of eight bytes for each message.
 
-The peers find bodies by number, which is less to look for than a key that several messages may have.
+The peers find by number, which is less to look for than a key that several messages may have.
 """
 
 from __future__ import annotations
 
 import random
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +21,8 @@ from rounds import OURS, RESULTS, Round, Row, Rust, measure, size
 import mqstore
 
 BODY = 1024
+#: Bytes of a place in the log.
+PLACE = 8
 
 
 def by_query(_: Path, *, path: Path, wanted: list[int]) -> float:
@@ -37,13 +42,29 @@ def in_bulk(_: Path, *, path: Path, wanted: list[int]) -> float:
     with mqstore.open(path) as store:
 
         def read() -> None:
-            keys = pa.record_batch({"topic": ["orders"] * len(wanted), "key": [f"order-{number}" for number in wanted]})
-            hits = pa.record_batch(store.resolve_keys(keys))["hits"].flatten()
+            hits = pa.record_batch(store.resolve_keys(keys_of(wanted)))["hits"].flatten()
             offsets = pa.record_batch({"physical_offset": hits.field("physical_offset")})
             bodies = store.fetch(offsets, columns=["body"]).to_arrow()
             assert len(bodies) == len(wanted)
 
         return each(len(wanted), read)
+
+
+def keys_of(wanted: list[int]) -> pa.RecordBatch:
+    """The column that is asked for."""
+    return pa.record_batch({"topic": ["orders"] * len(wanted), "key": [f"order-{number}" for number in wanted]})
+
+
+def as_column(_: Path, *, path: Path, wanted: list[int]) -> float:
+    """One call for all."""
+    keys = keys_of(wanted)
+    with mqstore.open(path) as store:
+        return each(len(wanted), lambda: pa.record_batch(store.resolve_keys(keys)))
+
+
+def as_column_of_peer(_: Path, *, peer: Peer, wanted: list[int]) -> float:
+    """One call a number, and a column of what they give."""
+    return each(len(wanted), lambda: pa.array([peer.body(number) for number in wanted], pa.binary(PLACE)))
 
 
 def by_peer(_: Path, *, peer: Peer, wanted: list[int]) -> float:
@@ -56,8 +77,28 @@ def by_peer(_: Path, *, peer: Peer, wanted: list[int]) -> float:
     return each(len(wanted), read)
 
 
-def run(rust: Rust | None) -> None:
-    """The row."""
+def bodies(rust: Rust | None) -> None:
+    """The row of bodies."""
+    with stores(BODY) as (path, others, wanted):
+        ours: dict[str, Round] = {
+            OURS: partial(by_query, path=path, wanted=wanted),
+            "mqstore, in bulk": partial(in_bulk, path=path, wanted=wanted),
+        }
+        peers: dict[str, Round] = {peer.name: partial(by_peer, peer=peer, wanted=wanted) for peer in others}
+        measure(Row("py_query", {"body": BODY}, "ns a message"), ours | peers, rust)
+
+
+def places(rust: Rust | None) -> None:
+    """The row of places."""
+    with stores(PLACE) as (path, others, wanted):
+        ours: dict[str, Round] = {OURS: partial(as_column, path=path, wanted=wanted)}
+        peers: dict[str, Round] = {peer.name: partial(as_column_of_peer, peer=peer, wanted=wanted) for peer in others}
+        measure(Row("py_resolve_keys", {"body": BODY}, "ns a key", {"ratio_peers": 10}), ours | peers, rust)
+
+
+@contextmanager
+def stores(bytes_of_peers: int) -> Iterator[tuple[Path, list[Peer], list[int]]]:
+    """Ours with a key for each message, each peer with as many values of so many bytes, and the numbers that are asked for."""
     count = size(200_000, 1000)
     wanted = random.Random(1).sample(range(count), count // 4)
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -66,12 +107,8 @@ def run(rust: Rust | None) -> None:
         with mqstore.open(path, "x") as store:
             for first in range(0, count, BATCH):
                 store.append_batch([("orders", body, None, [f"order-{number}"]) for number in range(first, first + BATCH)])
-        others = [made(kind, Path(folder) / kind.name, [body] * BATCH, count) for kind in installed() if kind.has_bodies]
-        ours: dict[str, Round] = {
-            OURS: partial(by_query, path=path, wanted=wanted),
-            "mqstore, in bulk": partial(in_bulk, path=path, wanted=wanted),
-        }
-        peers: dict[str, Round] = {peer.name: partial(by_peer, peer=peer, wanted=wanted) for peer in others}
-        measure(Row("py_query", {"body": BODY}, "ns a message", {}), ours | peers, rust)
-        for peer in others:
+        values = [bytes(bytes_of_peers)] * BATCH
+        peers = [made(kind, Path(folder) / kind.name, values, count) for kind in installed() if kind.has_bodies]
+        yield path, peers, wanted
+        for peer in peers:
             peer.close()
