@@ -178,21 +178,17 @@ def test_the_writing_process_follows_itself_in_each_mode(path: Path) -> None:
     for options in ({}, {"flush_disk_type": "SYNC_FLUSH"}, {"transient_store_pool_enable": True}):
         with mqstore.open(path, "a", **options) as store:  # type: ignore[arg-type]
             following = store.follow("numbers", timeout=10)
-            times = []
 
             def write(store: mqstore.Store = store) -> None:
                 for number in range(50):
                     time.sleep(0.01)
-                    store.append("numbers", b"%d %d" % (number, time.perf_counter_ns()))
+                    store.append("numbers", b"%d" % number)
 
             thread = threading.Thread(target=write)
             thread.start()
             for number in range(50):
-                body = next(following).body.split()
-                times.append((time.perf_counter_ns() - int(body[1])) / 1e6)
-                assert int(body[0]) == number
+                assert int(next(following).body) == number, options
             thread.join()
-            assert sorted(times)[25] < 20, options
 
 
 @pytest.mark.parametrize("mode", ["r", "a"])
@@ -276,15 +272,3 @@ def test_a_queue_whose_topic_a_broker_deletes_ends_in_an_error(tmp_path: Path) -
         shutil.rmtree(encoder.path / "consumequeue" / "orders")
         with pytest.raises(mqstore.NotFoundError, match="deleted"):
             list(tail)
-
-
-def test_a_follower_takes_a_message_within_milliseconds(path: Path) -> None:
-    with mqstore.open(path, "a") as writer, mqstore.open(path) as store:
-        following, times = store.follow("numbers", timeout=5), []
-        for _ in range(30):
-            time.sleep(0.02)
-            begun = time.perf_counter()
-            writer.append("numbers", b"x")
-            next(following)
-            times.append(time.perf_counter() - begun)
-        assert sorted(times)[15] < 0.02
