@@ -88,7 +88,7 @@ impl<'a> MessageView<'a> {
 
     /// The producer.
     pub fn born_host(&self) -> Host {
-        Host::read_at(self.bytes, BORN_HOST_AT, self.layout.born_v6)
+        Host::read_at(self.bytes, BORN_HOST_AT, self.layout.is_born_v6())
     }
 
     /// When the broker appended it, in ms.
@@ -98,7 +98,7 @@ impl<'a> MessageView<'a> {
 
     /// The broker.
     pub fn store_host(&self) -> Host {
-        Host::read_at(self.bytes, self.layout.store_host_at(), self.layout.store_v6)
+        Host::read_at(self.bytes, self.layout.store_host_at(), self.layout.is_store_v6())
     }
 
     /// How often consumers sent it back.

@@ -28,6 +28,8 @@ const RECONSUME_TIMES_SIZE: usize = 4;
 const PREPARED_OFFSET_SIZE: usize = 8;
 pub(super) const BODY_LENGTH_SIZE: usize = 4;
 pub(super) const PROPERTIES_LENGTH_SIZE: usize = 2;
+/// Bytes between the hosts and the body.
+const AFTER_HOSTS_SIZE: usize = RECONSUME_TIMES_SIZE + PREPARED_OFFSET_SIZE + BODY_LENGTH_SIZE;
 
 const MAGIC_V1: i32 = 0xDAA3_20A7_u32.cast_signed();
 const MAGIC_V2: i32 = 0xDAA3_20AB_u32.cast_signed();
@@ -39,6 +41,7 @@ const _: () = assert!(size_of::<RecordLayout>() <= 16);
 
 /// Bytes before the body, with two IPv6 hosts.
 pub(super) const MAX_HEAD_SIZE: usize = RecordLayout::of_header(Version::V1, BORN_HOST_V6 | STORE_HOST_V6).body_at();
+const _: () = assert!(MAX_HEAD_SIZE <= u8::MAX as usize);
 
 /// The two record forms. V2 (5.1.0 and later) differs only in its magic and in a two-byte topic length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,8 +104,9 @@ pub struct RecordLayout {
     pub(super) topic_len: u16,
     pub(super) properties_len: u16,
     pub(super) version: Version,
-    pub(super) born_v6: bool,
-    pub(super) store_v6: bool,
+    /// Where the two hosts put what comes after each of them.
+    store_time_at: u8,
+    body_at: u8,
 }
 
 #[inline]
@@ -116,19 +120,31 @@ impl RecordLayout {
     /// With nothing in the variable parts yet.
     #[inline]
     pub(super) const fn of_header(version: Version, sys_flag: i32) -> Self {
+        let store_time_at = BORN_HOST_AT + host_size(sys_flag & BORN_HOST_V6 != 0);
+        let body_at = store_time_at + STORE_TIME_SIZE + host_size(sys_flag & STORE_HOST_V6 != 0) + AFTER_HOSTS_SIZE;
         Self {
             body_len: 0,
             topic_len: 0,
             properties_len: 0,
             version,
-            born_v6: sys_flag & BORN_HOST_V6 != 0,
-            store_v6: sys_flag & STORE_HOST_V6 != 0,
+            store_time_at: store_time_at as u8,
+            body_at: body_at as u8,
         }
     }
 
     #[inline]
+    pub(super) const fn is_born_v6(self) -> bool {
+        self.store_time_at() - BORN_HOST_AT == HOST_V6_SIZE
+    }
+
+    #[inline]
+    pub(super) const fn is_store_v6(self) -> bool {
+        self.reconsume_times_at() - self.store_host_at() == HOST_V6_SIZE
+    }
+
+    #[inline]
     pub(super) const fn store_time_at(self) -> usize {
-        BORN_HOST_AT + host_size(self.born_v6)
+        self.store_time_at as usize
     }
 
     #[inline]
@@ -138,7 +154,7 @@ impl RecordLayout {
 
     #[inline]
     pub(super) const fn reconsume_times_at(self) -> usize {
-        self.store_host_at() + host_size(self.store_v6)
+        self.body_at() - AFTER_HOSTS_SIZE
     }
 
     #[inline]
@@ -148,12 +164,12 @@ impl RecordLayout {
 
     #[inline]
     pub(super) const fn body_length_at(self) -> usize {
-        self.prepared_offset_at() + PREPARED_OFFSET_SIZE
+        self.body_at() - BODY_LENGTH_SIZE
     }
 
     #[inline]
     pub(super) const fn body_at(self) -> usize {
-        self.body_length_at() + BODY_LENGTH_SIZE
+        self.body_at as usize
     }
 
     #[inline]
