@@ -44,71 +44,64 @@ pub enum Record<'a> {
 }
 
 /// Reads what starts at the first byte; `bytes` may run past it. The only parser of records (docs/FORMAT.md, section Record).
-#[inline]
+#[expect(
+    clippy::inline_always,
+    reason = "handing a record over in memory takes half as long as reading it"
+)]
+#[inline(always)]
 pub fn read_record(bytes: &[u8], check: Check) -> Record<'_> {
-    if bytes.len() < BLANK_SIZE {
-        return Record::End;
-    }
-    let (total, magic) = (i32_at(bytes, TOTAL_SIZE_AT), i32_at(bytes, MAGIC_AT));
-    if total == 0 && magic == 0 {
-        return Record::End;
-    }
-    let outcome = match Version::of_magic(magic) {
-        Some(version) => read_message(bytes, total, version, check).map(Record::Message),
-        None if magic == BLANK_MAGIC => read_blank(total),
-        None => Err(Malformed::new(
-            MAGIC_AT,
-            format!("magic {magic:#010x} is not that of a record"),
-        )),
-    };
-    outcome.unwrap_or_else(Record::Corrupt)
-}
-
-fn read_blank(total: i32) -> Result<Record<'static>, Malformed> {
-    match u32::try_from(total) {
-        Ok(size) if size as usize >= BLANK_SIZE => Ok(Record::Blank { size }),
-        _ => Err(Malformed::new(
-            TOTAL_SIZE_AT,
-            format!("a BLANK of {total} bytes, at least {BLANK_SIZE} are needed"),
-        )),
+    match read_message(bytes) {
+        Some(view) if check == Check::Structure => Record::Message(view),
+        Some(view) => check_sums(view, check).map_or_else(Record::Corrupt, Record::Message),
+        None => no_message(bytes),
     }
 }
 
+/// The record, if its lengths fit. What else stands there is found out apart: a pass over a log pays for no reason that nobody asks for.
+/// Each length is read where the lengths before it put it. One that is too long makes the parts longer than the record.
 #[inline]
-fn read_message(bytes: &[u8], total: i32, version: Version, check: Check) -> Result<MessageView<'_>, Malformed> {
-    let record = usize::try_from(total)
-        .ok()
-        .filter(|size| *size >= MIN_RECORD_SIZE)
-        .ok_or_else(|| {
-            Malformed::new(
-                TOTAL_SIZE_AT,
-                format!("a record of {total} bytes, at least {MIN_RECORD_SIZE} are needed"),
-            )
-        })
-        .and_then(|size| {
-            let cut_off = || format!("a record of {total} bytes, but only {} follow", bytes.len());
-            bytes.get(..size).ok_or_else(|| Malformed::new(TOTAL_SIZE_AT, cut_off()))
-        })?;
-    let view = MessageView::from_layout(record, measure(record, version)?);
-    if check != Check::Structure {
-        check_body(&view)?;
+fn read_message(bytes: &[u8]) -> Option<MessageView<'_>> {
+    let version = Version::of_magic(i32_at(bytes, MAGIC_AT))?;
+    let record = bytes.get(..usize::try_from(i32_at(bytes, TOTAL_SIZE_AT)).ok()?)?;
+    if record.len() < MIN_RECORD_SIZE {
+        return None;
     }
+    let layout = layout_of(record, version);
+    let is_negative =
+        layout.body_len.cast_signed() < 0 || layout.topic_len.cast_signed() < 0 || layout.properties_len.cast_signed() < 0;
+    (!is_negative && layout.size() == record.len()).then(|| MessageView::from_layout(record, layout))
+}
+
+fn check_sums(view: MessageView<'_>, check: Check) -> Result<MessageView<'_>, Malformed> {
+    check_body(&view)?;
     if check == Check::Whole {
         check_whole(&view)?;
     }
     Ok(view)
 }
 
-/// Each length is read where the lengths before it put it. One that is too long makes the parts longer than the record.
-#[inline]
-fn measure(record: &[u8], version: Version) -> Result<RecordLayout, Malformed> {
-    let layout = layout_of(record, version);
-    let is_negative =
-        layout.body_len.cast_signed() < 0 || layout.topic_len.cast_signed() < 0 || layout.properties_len.cast_signed() < 0;
-    if is_negative || layout.size() != record.len() {
-        return Err(misfit(record, layout));
+/// What stands where no record does whose lengths fit.
+#[cold]
+fn no_message(bytes: &[u8]) -> Record<'_> {
+    if bytes.len() < BLANK_SIZE {
+        return Record::End;
     }
-    Ok(layout)
+    let (total, magic) = (i32_at(bytes, TOTAL_SIZE_AT), i32_at(bytes, MAGIC_AT));
+    match Version::of_magic(magic) {
+        Some(version) => Record::Corrupt(misfit(bytes, total, version)),
+        None if total == 0 && magic == 0 => Record::End,
+        None if magic == BLANK_MAGIC => match u32::try_from(total) {
+            Ok(size) if size as usize >= BLANK_SIZE => Record::Blank { size },
+            _ => Record::Corrupt(Malformed::new(
+                TOTAL_SIZE_AT,
+                format!("a BLANK of {total} bytes, at least {BLANK_SIZE} are needed"),
+            )),
+        },
+        None => Record::Corrupt(Malformed::new(
+            MAGIC_AT,
+            format!("magic {magic:#010x} is not that of a record"),
+        )),
+    }
 }
 
 /// Where the lengths put the parts, whether they fit or not.
@@ -125,9 +118,18 @@ pub(super) fn layout_of(record: &[u8], version: Version) -> RecordLayout {
     layout
 }
 
-/// What is wrong with a record whose parts have these lengths.
-#[cold]
-fn misfit(record: &[u8], layout: RecordLayout) -> Malformed {
+/// What is wrong with the lengths of a record that claims `total` bytes.
+fn misfit(bytes: &[u8], total: i32, version: Version) -> Malformed {
+    let size = usize::try_from(total).unwrap_or(0);
+    if size < MIN_RECORD_SIZE {
+        let reason = format!("a record of {total} bytes, at least {MIN_RECORD_SIZE} are needed");
+        return Malformed::new(TOTAL_SIZE_AT, reason);
+    }
+    let Some(record) = bytes.get(..size) else {
+        let reason = format!("a record of {total} bytes, but only {} follow", bytes.len());
+        return Malformed::new(TOTAL_SIZE_AT, reason);
+    };
+    let layout = layout_of(record, version);
     let topic_field = layout.version.topic_length_size();
     let parts = [
         (
@@ -149,7 +151,6 @@ fn misfit(record: &[u8], layout: RecordLayout) -> Malformed {
             layout.properties_len.cast_signed().into(),
         ),
     ];
-    let size = record.len();
     for (name, at, field, len) in parts {
         let Some(left) = size.checked_sub(at + field) else {
             return Malformed::new(
@@ -165,16 +166,23 @@ fn misfit(record: &[u8], layout: RecordLayout) -> Malformed {
     Malformed::new(TOTAL_SIZE_AT, reason)
 }
 
+#[inline]
 pub(super) fn check_body(view: &MessageView<'_>) -> Result<(), Malformed> {
     if view.has_whole_body() {
         return Ok(());
     }
+    Err(wrong_body(view))
+}
+
+#[cold]
+fn wrong_body(view: &MessageView<'_>) -> Malformed {
     let (stored, found) = (view.body_crc(), crc31(view.body()));
     // Either of the two may be wrong, so no byte but the record's first is named.
     let reason = format!("the CRC-32 of its body is {found:#010x}, but the record states {stored:#010x}");
-    Err(Malformed::new(0, reason))
+    Malformed::new(0, reason)
 }
 
+#[inline]
 pub(super) fn check_whole(view: &MessageView<'_>) -> Result<(), Malformed> {
     let Some((stored, found)) = view.wrong_crc_property() else {
         return Ok(());

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::{BLANK_SIZE, CLAIM_SIZE, Check, MessageView, RecordLayout, claimed_offset, claimed_size};
-use crate::log::commit_log::log_files::{LogFiles, LogRecord, StoredMessage, claimed_range, nothing_at, record_in};
+use crate::log::commit_log::log_files::{
+    LogFiles, LogRecord, StoredMessage, claimed_range, no_message_in, nothing_at, record_in,
+};
 use crate::storage::{MappedFile, SelectedBuffer};
 
 /// Reads one record at a time, and keeps the segment of the last one: looking for it anew costs as much as reading a record. Reading
@@ -39,6 +41,20 @@ impl Segment {
         let size = claimed_size(*head).min(self.file.len() as usize - position);
         self.file.bytes(position..position + size).filter(|_| size <= room)
     }
+
+    /// A copy of these bytes.
+    fn copy_claimed<'a>(&self, position: usize, copy: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+        let range = claimed_range(&self.file, position)?;
+        copy.resize(range.len(), 0);
+        self.file.read(position, copy).then_some(copy.as_slice())
+    }
+
+    /// The record at a physical offset, if its bytes are used in place: its positions, and where its parts lie.
+    fn record_in_place(&self, at: i64, check: Check) -> Option<(Range<usize>, RecordLayout)> {
+        let position = usize::try_from(at.checked_sub(self.file.start() as i64)?).ok()?;
+        let layout = record_in(&self.file, position, self.claimed_bytes(position)?, check).ok()?;
+        Some((position..position + layout.size(), layout))
+    }
 }
 
 impl RecordCursor {
@@ -57,27 +73,41 @@ impl RecordCursor {
     /// As [`LogFiles::read`].
     #[inline]
     pub fn read(&mut self, log: &LogFiles, at: i64, check: Check) -> Result<LogRecord<()>> {
-        if check == Check::Structure && self.is_at(at) {
+        let is_read = check == Check::Structure && self.is_at(at);
+        if is_read || self.read_in_place(at, check) {
             return Ok(LogRecord::Message(()));
         }
-        self.last = None;
+        self.read_slowly(log, at, check)
+    }
+
+    /// Reads a record of the segment that was read last; `false` if there is none, or if its bytes can change.
+    fn read_in_place(&mut self, at: i64, check: Check) -> bool {
+        self.is_copied = false;
+        self.last = self.segment.as_ref().and_then(|segment| segment.record_in_place(at, check));
+        self.last.is_some()
+    }
+
+    fn read_slowly(&mut self, log: &LogFiles, at: i64, check: Check) -> Result<LogRecord<()>> {
         self.locate(log, at)?;
+        if self.read_in_place(at, check) {
+            return Ok(LogRecord::Message(()));
+        }
         let Some(segment) = &self.segment else {
             return Ok(LogRecord::Missing);
         };
         let position = (at - segment.file.start() as i64) as usize;
         let in_place = segment.claimed_bytes(position);
         self.is_copied = in_place.is_none();
-        let bytes = in_place.or_else(|| {
-            let range = claimed_range(&segment.file, position)?;
-            self.copy.resize(range.len(), 0);
-            segment.file.read(position, &mut self.copy).then_some(self.copy.as_slice())
-        });
-        let record = match bytes {
-            Some(bytes) => record_in(&segment.file, position, bytes, check),
-            None => nothing_at(&segment.file, position),
+        let Some(bytes) = in_place.or_else(|| segment.copy_claimed(position, &mut self.copy)) else {
+            return Ok(nothing_at(&segment.file, position));
         };
-        Ok(record.map(|layout| self.last = Some((position..position + layout.size(), layout))))
+        match record_in(&segment.file, position, bytes, check) {
+            Ok(layout) => {
+                self.last = Some((position..position + layout.size(), layout));
+                Ok(LogRecord::Message(()))
+            }
+            Err(found) => Ok(no_message_in(&segment.file, position, bytes, found)),
+        }
     }
 
     /// Where the record that starts at `at` ends by its own account, or the segment that a BLANK there ends. Reads little of it: whether it is
@@ -123,6 +153,7 @@ impl RecordCursor {
     ///
     /// # Errors
     /// As [`StoredMessage::intact`].
+    #[inline]
     pub fn check_intact(&self) -> Result<()> {
         match (&self.segment, &self.last) {
             (Some(segment), Some((range, _))) if !self.is_copied => segment.file.check_intact(range.clone()),
@@ -140,7 +171,6 @@ impl RecordCursor {
         Some(StoredMessage::new(buffer, *layout))
     }
 
-    #[inline]
     fn locate(&mut self, log: &LogFiles, at: i64) -> Result<()> {
         let is_in = |segment: &Segment| (segment.file.start() as i64..segment.file.end() as i64).contains(&at);
         if !self.segment.as_ref().is_some_and(is_in) {
