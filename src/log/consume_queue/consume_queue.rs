@@ -230,7 +230,11 @@ impl ConsumeQueue {
     ///
     /// # Errors
     /// As [`unit`](Self::unit).
+    #[inline]
     pub(crate) fn unit_ahead(&self, offset: i64, ahead: &mut EntriesAhead) -> Result<Option<CqUnit>> {
+        if let Some(unit) = ahead.get(offset) {
+            return Ok(Some(unit));
+        }
         self.unit_among(offset, offset..offset.saturating_add(ahead.at_once), ahead)
     }
 

@@ -41,8 +41,8 @@ pub(super) fn on_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqU
     Ok(None)
 }
 
-/// Entries that are copied at once.
-const COPIED_AT_ONCE: usize = 128;
+/// Entries that are copied at once: as many as are read ahead of a scan.
+const COPIED_AT_ONCE: usize = 32;
 
 /// Adds the entries of the first of these offsets that lie in one file, up to the first that is none of a message. Maps the file.
 pub(super) fn add_from_file(files: &MappedFileQueue, offsets: Range<i64>, units: &mut Vec<CqUnit>) -> Result<()> {

@@ -161,21 +161,23 @@ impl Picker {
 
     fn hand_over(&self, view: &MessageView<'_>, mut take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Outcome> {
         let ScanRequest { body, decode_body, .. } = &*self.request;
-        let mut decoded = Cow::Borrowed(view.body());
+        let mut given = Cow::Borrowed(view.body());
         if *decode_body || !body.is_any() {
-            decoded = match decode_body_of(view) {
+            let decoded = match decode_body_of(view) {
                 Ok(decoded) => decoded,
                 Err(reason) => {
                     let damage = self.reader.log().corrupt(view.physical_offset(), reason);
                     return self.on_damage.pass_over(damage, 1).map(|()| Outcome::PassedOver);
                 }
             };
+            if !body.admits(&decoded) {
+                return Ok(Outcome::PassedOver);
+            }
+            if *decode_body {
+                given = decoded;
+            }
         }
-        if !body.admits(&decoded) {
-            return Ok(Outcome::PassedOver);
-        }
-        let body = if *decode_body { &*decoded } else { view.body() };
-        Ok(if take(Picked { view, body })? {
+        Ok(if take(Picked { view, body: &given })? {
             Outcome::Taken
         } else {
             Outcome::NoRoom

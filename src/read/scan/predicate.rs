@@ -63,7 +63,8 @@ impl Predicate {
     /// [`Error::Corrupt`](crate::error::Error::Corrupt) for a message that may be wanted, and is not what a queue says of it: the entry or the
     /// record is damaged; [`Error::Io`](crate::error::Error::Io).
     pub(super) fn admits(&mut self, place: &Place, view: &MessageView<'_>, reader: &MessageReader) -> Result<bool> {
-        if !self.is_in_time(view) || !self.has_properties(view) {
+        let asks_for_properties = self.keys.is_some() || !self.properties.is_empty();
+        if !self.is_in_time(view) || asks_for_properties && !self.has_properties(view) {
             return Ok(false);
         }
         let entry = match &place.by {
