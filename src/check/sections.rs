@@ -12,9 +12,6 @@ use crate::log::{LogFiles, SequentialRead};
 use crate::services::without_panic;
 use crate::sync::lock;
 
-/// Between two looks into the page cache.
-const BLOCK: usize = 128 << 10;
-
 /// The sections of a log.
 #[derive(Debug)]
 pub(super) struct Sections<'a> {
@@ -168,11 +165,9 @@ impl<'a> Sections<'a> {
         let taken = lock(&self.turns).taken;
         let mut ahead = lock(&self.ahead);
         ahead.read.drop_before(self.log, self.section(taken.saturating_sub(1)).start);
-        while ahead.at < section.end {
-            let at = ahead.at;
-            ahead.read.at(self.log, at, self.bounds.end);
-            ahead.at = at.saturating_add(BLOCK as i64);
-        }
+        let at = ahead.at;
+        ahead.read.through(self.log, at..section.end, self.bounds.end);
+        ahead.at = at.max(section.end);
     }
 }
 

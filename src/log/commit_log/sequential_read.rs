@@ -46,6 +46,14 @@ impl SequentialRead {
         }
     }
 
+    /// The pass is about to read all of a stretch, which comes after the last one, and goes up to `end`. A pass that looks ahead only as it
+    /// goes waits for the disk with less asked for.
+    pub fn through(&mut self, log: &LogFiles, stretch: Range<i64>, end: i64) {
+        for offset in stretch.step_by(BLOCK) {
+            self.at(log, offset, end);
+        }
+    }
+
     /// As [`at`](Self::at), of a pass that needs nothing before `offset` any more.
     #[inline]
     pub fn leave_for(&mut self, log: &LogFiles, offset: i64, end: i64) {

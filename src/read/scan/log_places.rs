@@ -129,9 +129,11 @@ impl LogPlaces {
     ) -> Result<Option<LogPlaces>> {
         let log = reader.log();
         let (mut at, until) = (self.at, self.end.min(self.at.saturating_add_unsigned(bytes)));
+        if let Some(read) = &mut self.read {
+            read.through(log, at..until, self.end);
+        }
         while at < until {
             interrupt::check()?;
-            self.read_ahead(log, at);
             match cursor.claimed_end(log, at)? {
                 Some(end) => at = end,
                 None => return Ok(None),
