@@ -8,8 +8,8 @@ use crate::format::{DispatchRequest, ITEM_SIZE, IndexGeometry, IndexHeader, Inde
 use crate::interrupt;
 use crate::log::IndexFile;
 
-/// Items that are read at once.
-const AT_ONCE: i32 = 4096;
+/// Items that are read at once. A section has few more, and reads those of its own messages alone.
+const AT_ONCE: i32 = 256;
 
 /// An index file that can be read.
 #[derive(Debug)]
@@ -131,13 +131,18 @@ impl ItemsAhead {
         if number >= file.count {
             return Ok(None);
         }
-        let place = |first: i32| usize::try_from(number - first).unwrap_or(usize::MAX);
-        if place(self.first) >= self.items.len() {
+        if self.known(number).is_none() {
             self.first = next;
             let end = file.count.min(next.saturating_add(AT_ONCE));
             file.file.items(file.geometry, next..end, &mut self.items)?;
         }
-        Ok(self.items.get(place(self.first)).copied())
+        Ok(self.known(number))
+    }
+
+    /// The item of this number, if it was read.
+    fn known(&self, number: i32) -> Option<IndexItem> {
+        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.items.get(at).copied()
     }
 }
 
@@ -204,7 +209,15 @@ impl<'a> KeyItems<'a> {
             && file.wrong_end(number, (at, time)).is_none())
     }
 
+    #[inline]
     fn peek(&mut self) -> Result<Option<IndexItem>> {
+        match self.ahead.known(self.numbers.end) {
+            Some(item) => Ok(Some(item)),
+            None => self.look_ahead(),
+        }
+    }
+
+    fn look_ahead(&mut self) -> Result<Option<IndexItem>> {
         while let Some(file) = self.files.get(self.at) {
             if let Some(item) = self.ahead.get(file, self.numbers.end, self.numbers.end)? {
                 return Ok(Some(item));
