@@ -74,16 +74,7 @@ impl KeyFile {
 
     /// The number of the first item of a message at `offset` or after it. Offsets do not fall in a whole file.
     fn first_at(&self, offset: i64) -> Result<i32> {
-        let (mut from, mut to) = (1, self.count);
-        while from < to {
-            let middle = from + (to - from) / 2;
-            if self.item(middle)?.is_some_and(|item| item.physical_offset < offset) {
-                from = middle + 1;
-            } else {
-                to = middle;
-            }
-        }
-        Ok(from)
+        self.file.first_at(self.geometry, self.count, offset)
     }
 
     /// The byte of an item.

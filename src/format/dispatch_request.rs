@@ -97,6 +97,11 @@ impl<'a> DispatchRequest<'a> {
         self.keys_in_parts(index_tags).map(move |key| hash_of_key(of_topic, key))
     }
 
+    /// Whether an index item with this hash may lead to the message: one of its keys, or its tag, has it.
+    pub fn has_index_key_hash(&self, key_hash: i32) -> bool {
+        self.index_key_hashes(true).any(|hash| hash == key_hash)
+    }
+
     /// The keys, each with what stands before it.
     fn keys_in_parts(&self, index_tags: bool) -> impl Iterator<Item = [&'a [u8]; 2]> + use<'a> {
         let is_indexed = self.view.transaction() != Transaction::Rollback;

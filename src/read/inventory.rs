@@ -43,6 +43,6 @@ impl MessageReader {
     /// # Errors
     /// [`crate::error::Error::Io`].
     pub fn index_files(&self) -> Result<Vec<IndexFileState>> {
-        self.index().states()
+        self.index().states(&|file, geometry| self.is_of_log(file, geometry))
     }
 }

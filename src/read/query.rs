@@ -258,7 +258,8 @@ impl MessageReader {
             return Ok(false);
         }
         let candidates = newest_first.into_iter().filter(|offset| indexed.range().contains(offset));
-        self.collect_at(candidates, search, |view| has_hash(view, search.key_hash), found)
+        let has_hash = |view: &MessageView<'_>| DispatchRequest::of(view).has_index_key_hash(search.key_hash);
+        self.collect_at(candidates, search, has_hash, found)
     }
 
     /// Adds the salvage records of the stretch that an index file covers: the keys of the messages that were lost there are in no index.
@@ -331,12 +332,6 @@ impl MessageReader {
         }
         Ok(true)
     }
-}
-
-/// Whether an index item with this hash may lead to the message: one of its keys, or its tag, has it.
-pub(super) fn has_hash(view: &MessageView<'_>, key_hash: i32) -> bool {
-    let mut hashes = DispatchRequest::of(view).index_key_hashes(true);
-    hashes.any(|hash| hash == key_hash)
 }
 
 /// The tag under which an index of tags holds the message.

@@ -3,10 +3,13 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::format::{Check, DispatchRequest};
-use crate::log::{Indexed, LogRecord, Source};
+use crate::format::{Check, DispatchRequest, IndexGeometry, IndexItem, is_salvage_record};
+use crate::log::{IndexFile, Indexed, LogRecord, Source};
 use crate::read::message_reader::MessageReader;
 use crate::sync::lock;
+
+/// Items at each end of an index file that are looked at. A message has an item for each of its keys.
+const END_ITEMS: i32 = 64;
 
 impl MessageReader {
     /// The log in stretches, ascending, as [`IndexService::sources`](crate::log::IndexService::sources) divides it. The last one is left out if
@@ -15,7 +18,8 @@ impl MessageReader {
     /// # Errors
     /// [`crate::error::Error::Io`].
     pub(super) fn sources(&self, log: Range<i64>) -> Result<Vec<Source>> {
-        let mut sources = self.index().sources(log)?;
+        let is_of_log = |file: &IndexFile, geometry| self.is_of_log(file, geometry);
+        let mut sources = self.index().sources(log, &is_of_log)?;
         if let [.., Source::Index(indexed), Source::LogAfterIndex(rest)] = sources.as_slice() {
             let wanted = (*indexed.header(), rest.end);
             let is_known = *lock(&self.indexed_to_end) == Some(wanted);
@@ -25,6 +29,49 @@ impl MessageReader {
             }
         }
         Ok(sources)
+    }
+
+    /// Whether the items of the file are those of this log. Somebody may have copied the file from another store, or have kept it from before
+    /// messages were cut from the log. So at both ends one of two messages must be there: the other one may be damaged.
+    pub(super) fn is_of_log(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
+        let (log, header) = (self.physical_bounds(), file.header());
+        if header.end_physical_offset < log.start {
+            return Ok(true);
+        }
+        let number_at = |offset| file.first_at(geometry, header.index_count, offset);
+        let (first, end) = (number_at(log.start)?, number_at(log.end)?);
+        let mut items = Vec::new();
+        file.items(geometry, first..end.min(first.saturating_add(END_ITEMS)), &mut items)?;
+        if !self.is_one_of_two_here(items.drain(..))? {
+            return Ok(false);
+        }
+        file.items(geometry, first.max(end - END_ITEMS)..end, &mut items)?;
+        self.is_one_of_two_here(items.into_iter().rev())
+    }
+
+    /// Whether one of the first two messages of the items is in this log.
+    fn is_one_of_two_here(&self, items: impl Iterator<Item = IndexItem>) -> Result<bool> {
+        let mut items = items.peekable();
+        for _ in 0..2 {
+            let Some(item) = items.next() else { break };
+            if self.may_lead_to_its_message(&item)? {
+                return Ok(true);
+            }
+            while items.next_if(|next| next.physical_offset == item.physical_offset).is_some() {}
+        }
+        Ok(false)
+    }
+
+    fn may_lead_to_its_message(&self, item: &IndexItem) -> Result<bool> {
+        Ok(match self.log().read(item.physical_offset, Check::Structure)? {
+            LogRecord::Message(message) => {
+                let view = message.view();
+                is_salvage_record(&view) || DispatchRequest::of(&view).has_index_key_hash(item.key_hash)
+            }
+            // A damaged record starts here by its own account.
+            LogRecord::Corrupt(_) | LogRecord::Missing => true,
+            LogRecord::NoRecord(_) | LogRecord::Blank { .. } | LogRecord::End => false,
+        })
     }
 
     /// Whether one message takes this stretch, and all its keys are in the file.

@@ -18,6 +18,7 @@ mod crashes;
 mod damage;
 mod falling_times;
 mod finding_tags;
+mod foreign_index;
 mod format_properties;
 mod format_rules;
 mod gate;

@@ -39,6 +39,7 @@ pub struct IndexFile {
     whole: Verdict<bool>,
     admits: Verdict<bool>,
     ends: Verdict<bool>,
+    of_log: Verdict<bool>,
     has_salvage_records: Verdict<bool>,
     filter: FilterSlot,
     /// The geometry with which it was found to be of use, which is final.
@@ -100,6 +101,7 @@ impl IndexFile {
             whole: Verdict::default(),
             admits: Verdict::default(),
             ends: Verdict::default(),
+            of_log: Verdict::default(),
             has_salvage_records: Verdict::default(),
             filter: FilterSlot::default(),
             usable: OnceLock::new(),
@@ -110,6 +112,7 @@ impl IndexFile {
     pub(super) fn mark_whole(&self) {
         self.admits.set(self.header(), true);
         self.ends.set(self.header(), true);
+        self.of_log.set(self.header(), true);
     }
 
     /// Its path.
@@ -195,6 +198,14 @@ impl IndexFile {
         })
     }
 
+    /// Whether its items are those of the log beside it, of which `look` tells.
+    ///
+    /// # Errors
+    /// Those of `look`.
+    pub fn is_of_log(&self, look: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        self.of_log.get(self.header(), convert::identity, look)
+    }
+
     /// Whether a salvage record stands in the file, of which `look` tells.
     pub(super) fn has_salvage_records(&self, header: IndexHeader, look: impl FnOnce() -> Result<bool>) -> Result<bool> {
         self.has_salvage_records.get(header, convert::identity, look)
@@ -250,6 +261,23 @@ impl IndexFile {
         into.clear();
         add_items(&mapped, geometry, numbers, into);
         Ok(())
+    }
+
+    /// The number of the first of the items before number `count` whose message starts at `offset` or after it. Offsets never fall.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn first_at(&self, geometry: IndexGeometry, count: i32, offset: i64) -> Result<i32> {
+        let (mut from, mut to) = (1, count);
+        while from < to {
+            let middle = from + (to - from) / 2;
+            if self.item(geometry, middle)?.is_some_and(|item| item.physical_offset < offset) {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        Ok(from)
     }
 
     /// The number that the next item would have if only those of messages before `log_end` were there. Offsets never fall.

@@ -8,7 +8,7 @@ use crate::format::{GeometryGuess, IndexGeometry, IndexHeader};
 use crate::interrupt;
 use crate::log::index::follow::item;
 use crate::log::index::index_file::IndexFile;
-use crate::log::index::index_service::IndexService;
+use crate::log::index::index_service::{IndexService, IsOfLog};
 use crate::log::index::newest_items::windows;
 
 /// What is known about an index file.
@@ -42,10 +42,10 @@ impl IndexService {
     ///
     /// # Errors
     /// As [`IndexService::sources`].
-    pub fn states(&self) -> Result<Vec<IndexFileState>> {
+    pub fn states(&self, is_of_log: IsOfLog<'_>) -> Result<Vec<IndexFileState>> {
         let mut states = Vec::new();
         for file in self.files().iter() {
-            match self.state_of(file) {
+            match self.state_of(file, is_of_log) {
                 Err(error) if error.is_missing_file() => {}
                 state => states.push(state?),
             }
@@ -73,8 +73,8 @@ impl IndexService {
         self.files().iter().map(of).collect()
     }
 
-    fn state_of(&self, file: &IndexFile) -> Result<IndexFileState> {
-        let is_used = self.usable(file)?.is_some();
+    fn state_of(&self, file: &IndexFile, is_of_log: IsOfLog<'_>) -> Result<IndexFileState> {
+        let is_used = self.usable(file, is_of_log)?.is_some();
         // The header may just have been read again.
         let (header, geometry) = (file.header(), self.geometry_of(file)?);
         let (is_whole, chains) = match geometry {

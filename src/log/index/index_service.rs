@@ -19,6 +19,9 @@ const LOOKS: usize = 4;
 /// Bytes that the filters of all files take at most.
 const MOST_FILTER_BYTES: u64 = 256 << 20;
 
+/// Whether a file is of the log beside it, and not of another one.
+pub(super) type IsOfLog<'a> = &'a dyn Fn(&IndexFile, IndexGeometry) -> Result<bool>;
+
 /// All index files of a store; one may be added to while they are read.
 #[derive(Debug)]
 pub struct IndexService {
@@ -130,12 +133,12 @@ impl IndexService {
     }
 
     /// Divides `log` into stretches, ascending, each with where its keys are found. Neighbours may share one record, and what lies
-    /// between two files is walked: no key stands there unless it was lost. Reads whole index files at the first call, to
-    /// find their geometry where none was given.
+    /// between two files is walked: no key stands there unless it was lost. A file that is not `is_of_log` serves no stretch. Reads whole
+    /// index files at the first call, to find their geometry where none was given.
     ///
     /// # Errors
-    /// [`Error::Io`].
-    pub fn sources(&self, log: Range<i64>) -> Result<Vec<Source>> {
+    /// [`Error::Io`], and those of `is_of_log`.
+    pub fn sources(&self, log: Range<i64>, is_of_log: IsOfLog<'_>) -> Result<Vec<Source>> {
         self.follow_growth()?;
         let mut at = log.start;
         let mut walked: fn(Range<i64>) -> Source = Source::Log;
@@ -143,7 +146,7 @@ impl IndexService {
         // Each file, what lies before it, and the end of the log.
         let mut sources = Vec::with_capacity(2 * files.len() + 1);
         for file in files.iter() {
-            let Some((geometry, header)) = self.usable(file)? else {
+            let Some((geometry, header)) = self.usable(file, is_of_log)? else {
                 continue;
             };
             let range = header.begin_physical_offset.max(at)..header.end_physical_offset.saturating_add(1).min(log.end);
@@ -231,7 +234,7 @@ impl IndexService {
 
     /// The geometry and the header of a file that can be used; `None` if it cannot, or holds no key. A check may meet an unfinished put of
     /// another process or thread. Then it is made again when the header differs, in this query or in a later one.
-    pub(super) fn usable(&self, file: &IndexFile) -> Result<Option<(IndexGeometry, IndexHeader)>> {
+    pub(super) fn usable(&self, file: &IndexFile, is_of_log: IsOfLog<'_>) -> Result<Option<(IndexGeometry, IndexHeader)>> {
         for _ in 0..LOOKS {
             let header = file.header();
             if header.index_count <= 1 {
@@ -242,6 +245,7 @@ impl IndexService {
             }
             if let Some(geometry) = self.geometry_of(file)?
                 && self.is_usable(file, geometry)?
+                && file.is_of_log(|| is_of_log(file, geometry))?
             {
                 return Ok(Some((*file.usable.get_or_init(|| geometry), file.header())));
             }

@@ -8,11 +8,10 @@ use std::ops::Range;
 
 use crate::config::Errors;
 use crate::error::{Error, Result};
-use crate::format::{Check, MessageView, is_salvage_record};
+use crate::format::{Check, DispatchRequest, MessageView, is_salvage_record};
 use crate::interrupt;
 use crate::log::{Candidate, Candidates, KeyLookup, LogRecord, RecordCursor, Source};
 use crate::read::message_reader::MessageReader;
-use crate::read::query::has_hash;
 use crate::read::resolve::hits::{Found, HitBounds, KeyHit, KeyHits};
 use crate::read::resolve::wanted::{Numbers, Wanted};
 use crate::read::unreadable::{Unread, first_damage};
@@ -177,7 +176,7 @@ impl KeySearch<'_> {
         for candidate in of_record {
             if self.wanted.is_of(candidate.key, &view) {
                 self.found.push(candidate.key, KeyHit::of(&view));
-            } else if !has_hash(&view, self.wanted.hash(candidate.key)) {
+            } else if !DispatchRequest::of(&view).has_index_key_hash(self.wanted.hash(candidate.key)) {
                 return Ok(false);
             }
         }
