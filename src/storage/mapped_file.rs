@@ -137,6 +137,14 @@ impl MappedFile {
         }
     }
 
+    /// As [`Region::touch`].
+    #[inline]
+    pub fn touch(&self, at: usize) {
+        if let Bytes::Mapped(region) = &self.bytes {
+            region.touch(at);
+        }
+    }
+
     /// As [`Region::is_cached`]; a file that is not mapped counts as cached.
     pub fn is_cached(&self, range: Range<usize>) -> bool {
         match &self.bytes {

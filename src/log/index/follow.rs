@@ -7,8 +7,7 @@ use crate::format::{ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem};
 use crate::interrupt;
 use crate::storage::MappedFile;
 
-/// Chains that are followed at once. The processor waits for the memory once for all of them: a pass reads one item of each, and no read
-/// of a pass needs what another one finds.
+/// Chains that are followed at once. A pass reads one item of each, which the pass before has asked the memory for.
 const AT_ONCE: usize = 32;
 
 /// A record that may have a key.
@@ -90,6 +89,14 @@ impl Chain {
         item(mapped, geometry, self.number)
     }
 
+    /// Brings the next item into the cache of the processor.
+    #[inline]
+    fn touch(&self, mapped: &MappedFile, geometry: IndexGeometry) {
+        let at = geometry.item_position(self.number.cast_unsigned()) as usize;
+        mapped.touch(at);
+        mapped.touch(at + ITEM_SIZE - 1);
+    }
+
     /// Goes on past the next item, which was read.
     #[inline]
     pub(super) fn follow(&mut self, item: Option<IndexItem>, geometry: IndexGeometry, header: &IndexHeader) -> Link {
@@ -125,29 +132,15 @@ pub(super) fn follow_all(
 ) -> Result<Option<Candidates>> {
     let mut keys = lookup.keys.iter().filter(|(_, hash)| may_hold(*hash)).fuse();
     let mut found = Candidates::default();
-    // Each with the number of its key, and how many records more are wanted.
+    // Keys whose slots are on the way into the cache of the processor.
+    let mut next: Vec<(usize, i32)> = Vec::with_capacity(AT_ONCE);
+    // Each with the number of its key, and how many records more are wanted. So are their next items.
     let mut chains: Vec<(usize, usize, Chain)> = Vec::with_capacity(AT_ONCE);
-    let mut items = Vec::with_capacity(AT_ONCE);
     loop {
         interrupt::check()?;
-        for (key, key_hash) in keys.by_ref().take(AT_ONCE - chains.len()) {
-            let Some(chain) = Chain::new(mapped, geometry, *key_hash) else {
-                return Ok(None);
-            };
-            chains.push((*key, lookup.most, chain));
-        }
-        if chains.is_empty() {
-            return Ok(Some(found));
-        }
-        items.extend(chains.iter().map(|(_, _, chain)| chain.next_item(mapped, geometry)));
-        let mut next_items = items.drain(..);
         let mut is_whole = true;
         chains.retain_mut(|(key, left, chain)| {
-            let item = next_items.next().flatten();
-            if chain.is_at_end() {
-                return false;
-            }
-            match chain.follow(item, geometry, header) {
+            match chain.follow(chain.next_item(mapped, geometry), geometry, header) {
                 Link::Broken => is_whole = false,
                 Link::OfKey(_, item) if lookup.range.contains(&item.physical_offset) => {
                     let (physical_offset, key) = (item.physical_offset, *key);
@@ -159,10 +152,27 @@ pub(super) fn follow_all(
                 }
                 Link::Other | Link::OfKey(..) => {}
             }
-            *left > 0
+            chain.touch(mapped, geometry);
+            *left > 0 && !chain.is_at_end()
         });
+        for (key, key_hash) in next.drain(..) {
+            let Some(chain) = Chain::new(mapped, geometry, key_hash) else {
+                return Ok(None);
+            };
+            if !chain.is_at_end() {
+                chain.touch(mapped, geometry);
+                chains.push((key, lookup.most, chain));
+            }
+        }
         if !is_whole {
             return Ok(None);
+        }
+        next.extend(keys.by_ref().take(AT_ONCE - chains.len()));
+        for (_, key_hash) in &next {
+            mapped.touch(geometry.slot_position(geometry.slot_of(*key_hash)) as usize);
+        }
+        if next.is_empty() && chains.is_empty() {
+            return Ok(Some(found));
         }
     }
 }
