@@ -146,6 +146,9 @@ impl KeySearch<'_> {
             self.reader.log().read_ahead(&offsets)?;
             for near in window.chunks(NEAR) {
                 self.wanted.touch(near.iter().map(|candidate| candidate.key));
+                for candidate in near {
+                    cursor.touch(candidate.physical_offset);
+                }
                 for of_record in near.chunk_by(|one, next| one.physical_offset == next.physical_offset) {
                     interrupt::check()?;
                     if !self.check(&mut cursor, of_record, check)? {
