@@ -183,6 +183,7 @@ impl MessageReader {
     }
 
     /// Whether recovery has put a salvage record in the place of the entry's message.
+    #[inline]
     pub(super) fn is_lost(&self, unit: CqUnit) -> Result<bool> {
         if !unit.is_lost() {
             return Ok(false);

@@ -68,7 +68,9 @@ impl UnitCursor {
             && let Some(file) = self.files.get(self.last)
             && (file.start()..file.end()).contains(&at)
         {
-            file.read((at - file.start()) as usize, &mut [0]);
+            let at = (at - file.start()) as usize;
+            file.touch(at);
+            file.touch(at + CQ_UNIT_SIZE - 1);
         }
     }
 

@@ -21,10 +21,8 @@ pub struct OffsetResolver<'a> {
     queues: QueueTable<Option<UnitCursor>>,
     /// Files that the cursors keep.
     files: usize,
-    /// Segments that are there, ascending.
-    segments: Vec<Range<i64>>,
-    /// The place of the segment that was asked for last.
-    last: usize,
+    /// Stretches of the log whose segments are there, ascending, with others between them.
+    stretches: Vec<Range<i64>>,
 }
 
 impl<'a> OffsetResolver<'a> {
@@ -34,8 +32,7 @@ impl<'a> OffsetResolver<'a> {
             reader,
             queues: QueueTable::default(),
             files: 0,
-            segments: Vec::new(),
-            last: 0,
+            stretches: Vec::new(),
         }
     }
 
@@ -123,20 +120,21 @@ impl<'a> OffsetResolver<'a> {
     /// Whether the segment is there.
     #[inline]
     fn holds(&mut self, physical_offset: i64) -> Result<bool> {
-        let is_in = |segment: &Range<i64>| segment.contains(&physical_offset);
-        if self.segments.get(self.last).is_some_and(is_in) {
-            return Ok(true);
-        }
-        let after = self.segments.partition_point(|segment| segment.start <= physical_offset);
-        self.last = after.saturating_sub(1);
-        if self.segments.get(self.last).is_some_and(is_in) {
+        let after = self.stretches.partition_point(|stretch| stretch.start <= physical_offset);
+        let before = after.checked_sub(1).and_then(|before| self.stretches.get(before));
+        if before.is_some_and(|stretch| physical_offset < stretch.end) {
             return Ok(true);
         }
         let Some(segment) = self.reader.log().segment(physical_offset)? else {
             return Ok(false);
         };
-        self.segments.insert(after, segment);
-        self.last = after;
+        let mut stretch = segment.clone();
+        let is_beside = |known: &mut Range<i64>| known.end == segment.start || known.start == segment.end;
+        for known in self.stretches.extract_if(.., is_beside) {
+            stretch = stretch.start.min(known.start)..stretch.end.max(known.end);
+        }
+        let at = self.stretches.partition_point(|known| known.start < stretch.start);
+        self.stretches.insert(at, stretch);
         Ok(true)
     }
 }
