@@ -186,6 +186,37 @@ fn a_limit_finds_the_hits_behind_records_that_have_a_key_of_the_same_hash() {
 }
 
 #[test]
+fn a_limit_gives_the_newest_hit_where_the_index_leads_astray_after_it_led_to_older_ones() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 20, 50, GEOMETRY.slots, GEOMETRY.items);
+    // "Aa" and "BB" have one hash in Java, so that more than the first item of the chain is looked at.
+    let mut put = |key: &str| writer.put("orders", 0, b"x", &[(property::KEYS, key)]);
+    put("Aa");
+    put("Aa");
+    let newest = put("Aa");
+    put("BB");
+    writer.finish(true);
+    let index = fs::read_dir(dir.path().join("index"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    change_item(&index, 3, |item| item.physical_offset += 1);
+    let reader = open(dir.path());
+    let bounds = HitBounds {
+        limit: Some(1),
+        ..HitBounds::default()
+    };
+    // The first round walks the log, and the next one has what that has left in memory.
+    for round in 0..2 {
+        let hits = reader.resolve_keys(&[("orders", "Aa")], &bounds, Errors::Raise).unwrap();
+        let found: Vec<i64> = hits.of(0).iter().map(|hit| hit.physical_offset).collect();
+        assert_eq!(found, [newest], "round {round}");
+    }
+}
+
+#[test]
 fn a_limit_gives_the_newest_hits_of_a_walk_whose_keys_are_kept_in_parts() {
     let dir = tempdir().unwrap();
     let mut writer = StoreWriter::new(dir.path(), 1 << 24, 300, 100, 1 << 22);

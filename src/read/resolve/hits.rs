@@ -94,6 +94,11 @@ impl Found {
         self.hits.truncate(len);
     }
 
+    /// Takes the hits in a stretch of the log back.
+    pub(super) fn forget(&mut self, stretch: &Range<i64>) {
+        self.hits.retain(|(_, hit)| !stretch.contains(&hit.physical_offset));
+    }
+
     /// Drops what is beyond the limit, and counts.
     pub(super) fn keep_newest(&mut self) {
         let Some(limit) = self.limit else { return };

@@ -96,10 +96,12 @@ impl KeySearch<'_> {
 
     fn look_into(&mut self, source: &Source) -> Result<()> {
         let index = self.reader.index();
-        if let Source::Index(indexed) = source
-            && self.look_up(indexed.range(), Check::Whole, |lookup| index.find_all(indexed, lookup))?
-        {
-            return Ok(());
+        if let Source::Index(indexed) = source {
+            if self.look_up(indexed.range(), Check::Whole, |lookup| index.find_all(indexed, lookup))? {
+                return Ok(());
+            }
+            // Newer ones may have been missed, and a key of which these are as many as are wanted would not be looked for again.
+            self.found.forget(indexed.range());
         }
         self.walk(source)
     }
