@@ -89,8 +89,13 @@ impl Walk {
         let before = last.keys.len();
         let hashes = DispatchRequest::of(view).index_key_hashes(false);
         last.keys.extend(hashes.map(|hash| (hash, offset)));
-        last.range.end = view.end();
-        self.room = self.room.saturating_sub(last.keys.len() - before);
+        if let Some(room) = self.room.checked_sub(last.keys.len() - before) {
+            (self.room, last.range.end) = (room, view.end());
+        } else {
+            // All keys of a message, or none.
+            last.keys.truncate(before);
+            self.room = 0;
+        }
     }
 }
 

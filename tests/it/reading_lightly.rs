@@ -304,6 +304,38 @@ fn a_walk_goes_on_without_a_copy_of_the_keys_before_it() {
 }
 
 #[test]
+fn the_keys_of_a_walk_that_fit_are_kept_where_there_is_no_room_for_all() {
+    // More keys than are kept, which is 2^24.
+    const MESSAGES: usize = 1100;
+    const KEYS: usize = 16_000;
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 24, 300_000, 0, 0);
+    let keys = vec!["k"; KEYS].join(" ");
+    let mut put = |n| writer.put("orders", 0, b"", &[("UNIQ_KEY", &format!("u{n}")), ("KEYS", &keys)]);
+    let offsets: Vec<i64> = (0..MESSAGES).map(&mut put).collect();
+    writer.finish(true);
+    let env = CountingEnv::new();
+    let reader = open(&env, dir.path());
+    let read_to_find = |number: usize| {
+        let before = env.bytes_read_below(&dir.path().join("commitlog"));
+        let key = format!("u{number}");
+        let hits = reader
+            .resolve_keys(&[("orders", &key)], &HitBounds::default(), Errors::Raise)
+            .unwrap();
+        let found: Vec<i64> = hits.of(0).iter().map(|hit| hit.physical_offset).collect();
+        assert_eq!(found, [offsets[number]]);
+        env.bytes_read_below(&dir.path().join("commitlog")) - before
+    };
+    let all = read_to_find(0);
+    // What did not fit, and little more.
+    let rest = all * (MESSAGES - (1 << 24) / (KEYS + 1)) as u64 / MESSAGES as u64;
+    for number in [0, 1040, MESSAGES - 1] {
+        let read = read_to_find(number);
+        assert!(read < rest + (1 << 19), "u{number}: {read} bytes, {rest} did not fit");
+    }
+}
+
+#[test]
 fn a_segment_that_was_made_ahead_is_not_read() {
     let dir = tempdir().unwrap();
     let mut writer = StoreWriter::new(dir.path(), 1 << 20, 1000, 100, 400);

@@ -99,7 +99,11 @@ impl StoreWriter {
         })
     }
 
+    /// Without room for items there is no index.
     fn put_key(&mut self, key_hash: i32, physical_offset: i64, store_time: i64) {
+        if self.geometry.items == 0 {
+            return;
+        }
         if self
             .index
             .last()
