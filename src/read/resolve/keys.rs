@@ -18,8 +18,8 @@ use crate::read::unreadable::{Unread, first_damage};
 
 /// Records that are read ahead at once.
 pub(super) const AHEAD: usize = 1024;
-/// Candidates whose keys are brought into the cache of the processor at once.
-const NEAR: usize = 64;
+/// Candidates whose keys and records are brought into the cache of the processor at once.
+const NEAR: usize = 16;
 /// By how much more of a chain is looked at where the records that it led to were not enough.
 const DEEPER: usize = 4;
 
