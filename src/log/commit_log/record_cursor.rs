@@ -6,14 +6,9 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::format::{BLANK_SIZE, CLAIM_SIZE, Check, MessageView, RecordLayout, claimed_offset, claimed_size};
 use crate::log::commit_log::log_files::{
-    LogFiles, LogRecord, StoredMessage, claimed_range, no_message_in, nothing_at, record_in,
+    LogFiles, LogRecord, StoredMessage, claimed_range, no_message_in, nothing_at, record_in, touch_record,
 };
 use crate::storage::{MappedFile, SelectedBuffer};
-
-/// Bytes of the processor's cache that are read from memory at once.
-const LINE: usize = 64;
-/// Bytes of a record that are brought near: most are no longer.
-const NEAR: usize = 5 * LINE;
 
 /// Reads one record at a time, and keeps the segment of the last one: looking for it anew costs as much as reading a record. Reading
 /// allocates nothing and gives views.
@@ -121,9 +116,7 @@ impl RecordCursor {
         if let Some(segment) = &self.segment
             && let Ok(position) = usize::try_from(at - segment.file.start() as i64)
         {
-            for line in (0..NEAR).step_by(LINE) {
-                segment.file.touch(position + line);
-            }
+            touch_record(&segment.file, position);
         }
     }
 
