@@ -562,6 +562,8 @@ class Store:
         """Find the messages of a topic that carry a key (one of their keys, or their unique key), or else a tag, ascending by
         physical offset.
 
+        `resolve_keys` finds where the messages of many keys lie, in a fraction of the time for each.
+
         `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None
         for open. An int that is a time between 1980 and 2200 in another unit, such as seconds, is refused. `limit` is the
         most messages to return, the newest ones; None for all. `complete` of the answer says whether these are all that
