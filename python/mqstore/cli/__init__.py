@@ -6,6 +6,7 @@ the commands share. Only the file of the command that runs is imported.
 
 from __future__ import annotations
 
+import gc
 import sys
 
 #: The commands, in the order of the help, and where each stands.
@@ -42,9 +43,13 @@ COMMANDS = {
 
 def main() -> None:
     """Runs the command of `sys.argv`, and ends the process with its exit code."""
+    # What imports make stays: the collector would look at all of it again and again, and once more at the end.
+    gc.disable()
     try:
         from mqstore.cli._main import run
 
+        gc.freeze()
+        gc.enable()
         run()
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]

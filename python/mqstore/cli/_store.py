@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
@@ -38,8 +38,8 @@ def opening(path: str) -> Iterator[None]:
     try:
         yield
     except mqstore.NotAStoreError as error:
-        below = Path(path, "store")
-        hint = f"; there is a store in {below}" if Path(below, "commitlog").is_dir() else ""
+        below = os.path.join(path, "store")
+        hint = f"; there is a store in {below}" if os.path.isdir(os.path.join(below, "commitlog")) else ""
         raise CannotOpen(f"cannot open the store: {text_of(error, path)}{hint}") from None
     except (mqstore.StoreError, OSError) as error:
         raise CannotOpen(f"cannot open the store: {text_of(error, path)}") from None
