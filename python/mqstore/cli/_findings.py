@@ -9,23 +9,39 @@ from mqstore._rows import visible
 from mqstore.cli._output import Output, Row
 from mqstore.cli._words import without_advice
 
+#: What findings of one kind have in common.
+SHARED = ("severity", "id", "meaning", "known_as", "fix")
+#: Findings of one kind that people see.
+SHOWN = 3
 
-def rows_of_findings(report: mqstore.VerifyReport) -> list[Row]:
+
+def rows_of_findings(findings: Iterable[mqstore.Finding]) -> list[Row]:
     """What `verify` found, as JSON has it."""
-    return [finding.to_dict() | {"message": without_advice(finding.message)} for finding in report.findings]
+    return [finding.to_dict() | {"message": without_advice(finding.message)} for finding in findings]
 
 
 def print_findings(out: Output, findings: Iterable[Row]) -> None:
-    """Prints each: how bad it is and where, what was found, what it means, what sets it right."""
+    """Prints those of one kind together: how bad each is and where, and what was found; what they mean, what sets them right."""
+    kinds: dict[tuple[str, ...], list[Row]] = {}
     for finding in findings:
-        place = ""
-        if finding["file"] is not None:
-            place = f" {visible(finding['file'])} at byte {finding['offset']}"
-            if finding["count"] > 1:
-                place += f", {finding['count']} times up to byte {finding['last_offset']}"
-        out.line(f"{finding['severity']}:{place} [{finding['id']}]")
-        out.line(f"  {visible(finding['message'])}")
-        known = f" (RocketMQ {finding['known_as']})" if finding["known_as"] else ""
-        out.line(f"  {visible(finding['meaning'])}{known}")
-        if finding["fix"]:
-            out.line(f"  {visible(finding['fix'])}")
+        kinds.setdefault(tuple(finding[name] for name in SHARED), []).append(finding)
+    for kind in kinds.values():
+        for finding in kind[:SHOWN]:
+            out.line(f"{finding['severity']}:{_place(finding)} [{finding['id']}]")
+            out.line(f"  {visible(finding['message'])}")
+        if len(kind) > SHOWN:
+            out.line(f"  and {len(kind) - SHOWN} more of this kind (--json lists all)")
+        first = kind[0]
+        known = f" (RocketMQ {first['known_as']})" if first["known_as"] else ""
+        out.line(f"  {visible(first['meaning'])}{known}")
+        if first["fix"]:
+            out.line(f"  {visible(first['fix'])}")
+
+
+def _place(finding: Row) -> str:
+    if finding["file"] is None:
+        return ""
+    place = f" {visible(finding['file'])} at byte {finding['offset']}"
+    if finding["count"] > 1:
+        place += f", {finding['count']} times up to byte {finding['last_offset']}"
+    return place

@@ -32,7 +32,7 @@ def doctor(store: mqstore.Store, out: Output) -> None:
     dead letters, transactions. It reads the log, without the checksums of bodies, and changes nothing. Exit code 1 for an
     error or a warning.
     """
-    found = rows_of_findings(store.verify(deep=False, progress=out.progress))
+    found = rows_of_findings(store.verify(deep=False, progress=out.progress).findings)
     if cut := list(_of_crash(store)):
         # It says the same with its place.
         found = [*cut, *(finding for finding in found if finding["id"] != "log.ends_early")]

@@ -8,6 +8,7 @@ import click
 
 import mqstore
 from mqstore._rows import visible
+from mqstore.cli._findings import print_findings, rows_of_findings
 from mqstore.cli._main import FINDINGS, command, from_the_command_line
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import opening, options, prints
@@ -54,7 +55,7 @@ def rebuild(path: str, out: Output, yes: bool, options: dict[str, Any]) -> None:
 def _tell(report: mqstore.RepairReport, out: Output) -> None:
     if out.as_json:
         names = ("ok", "dry_run", "path", "backup", "lost")
-        changes = [_row(change, "action", "file", "message") for change in report.changes]
+        changes = [{"action": change.action, "file": change.file, "message": change.message} for change in report.changes]
         more = {"refusal": _refusal(report), "changes": changes, "left": _left(report)}
         out.object({name: getattr(report, name) for name in names} | more)
     else:
@@ -66,10 +67,7 @@ def _tell(report: mqstore.RepairReport, out: Output) -> None:
 def _print(report: mqstore.RepairReport, out: Output) -> None:
     for change in report.changes:
         out.line(f"{'would ' if report.dry_run else ''}{change.action}: {visible(change.file)}: {visible(change.message)}")
-    for finding in _left(report):
-        out.line(f"{finding['severity']}: {visible(finding['file'])} at byte {finding['offset']} [{finding['id']}]")
-        out.line(f"  {visible(finding['message'])}")
-        out.line(f"  {visible(finding['fix'])}")
+    print_findings(out, rows_of_findings(report.left))
     if report.backup is not None:
         out.line(f"what was set aside is in {visible(report.backup)}")
     if (refusal := _refusal(report)) is not None:
@@ -87,9 +85,5 @@ def _refusal(report: mqstore.RepairReport) -> str | None:
 
 
 def _left(report: mqstore.RepairReport) -> list[Row]:
-    rows = [_row(finding, "id", "severity", "file", "offset", "message", "fix") for finding in report.left]
-    return [{**row, "message": without_advice(row["message"])} for row in rows]
-
-
-def _row(of: Any, *names: str) -> Row:
-    return {name: getattr(of, name) for name in names}
+    names = ("id", "severity", "file", "offset", "message", "fix")
+    return [{name: row[name] for name in names} for row in rows_of_findings(report.left)]

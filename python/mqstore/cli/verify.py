@@ -25,9 +25,9 @@ def verify(store: mqstore.Store, out: Output, quick: bool, max_mb_per_s: float |
         report = store.verify(deep=not quick, progress=out.progress, max_mb_per_s=max_mb_per_s)
     if out.as_json:
         names = ("ok", "covered", "messages", "queue_entries", "index_items", "seconds")
-        out.object({name: getattr(report, name) for name in names} | {"findings": rows_of_findings(report)})
+        out.object({name: getattr(report, name) for name in names} | {"findings": rows_of_findings(report.findings)})
     else:
-        print_findings(out, rows_of_findings(report))
+        print_findings(out, rows_of_findings(report.findings))
         begin, end = report.covered
         out.line(
             f"{'nothing is wrong' if report.ok else 'something is wrong'}: log {begin} to {end}, messages {report.messages}, "

@@ -105,3 +105,22 @@ def test_what_cannot_be_opened_is_told_with_its_own_exit_code(tmp_path: Path, st
     with mqstore.open(store, "r+"):
         ran = run("rebuild", store, "--yes")
         assert (ran.code, ran.out) == (3, "")
+
+
+@pytest.mark.parametrize("command", ["verify", "doctor"])
+def test_of_many_findings_with_one_fix_people_see_three_and_json_has_all(
+    command: str, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x") as store:
+        store.append_batch([{"topic": "orders", "queue_id": number, "body": b"x", "tags": "a"} for number in range(7)])
+    for file in (path / "consumequeue" / "orders").glob("*/*"):
+        with file.open("r+b") as entries:
+            entries.seek(12)  # the tags code
+            entries.write(b"\x01")
+    [told] = run(command, path, "--json").objects
+    [fix] = {finding["fix"] for finding in told["findings"] if finding["id"] == "queue.tags_code"}
+    shown = run(command, path).out
+    assert [finding["id"] for finding in told["findings"]].count("queue.tags_code") == 7
+    assert shown.count("[queue.tags_code]\n  topic ") == 3
+    assert shown.count("  and 4 more of this kind (--json lists all)\n") == shown.count(f"  {fix}\n") == 1
