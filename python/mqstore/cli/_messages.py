@@ -52,6 +52,8 @@ def chosen_by(*names: str) -> Callable[[Callable[..., None]], Callable[..., None
 def _conditions(given: dict[str, Any]) -> dict[str, Any]:
     """Those that were given."""
     since, until = given.pop("since", None), given.pop("until", None)
+    if since is not None and until is not None and until < since:
+        raise click.BadParameter("it is before --since", param_hint="--until")
     conditions = {name: value for name, value in given.items() if value}
     if since is not None or until is not None:
         conditions["time"] = (since, until)
@@ -65,8 +67,16 @@ def _conditions(given: dict[str, Any]) -> dict[str, Any]:
     return conditions
 
 
+def _expect_some(_context: click.Context, _option: click.Parameter, number: int | None) -> int | None:
+    if number == 0:
+        raise click.BadParameter("0 asks for no message: expected N or -N")
+    return number
+
+
 #: How many messages: the first ones, or the last ones.
-count = click.option("-n", "number", type=int, metavar="N", help="The first N messages, or with -N the last N.")
+count = click.option(
+    "-n", "number", type=int, callback=_expect_some, metavar="N", help="The first N messages, or with -N the last N."
+)
 #: How bodies are printed.
 body_as = click.option(
     "--body-as",

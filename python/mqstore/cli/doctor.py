@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Literal
 
 import click
@@ -86,7 +87,9 @@ def _of_consumers(store: mqstore.Store) -> Iterator[Row]:
         return
     except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:
         meaning = "nobody can tell here what the groups have consumed"
-        yield _finding("consumer.not_read", "warning", str(error), meaning, "restore the file from a backup", file=file, offset=0)
+        message, offset = (error.reason, error.offset) if isinstance(error, mqstore.CorruptError) else (str(error), 0)
+        fix = "restore the file from a backup"
+        yield _finding("consumer.not_read", "warning", message, meaning, fix, file=file, offset=offset, last_offset=offset)
         return
     for row in rows:
         if row["offset"] is None or row["min_offset"] is None:
@@ -136,7 +139,11 @@ def _of_dead(store: mqstore.Store) -> Iterator[Row]:
 
 
 def _of_transactions(store: mqstore.Store, out: Output) -> Iterator[Row]:
-    if number := sum(1 for _ in open_transactions(store, out)):
+    number = 0
+    # A broker's progress that cannot be read is a finding about consumers.
+    with suppress(mqstore.CorruptError, mqstore.UnsupportedFormatError):
+        number = sum(1 for _ in open_transactions(store, out))
+    if number:
         yield _finding(
             "transaction.open",
             "note",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from itertools import islice
 from typing import Any
 
 import click
@@ -63,21 +62,21 @@ def _by_id(store: mqstore.Store, out: Output, message_id: str) -> Iterator[Row]:
 def _by_key(store: mqstore.Store, out: Output, key: str, number: int | None, conditions: dict[str, Any]) -> Iterator[Row]:
     """By the index where a topic is given. Further conditions are for what is between the first and the last such message."""
     topics = conditions.get("topics", ())
-    # The index has no keys of rolled-back messages.
-    if not topics or "transactions" in conditions:
+    since, until = conditions.get("time", (None, None))
+    last = until and until - ONE_MS
+    # The index has no keys of rolled-back messages, and a query takes no stretch of time in which nothing can lie.
+    if not topics or "transactions" in conditions or (since and last and last < since):
         yield from scanned(store, out, number, keys=key, **conditions)
         return
-    since, until = conditions.get("time", (None, None))
     with from_the_command_line():
-        answers = [out.counting(store.query(topic, key, since, until and until - ONE_MS, None)) for topic in topics]
+        answers = [out.counting(store.query(topic, key, since, last, None)) for topic in topics]
     found = sorted((message for answer in answers for message in answer), key=lambda message: message.physical_offset)
     if found and conditions.keys() - {"topics", "time"}:
         between = (found[0].physical_offset, found[-1].physical_offset + 1)
         yield from scanned(store, out, number, keys=key, physical=between, **conditions)
         return
-    if number is not None and number < 0:
-        found = found[number:]
-    yield from map(row_of, islice(found, number if number is not None and number >= 0 else None))
+    chosen = slice(None) if number is None else slice(number) if number > 0 else slice(number, None)
+    yield from map(row_of, found[chosen])
     expect_none_absent(
         store, [topic for topic, answer in zip(topics, answers, strict=True) if not answer and topic not in store.topics]
     )

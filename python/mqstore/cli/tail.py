@@ -45,6 +45,8 @@ def tail(
     They are those of the store, a topic or a queue. It reads beside a running broker. Topics that come later are followed,
     too, where none is named.
     """
+    if number == 0 and not follow:
+        raise click.BadParameter("0 asks for no message: expected N, or -f", param_hint="-n")
     topic, queue_id = None, None
     if where is not None:
         topic, queue_id, offset = place(store, where)

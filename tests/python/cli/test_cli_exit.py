@@ -188,3 +188,35 @@ def test_salvage_is_named_where_it_reads_more(copied: Callable[[str], Path], run
     assert f"; --salvage reads what is whole on both sides; see mqstore doctor {path}\n" in said.err
     [told] = run("info", path, "--salvage", "--json").objects
     assert (told["messages"], told["messages_lost"], told["bytes_lost"]) == (119, 1, 815)
+
+
+@pytest.mark.parametrize("more", [(), ("--topic", "orders"), ("--topic", "orders", "--key", "k"), ("--key", "k")], ids=" ".join)
+def test_a_time_without_a_moment_has_no_message_and_one_that_ends_before_it_begins_is_a_mistake(
+    more: tuple[str, ...], broker: Path, run: Callable[..., Any]
+) -> None:
+    for until in ("2026-11-20T10:00Z", "2026-11-20T10:00:00.0005Z"):
+        ran = run("find", broker, *more, "--since", "2026-11-20T10:00Z", "--until", until)
+        assert (ran.code, ran.out, ran.err) == (1, "", "mqstore: no message is found\n")
+    ran = run("find", broker, *more, "--since", "2026-11-20T10:00Z", "--until", "2026-11-20T09:59Z")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.endswith("Invalid value for --until: it is before --since\n")
+
+
+@pytest.mark.parametrize("words", [("find", "--since", "-1h"), ("cat", "orders"), ("tail",)], ids=" ".join)
+def test_a_command_that_is_asked_for_no_message_says_so(words: tuple[str, ...], broker: Path, run: Callable[..., Any]) -> None:
+    ran = run(words[0], broker, *words[1:], "-n", 0)
+    assert (ran.code, ran.out) == (2, "")
+    assert "0 asks for no message: expected N" in ran.err
+
+
+def test_doctor_names_the_place_of_offsets_that_it_cannot_read_once(
+    broker: Path, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    path = shutil.copytree(broker, tmp_path / "store")
+    file = path / "config" / "consumerOffset.json"
+    file.write_text('{"offsetTable": x')
+    file.with_name("consumerOffset.json.bak").unlink()
+    [told] = run("doctor", path, "--json").objects
+    [finding] = (finding for finding in told["findings"] if finding["id"] == "consumer.not_read")
+    assert (finding["file"], finding["offset"]) == (str(file), 16)
+    assert str(file) not in finding["message"]
