@@ -13,7 +13,7 @@ import click
 
 import mqstore
 from mqstore.cli import COMMANDS
-from mqstore.cli._words import of_damage, without_advice
+from mqstore.cli._words import of_argument, of_damage, without_advice
 
 #: Exit codes: the answer is not whole, or something is wrong with the store; the command line is wrong; the store cannot be read.
 FINDINGS, USAGE, CANNOT_OPEN = 1, 2, 3
@@ -111,7 +111,9 @@ def from_the_command_line() -> Iterator[None]:
     except (mqstore.StoreError, OSError):
         raise
     except (ValueError, TypeError) as error:
-        raise Misuse("; ".join([str(error), *_notes(error)])) from None
+        # The binding notes the name of an argument, with which the sentence begins.
+        notes = [note for note in _notes(error) if not note.startswith("while processing ")]
+        raise Misuse("; ".join([of_argument(str(error)), *notes])) from None
 
 
 def text_of(error: Exception, path: str | None) -> str:

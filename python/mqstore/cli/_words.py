@@ -42,3 +42,10 @@ def of_damage(text: str, path: str | None) -> str:
     if path is not None and context.info_name not in ("doctor", "verify"):
         ways.append(f"see mqstore doctor {shlex.quote(path)}")
     return "; ".join([without_advice(text), *ways])
+
+
+def of_argument(text: str) -> str:
+    """What is wrong with an argument, which is the first word, under the name of the option that gives it."""
+    parameters = click.get_current_context().command.params
+    options = {option.name: max(option.opts, key=len) for option in parameters if isinstance(option, click.Option)}
+    return re.sub(r"^\w+", lambda name: options.get(name[0], name[0]), text)

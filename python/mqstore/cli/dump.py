@@ -10,7 +10,7 @@ import click
 import mqstore
 from mqstore._rows import rows_of, visible
 from mqstore.cli._main import command
-from mqstore.cli._messages import expect_topic, place
+from mqstore.cli._messages import expect_queue, expect_topic, place
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 
@@ -41,6 +41,7 @@ def dump(
         if queue_id is None or queue_offset is None:
             raise click.BadParameter(f"{entry!r} names no entry: expected TOPIC/QUEUE@OFFSET", param_hint="--queue")
         expect_topic(store, topic)
+        expect_queue(store, topic, queue_id)
         batch = store.dump_entry(topic, queue_id, queue_offset)
     else:
         assert offset is not None

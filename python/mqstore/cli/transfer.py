@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -56,7 +57,7 @@ def export(
     """Writes messages to Parquet, Arrow IPC or JSON Lines."""
     partitions: Any = partition_by.split(",") if partition_by else ()
     with opened(path, out, errors=_errors(skip_damaged), recovery=recovery) as store, from_the_command_line():
-        _expect_a_topic(store, out, conditions)
+        _expect_a_topic(store, out, conditions.get("topics", ()))
         how: dict[str, Any] = {"format": format, "partition_by": partitions, "body_as": body_as, "progress": out.progress}
         done = out.counting(store.export(target, **how, **conditions))
         out.document(_facts(done, {"files": len(done.files)}))
@@ -113,7 +114,8 @@ def copy(
         raise click.BadParameter(f"{wrong[0]!r}: expected OLD=NEW", param_hint="--rename")
     names = {old: new for old, _, new in pairs}
     with opened(path, out, errors=_errors(skip_damaged), recovery=recovery) as store, from_the_command_line():
-        _expect_a_topic(store, out, conditions)
+        for topics in (conditions.get("topics", ()), *([old] for old in names)):
+            _expect_a_topic(store, out, topics)
         how: dict[str, Any] = {"rename": names, "keep_store_time": not new_store_times, "progress": out.progress}
         done = out.counting(store.copy_to(target, **how, **conditions))
         left_out = sum(done.left_out.values())
@@ -121,9 +123,8 @@ def copy(
         expect_none_absent(store, done.absent_topics)
 
 
-def _expect_a_topic(store: mqstore.Store, out: Output, conditions: dict[str, Any]) -> None:
+def _expect_a_topic(store: mqstore.Store, out: Output, topics: Sequence[str]) -> None:
     """Fails before anything is written if none of the topics that were named is there. The log knows a deleted one."""
-    topics = conditions.get("topics", ())
     if topics and not any(topic in store.topics for topic in topics):
         batches = store.scan(topics=topics, columns=["topic"], limit=1, progress=out.progress)
         if not list(batches):

@@ -136,6 +136,7 @@ def test_a_wrong_command_line_ends_with_2(command: str, broker: Path, run: Calla
         ("dead", "flaky"),
         ("export", "out.jsonl", "--topic", "order"),
         ("copy", "out", "--topic", "order"),
+        ("copy", "out", "--rename", "order=old"),
         ("dump", "--queue", "order/0@3"),
     ],
     ids=" ".join,
@@ -220,3 +221,22 @@ def test_doctor_names_the_place_of_offsets_that_it_cannot_read_once(
     [finding] = (finding for finding in told["findings"] if finding["id"] == "consumer.not_read")
     assert (finding["file"], finding["offset"]) == (str(file), 16)
     assert str(file) not in finding["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("find", "--body", "["), "--body is no regular expression"),
+        (("find", "--tag", "a && b"), '--tag is "a && b": a message has one tag'),
+        (("du", "--by", "topic,topic"), '--by names "topic" twice: expected some of topic, queue_id, tags, hour, segment\n'),
+        (("export", "out", "--format", "jsonl", "--partition-by", "day"), "--partition-by is ['day']: expected"),
+        (("verify", "--max-mb-per-s", 0), "--max-mb-per-s is 0: expected more than 0"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_the_library_refuses_of_an_argument_names_its_option(
+    words: tuple[object, ...], says: str, broker: Path, run: Callable[..., Any]
+) -> None:
+    ran = run(words[0], broker, *words[1:])
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"mqstore: {says}")
