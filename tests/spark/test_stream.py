@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
 import mqstore
-from mqstore.spark import _snapshot
+from mqstore.spark import MESSAGE_SCHEMA, _snapshot
 from mqstore.spark._positions import QueueName, ends_before
 from mqstore.spark._subscription import StreamOptions
 from mqstore.spark.source import MessageDataSource
@@ -59,9 +59,7 @@ class Query:
     def restart(self) -> None:
         """Goes on in a process that knows nothing but the checkpoint."""
         source = MessageDataSource(self._options)
-        reader = source.streamReader(source.schema())
-        assert isinstance(reader, MessageStreamReader)
-        self.reader = reader
+        self.reader: Any = source.streamReader(source.schema())
 
     def latest(self, limit: ReadLimit | None = None) -> Offsets:
         return travelled(self.reader.latestOffset(self.offsets, limit or self.reader.getDefaultReadLimit()))
@@ -533,6 +531,16 @@ def test_overlapping_spans_make_one() -> None:
 def test_an_option_that_cannot_be_is_refused_by_name(options: dict[str, str], message: str) -> None:
     with refused(message):
         StreamOptions.parse({"path": "/store", **options})
+
+
+def test_what_is_wrong_with_a_stream_is_told_where_spark_first_asks_for_an_offset(store: mqstore.Store) -> None:
+    append(store, "a", 4)
+    begun = Query(store.path, startingOffsets="earliest").offsets
+    # An error of streamReader itself is lost: Spark 4.3 then tells of an UnboundLocalError of its own.
+    reader = MessageDataSource({"path": store.path, "topics": "a"}).streamReader(MESSAGE_SCHEMA)
+    for ask in (reader.initialOffset, lambda: reader.latestOffset(begun, None), lambda: reader.partitions(begun, begun)):
+        with refused("unknown option topics; accepted are .* subscribe, "):
+            ask()
 
 
 def test_starting_offsets_name_every_queue_and_no_other(store: mqstore.Store) -> None:

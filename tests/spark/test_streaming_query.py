@@ -58,6 +58,17 @@ def test_a_query_that_is_started_again_goes_on_after_what_it_has_written(
     assert len(rows) == 100
 
 
+@pytest.mark.matrix
+def test_spark_tells_what_is_wrong_with_the_options_of_a_stream(
+    spark: SparkSession, store: mqstore.Store, tmp_path: Path
+) -> None:
+    frame = spark.readStream.format("mqstore").option("topics", "a").load(store.path)
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(StreamingQueryException, match="unknown option topics; accepted are .* subscribe, ") as told:
+        query.awaitTermination(120)
+    assert "UnboundLocalError" not in str(told.value)
+
+
 def test_spark_reads_each_message_once_though_batches_fail_before_and_after_they_are_written(
     spark: SparkSession, store: mqstore.Store, tmp_path: Path
 ) -> None:

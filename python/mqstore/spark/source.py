@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqstore.spark._conditions import QUEUE_COLUMNS, push
@@ -24,7 +24,7 @@ from mqstore.spark._schema import known_columns, read_schema, select
 from mqstore.spark._subscription import StreamOptions, is_of_stream
 from mqstore.spark.sink import MessageWriter, message_writer, no_streaming_sink
 from mqstore.spark.stores import plan
-from mqstore.spark.stream import MessageStreamReader
+from mqstore.spark.stream import MessageStreamReader, RefusedStream
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # since 4.1
@@ -50,8 +50,11 @@ class MessageDataSource(DataSource):
         scan = ScanOptions.parse(self.options)
         return (PushingReader if scan.pushes_filters else MessageReader)(scan, self._rows(schema))
 
-    def streamReader(self, schema: StructType) -> MessageStreamReader:
-        return MessageStreamReader(StreamOptions.parse(self.options), self._rows(schema))
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        try:
+            return MessageStreamReader(StreamOptions.parse(self.options), self._rows(schema))
+        except Exception as error:
+            return RefusedStream(error)
 
     def _rows(self, schema: StructType) -> Rows:
         columns = known_columns(schema, read_schema(self._read.stores.brokers != (None,), has_corrupt_record=True))

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -189,6 +189,27 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 logging.getLogger("mqstore.spark").warning("%s", each)
         if lost:
             self._told = frozenset(lost)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Raises what is wrong with a read where Spark first asks for an offset: if `streamReader` raises it, Spark reports an
+    UnboundLocalError of its own instead.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def initialOffset(self) -> NoReturn:
+        raise self._error
+
+    def latestOffset(self, start: _Offsets | None = None, limit: ReadLimit | None = None) -> NoReturn:
+        raise self._error
+
+    def partitions(self, start: _Offsets, end: _Offsets) -> NoReturn:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        raise self._error
 
 
 def _in_words(lost: Mapping[QueueName, str]) -> Iterator[str]:
