@@ -159,6 +159,8 @@ def test_fetch_names_the_column_that_it_cannot_keep(spark: SparkSession, events_
         fetch(asked, events_store, keep=["order_id"])
     with pytest.raises(ValueError, match="keep is a list of column names"):
         fetch(asked, events_store, keep="topic")
+    with pytest.raises(ValueError, match="keep names topic twice"):
+        fetch(asked, events_store, columns=["body"], keep=["topic", "topic"])
 
 
 def test_a_frame_of_no_rows_resolves_to_no_rows(spark: SparkSession, events_store: Path) -> None:
@@ -285,6 +287,8 @@ def test_fetch_names_a_column_that_a_message_does_not_have(spark: SparkSession, 
         fetch(asked, events_store, columns="body")
     with pytest.raises(ValueError, match="columns is a list of at least one column name"):
         fetch(asked, events_store, columns=[])
+    with pytest.raises(ValueError, match="columns is a list of at least one column name, not <generator"):
+        fetch(asked, events_store, columns=(name for name in ["body"]))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="columns names body twice"):
         fetch(asked, events_store, columns=["body", "topic", "body"])
 

@@ -35,12 +35,12 @@ def select(known: StructType, columns: Sequence[str] | None) -> StructType:
     """These columns of a schema, in this order; all of it by default. ValueError names a column that does not exist."""
     if columns is None:
         return known
-    if isinstance(columns, str) or not columns:
+    if not isinstance(columns, list | tuple) or not columns:
         raise ValueError(f"columns is a list of at least one column name, not {columns!r}")
     for name in columns:
         if name not in known.names:
             raise ValueError(f"a message has no column {name!r}; its columns are {', '.join(known.names)}")
-        if list(columns).count(name) > 1:
+        if columns.count(name) > 1:
             raise ValueError(f"columns names {name} twice")
     return StructType([known[name] for name in columns])
 

@@ -226,13 +226,15 @@ def _kept(df: DataFrame, keep: Sequence[str], others: Sequence[str]) -> list[Str
     """The columns of `df` that stay. ValueError for one that is not there once, or has the name of another one."""
     if isinstance(keep, str):
         raise ValueError(f"keep is a list of column names, such as [{keep!r}], not {keep!r}")
-    kept = []
+    kept: list[StructField] = []
     for name in keep:
         same = [field for field in df.schema.fields if field.name == name]
         if len(same) != 1:
             raise ValueError(f"keep names {name}, but the frame has {len(same)} columns of that name: {', '.join(df.columns)}")
         if name.lower() in others:
             raise ValueError(f"keep names {name}, but so is a column of the messages: rename it first, or name other columns")
+        if any(field.name == name for field in kept):
+            raise ValueError(f"keep names {name} twice")
         kept.append(StructField(name, same[0].dataType))
     return kept
 
