@@ -223,6 +223,17 @@ def test_option_names_are_taken_in_any_case() -> None:
     assert (parsed.conditions.topics, parsed.target_partition_bytes, parsed.read.mode) == ({"a", "b"}, 5, "DROPMALFORMED")
 
 
+def test_a_store_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "one")
+    for options in ({"paths": json.dumps([str(tmp_path / "one"), str(tmp_path / "link")])}, {"path": str(tmp_path / "*")}):
+        with pytest.raises(ValueError, match=r"/(link|one) and .*/(link|one) are one store, whose messages would come twice"):
+            ScanOptions.parse(options)
+    with pytest.raises(ValueError, match="option stores is no JSON object: it names a twice"):
+        ScanOptions.parse({"stores": f'{{"a": "{tmp_path}/one", "a": "{tmp_path}/other"}}'})
+
+
 def test_a_schema_may_be_spelled_in_any_case(spark: SparkSession, events_store: Path) -> None:
     frame = spark.read.format("mqstore").schema("QUEUE_ID int, Tags string").load(str(events_store))
     assert frame.columns == ["QUEUE_ID", "Tags"]

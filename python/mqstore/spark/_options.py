@@ -93,7 +93,7 @@ class Given:
             return kind()
         word = "list" if kind is list else "object"
         try:
-            value = json.loads(text)
+            value = json.loads(text, object_pairs_hook=_object)
         except ValueError as error:
             raise ValueError(f"option {option} is no JSON {word}: {error}: {text!r}") from None
         if not isinstance(value, kind):
@@ -118,6 +118,15 @@ class Given:
         """Those of `mqstore.open`, as values of Python."""
         found = {name: value for name, value in self._values.items() if name.startswith(OPEN_PREFIX)}
         return {name.removeprefix(OPEN_PREFIX): _python(value) for name, value in found.items()}
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Of a name that is there twice Python would keep the second value."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it names {next(name for name in names if names.count(name) > 1)} twice")
+    return found
 
 
 def expect_ms(option: str, time: int) -> int:
@@ -229,6 +238,11 @@ def _stores(given: Given) -> Stores:
     found = [path for each in map(local_path, paths) for path in (sorted(glob.glob(each)) if _is_pattern(each) else [each])]
     if not found:
         raise mqstore.NotAStoreError(2, "no directory matches", ", ".join(paths))
+    there: dict[str, str] = {}
+    for path in found:
+        other = there.setdefault(os.path.realpath(path), path)
+        if other != path:
+            raise ValueError(f"{other} and {path} are one store, whose messages would come twice: leave one of them out")
     return Stores({path: path for path in found}, manifests=manifests, **options)
 
 
