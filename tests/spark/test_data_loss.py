@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -15,6 +17,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 import mqstore
+import mqstore.spark
 from mqstore.spark import _snapshot, fetch, resolve_keys, resolve_offsets
 from mqstore.spark._partitions import Stretch
 from mqstore.spark.resolve import _fetched
@@ -23,6 +26,8 @@ from mqstore.spark.stores import plan as snapshots
 
 SEGMENT = 8192
 MESSAGES = 400
+# Bytes of a queue entry, and where a record has its queue offset.
+ENTRY, QUEUE_OFFSET = 20, 20
 
 
 @pytest.fixture(autouse=True)
@@ -149,6 +154,34 @@ def test_a_scan_fails_when_another_store_takes_the_place_while_a_task_reads(stor
     replace(store)
     with pytest.raises(mqstore.StoreError, match="not the store that the job was planned with"):
         list(task)
+
+
+def test_a_scan_of_queues_fails_where_a_topic_is_made_anew(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    reader, parts = plan(store, columns="queue_offset")
+    passing, _ = plan(store, columns="queue_offset", failOnDataLoss="false")
+    with mqstore.open(store, "r+") as writer:
+        places = [writer.append("orders", b"anew", queue=number % 2).physical_offset for number in range(MESSAGES)]
+    for number, place in enumerate(places):
+        with (store / "commitlog" / f"{place - place % SEGMENT:020}").open("r+b") as log:
+            log.seek(place % SEGMENT + QUEUE_OFFSET)
+            log.write(struct.pack(">q", number // 2))
+    for queue in (store / "consumequeue" / "orders").iterdir():
+        entries = (queue / f"{0:020}").read_bytes()
+        (queue / f"{0:020}").write_bytes(entries[MESSAGES // 2 * ENTRY :] + bytes(MESSAGES // 2 * ENTRY))
+    _snapshot._opened.clear()
+    with pytest.raises(mqstore.StoreError, match="orders/0 leads to messages that came after the job was planned"):
+        [list(reader.read(part)) for part in parts]
+    assert sum(batch.num_rows for part in parts for batch in passing.read(part)) == 0
+    assert caplog.text.count("the topic was deleted and made anew") == 2
+
+
+def test_a_plan_of_queues_by_an_older_manifest_has_none_of_what_came_since(store: Path) -> None:
+    manifest = json.dumps({"": mqstore.spark.manifest(store)})
+    with mqstore.open(store, "r+") as writer:
+        writer.append("orders", b"later", queue=1)
+        writer.append("orders", b"later", queue=2)
+    reader, parts = plan(store, columns="queue_offset", manifests=manifest)
+    assert sum(batch.num_rows for part in parts for batch in reader.read(part)) == MESSAGES
 
 
 def test_a_store_that_grew_since_is_read_as_planned(store: Path) -> None:

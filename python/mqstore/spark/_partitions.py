@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 import mqstore
 from mqstore.spark._conditions import ALWAYS, Conditions, Interval, intersection
 from mqstore.spark._options import ScanOptions
-from mqstore.spark._positions import positions_of
+from mqstore.spark._positions import QueueName, ends_before, positions_of
 from mqstore.spark._snapshot import Snapshot
 
 #: Bytes that a partition reads, unless targetPartitionBytes says otherwise. Less where cores would idle, not below LEAST.
@@ -161,6 +161,8 @@ class _Share:
             ranges = queue_ranges(store, place.wanted(conditions), conditions)
         if ranges is None:
             return cls(snapshot.broker, physical, physical[1] - physical[0], 0)
+        if by_entry:
+            ranges = planned_ranges(store, ranges, snapshot.end)
         messages = sum(each.stop - each.start for each in ranges)
         if by_entry:
             return cls(snapshot.broker, physical, messages * _ENTRY_BYTES, messages, tuple(ranges))
@@ -231,6 +233,15 @@ def queue_ranges(store: mqstore.Store, topics: Sequence[str], conditions: Condit
                 if start < stop:
                     found.append(QueueRange(topic, queue_id, start, stop))
     return found
+
+
+def planned_ranges(store: mqstore.Store, ranges: Sequence[QueueRange], end: int) -> list[QueueRange]:
+    """The same without the messages that came when the snapshot had its end."""
+    if store.max_physical_offset == end:
+        return list(ranges)
+    names = {QueueName(None, each.topic, each.queue_id): (each.start, each.stop) for each in ranges}
+    stops = zip(ranges, ends_before(store, names, end).values(), strict=True)
+    return [replace(each, stop=stop) for each, stop in stops if each.start < stop]
 
 
 def sample(store: mqstore.Store, ranges: Sequence[QueueRange]) -> list[tuple[int | None, int]]:

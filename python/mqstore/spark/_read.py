@@ -143,11 +143,25 @@ def read_queues(
         store = snapshot.open()
         for name in ("physical_offset", "store_size"):
             entries = entries.append_column(name, found.column(name))
+        lead_past = pc.greater_equal(found.column("physical_offset"), snapshot.end)
+        if pc.any(lead_past).as_py():
+            _lose(snapshot, part, options)
         missing = entries.filter(pc.is_null(found.column("physical_offset")))
         if missing.num_rows:
             for error in _missing(snapshot, store, part, missing.column("queue_offset").to_pylist(), options):
                 yield rows.corrupt(schema, error, None, snapshot.broker)
         yield rows.batch(schema, _within(entries, physical), snapshot.broker)
+
+
+def _lose(snapshot: Snapshot, part: QueueRange, options: ReadOptions) -> None:
+    """StoreError, or an entry in the log of a worker, tells that a queue gives its offsets again."""
+    lost = (
+        f"{snapshot.path}: {part.topic}/{part.queue_id} leads to messages that came after the job was planned where those of the "
+        "plan were: the topic was deleted and made anew"
+    )
+    if options.fail_on_data_loss:
+        raise mqstore.StoreError(f"{lost}; start the job again")
+    logging.getLogger("mqstore.spark").warning("%s", lost)
 
 
 def _within(entries: pa.RecordBatch, physical: Interval) -> pa.RecordBatch:
