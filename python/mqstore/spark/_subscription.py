@@ -24,6 +24,10 @@ ACCEPTED = (
     *("mode", "errors", "failOnDataLoss"),
 )
 
+_OF_STREAM_ALONE = tuple(option for option in ACCEPTED if option not in ACCEPTED_BY_SCAN)
+#: By a read of which nobody knows yet whether it is one of a batch or of a stream.
+ACCEPTED_BY_READS = (*ACCEPTED_BY_SCAN, *_OF_STREAM_ALONE)
+
 #: In place of a queue offset: where the queue ends, and where it starts.
 LATEST, EARLIEST = -1, -2
 
@@ -164,7 +168,7 @@ class StreamOptions:
 
 def is_of_stream(options: Iterable[str]) -> bool:
     """Whether one of these options is of a streaming read alone."""
-    alone = {option.lower() for option in set(ACCEPTED).difference(ACCEPTED_BY_SCAN)}
+    alone = {option.lower() for option in _OF_STREAM_ALONE}
     return not alone.isdisjoint(option.lower() for option in options)
 
 

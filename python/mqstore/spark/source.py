@@ -17,11 +17,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from mqstore.spark._conditions import QUEUE_COLUMNS, push
-from mqstore.spark._options import ReadOptions, ScanOptions
+from mqstore.spark._options import Given, ReadOptions, ScanOptions
 from mqstore.spark._partitions import Place, QueueRanges, Stretch, expect_topics, plan_partitions
 from mqstore.spark._read import Rows, read_queues, read_stretch
 from mqstore.spark._schema import known_columns, read_schema, select
-from mqstore.spark._subscription import StreamOptions, is_of_stream
+from mqstore.spark._subscription import ACCEPTED_BY_READS, StreamOptions, is_of_stream
 from mqstore.spark.sink import MessageWriter, message_writer, no_streaming_sink
 from mqstore.spark.stores import plan
 from mqstore.spark.stream import MessageStreamReader, RefusedStream
@@ -40,6 +40,7 @@ class MessageDataSource(DataSource):
     @cached_property
     def _read(self) -> ReadOptions:
         # Not when the source is made: a write has other options. Spark does not say yet whether it will read a batch or a stream.
+        Given(self.options, ACCEPTED_BY_READS)
         return (StreamOptions if is_of_stream(self.options) else ScanOptions).parse(self.options).read
 
     def schema(self) -> StructType:
