@@ -228,6 +228,9 @@ def test_a_body_that_is_not_there_fails_the_job_or_is_null(spark: SparkSession, 
         asked.select(mq.body("physical_offset", store=paths["a"])).collect()
     bodies = asked.select(mq.body("physical_offset", store=paths["a"], errors="skip").alias("body"))
     assert texts(column(bodies, "body")) == ["a 0", None, None, None, "a 0"]
+    (snapshot,) = functions.plan_now(paths["a"]).values()
+    with pytest.raises(ValueError, match="body takes physical_offset as bigint, but the column is string: cast it first"):
+        functions.body_question("raise").answer(snapshot, functions.pa.record_batch([["0"]], names=["physical_offset"]))
     with pytest.raises(ValueError, match='errors is "raise" or "skip"'):
         mq.body("physical_offset", store=paths["a"], errors="ignore")  # type: ignore[arg-type]
 

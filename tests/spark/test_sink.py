@@ -114,6 +114,7 @@ def test_an_empty_frame_makes_an_empty_store(spark: SparkSession, tmp_path: Path
         ("topic string, body string, born_time timestamp_ntz", {}, '"born_time" is a timestamp without a timezone'),
         ("body string", {}, "the topic is a column topic of the frame, or option topic"),
         ("topic string, body string", {"topic": "orders"}, "give one of the two"),
+        ("Topic string, body string", {}, "give one of the two; the columns of the frame are Topic, body"),
         ("topic string, body string, properties struct<a: string>", {"jobId": "a"}, "with a jobId it is map<string,string>"),
         ("topic string, body string, broker string", {}, '"broker" is no field of a message'),
     ],
@@ -140,6 +141,7 @@ def test_a_wrong_schema_is_told_before_anything_is_written(
         ({"jobId": "a", "batchId": "1", "stores": "per-task"}, "batchId is for batches that go into one store"),
         ({"stores": "all"}, "option stores is one of one, per-task, not 'all'"),
         ({"option.flush": "1"}, "flush"),
+        ({"option.mode": "r"}, "option.mode is given, but a write opens the store for appending"),
     ],
 )
 def test_a_wrong_option_is_told_before_anything_is_written(tmp_path: Path, options: dict[str, str], expected: str) -> None:

@@ -240,7 +240,10 @@ def _planned_ends(
 
 
 def _bodies(errors: Literal["raise", "skip"], snapshot: Snapshot, wanted: pa.RecordBatch) -> pa.Array:
-    offsets = wanted.column("physical_offset").cast(pa.int64())
+    offsets = wanted.column("physical_offset")
+    if not (pa.types.is_integer(offsets.type) or pa.types.is_null(offsets.type)):
+        raise ValueError(f"body takes physical_offset as bigint, but the column is {offsets.type}: cast it first")
+    offsets = offsets.cast(pa.int64())
     places, bodies, size = [pa.nulls(0, pa.int64())], [pa.nulls(0, pa.binary())], 0
     asked = planned_offsets(snapshot, pc.unique(offsets).drop_null(), errors)
     store = snapshot.open(whole=errors == "skip")

@@ -143,6 +143,8 @@ def parse(options: Mapping[str, str], schema: StructType) -> Job:
         key, folder = f"{name}#{batch}", staging / f"stream-{quote(name, safe='')}"
     # No user waits for this append: a disk that stalls is waited for.
     of_store = {"wait_time_out": 600_000} | given.open_options()
+    if "mode" in of_store:
+        raise ValueError("option.mode is given, but a write opens the store for appending: leave it out")
     topic = given.get("topic")
     frame = ", ".join(sorted(f"{field.name} {field.dataType.simpleString()}" for field in schema))
     frame += f" for topic {topic}" if topic else ""
@@ -193,7 +195,10 @@ def expect_columns(job: Job, schema: StructType) -> None:
     if len(columns) < len(schema):
         raise ValueError(f"two columns of the frame have the same name; they are {', '.join(schema.names)}")
     if ("topic" in columns) == (job.topic is not None):
-        raise ValueError("the topic is a column topic of the frame, or option topic for all rows: give one of the two")
+        raise ValueError(
+            "the topic is a column topic of the frame, or option topic for all rows: give one of the two; the columns of the "
+            f"frame are {', '.join(columns)}"
+        )
     if job.key is not None and not job.per_task and columns.get("properties", _TEXT_PAIRS) not in _PROPERTIES:
         raise ValueError(
             f"column properties is {columns['properties'].simpleString()}: with a jobId it is map<string,string>, "
