@@ -120,22 +120,31 @@ def expected(run: int) -> list[str]:
     return [body for batch in rows for body in batch]
 
 
+def rerun(target: Path, stores: str) -> tuple[list[str], list[str]]:
+    """What a killed run has stored, and what is there after a run of the same job."""
+    after_kill = stored(target, stores)
+    interfere(target, stores)
+    write(target, stores, 1)
+    return after_kill, stored(target, stores)
+
+
+def killed_again(step: int, target: Path, stores: str) -> list[str]:
+    """A run after so many that were killed, which is killed one line later than the last."""
+    interfere(target, stores)
+    return killed_at(step, target, stores, step)
+
+
 def main(directory: Path, stores: str) -> None:
     for step, line in enumerate(in_child(killed_at, None, directory / "whole", stores, 0)):
         target = directory / str(step)
         if in_child(killed_at, step, target, stores, 0) is not None:
             raise SystemExit(f"{line} was not reached")
-        after_kill = in_child(stored, target, stores)
-        in_child(interfere, target, stores)
-        in_child(write, target, stores, 1)
-        after_rerun = in_child(stored, target, stores)
+        after_kill, after_rerun = in_child(rerun, target, stores)
         runs = [run for run in (0, 1) if after_rerun == expected(run)]
         print(json.dumps({"line": line, "after_kill": after_kill, "after_rerun": after_rerun, "rows_of_run": runs}))
-    # Each run is killed one line later than the one before, until one is through.
     target, step = directory / "killed", 0
-    while in_child(killed_at, step, target, stores, step) is None:
+    while in_child(killed_again, step, target, stores) is None:
         step += 1
-        in_child(interfere, target, stores)
     found = in_child(stored, target, stores)
     print(json.dumps({"kills": step, "after_all": found, "rows_of_run": [n for n in range(step + 1) if found == expected(n)]}))
 
