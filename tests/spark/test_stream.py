@@ -186,6 +186,16 @@ def test_new_queues_and_topics_are_read_from_their_start(store: mqstore.Store) -
     assert Counter(topic for topic, _, _ in query.rows) == {"a": 4, "b": 5}
 
 
+def test_a_topic_that_is_not_there_when_a_query_begins_is_told_and_read_later(
+    store: mqstore.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(store, "a", 3)
+    query = Query(store.path, subscribe="a,later")
+    assert caplog.messages == ["no store has topic later, which is read once it is there"]
+    append(store, "later", 2)
+    assert query.run() == [2]
+
+
 def test_a_new_queue_whose_first_messages_expired_unread_fails_the_query(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with mqstore.open(path, "x", mapped_file_size_commit_log=1 << 20) as store:

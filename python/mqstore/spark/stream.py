@@ -82,6 +82,8 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> _Offsets:
         look = self._look()
+        for topic in sorted((self._options.subscription.topics or frozenset()).difference(name.topic for name in look.bounds)):
+            logging.getLogger("mqstore.spark").warning("no store has topic %s, which is read once it is there", topic)
         nexts = look.starting(self._options.starting)
         for name, offset in nexts.items():
             least, most, _ = look.bounds[name]
