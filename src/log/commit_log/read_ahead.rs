@@ -1,4 +1,4 @@
-//! Reading many records at once, from disk or from memory: one after the other, each would be waited for alone.
+//! Reading many records from disk at once: one after the other, each would wait for the disk alone.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,20 +11,18 @@ use crate::storage::MappedFile;
 const RECORD: usize = 4096;
 /// Records with less between them are read in one piece.
 const GAP: usize = 16 * 1024;
-/// Bytes that are read of a record in memory. The processor brings what follows by itself.
-const HEAD: usize = 256;
 /// How many records are looked at, to learn whether the others are in memory.
 const SAMPLES: usize = 8;
 
 impl LogFiles {
-    /// Starts reading the records at these offsets, ascending, from disk, without waiting. Where they seem to be in memory, to ask for one takes
-    /// longer than reading it there: they are brought into the caches of the processor.
+    /// Starts reading the records at these offsets, ascending, from disk, without waiting, unless they seem to be in memory: to ask for one
+    /// takes longer than reading it there.
     ///
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io).
     pub fn read_ahead(&self, offsets: &[i64]) -> Result<()> {
         if self.seem_cached(offsets)? {
-            return self.touch(offsets);
+            return Ok(());
         }
         let mut piece: Option<(Arc<MappedFile>, Range<usize>)> = None;
         for offset in offsets {
@@ -45,26 +43,6 @@ impl LogFiles {
         }
         if let Some((file, range)) = piece {
             file.prefetch(range);
-        }
-        Ok(())
-    }
-
-    /// Reads the heads of the records in memory that lie apart: those that lie close the processor brings by itself. No read depends on another
-    /// one, so that it waits for many at once.
-    fn touch(&self, offsets: &[i64]) -> Result<()> {
-        let mut head = [0; HEAD];
-        for of_segment in offsets.chunk_by(|one, next| self.end_of_segment(*one) == self.end_of_segment(*next)) {
-            let Some(first) = of_segment.first() else { continue };
-            let Some((file, _)) = self.locate(*first)?.filter(|(file, _)| file.is_in_memory()) else {
-                continue;
-            };
-            let mut near = 0;
-            for at in of_segment.iter().filter_map(|offset| position_in(&file, *offset)) {
-                if at >= near {
-                    file.read(at, &mut head);
-                }
-                near = at + RECORD;
-            }
         }
         Ok(())
     }

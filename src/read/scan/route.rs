@@ -40,6 +40,8 @@ pub(super) enum Part {
 
 /// Records that are read ahead at once.
 const AHEAD: usize = 1024;
+/// Records that the processor is asked for at once where they are in memory.
+const NEAR: usize = 16;
 
 /// Queues whose next messages are compared.
 #[derive(Debug)]
@@ -118,6 +120,9 @@ impl Route {
                         let mut ahead = offsets.get(*left..).unwrap_or_default().to_vec();
                         ahead.sort_unstable();
                         reader.log().read_ahead(&ahead)?;
+                    }
+                    if let Some(next) = offsets.iter().rev().nth(NEAR) {
+                        cursor.touch(*next);
                     }
                     offsets.pop().map(|physical_offset| Place {
                         physical_offset,
