@@ -9,6 +9,8 @@ from errno import EEXIST, ENOENT
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from mqstore._native import _expect_outside
+
 SUFFIXES: dict[str, str] = {".parquet": "parquet", ".arrow": "arrow", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 #: What partitions are called where the value is null: Hive's name.
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -40,6 +42,7 @@ def whole(target: Path) -> Iterator[Path]:
     If the block raises, nothing is left. A process that is killed leaves the directory in which that path lies.
     """
     _expect_free(target)
+    _expect_outside(target)
     if not target.parent.is_dir():
         raise FileNotFoundError(ENOENT, "there is no such directory: make it first", str(target.parent))
     with TemporaryDirectory(prefix=".mqstore-", suffix=".part", dir=target.parent) as scratch:

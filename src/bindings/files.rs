@@ -1,6 +1,7 @@
 //! `Store`: copies, files that it writes and reads. What concerns files of no store is done in Python.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
@@ -15,7 +16,7 @@ use super::store::Store;
 use crate::arrow::{self, BatchBuilder, BodyAs, MessageColumns, from_arrow};
 use crate::config::StoreConfig;
 use crate::storage::{Env, RealEnv};
-use crate::store::{Copier, OpenMode, choose_sizes};
+use crate::store::{Copier, OpenMode, choose_sizes, expect_outside};
 
 /// Messages by topic in the copy, bytes of their records, messages left out by topic, and how many got a later store time.
 type Copied = (BTreeMap<String, u64>, u64, BTreeMap<String, u64>, u64);
@@ -182,6 +183,12 @@ pub(super) fn json_lines<'py>(py: Python<'py>, rows: &Bound<'py, PyAny>, body_as
     let table = import_table(rows)?;
     let lines = py.detach(|| arrow::json_lines(&table, written_as))?;
     Ok(PyBytes::new(py, &lines))
+}
+
+/// Raises `ValueError` if this path lies in a store.
+#[pyfunction(name = "_expect_outside")]
+pub(super) fn expect_path_outside(path: PathBuf) -> PyResult<()> {
+    Ok(expect_outside(&RealEnv::new(), &path)?)
 }
 
 /// A batch of no message with these columns, every one by default: what schemas come from.

@@ -152,7 +152,7 @@ impl RepairReport {
 ///
 /// It may be called again after an error or a crash, with another `into`: no message is lost then. Readers beside it go on. `progress` is called with
 /// two ints, how many bytes of the log are done, and of how many, in each pass: while it is verified, written, and verified again. Raises `LockedError` while a writer has the store,
-/// `StoreExistsError` if `into` is not empty, `ValueError` if it lies in the store, what `open` and `Store.verify` raise, and what `progress` raises.
+/// `StoreExistsError` if `into` is not empty, `ValueError` if it lies in a store, what `open` and `Store.verify` raise, and what `progress` raises.
 #[pyfunction]
 #[pyo3(signature = (path, *, dry_run=true, into=None, progress=None, **options))]
 pub(super) fn repair(

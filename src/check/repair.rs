@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::check::finding_id::{FindingId, Fix, Severity};
 use crate::check::findings::{Finding, first_to_mend};
-use crate::check::set_aside::{copy_store, set_aside};
+use crate::check::set_aside::{copy_store, expect_empty, set_aside};
 use crate::check::verify::{VerifyReport, VerifyRequest, verify};
 use crate::config::{Recovery, StoreConfig};
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ use crate::interrupt;
 use crate::read::MessageReader;
 use crate::services::{Next, Service};
 use crate::storage::Env;
-use crate::store::{MessageStore, OpenMode, find_for_rebuild, take_lock};
+use crate::store::{MessageStore, OpenMode, expect_outside, find_for_rebuild, take_lock};
 
 /// How a store is repaired.
 #[derive(Debug, Clone, Copy)]
@@ -120,7 +120,7 @@ pub fn rebuild(
 ///
 /// # Errors
 /// [`Error::Locked`], also while a writer has the store from which a copy is made; [`Error::Exists`] for a copy in a directory that is not
-/// empty; [`Error::Invalid`] for one in the store; those of [`verify`] and [`rebuild`]. It may be called again after an error.
+/// empty; [`Error::Invalid`] for one in a store; those of [`verify`] and [`rebuild`]. It may be called again after an error.
 pub fn repair(
     env: &Arc<dyn Env>,
     path: &Path,
@@ -129,7 +129,8 @@ pub fn repair(
     mut tell: impl FnMut(i64, i64) -> Result<()>,
 ) -> Result<RepairReport> {
     if let Some(into) = request.into {
-        expect_outside(path, into)?;
+        expect_outside(env.as_ref(), into)?;
+        expect_empty(env.as_ref(), into)?;
     }
     let found = look(env, path, config, &mut tell)?;
     let plan = Plan::of_repair(env, path, config, &found, request.into.is_some())?;
@@ -205,21 +206,6 @@ fn look(
 ) -> Result<VerifyReport> {
     let reader = MessageReader::open(env, path, config.clone())?;
     verify(env, &reader, VerifyRequest::default(), tell)
-}
-
-/// A copy in the store would be copied, too.
-fn expect_outside(path: &Path, into: &Path) -> Result<()> {
-    let absolute = |path: &Path| std::path::absolute(path).map_err(|error| Error::io("find", path, error));
-    if !absolute(into)?.starts_with(absolute(path)?) {
-        return Ok(());
-    }
-    Err(Error::Invalid {
-        what: format!(
-            "into: {} lies in the store {}: name a directory beside it",
-            into.display(),
-            path.display()
-        ),
-    })
 }
 
 fn expect_unlocked(env: &dyn Env, path: &Path) -> Result<()> {

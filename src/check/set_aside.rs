@@ -63,9 +63,7 @@ pub(super) fn copy_store(env: &dyn Env, root: &Path, into: &Path, left_out: &[Pa
     // Before there is a copy: it may lie in the store.
     let copied = entries_to_copy(env, root, left_out)?;
     create_dir(env, into)?;
-    if !list(env, into)?.is_empty() {
-        return Err(Error::Exists { path: into.to_owned() });
-    }
+    expect_empty(env, into)?;
     let file_system = env.file_system(into).map_err(|error| Error::io("open", into, error))?;
     for (path, kind) in copied {
         if kind == EntryKind::Directory {
@@ -101,6 +99,19 @@ fn entries_to_copy(env: &dyn Env, root: &Path, left_out: &[PathBuf]) -> Result<V
         }
         if let Some(next) = dirs.last() {
             copied.push((next.clone(), EntryKind::Directory));
+/// Refuses a directory for a copy that has anything in it. A missing one is made later.
+///
+/// # Errors
+/// [`Error::Exists`], [`Error::Io`].
+pub(super) fn expect_empty(env: &dyn Env, into: &Path) -> Result<()> {
+    match env.list(into) {
+        Ok(entries) if entries.is_empty() => Ok(()),
+        Ok(_) => Err(Error::Exists { path: into.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Error::io("list", into, error)),
+    }
+}
+
         }
     }
     Ok(copied)

@@ -30,5 +30,5 @@ pub use message_store::MessageStore;
 pub(crate) use opening::find_for_rebuild;
 pub use stats::StoreStats;
 pub use store_directory::OpenMode;
-pub(crate) use store_directory::take_lock;
+pub(crate) use store_directory::{expect_outside, take_lock};
 pub use unique_key::new_unique_key;

@@ -1,7 +1,7 @@
 //! The directory of a store that is opened for writing: its lock, its abort file, and what must stand in it.
 
 use std::io;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::format::{ABORT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, INDEX_DIR, LOCK_FILE, UNFINISHED_PREFIX};
@@ -24,9 +24,13 @@ pub enum OpenMode {
 /// Takes the lock of the store at `path`, which is made if it may be. Says whether there was no store.
 ///
 /// # Errors
-/// [`Error::NotAStore`], [`Error::Exists`], [`Error::Locked`], [`Error::DiskFull`], [`Error::Io`].
+/// [`Error::NotAStore`], [`Error::Exists`], [`Error::Locked`], [`Error::DiskFull`], [`Error::Io`]; [`Error::Invalid`] for a new store in
+/// another one.
 pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<(Lock, bool)> {
     if matches!(mode, OpenMode::Append | OpenMode::New) {
+        if expect_store(env, path).is_err() {
+            expect_outside(env, path)?;
+        }
         create_dir(env, path)?;
     }
     // Checked twice: before the lock, so that no lock file is made where no store is, and under it, because only then nobody changes it.
@@ -114,6 +118,31 @@ fn is_new(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<bool> {
         OpenMode::New => Err(Error::Exists { path: path.to_owned() }),
         OpenMode::Existing | OpenMode::Append | OpenMode::Rebuild => expect_store(env, path).map(|()| false),
     }
+}
+
+/// Refuses a `path` in a store, where a broker looks at every file: it does not start with one that it does not know, or removes it.
+///
+/// # Errors
+/// [`Error::Invalid`] with the store; [`Error::Io`].
+pub(crate) fn expect_outside(env: &dyn Env, path: &Path) -> Result<()> {
+    let absolute = std::path::absolute(path).map_err(|error| Error::io("find", path, error))?;
+    let mut above = PathBuf::new();
+    for part in absolute.components() {
+        if part == Component::ParentDir {
+            above.pop();
+        } else {
+            above.push(part);
+        }
+    }
+    while above.pop() {
+        if env.list(&above.join(COMMIT_LOG_DIR)).is_ok() {
+            let (path, store) = (path.display(), above.display());
+            return Err(Error::Invalid {
+                what: format!("{path} lies in the store {store}: name a directory beside it"),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// # Errors

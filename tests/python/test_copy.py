@@ -279,3 +279,17 @@ def test_other_threads_run_during_a_copy(
     with mqstore.open(events) as store:
         assert lets_others_run(lambda: store.copy_to(tmp_path / f"copy{next(copies)}"))
     assert os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("folder", [".", "commitlog", "consumequeue/orders/0"])
+def test_no_store_is_made_in_a_store(tmp_path: Path, folder: str) -> None:
+    with mqstore.open(tmp_path / "store", "x", mapped_file_size_commit_log=65536) as store:
+        store.append("orders", b"first")
+        copy = tmp_path / "store" / folder / "copy"
+        match = f"lies in the store {tmp_path / 'store'}: name a directory beside it"
+        with pytest.raises(ValueError, match=match):
+            store.copy_to(copy)
+        for mode in ("a", "x"):
+            with pytest.raises(ValueError, match=match):
+                mqstore.open(copy, mode)
+        assert not [*tmp_path.rglob("*copy*"), *tmp_path.rglob("*.part")]

@@ -424,3 +424,12 @@ def test_a_store_that_was_closed_raises_and_leaves_nothing(shop: Store, tmp_path
     with pytest.raises(mqstore.ClosedError):
         shop.export(tmp_path / "out.jsonl")
     assert leftovers(tmp_path) == ["shop"]
+
+
+@pytest.mark.parametrize("folder", ["shop", "shop/commitlog", "shop/consumequeue/orders", "shop/config/.."])
+@pytest.mark.parametrize("partition_by", [None, "topic"])
+def test_nothing_is_exported_into_a_store(shop: Store, tmp_path: Path, folder: str, partition_by: str | None) -> None:
+    with pytest.raises(ValueError, match=f"lies in the store {tmp_path / 'shop'}: name a directory beside it"):
+        shop.export(tmp_path / folder / "out.jsonl", partition_by=partition_by)
+    assert not [*tmp_path.rglob("*out*"), *tmp_path.rglob("*.part")]
+    assert shop.export(tmp_path / "shop/../out.jsonl").rows > 0

@@ -14,6 +14,7 @@ from html import escape
 from pathlib import Path
 
 import mqstore
+from mqstore._native import _expect_outside
 
 __all__ = ["Report", "report"]
 
@@ -30,8 +31,9 @@ class Report:
     """What `Store.verify` found."""
 
     def save(self, target: str | os.PathLike[str]) -> Path:
-        """Writes the page to a file, over one that is there. Raises `OSError` if it cannot be written."""
+        """Writes the page to a file, over one that is there. `OSError` if it cannot be written, `ValueError` in a store."""
         written = Path(target)
+        _expect_outside(written)
         written.write_text(self.html, encoding="utf-8", errors="backslashreplace")
         return written
 

@@ -33,6 +33,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import MapType, StringType, StructType
 
 import mqstore
+from mqstore._native import _expect_outside
 from mqstore.spark._job import Job, Staged, append_rows, stage_rows, staging_beside
 from mqstore.spark._options import Given
 from mqstore.spark._schema import BROKER
@@ -180,13 +181,6 @@ def _staging(given: str | None, target: Path) -> Path:
         raise ValueError(f"stagingPath is {staging}, which lies in what is written to, {target}: name a directory beside it")
     _expect_outside(staging / "job")
     return staging
-
-
-def _expect_outside(path: Path) -> None:
-    """ValueError for a path below a store: a broker looks at every file there, and what it does not know it may remove."""
-    for above in path.parents:
-        if (above / "commitlog").is_dir():
-            raise ValueError(f"{path} lies in the store {above}: name a directory beside it")
 
 
 def expect_columns(job: Job, schema: StructType) -> None:

@@ -1,6 +1,7 @@
 //! What a rebuild keeps, beside whom it works, and who keeps it out.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -214,18 +215,31 @@ fn a_store_that_is_written_to_is_neither_rebuilt_nor_repaired_nor_copied() {
 }
 
 #[test]
-fn a_store_is_not_copied_into_itself() {
+fn a_store_is_not_copied_into_itself_or_another_store() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
     intact(&root);
     let before = Image::of(&root);
-    for into in [root.join("copy"), root.clone()] {
+    let other = dir.path().join("other");
+    copy(&root, &other);
+    for into in [
+        root.join("copy"),
+        root.clone(),
+        other.join("consumequeue/copy"),
+        other.join("commitlog"),
+    ] {
         for is_dry_run in [true, false] {
             let outcome = repaired(&root, is_dry_run, Some(&into));
-            assert!(matches!(outcome, Err(Error::Invalid { .. })), "{outcome:?}");
+            assert!(
+                matches!(outcome, Err(Error::Invalid { .. } | Error::Exists { .. })),
+                "{outcome:?}"
+            );
         }
     }
     assert!(before.files().eq(Image::of(&root).files()));
+    assert!(before.files().eq(Image::of(&other).files()));
+    let beside = root.join("commitlog/../../beside");
+    assert!(repaired(&root, false, Some(&beside)).unwrap().left.is_empty());
 }
 
 /// Only the checksum of the whole record tells of it.
@@ -325,11 +339,12 @@ fn a_copy_that_lies_in_the_store_by_way_of_a_link_holds_what_the_store_held_befo
     intact(&root);
     fs::write(root.join("commitlog/x"), b"foreign").unwrap();
     let expected = answers(&open(&root));
+    fs::create_dir(root.join("kept")).unwrap();
     let link = dir.path().join("link");
-    std::os::unix::fs::symlink(&root, &link).unwrap();
+    symlink(root.join("kept"), &link).unwrap();
     let into = link.join("repaired");
     let report = repaired(&root, false, Some(&into)).unwrap();
     assert!(report.left.is_empty());
-    assert!(!into.join("repaired").exists());
+    assert!(into.join("kept").is_dir() && !into.join("kept/repaired").exists());
     assert_eq!(answers(&open(&into)), expected);
 }

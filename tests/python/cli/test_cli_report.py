@@ -200,6 +200,8 @@ def test_damage_is_passed_over_and_told(copied: Callable[[str], Path]) -> None:
 def test_a_report_is_saved_and_shown_in_a_notebook(golden: Path, tmp_path: Path) -> None:
     made = report(golden / "498_mixed", deep=False)
     assert made.save(tmp_path / "page.html").read_text(encoding="utf-8") == made.html
+    with pytest.raises(ValueError, match="lies in the store"):
+        made.save(Path(made.path, "commitlog", "page.html"))
     assert made.findings.ok
     assert repr(made).startswith("<mqstore.report.Report of ")
     assert re.fullmatch(r'<iframe srcdoc="[^"]*" style="[^"]*"></iframe>', made._repr_html_(), re.DOTALL)
