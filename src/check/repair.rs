@@ -1,6 +1,7 @@
 //! Mending what was found: queues, index and checkpoint are made anew from the log, damage of the log is salvaged, and files that do not
 //! belong there are set aside.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -259,7 +260,35 @@ impl Plan {
             let aside = found.findings.iter().filter(|finding| finding.remedy == Fix::SetAside);
             plan.aside = aside.map(|finding| finding.file.clone()).collect();
         }
+        if !is_copy && let Some(refusal) = plan.refuse_other_file_systems(env.as_ref(), path)? {
+            plan = Self {
+                refusal: Some(refusal),
+                ..Self::default()
+            };
+        }
         Ok(plan)
+    }
+
+    /// Files are moved between the store's directory and the others, each in one step.
+    fn refuse_other_file_systems(&self, env: &dyn Env, root: &Path) -> Result<Option<Error>> {
+        let dirs: BTreeSet<_> = self
+            .aside
+            .iter()
+            .chain(&self.segments)
+            .filter_map(|file| file.parent())
+            .collect();
+        for dir in dirs {
+            let is_same = env.can_rename(root, dir).map_err(|error| Error::io("look at", dir, error))?;
+            if !is_same {
+                let what = format!(
+                    "{} lies on another file system than the store, or in another mount, so that no file can be moved there: repair a copy \
+                     (into, --into)",
+                    dir.display()
+                );
+                return Ok(Some(Error::Invalid { what }));
+            }
+        }
+        Ok(None)
     }
 
     /// Plans that queues, index and checkpoint are made anew, unless the store has to be left as it is. The writer that is going to do it tells

@@ -25,27 +25,46 @@ pub(super) fn set_aside(env: &dyn Env, root: &Path, copied: &[PathBuf], moved: &
         ms += 1;
     }
     let backup = numbered(ms);
+    let replaced = copy_and_move(env, root, &backup, copied, moved).and_then(|()| {
+        file_system
+            .sync(Step::SetAside)
+            .map_err(|error| Error::io("sync", root, error))?;
+        replace(env, root, copied)
+    });
+    if replaced.is_err() {
+        // The copies must not keep their space. What was moved stays in the backup.
+        for file in copied {
+            let _ = env.unlink(&place_of_new(root, file));
+            let _ = env.unlink(&in_backup(root, &backup, file));
+        }
+    }
+    replaced.map(|()| backup)
+}
+
+fn copy_and_move(env: &dyn Env, root: &Path, backup: &Path, copied: &[PathBuf], moved: &[PathBuf]) -> Result<()> {
     for file in copied {
-        copy_file(env, file, &place_for(env, root, &backup, file)?)?;
+        copy_file(env, file, &place_for(env, root, backup, file)?)?;
         let new = place_of_new(root, file);
         // An earlier repair may have died while it made this file.
         remove_file(env, &new)?;
         copy_file(env, file, &new)?;
     }
     for file in moved {
-        let to = place_for(env, root, &backup, file)?;
+        let to = place_for(env, root, backup, file)?;
         env.rename(file, &to)
             .map_err(|error| Error::full_or_io("move", file, error))?;
     }
-    file_system
-        .sync(Step::SetAside)
-        .map_err(|error| Error::io("sync", root, error))?;
-    for file in copied {
+    Ok(())
+}
+
+/// Puts the new files in the places of the segments.
+fn replace(env: &dyn Env, root: &Path, segments: &[PathBuf]) -> Result<()> {
+    for file in segments {
         env.rename(&place_of_new(root, file), file)
             .and_then(|()| env.sync_dir(file.parent().unwrap_or(root), Step::SetAside))
             .map_err(|error| Error::io("replace", file, error))?;
     }
-    Ok(backup)
+    Ok(())
 }
 
 /// Where the file that replaces a segment is made: a broker does not start if a foreign file stands among the segments.
@@ -67,7 +86,10 @@ pub(super) fn copy_store(env: &dyn Env, root: &Path, into: &Path, left_out: &[Pa
     let file_system = env.file_system(into).map_err(|error| Error::io("open", into, error))?;
     for (path, kind) in copied {
         if kind == EntryKind::Directory {
-            create_dir(env, &into.join(&path))?;
+            let made = into.join(&path);
+            create_dir(env, &made)?;
+            env.copy_mode(&root.join(&path), &made)
+                .map_err(|error| Error::io("set the mode of", made, error))?;
         } else {
             copy_file(env, &root.join(&path), &into.join(&path))?;
         }
@@ -75,6 +97,19 @@ pub(super) fn copy_store(env: &dyn Env, root: &Path, into: &Path, left_out: &[Pa
     file_system
         .sync(Step::SetAside)
         .map_err(|error| Error::io("sync", into, error))
+}
+
+/// Refuses a directory for a copy that has anything in it. A missing one is made later.
+///
+/// # Errors
+/// [`Error::Exists`], [`Error::Io`].
+pub(super) fn expect_empty(env: &dyn Env, into: &Path) -> Result<()> {
+    match env.list(into) {
+        Ok(entries) if entries.is_empty() => Ok(()),
+        Ok(_) => Err(Error::Exists { path: into.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Error::io("list", into, error)),
+    }
 }
 
 /// Files and directories below `root` in the order in which they are copied.
@@ -99,19 +134,6 @@ fn entries_to_copy(env: &dyn Env, root: &Path, left_out: &[PathBuf]) -> Result<V
         }
         if let Some(next) = dirs.last() {
             copied.push((next.clone(), EntryKind::Directory));
-/// Refuses a directory for a copy that has anything in it. A missing one is made later.
-///
-/// # Errors
-/// [`Error::Exists`], [`Error::Io`].
-pub(super) fn expect_empty(env: &dyn Env, into: &Path) -> Result<()> {
-    match env.list(into) {
-        Ok(entries) if entries.is_empty() => Ok(()),
-        Ok(_) => Err(Error::Exists { path: into.to_owned() }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(Error::io("list", into, error)),
-    }
-}
-
         }
     }
     Ok(copied)
@@ -122,18 +144,22 @@ fn list(env: &dyn Env, dir: &Path) -> Result<Vec<(std::ffi::OsString, EntryKind)
     Ok(entries.into_iter().map(|entry| (entry.name, entry.kind)).collect())
 }
 
-/// Where a file of the store is put in the backup, in directories of the same names.
+/// Where a file of the store is put in the backup, in directories of the same names, which are made.
 fn place_for(env: &dyn Env, root: &Path, backup: &Path, file: &Path) -> Result<PathBuf> {
-    let relative = file.strip_prefix(root).unwrap_or(file);
+    let place = in_backup(root, backup, file);
     let mut dir = backup.to_owned();
-    for part in relative.parent().into_iter().flatten() {
+    for part in place.strip_prefix(backup).ok().and_then(Path::parent).into_iter().flatten() {
         dir.push(part);
         create_dir(env, &dir)?;
     }
-    Ok(backup.join(relative))
+    Ok(place)
 }
 
-/// Copies a file whose copy has no name yet. Blocks that were never written stay unwritten, but for those of a segment, which is never sparse.
+fn in_backup(root: &Path, backup: &Path, file: &Path) -> PathBuf {
+    backup.join(file.strip_prefix(root).unwrap_or(file))
+}
+
+/// Copies a file, with its mode, whose copy has no name yet. Blocks that were never written stay unwritten, but for those of a segment, which is never sparse.
 fn copy_file(env: &dyn Env, from: &Path, to: &Path) -> Result<()> {
     let source = env.open(from, Access::Read).map_err(|error| Error::io("open", from, error))?;
     let is_segment = from
@@ -142,7 +168,8 @@ fn copy_file(env: &dyn Env, from: &Path, to: &Path) -> Result<()> {
         .is_some_and(|dir| dir == COMMIT_LOG_DIR);
     let copied = env
         .create(to)
-        .and_then(|target| copy_bytes(source.as_ref(), target.as_ref(), is_segment));
+        .and_then(|target| copy_bytes(source.as_ref(), target.as_ref(), is_segment))
+        .and_then(|()| env.copy_mode(from, to));
     interrupt::check()?;
     copied.map_err(|error| Error::full_or_io("copy", to, error))
 }

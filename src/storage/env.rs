@@ -189,6 +189,24 @@ pub trait Env: Send + Sync + Debug {
     /// `AlreadyExists` if anything has the new name: nothing was changed.
     fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()>;
 
+    /// Whether files can be renamed between two directories: both lie on one file system, in one mount of it. An implementation with one
+    /// file system says yes.
+    ///
+    /// # Errors
+    /// `NotFound`, `PermissionDenied` ...
+    fn can_rename(&self, _from: &Path, _to: &Path) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    /// Gives a copy the mode of the original, and its owner where the system lets this process. Its own user may write to it. An
+    /// implementation without owners does nothing.
+    ///
+    /// # Errors
+    /// As the system gives them.
+    fn copy_mode(&self, _original: &Path, _copy: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Removes a file's name. Its bytes are freed with its last open file and mapping. Durable after `sync_dir`.
     ///
     /// # Errors

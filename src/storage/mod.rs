@@ -11,6 +11,8 @@ mod env;
 /// What a child of fork must not keep of its parent.
 #[expect(unsafe_code, reason = "the system's fork handlers and the mutex that they share")]
 mod fork;
+/// What the system says of a file beside its bytes.
+mod file_status;
 /// The operating system itself.
 #[expect(
     unsafe_code,

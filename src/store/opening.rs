@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::config::StoreConfig;
-use crate::error::Result;
-use crate::format::{ABORT_FILE, CONFIG_DIR, FLUSHED_MARK_FILE};
+use crate::error::{Error, Result};
+use crate::format::{ABORT_FILE, CONFIG_DIR, CONSUME_QUEUE_DIR, FLUSHED_MARK_FILE, INDEX_DIR};
 use crate::recovery::{Recovered, WritePlan, expect_store, open_for_writing};
-use crate::storage::{Env, read_file};
+use crate::storage::{EntryKind, Env, read_file};
 use crate::store::geometry::choose_sizes;
 use crate::store::store_directory::OpenMode;
 
@@ -37,8 +37,21 @@ pub(crate) fn find_for_rebuild(env: &Arc<dyn Env>, path: &Path, mut config: Stor
     Ok(find(env, path, &mut config, false, OpenMode::Rebuild)?.0)
 }
 
-/// Refuses a directory where the writer is going to write a file that was not read: it would fail when the store is half changed.
+/// Refuses a directory where the writer is going to write a file that was not read, and a link that leads nowhere where it makes a directory:
+/// it would fail when the store is half changed.
 fn expect_files(env: &dyn Env, path: &Path) -> Result<()> {
+    for entry in env.list(path).map_err(|error| Error::io("list", path, error))? {
+        let is_directory = [CONSUME_QUEUE_DIR, INDEX_DIR, CONFIG_DIR]
+            .iter()
+            .any(|name| entry.name == *name);
+        if is_directory && entry.kind == EntryKind::Other {
+            let what = format!(
+                "{} is a link that leads nowhere, or a device: put back what it leads to, or remove it",
+                path.join(entry.name).display()
+            );
+            return Err(Error::Invalid { what });
+        }
+    }
     for file in [path.join(ABORT_FILE), path.join(CONFIG_DIR).join(FLUSHED_MARK_FILE)] {
         read_file(env, &file, 0)?;
     }

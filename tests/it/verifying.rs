@@ -6,6 +6,7 @@ pub(crate) mod table;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,8 +67,11 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
-        if entry.file_type().unwrap().is_dir() {
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
             copy(&entry.path(), &to.join(entry.file_name()));
+        } else if kind.is_symlink() {
+            symlink(fs::read_link(entry.path()).unwrap(), to.join(entry.file_name())).unwrap();
         } else {
             fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
         }

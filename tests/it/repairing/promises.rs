@@ -1,20 +1,22 @@
 //! What a rebuild keeps, beside whom it works, and who keeps it out.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-use mqstore::check::Fix;
+use mqstore::check::{Fix, RepairRequest, repair};
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::format::{CqUnit, Message, segment_name};
 use mqstore::read::{MessageReader, QueryResult};
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
-use tempfile::tempdir;
+use tempfile::{tempdir, tempdir_in};
 
 use super::{rebuilt, repaired};
+use crate::counting_env::CountingEnv;
 use crate::damage::bases::{append, tiny};
 use crate::damage::image::Image;
 use crate::golden::golden_dir;
@@ -347,4 +349,84 @@ fn a_copy_that_lies_in_the_store_by_way_of_a_link_holds_what_the_store_held_befo
     assert!(report.left.is_empty());
     assert!(into.join("kept").is_dir() && !into.join("kept/repaired").exists());
     assert_eq!(answers(&open(&into)), expected);
+}
+
+/// Flips a bit of the first message.
+fn damage(root: &Path) {
+    let segment = root.join("commitlog").join(segment_name(0));
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[90] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+}
+
+#[test]
+fn copies_have_the_modes_of_the_originals() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    intact(&root);
+    damage(&root);
+    let segment = Path::new("commitlog").join(segment_name(0));
+    fs::set_permissions(root.join(&segment), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(root.join("config"), fs::Permissions::from_mode(0o700)).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    let into = dir.path().join("into");
+    assert!(repaired(&root, false, Some(&into)).unwrap().left.is_empty());
+    assert_eq!((mode(&into.join(&segment)), mode(&into.join("config"))), (0o640, 0o700));
+    let backup = repaired(&root, false, None).unwrap().backup.unwrap();
+    assert_eq!((mode(&root.join(&segment)), mode(&backup.join(&segment))), (0o640, 0o640));
+}
+
+#[test]
+fn a_repair_that_fails_before_the_store_is_changed_leaves_no_copy_of_a_segment() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    intact(&root);
+    damage(&root);
+    let before = Image::of(&root);
+    let counting = Arc::new(CountingEnv::default());
+    let env: Arc<dyn Env> = Arc::clone(&counting) as Arc<dyn Env>;
+    counting.before_changes(|change| {
+        if change.starts_with("rename") {
+            return Err(io::ErrorKind::CrossesDevices.into());
+        }
+        Ok(())
+    });
+    let request = RepairRequest {
+        is_dry_run: false,
+        into: None,
+    };
+    let outcome = repair(&env, &root, &StoreConfig::default(), request, |_, _| Ok(()));
+    assert!(matches!(outcome, Err(Error::Io { .. })), "{outcome:?}");
+    assert!(before.files().eq(Image::of(&root).files()));
+}
+
+#[test]
+fn a_repair_in_place_refuses_a_log_on_another_file_system_before_it_changes_anything() {
+    let (here, there) = (
+        tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+        tempdir_in("/dev/shm").unwrap(),
+    );
+    let root = here.path().join("store");
+    intact(&root);
+    damage(&root);
+    copy(&root.join("commitlog"), &there.path().join("log"));
+    fs::remove_dir_all(root.join("commitlog")).unwrap();
+    symlink(there.path().join("log"), root.join("commitlog")).unwrap();
+    let before = Image::of(&root);
+    for is_dry_run in [true, false] {
+        let report = repaired(&root, is_dry_run, None).unwrap();
+        let refusal = report.refusal.unwrap().to_string();
+        assert!(
+            refusal.contains("another file system") && refusal.contains("--into"),
+            "{refusal}"
+        );
+        assert!(report.changes.is_empty() && !report.left.is_empty());
+    }
+    assert!(before.files().eq(Image::of(&root).files()));
+    assert!(
+        repaired(&root, false, Some(&here.path().join("into")))
+            .unwrap()
+            .left
+            .is_empty()
+    );
 }

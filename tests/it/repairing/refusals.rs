@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use mqstore::check::{FindingId, RepairReport};
@@ -185,6 +186,26 @@ fn a_dry_run_knows_a_directory_where_a_file_belongs() {
         let found = disagreement(&root);
         if !found.is_empty() {
             let _ = writeln!(wrong, "--- {}\n{found}", name.display());
+        }
+        fs::remove_dir_all(&root).unwrap();
+    }
+    assert_eq!(wrong, "");
+}
+
+#[test]
+fn a_dry_run_knows_a_link_that_leads_nowhere() {
+    let dir = tempdir().unwrap();
+    let intact = dir.path().join("intact");
+    append(&intact, OpenMode::New, 0..MESSAGES);
+    let mut wrong = String::new();
+    for name in ["consumequeue", "index", "config", "checkpoint", "abort"] {
+        let root = dir.path().join("store");
+        copy(&intact, &root);
+        let _ = fs::remove_dir_all(root.join(name)).or_else(|_| fs::remove_file(root.join(name)));
+        symlink("nowhere", root.join(name)).unwrap();
+        let found = disagreement(&root);
+        if !found.is_empty() {
+            let _ = writeln!(wrong, "--- {name}\n{found}");
         }
         fs::remove_dir_all(&root).unwrap();
     }
