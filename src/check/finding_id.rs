@@ -116,7 +116,7 @@ finding_ids! {
     LogMissingSegment: "log.missing_segment", Error, Fix::PutBack, "#5455, #2140, #2141",
         "a segment is missing between others: its messages are lost, and a broker stops there";
     LogCutShort: "log.cut_short", Error, Fix::PutBack, "#3257",
-        "the last segment is shorter than the others: nothing can be written after it, and a broker does not start";
+        "a segment is shorter than the others: nothing can be written after it, and a broker does not start";
     LogEmptyFile: "log.empty_file", Warning, Fix::SetAside, "#6904, #6903",
         "a segment without a byte: a broker was killed as it made it, and before 5.1.3 does not start";
     LogForeignFile: "log.foreign_file", Warning, Fix::SetAside, "#3257",

@@ -48,6 +48,10 @@ pub(super) fn look_at_names(env: &dyn Env, context: &mut Context<'_>) -> Result<
             context.add(Finding::new(FindingId::IndexForeignFile, &path, 0, "this is no index file"));
         }
     }
+    for (path, len) in context.log.cut_short() {
+        let what = format!("the segment has {len} bytes, and later segments are there");
+        context.add(Finding::new(FindingId::LogCutShort, path, *len, what));
+    }
     if context.writer != Writer::Live {
         for path in context.log.empty_files() {
             context.add(Finding::new(FindingId::LogEmptyFile, path, 0, "this segment has no byte"));

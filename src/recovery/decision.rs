@@ -134,6 +134,18 @@ fn expect_flushed(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
 }
 
 fn expect_no_hole(log: &LogFiles) -> Result<()> {
+    if let Some((path, len)) = log.cut_short().first() {
+        let reason = format!(
+            "the segment ends here, {} bytes were expected, and later segments are there: copy it again; mode \"r\" reads the messages \
+             before and after the gap",
+            log.segment_size()
+        );
+        return Err(Error::Corrupt {
+            path: path.clone(),
+            offset: *len,
+            reason,
+        });
+    }
     log.first_hole().map_or(Ok(()), |hole| {
         let reason =
             "this segment is missing, and later ones are there: put it back; mode \"r\" reads the messages before and after it";

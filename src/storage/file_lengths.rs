@@ -1,6 +1,7 @@
 //! Whether the files of a queue fit together.
 
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::mapping_pool::PooledFile;
@@ -10,7 +11,7 @@ use crate::format::segment_name;
 /// The error of a file size that is not that of the files, although they fit together.
 pub(super) fn contradicted(dir: &Path, given: u64, files: &[PooledFile]) -> Option<Error> {
     let first = files.first().filter(|first| first.len != given)?;
-    check_lengths(dir, first.len, files).ok()?;
+    check_lengths(dir, first.len, files, false).ok()?;
     let (path, found) = (dir.join(segment_name(first.start)), first.len);
     let what = format!(
         "the size given is {given} bytes, but {} has {found}, as the other files have: leave the option out, or give {found}",
@@ -19,9 +20,21 @@ pub(super) fn contradicted(dir: &Path, given: u64, files: &[PooledFile]) -> Opti
     Some(Error::Invalid { what })
 }
 
-/// Whether the files can follow each other: every length but the last is `file_size`, every start is a multiple of it after the first,
+/// The length of most files; of several such lengths the largest. 0 if there is no file.
+pub(super) fn usual_len(files: &[PooledFile]) -> u64 {
+    let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+    for file in files {
+        *counts.entry(file.len).or_default() += 1;
+    }
+    counts
+        .into_iter()
+        .max_by_key(|(len, count)| (*count, *len))
+        .map_or(0, |(len, _)| len)
+}
+
+/// Whether the files can follow each other: every length but the last is `file_size`, or less (`has_gaps`), every start is a multiple of it after the first,
 /// and every offset is a positive signed number.
-pub(super) fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<PooledFile>]) -> Result<()> {
+pub(super) fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<PooledFile>], has_gaps: bool) -> Result<()> {
     let corrupt = |file: &PooledFile, offset: u64, reason: String| {
         Err(Error::Corrupt {
             path: dir.join(segment_name(file.start)),
@@ -32,14 +45,15 @@ pub(super) fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<Poo
     let first_start = files.first().map_or(0, |f| f.borrow().start);
     for (n, file) in files.iter().map(Borrow::borrow).enumerate() {
         let is_last = n + 1 == files.len();
-        if file.len > file_size || (file.len < file_size && !is_last) {
+        if file.len > file_size || (file.len < file_size && !is_last && !has_gaps) {
             let found = file.len;
             return corrupt(
                 file,
                 found.min(file_size),
                 format!(
                     "expected {file_size} bytes, as in the other files or as the option says, found {found}: the copy of this \
-                     file (or of the first) is incomplete, so copy it again, or give the right file size"
+                     file (or of the first) is incomplete, so copy it again, or give the right file size; if there is nothing to copy it \
+                     from, move it out of the store, and mqstore verify says what else to do"
                 ),
             );
         }

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::append_file::AppendFile;
-use super::env::{Access, Advice, DirEntry, EntryKind, Env, File};
-use super::file_lengths::{check_lengths, contradicted};
+use super::env::{Access, Advice, Env, File};
+use super::file_lengths::{check_lengths, contradicted, usual_len};
+use super::file_listing::{entries, segments};
 use super::mapped_file::MappedFile;
 use super::mapping_pool::{MappingPool, PooledFile};
 use super::open_file::OpenFile;
 use crate::error::{Error, Result};
-use crate::format::{parse_segment_name, segment_name};
+use crate::format::segment_name;
 
 /// The files of one queue, for reading, while a writer may add files at its end and remove files at its start. Each file is mapped
 /// when one of its bytes is first asked for, and then stays mapped as long as the [`MappingPool`] lets it. A file that another
@@ -29,6 +30,8 @@ pub struct MappedFileQueue {
     ignored: Vec<OsString>,
     /// Files without a byte, after the others.
     empty: Vec<PathBuf>,
+    /// See [`MappedFileQueue::cut_short`].
+    cut_short: Vec<(PathBuf, u64)>,
     pool: Arc<MappingPool>,
     /// How often files were found to be removed.
     removals: AtomicU64,
@@ -42,6 +45,18 @@ impl MappedFileQueue {
     /// [`Error::Io`] if the directory cannot be listed, [`Error::Corrupt`] if lengths or names do not fit together,
     /// [`Error::Invalid`] for a `file_size` of 0, or one that all files contradict.
     pub fn load(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
+        Self::load_files(env, dir, file_size, pool, false)
+    }
+
+    /// As [`load`](Self::load), but files before others may be cut short: bytes between files are missing then.
+    ///
+    /// # Errors
+    /// As `load`.
+    pub fn load_with_gaps(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
+        Self::load_files(env, dir, file_size, pool, true)
+    }
+
+    fn load_files(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>, has_gaps: bool) -> Result<Self> {
         let (mut files, ignored) = segments(dir, entries(env.as_ref(), dir)?)?;
         let mut empty = Vec::new();
         while let Some(file) = files.pop_if(|file| file.len == 0) {
@@ -54,9 +69,15 @@ impl MappedFileQueue {
                 });
             }
             (Some(size), _) => size,
+            (None, _) if has_gaps => usual_len(&files),
             (None, first) => first.map_or(0, |f| f.len),
         };
-        check_lengths(dir, file_size, &files).map_err(|damage| contradicted(dir, file_size, &files).unwrap_or(damage))?;
+        check_lengths(dir, file_size, &files, has_gaps)
+            .map_err(|damage| contradicted(dir, file_size, &files).unwrap_or(damage))?;
+        let before_last = files.split_last().map_or(&[][..], |(_, before)| before);
+        let cut_short = before_last.iter().filter(|file| file.len < file_size);
+        let cut_short: Vec<_> = cut_short.map(|file| (file.path().to_owned(), file.len)).collect();
+        files.retain(|file| file.len > 0);
         let mut files: Vec<_> = files.into_iter().map(Arc::new).collect();
         // It has the room of what it was made of, and there may be very many queues.
         files.shrink_to_fit();
@@ -67,9 +88,15 @@ impl MappedFileQueue {
             files: RwLock::new(files),
             ignored,
             empty,
+            cut_short,
             pool,
             removals: AtomicU64::new(0),
         })
+    }
+
+    /// The files before others that have less than their whole length, and the length that they have.
+    pub fn cut_short(&self) -> &[(PathBuf, u64)] {
+        &self.cut_short
     }
 
     /// The files without a byte, after the others. A broker that was killed as it made a file leaves one, and then does not start.
@@ -86,6 +113,7 @@ impl MappedFileQueue {
             files: RwLock::default(),
             ignored: Vec::new(),
             empty: Vec::new(),
+            cut_short: Vec::new(),
             pool,
             removals: AtomicU64::new(0),
         }
@@ -163,7 +191,7 @@ impl MappedFileQueue {
             .cloned()
             .collect();
         let all: Vec<_> = all.into_iter().chain(new.into_iter().map(Arc::new)).collect();
-        check_lengths(&self.dir, self.file_size, &all)?;
+        check_lengths(&self.dir, self.file_size, &all, !self.cut_short.is_empty())?;
         *self.files.write().unwrap_or_else(PoisonError::into_inner) = all;
         Ok(())
     }
@@ -276,11 +304,11 @@ impl MappedFileQueue {
     }
 
     /// Refuses files that nothing can be appended to: the last one has not `size` bytes, as all have, or the files do not start at multiples of
-    /// that, so that the next file would not follow them.
+    /// that, so that the next file would not follow them. `otherwise` says what to do about the first where there is no copy.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
-    pub fn expect_whole(&self, size: u64) -> Result<()> {
+    pub fn expect_whole(&self, size: u64, otherwise: &str) -> Result<()> {
         let files = self.files();
         let corrupt = |file: &PooledFile, offset: u64, reason: String| {
             Err(Error::Corrupt {
@@ -295,8 +323,7 @@ impl MappedFileQueue {
                 last.len,
                 format!(
                     "the file ends here, {size} bytes were expected: nothing can be written after it; copy it again, or, if there is \
-                     nothing to copy it from, give it its length in a copy of the store (truncate -s {size}) and open that: what was lost \
-                     reads as zeros; recovery=\"salvage\" is needed where the store says that it was on disk"
+                     nothing to copy it from, {otherwise}"
                 ),
             ),
             // There is a file, so that `size` is not 0.
@@ -404,38 +431,4 @@ impl MappedFileQueue {
     fn files(&self) -> RwLockReadGuard<'_, Vec<Arc<PooledFile>>> {
         self.files.read().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What is in a directory; nothing if it is missing.
-fn entries(env: &dyn Env, dir: &Path) -> Result<Vec<DirEntry>> {
-    match env.list(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        listed => listed.map_err(|error| Error::io("list", dir, error)),
-    }
-}
-
-/// The segments among the entries, sorted by offset, and the other names.
-fn segments(dir: &Path, entries: Vec<DirEntry>) -> Result<(Vec<PooledFile>, Vec<OsString>)> {
-    let mut files = Vec::new();
-    let mut ignored = Vec::new();
-    for entry in entries {
-        match (entry.name.to_str().and_then(parse_segment_name), entry.kind) {
-            (Some(start), EntryKind::File) => {
-                files.push(PooledFile::new(dir.join(&entry.name), start, entry.len));
-            }
-            (Some(_), EntryKind::Directory | EntryKind::Other) => {
-                return Err(Error::Corrupt {
-                    path: dir.join(entry.name),
-                    offset: 0,
-                    reason: "a segment's name on something that is no regular file (a directory, a pipe, or a link that leads nowhere): \
-                             put the file back, or remove the name"
-                        .to_owned(),
-                });
-            }
-            (None, EntryKind::Directory) => {}
-            (None, _) => ignored.push(entry.name),
-        }
-    }
-    files.sort_unstable_by_key(|f| f.start);
-    Ok((files, ignored))
 }

@@ -33,6 +33,8 @@ mod transient_store_pool;
 mod append_file;
 /// Files that are mapped while they are in use, and how many stay so.
 mod mapping_pool;
+/// The files in the directory of a queue.
+mod file_listing;
 /// Whether the files of a queue fit together.
 mod file_lengths;
 /// A directory of equally long files, each named by the offset of its first byte.

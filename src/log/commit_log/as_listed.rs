@@ -24,13 +24,22 @@ impl LogFiles {
         self.files.empty_files()
     }
 
+    /// The segments before others that are cut short, and the bytes that they have.
+    pub fn cut_short(&self) -> &[(PathBuf, u64)] {
+        self.files.cut_short()
+    }
+
     /// Refuses a log whose last segment is cut short: nothing can be written after it. An only segment tells by its length.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     pub fn expect_whole(&self) -> Result<()> {
         let size = self.segment_size();
-        self.files.expect_whole(size)?;
+        let otherwise = format!(
+            "give it its length in a copy of the store (truncate -s {size}) and open that: what was lost reads as zeros; \
+             recovery=\"salvage\" is needed where the store says that it was on disk"
+        );
+        self.files.expect_whole(size, &otherwise)?;
         let mut starts = self.starts();
         match (starts.next(), starts.next()) {
             (Some(only), None) if !size.is_multiple_of(PAGE_SIZE) => Err(Error::Corrupt {

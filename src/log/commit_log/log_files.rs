@@ -101,10 +101,10 @@ impl LogFiles {
     /// Lists the segments in `dir`; nothing is mapped yet.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a segment of the wrong length or at the wrong offset, [`Error::Invalid`] for a `segment_size` that the
+    /// [`Error::Corrupt`] for a segment that is too long, or at the wrong offset, [`Error::Invalid`] for a `segment_size` that the
     /// segments contradict, [`Error::Io`].
     pub fn load(env: Arc<dyn Env>, dir: &Path, segment_size: Option<u64>) -> Result<Self> {
-        let files = MappedFileQueue::load(env, dir, segment_size, MappingPool::shared());
+        let files = MappedFileQueue::load_with_gaps(env, dir, segment_size, MappingPool::shared());
         Ok(Self {
             dir: dir.to_owned(),
             files: files.map_err(|error| error.of_option("mapped_file_size_commit_log"))?,
@@ -236,6 +236,15 @@ impl LogFiles {
         };
         let mut head = [0; CLAIM_SIZE];
         Ok(file.read(position, &mut head).then(|| claimed_store_time(&head)).flatten())
+    }
+
+    /// Whether the segment that holds `offset` is cut short, and others follow it.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn is_cut_short(&self, offset: i64) -> Result<bool> {
+        let segment = self.segment(offset)?;
+        Ok(segment.is_some_and(|segment| segment.end < self.end_of_segment(offset) && self.next_start(offset).is_some()))
     }
 
     /// Where the first missing segment is that is followed by others.

@@ -392,7 +392,8 @@ impl ConsumeQueue {
     /// # Errors
     /// [`Error::Corrupt`].
     pub(super) fn expect_whole(&self, usual: u64) -> Result<()> {
-        self.files.expect_whole(self.files.file_size().max(usual))
+        let otherwise = "move it out of the store and have mqstore rebuild make it anew";
+        self.files.expect_whole(self.files.file_size().max(usual), otherwise)
     }
 
     pub(super) fn entries_per_file(&self) -> i64 {

@@ -278,6 +278,36 @@ fn a_segment_missing_in_the_middle_is_refused_for_writing_and_both_sides_are_rea
 }
 
 #[test]
+fn a_segment_cut_short_in_the_middle_is_refused_for_writing_and_what_is_whole_is_read() {
+    for (clean, len) in [(true, 0), (false, 0), (true, 200), (false, 200), (true, 203), (false, 203)] {
+        let store = Crashed::new(300, clean);
+        let (path, _) = store.segment(SEGMENT);
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(len).unwrap();
+        assert_eq!(store.refused_at(), (path.clone(), len), "clean {clean}");
+        let reader = store.reader_with(if clean { Recovery::Heal } else { Recovery::Salvage });
+        let missing = reader.recovery().missing.clone().unwrap();
+        assert!(missing.contains(&path.display().to_string()), "{missing}");
+        let is_lost = |offset: i64| (SEGMENT..2 * SEGMENT).contains(&offset) && offset + 100 > SEGMENT + len as i64;
+        for offset in &store.offsets {
+            assert_eq!(
+                reader.message_at(*offset).is_err(),
+                is_lost(*offset),
+                "clean {clean}, {len} bytes, {offset}"
+            );
+        }
+        let read = (0..2).map(|queue| {
+            let bounds = reader.queue_bounds("orders", queue).unwrap();
+            bounds
+                .filter(|offset| reader.message_in_queue("orders", queue, *offset).is_ok())
+                .count()
+        });
+        let whole = store.offsets.iter().filter(|offset| !is_lost(**offset)).count();
+        assert_eq!(read.sum::<usize>(), whole, "clean {clean}, {len} bytes");
+    }
+}
+
+#[test]
 fn a_clean_store_whose_queues_are_ahead_is_refused_untouched() {
     let store = Crashed::new(300, true);
     let path = store.at("consumequeue/orders/0/00000000000000003000");

@@ -143,6 +143,15 @@ pub(crate) const ROWS: &[Row] = &[
     (FindingId::LogCutShort, &[], |store| {
         edit(store.files("commitlog").last().unwrap(), |bytes| bytes.truncate(SEGMENT - 8));
     }),
+    (FindingId::LogCutShort, &[FindingId::LogDamagedRecord], |store| {
+        edit(&store.files("commitlog")[1], |bytes| bytes.truncate(SEGMENT / 2));
+    }),
+    (FindingId::LogCutShort, &[FindingId::LogMissingSegment], |store| {
+        edit(&store.files("commitlog")[1], Vec::clear);
+    }),
+    (FindingId::LogCutShort, &[], |store| {
+        edit(&store.files("commitlog")[0], Vec::clear);
+    }),
     (FindingId::LogEmptyFile, &[], |store| {
         let next = store.files("commitlog").len() * SEGMENT;
         store.put(&format!("commitlog/{}", segment_name(next as u64)), b"");
