@@ -143,7 +143,7 @@ def repair(
     place, as with `recovery="salvage"`, and every other message keeps its offsets. The segment as it was is copied into the
     backup first.
 
-    Options are those of `open`; `recovery` is chosen here.
+    Options are those of `open` but `recovery`, which is chosen here.
 
     With `into` all files are copied into that directory, which is missing or empty, and the copy is repaired; the store
     stays as it is. A missing segment is not mended; `Store.copy_to` with `errors="skip"` takes over what is whole. Queues
@@ -169,8 +169,8 @@ def rebuild(
     default it changes nothing and reports what it would change. Each queue keeps its offsets: entries of messages that have
     expired stay, and so does a queue without a message.
 
-    Options are those of `open`; `recovery` is chosen here. Where all files of a kind are gone, and nothing has recorded
-    their sizes, those of a broker's defaults are made.
+    Options are those of `open` but `recovery`, which is chosen here. Where all files of a kind are gone, and nothing has
+    recorded their sizes, those of a broker's defaults are made.
 
     It changes nothing, and raises `CorruptError`, in a dry run, too: if the log is damaged, which `repair` mends; if a part
     of the log is missing, because queue offsets would be given again; and if a message and a queue entry contradict each

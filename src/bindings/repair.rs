@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -14,6 +15,7 @@ use super::open::config_of;
 use super::scan::callable;
 use super::verify::{VerifyReport, tell};
 use crate::check::{self, RepairRequest};
+use crate::config::StoreConfig;
 use crate::storage::{Env, RealEnv};
 
 /// One change that a repair has made, or would make.
@@ -142,7 +144,7 @@ impl RepairReport {
 /// undo that. A record that is not whole is lost: a salvage record takes its place, as with `recovery="salvage"`, and every other message keeps its
 /// offsets. The segment as it was is copied into the backup first.
 ///
-/// Options are those of `open`; `recovery` is chosen here.
+/// Options are those of `open` but `recovery`, which is chosen here.
 ///
 /// With `into` all files are copied into that directory, which is missing or empty, and the copy is repaired; the store stays as it is. A
 /// missing segment is not mended; `Store.copy_to` with `errors="skip"` takes over what is whole. Queues of a topic that was deleted come back in
@@ -163,7 +165,7 @@ pub(super) fn repair(
     progress: Option<&Bound<'_, PyAny>>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<RepairReport> {
-    let config = options.map(config_of).transpose()?.unwrap_or_default();
+    let config = config_without_recovery(options)?;
     let progress = progress.map(callable).transpose()?;
     let into = into.map(arguments::path).transpose()?;
     let request = RepairRequest {
@@ -179,7 +181,7 @@ pub(super) fn repair(
 /// Makes the queues, the index and the checkpoint of a store anew from its log, and verifies it before and afterwards. By default it changes nothing
 /// and reports what it would change. Each queue keeps its offsets: entries of messages that have expired stay, and so does a queue without a message.
 ///
-/// Options are those of `open`; `recovery` is chosen here. Where all files of a kind are gone, and nothing has recorded their sizes, those of a
+/// Options are those of `open` but `recovery`, which is chosen here. Where all files of a kind are gone, and nothing has recorded their sizes, those of a
 /// broker's defaults are made.
 ///
 /// It changes nothing, and raises `CorruptError`, in a dry run, too: if the log is damaged, which `repair` mends; if a part of the log is missing,
@@ -196,10 +198,22 @@ pub(super) fn rebuild(
     progress: Option<&Bound<'_, PyAny>>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<RepairReport> {
-    let config = options.map(config_of).transpose()?.unwrap_or_default();
+    let config = config_without_recovery(options)?;
     let progress = progress.map(callable).transpose()?;
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     let tell = |done, all| tell(progress.as_ref(), done, all);
     let report = py.detach(|| interruptible_by_signals(|| Ok(()), || check::rebuild(&env, &path, &config, dry_run, tell)))?;
     Ok(RepairReport { report, source: path })
+}
+
+fn config_without_recovery(options: Option<&Bound<'_, PyDict>>) -> PyResult<StoreConfig> {
+    let Some(options) = options else {
+        return Ok(StoreConfig::default());
+    };
+    if options.contains("recovery")? {
+        return Err(PyValueError::new_err(
+            "recovery is no option here: what is damaged decides it; leave it out",
+        ));
+    }
+    config_of(options)
 }

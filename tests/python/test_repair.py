@@ -147,3 +147,9 @@ def test_a_store_that_is_written_to_is_left_alone(path: Path, tmp_path: Path) ->
                 call()
     with pytest.raises(mqstore.NotAStoreError):
         mqstore.repair(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("call", [mqstore.repair, mqstore.rebuild])
+def test_how_a_store_is_recovered_is_not_asked(path: Path, call: Callable[..., object]) -> None:
+    with pytest.raises(ValueError, match="recovery is no option here"):
+        call(path, recovery="heal")
