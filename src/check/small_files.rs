@@ -9,8 +9,8 @@ use crate::check::finding_id::{FindingId, Severity};
 use crate::check::findings::{Affected, Finding};
 use crate::error::{Error, Result};
 use crate::format::{
-    ABORT_FILE, BATCH_CONSUME_QUEUE_DIR, CHECKPOINT_FIELDS_SIZE, CHECKPOINT_FILE, CONFIG_DIR, Checkpoint, INDEX_DIR, TOPICS_FILE,
-    UNFINISHED_PREFIX, check_settings, parse_index_name,
+    ABORT_FILE, BATCH_CONSUME_QUEUE_DIR, CHECKPOINT_FIELDS_SIZE, CHECKPOINT_FILE, CONFIG_DIR, Checkpoint, INDEX_DIR,
+    RECOVERY_NOTE_FILE, TOPICS_FILE, UNFINISHED_PREFIX, check_settings, parse_index_name,
 };
 use crate::log::ConsumeQueueStore;
 use crate::read::MessageReader;
@@ -85,7 +85,8 @@ pub(super) fn look_at_settings(
 ) -> Result<()> {
     let dir = context.root.join(CONFIG_DIR);
     for entry in files(env, &dir)? {
-        if !entry.name.to_string_lossy().ends_with(".json") {
+        // A note of ours that is not whole counts as none.
+        if !entry.name.to_string_lossy().ends_with(".json") || entry.name == RECOVERY_NOTE_FILE {
             continue;
         }
         let path = dir.join(&entry.name);

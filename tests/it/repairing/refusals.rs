@@ -193,6 +193,22 @@ fn a_dry_run_knows_a_directory_where_a_file_belongs() {
 }
 
 #[test]
+fn half_a_note_of_a_recovery_is_no_finding_and_changes_no_answer_of_a_dry_run() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..MESSAGES);
+    remove(&root, &["index"]);
+    fs::write(root.join("config/mqstore-recovery.json"), b"{").unwrap();
+    assert!(
+        verified(&root)
+            .findings
+            .iter()
+            .all(|finding| finding.id == FindingId::IndexAbsent)
+    );
+    assert_eq!(disagreement(&root), "");
+}
+
+#[test]
 fn a_dry_run_knows_a_link_that_leads_nowhere() {
     let dir = tempdir().unwrap();
     let intact = dir.path().join("intact");
