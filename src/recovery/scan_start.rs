@@ -28,13 +28,14 @@ pub(super) fn scan_start(opened: &Opened<'_>) -> Result<i64> {
 }
 
 /// Whether the number of queue entries up to the message of our stamp differs from the number in the stamp. Then a queue file was
-/// removed, or a torn entry leads to a wrong place. In a queue that got no message since, nothing else shows that.
+/// removed, or a torn entry leads to a wrong place. In a queue that got no message since, nothing else shows that. Where a broker
+/// has closed the store, a queue whose directory has no file does.
 fn has_other_entries(opened: &Opened<'_>) -> Result<bool> {
     let Opened {
         log, queues, checkpoint, ..
     } = *opened;
     let Some(known) = checkpoint.queue_entries(log.first_offset()) else {
-        return Ok(false);
+        return Ok(opened.clean && queues.lacks_a_file());
     };
     // No message came after the stamp of a clean exit.
     let until = (!opened.clean).then_some(checkpoint.logics_physical_offset);

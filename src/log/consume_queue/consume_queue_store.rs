@@ -221,6 +221,14 @@ impl ConsumeQueueStore {
             .try_for_each(|(_, _, queue)| queue.expect_whole(usual))
     }
 
+    /// Whether a queue has a directory, and neither a file nor an entry in memory.
+    pub(crate) fn lacks_a_file(&self) -> bool {
+        let queues = self.file_queues();
+        queues
+            .iter()
+            .any(|(_, _, queue)| queue.last_file_len().is_none() && queue.max_offset() == 0)
+    }
+
     /// Bytes of the last file of most queues; `None` where there are none.
     pub(crate) fn usual_file_len(&self) -> Option<u64> {
         let mut counts: BTreeMap<u64, usize> = BTreeMap::new();

@@ -299,6 +299,40 @@ fn a_closed_store_whose_last_queue_file_is_cut_short_is_not_complete() {
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(500).unwrap();
         let missing = store.reader().recovery().missing.clone().unwrap();
         assert!(missing.starts_with(&format!("{} at byte 500: ", path.display())), "{missing}");
-        assert!(missing.ends_with("move it out of the store and have mqstore rebuild make it anew"), "{missing}");
+        assert!(
+            missing.ends_with("move it out of the store and have mqstore rebuild make it anew"),
+            "{missing}"
+        );
+    }
+}
+
+/// Of a broker: no stamp counts the entries. Otherwise the queue offsets would be given again.
+#[test]
+fn a_queue_of_a_closed_broker_that_has_lost_its_only_file_gets_its_entries_from_the_log() {
+    for is_gone in [true, false] {
+        let dir = TempDir::new_in("/dev/shm").unwrap();
+        let mut writer = StoreWriter::small(dir.path());
+        for n in 0..303 {
+            writer.put(if n < 3 { "early" } else { "orders" }, 0, b"body", &[]);
+        }
+        writer.finish(true);
+        let file = dir.path().join("consumequeue/early/0").join(format!("{:020}", 0));
+        let entries = fs::read(&file).unwrap();
+        if is_gone {
+            fs::remove_file(&file).unwrap();
+        } else {
+            fs::write(&file, b"").unwrap();
+        }
+        let reader = crate::reading::open(dir.path());
+        assert_eq!(reader.queue_bounds("early", 0).unwrap(), 0..3);
+        assert_eq!(reader.recovery().missing, None);
+        let store = MessageStore::open(&real(), dir.path(), StoreConfig::default(), OpenMode::Existing).unwrap();
+        let message = Message {
+            topic: "early".into(),
+            ..Message::default()
+        };
+        assert_eq!(store.append(message).unwrap().appended.queue_offset, 3);
+        store.close().unwrap();
+        assert_eq!(fs::read(&file).unwrap()[..60], entries[..60]);
     }
 }
