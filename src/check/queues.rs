@@ -32,8 +32,10 @@ pub(super) struct Queues<'a> {
     /// Entries of a queue that are read at once.
     at_once: i64,
     levels: DelayLevels,
-    /// Topics that have queues on disk.
-    topics: BTreeSet<String>,
+    /// Some topic has queues on disk.
+    has_topics: bool,
+    /// Topics of messages that have none there.
+    missing: BTreeSet<String>,
     /// `None` for a queue of a form that is not read.
     compared: QueueTable<Option<Compared>>,
     /// Entries that were compared.
@@ -43,7 +45,7 @@ pub(super) struct Queues<'a> {
 /// One queue.
 #[derive(Debug)]
 struct Compared {
-    topic: String,
+    topic: Arc<str>,
     queue_id: i32,
     queue: Arc<ConsumeQueue>,
     ahead: EntriesAhead,
@@ -61,7 +63,8 @@ impl<'a> Queues<'a> {
             store,
             at_once,
             levels,
-            topics: store.topics().into_iter().collect(),
+            has_topics: !store.topics().is_empty(),
+            missing: BTreeSet::new(),
             compared: QueueTable::default(),
             entries: 0,
         };
@@ -126,15 +129,18 @@ impl<'a> Queues<'a> {
     }
 
     /// A queue that has no files; `None` if it is of a form that is not read.
-    fn queue_of(&self, view: &MessageView<'_>, context: &mut Context<'_>) -> Option<Compared> {
+    fn queue_of(&mut self, view: &MessageView<'_>, context: &mut Context<'_>) -> Option<Compared> {
         let (topic, queue_id) = (view.topic().into_owned(), view.queue_id());
         check_name(&topic, context);
         if self.store.rocksdb().is_some() {
             return None;
         }
-        let is_missing = !self.topics.is_empty() && !self.topics.contains(&topic);
+        let is_missing = self.has_topics && (self.missing.contains(&topic) || !self.store.has_topic(&topic));
+        if is_missing {
+            self.missing.insert(topic.clone());
+        }
         let queue = self.store.queue_or_new(&topic, queue_id)?;
-        Some(Compared::new(topic, queue_id, queue, self.at_once, is_missing))
+        Some(Compared::new(topic.into(), queue_id, queue, self.at_once, is_missing))
     }
 
     /// Looks at the entries after the last message of each queue. Gives how many entries were compared.
@@ -172,7 +178,7 @@ fn could_be_of_record(unit: CqUnit, context: &Context<'_>) -> bool {
 }
 
 impl Compared {
-    fn new(topic: String, queue_id: i32, queue: Arc<ConsumeQueue>, at_once: i64, is_topic_missing: bool) -> Self {
+    fn new(topic: Arc<str>, queue_id: i32, queue: Arc<ConsumeQueue>, at_once: i64, is_topic_missing: bool) -> Self {
         let written = queue.written();
         Self {
             topic,
@@ -351,7 +357,7 @@ impl Compared {
         };
         self.pass_over(offset, offset, context)?;
         let (path, position) = if self.is_topic_missing {
-            (context.root.join(CONSUME_QUEUE_DIR).join(&self.topic), 0)
+            (context.root.join(CONSUME_QUEUE_DIR).join(&*self.topic), 0)
         } else {
             self.place(offset)
         };
@@ -394,7 +400,7 @@ impl Compared {
 
     fn affected(&self, offset: i64, unit: Option<CqUnit>) -> Affected {
         Affected {
-            topic: Some(self.topic.clone()),
+            topic: Some(self.topic.to_string()),
             queue_id: Some(self.queue_id),
             queue_offset: Some(offset),
             physical_offset: unit.map(|unit| unit.physical_offset),

@@ -53,7 +53,7 @@ impl<'a> SectionReader<'a> {
         log: &'a LogFiles,
         check: Check,
         levels: &'a DelayLevels,
-        queues: &[(String, i32, Arc<ConsumeQueue>)],
+        queues: &[(Arc<str>, i32, Arc<ConsumeQueue>)],
         at_once: i64,
         files: &'a [Arc<KeyFile>],
     ) -> Self {

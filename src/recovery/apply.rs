@@ -34,7 +34,8 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
     index.truncate_dirty(plan.sizes.index, plan.kept_index, plan.rewrite_from.is_none(), plan.is_redone)?;
     let mut queue_offsets = QueueOffsets::new();
     for (topic, queue_id, queue) in queues.file_queues() {
-        queue_offsets.entry(topic).or_default().insert(queue_id, queue.max_offset());
+        let of_topic = queue_offsets.entry(topic.to_string()).or_default();
+        of_topic.insert(queue_id, queue.max_offset());
     }
     for lost in &report.lost {
         log.write_salvage_records(lost)?;

@@ -119,6 +119,11 @@ impl MappedFileQueue {
         }
     }
 
+    /// Where the files lie.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Bytes of each file but the last; 0 if nothing tells.
     pub fn file_size(&self) -> u64 {
         self.file_size

@@ -35,6 +35,6 @@ impl ConsumeQueue {
 
     /// The paths of the files that are no queue files.
     pub(crate) fn foreign_files(&self) -> impl Iterator<Item = PathBuf> {
-        self.files.ignored().iter().map(|name| self.dir.join(name))
+        self.files.ignored().iter().map(|name| self.files.dir().join(name))
     }
 }

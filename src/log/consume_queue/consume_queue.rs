@@ -23,7 +23,6 @@ pub(super) const UNIT: i64 = CQ_UNIT_SIZE as i64;
 #[derive(Debug)]
 pub struct ConsumeQueue {
     pub(super) env: Arc<dyn Env>,
-    pub(super) dir: PathBuf,
     pub(super) files: MappedFileQueue,
     state: RwLock<State>,
     /// How many removed files, of the queue and of the log, the smallest offset takes account of.
@@ -64,7 +63,6 @@ impl ConsumeQueue {
         };
         Ok(Self {
             env,
-            dir: dir.to_owned(),
             files,
             state: RwLock::new(state),
             followed: AtomicU64::new(0),
@@ -82,7 +80,6 @@ impl ConsumeQueue {
         };
         Self {
             env,
-            dir: dir.to_owned(),
             files,
             state: RwLock::new(state),
             followed: AtomicU64::new(0),
@@ -215,7 +212,7 @@ impl ConsumeQueue {
     /// The file of the entry of a queue offset, there or missing, and the entry's first byte in it.
     pub fn place(&self, offset: i64) -> (PathBuf, u64) {
         let file_start = self.next_file_start(offset) - self.entries_per_file();
-        let path = self.dir.join(segment_name((file_start * UNIT) as u64));
+        let path = self.files.dir().join(segment_name((file_start * UNIT) as u64));
         (path, ((offset - file_start) * UNIT) as u64)
     }
 

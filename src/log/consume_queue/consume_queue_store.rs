@@ -1,6 +1,5 @@
 //! All consume queues of a store, by topic and queue id, and the forms of queue that this crate does not read.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,13 +18,16 @@ use crate::storage::{DirEntry, EntryKind, Env, FileSystem, MappedFileQueue, Mapp
 /// The queues of one topic.
 #[derive(Debug)]
 enum TopicQueues {
-    /// By queue id.
-    Files(BTreeMap<i32, Arc<ConsumeQueue>>),
+    Files(QueuesById),
     /// The topic has a batch consume queue, below this directory.
     Batch(PathBuf),
 }
 
-type Topics = BTreeMap<String, TopicQueues>;
+/// Ascending by queue id. There may be very many topics of one queue, for which a map takes several times the room.
+type QueuesById = Vec<(i32, Arc<ConsumeQueue>)>;
+
+/// Whoever keeps something of each queue shares the name of its topic.
+type Topics = BTreeMap<Arc<str>, TopicQueues>;
 
 /// The queues of all topics; queues may be added while others are read.
 #[derive(Debug)]
@@ -68,11 +70,11 @@ impl ConsumeQueueStore {
             store.staged.extend(staged_files(&dir, &entries));
             let queues = store.load_topic(&dir, &entries)?;
             if !queues.is_empty() {
-                topics.insert(topic, TopicQueues::Files(queues));
+                topics.insert(topic.into(), TopicQueues::Files(queues));
             }
         }
         for (topic, dir) in store.topic_dirs(BATCH_CONSUME_QUEUE_DIR)? {
-            topics.entry(topic).or_insert(TopicQueues::Batch(dir));
+            topics.entry(topic.into()).or_insert(TopicQueues::Batch(dir));
         }
         if topics.is_empty() {
             store.rocksdb = store.find_rocksdb()?;
@@ -116,7 +118,7 @@ impl ConsumeQueueStore {
 
     /// The topics, ascending by name.
     pub fn topics(&self) -> Vec<String> {
-        self.read().keys().cloned().collect()
+        self.read().keys().map(ToString::to_string).collect()
     }
 
     /// Whether the topic has queues of any form but RocksDB's.
@@ -129,7 +131,7 @@ impl ConsumeQueueStore {
     /// # Errors
     /// [`Error::Unsupported`] for RocksDB and batch consume queues.
     pub fn queue_ids(&self, topic: &str) -> Result<Vec<i32>> {
-        self.with_topic(topic, |queues| queues.keys().copied().collect())
+        self.with_topic(topic, |queues| queues.iter().map(|(id, _)| *id).collect())
     }
 
     /// One queue; `None` if it is absent.
@@ -137,11 +139,14 @@ impl ConsumeQueueStore {
     /// # Errors
     /// As [`ConsumeQueueStore::queue_ids`].
     pub fn queue(&self, topic: &str, queue_id: i32) -> Result<Option<Arc<ConsumeQueue>>> {
-        self.with_topic(topic, |queues| queues.get(&queue_id).cloned())
+        self.with_topic(topic, |queues| {
+            let place = queues.binary_search_by_key(&queue_id, |(id, _)| *id).ok()?;
+            queues.get(place).map(|(_, queue)| queue.clone())
+        })
     }
 
     /// Every queue that is kept in files, with its topic and id.
-    pub fn file_queues(&self) -> Vec<(String, i32, Arc<ConsumeQueue>)> {
+    pub fn file_queues(&self) -> Vec<(Arc<str>, i32, Arc<ConsumeQueue>)> {
         let mut found = Vec::new();
         for (topic, queues) in self.read().iter() {
             if let TopicQueues::Files(queues) = queues {
@@ -157,17 +162,17 @@ impl ConsumeQueueStore {
             return Some(queue);
         }
         let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
-        let queues = topics
-            .entry(topic.to_owned())
-            .or_insert_with(|| TopicQueues::Files(BTreeMap::new()));
+        let queues = topics.entry(topic.into()).or_insert_with(|| TopicQueues::Files(Vec::new()));
         let TopicQueues::Files(queues) = queues else { return None };
-        Some(match queues.entry(queue_id) {
-            Entry::Occupied(queue) => queue.get().clone(),
-            Entry::Vacant(place) => {
+        Some(match queues.binary_search_by_key(&queue_id, |(id, _)| *id) {
+            Ok(place) => queues.get(place)?.1.clone(),
+            Err(place) => {
                 let dir = self.root.join(CONSUME_QUEUE_DIR).join(topic).join(queue_id.to_string());
                 // The directory was listed when the store was opened: no file is opened by a name from a record.
                 let queue = ConsumeQueue::empty(self.env.clone(), &dir, self.file_size, self.pool.clone());
-                place.insert(Arc::new(queue)).clone()
+                let queue = Arc::new(queue);
+                queues.insert(place, (queue_id, queue.clone()));
+                queue
             }
         })
     }
@@ -182,8 +187,8 @@ impl ConsumeQueueStore {
             .into_iter()
             .map(|(topic, _)| topic)
             .collect();
-        let is_lost = |(topic, queues): (&String, &TopicQueues)| match queues {
-            TopicQueues::Files(queues) => !there.contains(topic) && queues.values().any(|queue| queue.has_files()),
+        let is_lost = |(topic, queues): (&Arc<str>, &TopicQueues)| match queues {
+            TopicQueues::Files(queues) => !there.contains(&**topic) && queues.iter().any(|(_, queue)| queue.has_files()),
             TopicQueues::Batch(_) => false,
         };
         Ok(self.read().iter().any(is_lost))
@@ -193,7 +198,7 @@ impl ConsumeQueueStore {
     pub(crate) fn batch_topics(&self) -> BTreeSet<String> {
         let topics = self.read();
         let batch = topics.iter().filter(|(_, queues)| matches!(queues, TopicQueues::Batch(_)));
-        batch.map(|(topic, _)| topic.clone()).collect()
+        batch.map(|(topic, _)| topic.to_string()).collect()
     }
 
     /// Refuses queues that cannot be written to: a database, or a queue whose last file is cut short.
@@ -348,7 +353,7 @@ impl ConsumeQueueStore {
         Ok(self.file_system.get_or_init(|| opened).clone())
     }
 
-    fn with_topic<T: Default>(&self, topic: &str, take: impl FnOnce(&BTreeMap<i32, Arc<ConsumeQueue>>) -> T) -> Result<T> {
+    fn with_topic<T: Default>(&self, topic: &str, take: impl FnOnce(&QueuesById) -> T) -> Result<T> {
         if let Some(path) = &self.rocksdb {
             return Err(unsupported(path, "the consume queues are a RocksDB database"));
         }
@@ -363,12 +368,15 @@ impl ConsumeQueueStore {
         self.topics.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn load_topic(&self, dir: &Path, entries: &[DirEntry]) -> Result<BTreeMap<i32, Arc<ConsumeQueue>>> {
+    fn load_topic(&self, dir: &Path, entries: &[DirEntry]) -> Result<QueuesById> {
         let load = |(queue_id, dir): (i32, PathBuf)| {
             let queue = ConsumeQueue::load(self.env.clone(), &dir, self.file_size, self.pool.clone())?;
             Ok((queue_id, Arc::new(queue)))
         };
-        queue_dirs(dir, entries).map(load).collect()
+        let mut queues: QueuesById = queue_dirs(dir, entries).map(load).collect::<Result<_>>()?;
+        queues.sort_by_key(|(queue_id, _)| *queue_id);
+        queues.shrink_to_fit();
+        Ok(queues)
     }
 
     fn topic_dirs(&self, kind: &str) -> Result<BTreeSet<(String, PathBuf)>> {

@@ -69,7 +69,8 @@ impl<T> QueueTable<T> {
         if at == next {
             self.topics.push(Topic {
                 name: topic.into(),
-                queues: Vec::new(),
+                // Most have one, where there are very many.
+                queues: Vec::with_capacity(1),
             });
         }
         if let Some(topic) = self.topics.get_mut(at) {

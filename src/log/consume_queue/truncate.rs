@@ -55,11 +55,11 @@ impl ConsumeQueue {
             let first = start as i64 / UNIT;
             if end <= first || self.is_pre_blank_entry(end.min(first + self.entries_per_file()) - 1)? {
                 self.files.remove(start)?;
-                unsynced.dirs = vec![self.dir.clone()];
+                unsynced.dirs = vec![self.files.dir().to_owned()];
                 continue;
             }
             if !clean && self.zero_after_end(start, end, is_redone)? {
-                unsynced.files.push(self.dir.join(segment_name(start)));
+                unsynced.files.push(self.files.dir().join(segment_name(start)));
             }
             break;
         }
@@ -91,7 +91,7 @@ impl ConsumeQueue {
         if stale.iter().all(Range::is_empty) {
             return Ok(false);
         }
-        let path = self.dir.join(segment_name(start));
+        let path = self.files.dir().join(segment_name(start));
         let zeroed = self
             .files
             .open_for_writing(start)
@@ -118,7 +118,7 @@ impl ConsumeQueue {
             let mut bytes = vec![0; ((entries.end - entries.start) * UNIT) as usize];
             let read = file.read(at, &mut bytes)?;
             bytes.truncate(read);
-            let path = self.dir.join(segment_name(start));
+            let path = self.files.dir().join(segment_name(start));
             let written = self
                 .files
                 .open_for_writing(start)

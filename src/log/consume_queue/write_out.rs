@@ -57,7 +57,7 @@ impl ConsumeQueue {
                 *unsynced = Unsynced::Everything;
                 return self.stage(start, stretch, at, &bytes).map(Some);
             }
-            let path = self.dir.join(segment_name(start));
+            let path = self.files.dir().join(segment_name(start));
             let written = unsynced
                 .open(&path, || self.files.open_for_writing(start))
                 .and_then(|file| file.write_all_at(&bytes, at));
@@ -85,10 +85,10 @@ impl ConsumeQueue {
     /// broker takes a file full of zeros for an entry.
     fn stage(&self, start: u64, entries: Range<i64>, at: u64, bytes: &[u8]) -> Result<StagedFile> {
         let size = (self.entries_per_file() * UNIT) as u64;
-        let queue = self.dir.file_name().unwrap_or_default();
-        let topic = self.dir.parent().unwrap_or(&self.dir);
+        let queue = self.files.dir().file_name().unwrap_or_default();
+        let topic = self.files.dir().parent().unwrap_or(self.files.dir());
         let new = topic.join(format!("{UNFINISHED_PREFIX}{}-{}", queue.display(), segment_name(start)));
-        for dir in [topic, &self.dir] {
+        for dir in [topic, self.files.dir()] {
             create_dir(self.env.as_ref(), dir)?;
         }
         // An earlier process may have died while it made this file.
@@ -122,7 +122,7 @@ impl ConsumeQueue {
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
     pub(super) fn publish(&self, staged: &StagedFile) -> Result<()> {
-        let path = self.dir.join(segment_name(staged.start));
+        let path = self.files.dir().join(segment_name(staged.start));
         self.env
             .rename(&staged.new, &path)
             .map_err(|error| Error::full_or_io("rename", &path, error))?;

@@ -133,14 +133,14 @@ impl AskedQueues {
         let all = reader.queue_store().file_queues().into_iter();
         let asked = all.filter(|(topic, id, _)| {
             let is_named = match &self.topics {
-                Some(topics) => topics.contains(topic),
+                Some(topics) => topics.iter().any(|named| **named == **topic),
                 // It leads to messages of other topics, which are not given twice.
                 None => !is_light(topic),
             };
             is_named && self.ids.as_ref().is_none_or(|ids| ids.contains(id))
         });
         asked.map(|(topic, id, queue)| AskedQueue {
-            topic,
+            topic: topic.to_string(),
             id,
             left: queue.min_offset()..queue.max_offset(),
             queue,
