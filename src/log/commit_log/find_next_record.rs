@@ -8,7 +8,8 @@ use std::ops::Range;
 use crate::error::Result;
 use crate::format::{BLANK_SIZE, CLAIM_SIZE, Check, MessageView, claimed_size, record_heads};
 use crate::interrupt;
-use crate::log::commit_log::log_files::{LogFiles, LogRecord};
+use crate::log::commit_log::log_files::LogFiles;
+use crate::log::commit_log::log_record::LogRecord;
 
 /// Bytes that are searched for a record at once.
 const SEARCHED_AT_ONCE: usize = 64 * 1024;

@@ -2,7 +2,8 @@
 
 use crate::error::Result;
 use crate::format::{Check, MessageView};
-use crate::log::commit_log::log_files::{LogFiles, LogRecord, StoredMessage};
+use crate::log::commit_log::log_files::LogFiles;
+use crate::log::commit_log::log_record::{LogRecord, StoredMessage};
 use crate::log::commit_log::record_cursor::RecordCursor;
 
 impl LogFiles {

@@ -1,5 +1,7 @@
 //! The commit log: every message of every topic, in the order of arrival.
 
+/// What stands at one offset.
+mod log_record;
 /// Reading the segments.
 mod log_files;
 /// What is in its directory.
@@ -54,7 +56,8 @@ mod salvage;
 pub(crate) use append_state::LogEnd;
 pub use append_state::QueueOffsets;
 pub use commit_log::{Appended, CommitLog};
-pub use log_files::{LogFiles, LogRecord, StoredMessage};
+pub use log_files::LogFiles;
+pub use log_record::{LogRecord, StoredMessage};
 pub use log_scan::LogScan;
 pub use log_stats::{LogStats, PutStats, SegmentStats};
 pub use record_cursor::RecordCursor;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::{BLANK_SIZE, CLAIM_SIZE, Check, MessageView, RecordLayout, claimed_offset, claimed_size};
-use crate::log::commit_log::log_files::{
-    LogFiles, LogRecord, StoredMessage, claimed_range, no_message_in, nothing_at, record_in, touch_record,
+use crate::log::commit_log::log_files::LogFiles;
+use crate::log::commit_log::log_record::{
+    LogRecord, StoredMessage, claimed_range, no_message_in, nothing_at, record_in, touch_record,
 };
 use crate::storage::{MappedFile, SelectedBuffer};
 

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::format::{Check, encode_salvage_record, salvage_record_size, segment_name};
-use crate::log::commit_log::log_files::{LogFiles, LogRecord};
+use crate::log::commit_log::log_files::LogFiles;
+use crate::log::commit_log::log_record::LogRecord;
 
 impl LogFiles {
     /// Writes salvage records over a lost stretch. They get the store time of the message after it, so that store times never fall. They

@@ -1,0 +1,169 @@
+//! What stands at one offset of the log: a message, or why there is none.
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::format::{BLANK_SIZE, Check, MessageView, Record, RecordLayout, claimed_offset, claimed_size, read_record};
+use crate::storage::{MappedFile, SelectedBuffer};
+
+/// Bytes of the processor's cache that are read from memory at once.
+const LINE: usize = 64;
+/// Bytes of a record that are brought near: most are no longer.
+const NEAR: usize = 5 * LINE;
+
+/// One message of the log: its record's bytes and where its parts lie in them.
+#[derive(Debug, Clone)]
+pub struct StoredMessage {
+    buffer: SelectedBuffer,
+    layout: RecordLayout,
+}
+
+impl StoredMessage {
+    pub(super) fn new(buffer: SelectedBuffer, layout: RecordLayout) -> Self {
+        Self { buffer, layout }
+    }
+
+    /// The fields.
+    pub fn view(&self) -> MessageView<'_> {
+        MessageView::from_layout(self.buffer.bytes(), self.layout)
+    }
+
+    /// Whether the bytes are those of the file's mapping (a sealed segment) and not a copy.
+    pub fn is_mapped(&self) -> bool {
+        self.buffer.is_mapped()
+    }
+
+    /// Whether what was read of it so far were the file's bytes: a device error or a truncation under a mapping reads as zeros.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] with the segment and the first lost position in it.
+    pub fn intact(&self) -> Result<()> {
+        self.buffer.check_intact()
+    }
+}
+
+/// What stands at one offset of the log. `M` is what is given of a message.
+#[derive(Debug)]
+pub enum LogRecord<M = StoredMessage> {
+    /// A whole record that names this very offset as its own.
+    Message(M),
+    /// The BLANK at a segment's end; the log goes on at `next`.
+    Blank {
+        /// Start of the next segment.
+        next: i64,
+    },
+    /// Nothing was written here: the log ends.
+    End,
+    /// No segment holds this offset.
+    Missing,
+    /// Bytes that no record starts with: where and why.
+    NoRecord(Error),
+    /// A record that starts here by its own account, and is damaged: where and how.
+    Corrupt(Error),
+}
+
+impl<M> LogRecord<M> {
+    /// With something else of a message.
+    pub(super) fn map<N>(self, of: impl FnOnce(M) -> N) -> LogRecord<N> {
+        match self {
+            Self::Message(message) => LogRecord::Message(of(message)),
+            Self::Blank { next } => LogRecord::Blank { next },
+            Self::End => LogRecord::End,
+            Self::Missing => LogRecord::Missing,
+            Self::NoRecord(error) => LogRecord::NoRecord(error),
+            Self::Corrupt(error) => LogRecord::Corrupt(error),
+        }
+    }
+
+    /// What stands there, without the message.
+    pub fn kind(self) -> LogRecord<()> {
+        self.map(|_| ())
+    }
+}
+
+/// Brings the first bytes of the record at `position` into the cache of the processor, which waits once for all of them.
+#[inline]
+pub(super) fn touch_record(file: &MappedFile, position: usize) {
+    for line in (0..NEAR).step_by(LINE) {
+        file.touch(position + line);
+    }
+}
+
+/// The positions of the bytes that the record at `position` claims; `None` if fewer than eight remain or they cannot be read.
+pub(super) fn claimed_range(file: &MappedFile, position: usize) -> Option<Range<usize>> {
+    let remaining = (file.len() as usize).checked_sub(position)?;
+    let mut head = [0; BLANK_SIZE];
+    if remaining < head.len() || !file.read(position, &mut head) {
+        return None;
+    }
+    // The length that the record claims is unchecked, so the segment bounds it.
+    Some(position..position + claimed_size(head).min(remaining))
+}
+
+/// What stands at a position of which no byte could be read.
+pub(super) fn nothing_at<M>(file: &MappedFile, position: usize) -> LogRecord<M> {
+    let lost = file.check_intact(position..file.len() as usize);
+    lost.map_or_else(LogRecord::Corrupt, |()| LogRecord::End)
+}
+
+/// The record at a position of a segment, whose `bytes` from there on are those that it claims, or more; else what stands there by them.
+#[expect(
+    clippy::inline_always,
+    reason = "handing a record over in memory takes half as long as reading it"
+)]
+#[inline(always)]
+pub(super) fn record_in<'a>(
+    file: &MappedFile,
+    position: usize,
+    bytes: &'a [u8],
+    check: Check,
+) -> std::result::Result<RecordLayout, Record<'a>> {
+    let offset = file.start() as i64 + position as i64;
+    match read_record(bytes, check) {
+        Record::Message(view)
+            if view.physical_offset() == offset && file.check_intact(position..position + view.size() as usize).is_ok() =>
+        {
+            Ok(view.layout())
+        }
+        other => Err(other),
+    }
+}
+
+/// What stands where [`record_in`] has found no record of this place, or one that was lost under the mapping.
+#[cold]
+pub(super) fn no_message_in<M>(file: &MappedFile, position: usize, bytes: &[u8], found: Record<'_>) -> LogRecord<M> {
+    let offset = file.start() as i64 + position as i64;
+    let remaining = file.len() as usize - position;
+    let size = claimed_size(*bytes.first_chunk().unwrap_or(&[0; BLANK_SIZE])).min(bytes.len());
+    // Zeros that the guard put in place of a lost page parse as an end, or as damage somewhere else.
+    if let Err(lost) = file.check_intact(position..position + size) {
+        return LogRecord::Corrupt(lost);
+    }
+    let error = |at: usize, reason: String| Error::Corrupt {
+        path: file.path().to_owned(),
+        offset: (position + at) as u64,
+        reason,
+    };
+    match found {
+        Record::Message(view) => {
+            let own = view.physical_offset();
+            let reason = format!("the record names {own} as its physical offset, not {offset}: stale bytes, no message");
+            LogRecord::NoRecord(error(0, reason))
+        }
+        Record::Blank { size } if size as usize == remaining => LogRecord::Blank { next: file.end() as i64 },
+        Record::Blank { size } => {
+            let reason = format!("the record that ends the segment claims {size} bytes, but {remaining} remain");
+            LogRecord::NoRecord(error(0, reason))
+        }
+        Record::End => LogRecord::End,
+        Record::Corrupt(malformed) => {
+            let claimed = claimed_offset(bytes) == Some(offset);
+            let error = error(malformed.at, malformed.reason.into_owned());
+            if claimed {
+                LogRecord::Corrupt(error.of_message(&format!("the message at physical offset {offset} is damaged")))
+            } else {
+                LogRecord::NoRecord(error.of_message(&format!("no record starts at physical offset {offset}")))
+            }
+        }
+    }
+}
