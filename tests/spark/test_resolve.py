@@ -273,6 +273,16 @@ def test_resolve_keys_and_fetch_name_the_column_that_does_not_fit(spark: SparkSe
         fetch(spark.createDataFrame([], "physical_offset int"), events_store)
 
 
+@pytest.mark.parametrize("function", [resolve_offsets, resolve_keys, fetch])
+def test_a_store_in_the_place_of_the_frame_is_named(
+    spark: SparkSession, events_store: Path, function: Callable[..., DataFrame]
+) -> None:
+    with pytest.raises(
+        TypeError, match=f"{function.__name__} takes a frame, and then the store, but the first argument is of type"
+    ):
+        function(events_store, spark.range(1))
+
+
 def test_a_column_that_is_there_twice_is_refused(spark: SparkSession, events_store: Path) -> None:
     twice = spark.createDataFrame([], "topic string, key string").selectExpr("*", "key")
     with pytest.raises(ValueError, match=r"resolve_keys needs one column key .* 2 columns of that name"):

@@ -240,7 +240,9 @@ def _kept(df: DataFrame, keep: Sequence[str], others: Sequence[str]) -> list[Str
 
 
 def _require(df: DataFrame, caller: str, needed: Sequence[str], appended: tuple[str, ...] = ()) -> None:
-    """ValueError unless `df` has each needed column once, of a fitting type, and none of the appended ones."""
+    """TypeError unless `df` is a frame; ValueError unless it has each needed column once, of its type, and none appended yet."""
+    if not hasattr(df, "schema"):
+        raise TypeError(f"{caller} takes a frame, and then the store, but the first argument is of type {type(df).__name__}")
     fields = df.schema.fields
     found = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields) or "no columns"
     for name in needed:
