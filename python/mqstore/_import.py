@@ -91,6 +91,8 @@ def _found(source: Any, format: str | None) -> Iterator[tuple[Path, str | None]]
             yield from _found(each, format)
         return
     path = absolute(source)
+    if not path.exists():
+        raise FileNotFoundError(ENOENT, "there is no such file or directory", str(path))
     if not path.is_dir():
         yield path, None
         return

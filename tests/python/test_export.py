@@ -140,7 +140,7 @@ def test_json_lines_need_no_package(shop: Store, tmp_path: Path, monkeypatch: py
         with pytest.raises(ModuleNotFoundError, match=r"needs pyarrow: pip install mqstore\[arrow\]"):
             shop.export(tmp_path / "out", **arguments)
     with pytest.raises(ModuleNotFoundError, match="format 'parquet' needs pyarrow"):
-        shop.import_from(tmp_path / "in.parquet")
+        shop.import_from(told.path, format="parquet")
 
 
 def test_text_and_json_bodies_are_readable_and_go_round(tmp_path: Path) -> None:
@@ -382,6 +382,14 @@ def test_a_line_that_is_no_message_is_named_and_nothing_of_its_batch_is_stored(t
         assert list(store.topics) == []
 
 
+def test_nothing_is_stored_where_one_of_the_files_is_missing(shop: Store, tmp_path: Path) -> None:
+    good = shop.export(tmp_path / "good.jsonl").path
+    with mqstore.open(tmp_path / "new", "x") as store:
+        with pytest.raises(FileNotFoundError, match="there is no such file or directory"):
+            store.import_from([good, tmp_path / "missing.jsonl"])
+        assert list(store.topics) == []
+
+
 def test_a_failed_import_says_how_many_rows_are_stored(shop: Store, tmp_path: Path) -> None:
     good = shop.export(tmp_path / "good.jsonl").path
     bad = tmp_path / "bad.jsonl"
@@ -393,8 +401,6 @@ def test_a_failed_import_says_how_many_rows_are_stored(shop: Store, tmp_path: Pa
         assert raised.value.stored == 8  # type: ignore[attr-defined]
         assert raised.value.__notes__ == [f"in {bad}, after 8 rows that are stored"]
         assert (len(of_caller(store)), told) == (8, [(0, 3), (1, 3), (2, 3)])
-        with pytest.raises(FileNotFoundError):
-            store.import_from(tmp_path / "missing.jsonl")
         (tmp_path / "empty").mkdir()
         with pytest.raises(FileNotFoundError, match="no file below it"):
             store.import_from(tmp_path / "empty")
