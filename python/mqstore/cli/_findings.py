@@ -42,6 +42,8 @@ def _place(finding: Row) -> str:
     if finding["file"] is None:
         return ""
     place = f" {visible(finding['file'])} at byte {finding['offset']}"
+    if finding["count"] == 1 and finding["queue_offset"] is not None:
+        place += f", {visible(finding['topic'])}/{finding['queue_id']}@{finding['queue_offset']}"
     if finding["count"] > 1:
         place += f", {finding['count']} times up to byte {finding['last_offset']}"
     return place

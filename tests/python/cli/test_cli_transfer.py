@@ -143,6 +143,11 @@ def test_damage_is_passed_over_and_said_and_stops_what_writes(tmp_path: Path, ru
     assert finding["offset"] == begin + 4  # the magic
 
 
+def test_verify_names_the_message_that_is_damaged_as_get_takes_it(tmp_path: Path, run: Callable[..., Any]) -> None:
+    damaged(tmp_path / "store")
+    assert ", orders/0@40 [log.damaged_record]\n" in run("verify", tmp_path / "store").out
+
+
 def test_the_command_that_sets_it_right_names_the_store_as_a_shell_takes_it(tmp_path: Path) -> None:
     path = tmp_path / "bob's store; rm -r $HOME"
     damaged(path)
