@@ -59,7 +59,7 @@ def whole(target: Path) -> Iterator[Path]:
 
 def _expect_free(target: Path) -> None:
     if os.path.lexists(target):
-        raise FileExistsError(EEXIST, "there is something of this name: remove it, or choose another name", str(target))
+        raise FileExistsError(EEXIST, "there is something of this name: choose another one", str(target))
 
 
 def _make_directory(path: Path) -> None:

@@ -218,7 +218,7 @@ def test_arguments_that_would_change_messages_or_their_order_are_refused(shop: P
         for kind, text, arguments in wrong:
             with pytest.raises(kind, match=text):
                 store.copy_to(tmp_path / "copy", **arguments)
-        with pytest.raises(FileExistsError):
+        with pytest.raises(FileExistsError, match="there is something of this name: choose another one:"):
             store.copy_to(shop)
     assert leftovers(tmp_path) == ["shop"]
 
