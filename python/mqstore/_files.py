@@ -26,7 +26,7 @@ def format_named(name: str) -> str:
 def format_of(path: Path) -> str:
     """The format that the name of a file tells."""
     if (told := SUFFIXES.get(path.suffix.lower())) is None:
-        raise ValueError(f"{path} does not say its format: let the name end in {', '.join(SUFFIXES)}, or give format")
+        raise ValueError(f"format is missing, and the name does not end in {', '.join(SUFFIXES)}: {path}")
     return told
 
 

@@ -345,7 +345,7 @@ def test_damage_is_counted_or_raised(tmp_path: Path) -> None:
 
 def test_arguments_are_checked_before_anything_is_written(shop: Store, tmp_path: Path) -> None:
     wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
-        (ValueError, "does not say its format", {}),
+        (ValueError, "format is missing, and the name does not end in", {}),
         (ValueError, "format is 'csv'", {"format": "csv"}),
         (ValueError, "partition_by is", {"format": "jsonl", "partition_by": "tags"}),
         (ValueError, "partition_by is", {"format": "jsonl", "partition_by": ("topic", "topic")}),
