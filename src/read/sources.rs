@@ -42,31 +42,36 @@ impl MessageReader {
         let (first, end) = (number_at(log.start)?, number_at(log.end)?);
         let mut items = Vec::new();
         file.items(geometry, first..end.min(first.saturating_add(END_ITEMS)), &mut items)?;
-        if !self.is_one_of_two_here(items.drain(..))? {
+        if !self.is_one_of_two_here(&items)? {
             return Ok(false);
         }
+        items.clear();
         file.items(geometry, first.max(end - END_ITEMS)..end, &mut items)?;
-        self.is_one_of_two_here(items.into_iter().rev())
+        items.reverse();
+        self.is_one_of_two_here(&items)
     }
 
     /// Whether one of the first two messages of the items is in this log.
-    fn is_one_of_two_here(&self, items: impl Iterator<Item = IndexItem>) -> Result<bool> {
-        let mut items = items.peekable();
-        for _ in 0..2 {
-            let Some(item) = items.next() else { break };
-            if self.may_lead_to_its_message(&item)? {
+    fn is_one_of_two_here(&self, items: &[IndexItem]) -> Result<bool> {
+        let messages = items.chunk_by(|one, next| one.physical_offset == next.physical_offset);
+        for items in messages.take(2) {
+            if self.may_lead_to_their_message(items)? {
                 return Ok(true);
             }
-            while items.next_if(|next| next.physical_offset == item.physical_offset).is_some() {}
         }
         Ok(false)
     }
 
-    fn may_lead_to_its_message(&self, item: &IndexItem) -> Result<bool> {
-        Ok(match self.log().read(item.physical_offset, Check::Structure)? {
+    /// Whether the message where the items of one message lead has the keys of all of them. Messages of many logs may have one key in common.
+    fn may_lead_to_their_message(&self, items: &[IndexItem]) -> Result<bool> {
+        let Some(first) = items.first() else {
+            return Ok(false);
+        };
+        Ok(match self.log().read(first.physical_offset, Check::Structure)? {
             LogRecord::Message(message) => {
                 let view = message.view();
-                is_salvage_record(&view) || DispatchRequest::of(&view).has_index_key_hash(item.key_hash)
+                let request = DispatchRequest::of(&view);
+                is_salvage_record(&view) || items.iter().all(|item| request.has_index_key_hash(item.key_hash))
             }
             // A damaged record starts here by its own account.
             LogRecord::Corrupt(_) | LogRecord::Missing => true,

@@ -83,6 +83,15 @@ fn index_files_of_another_store_hide_no_message() {
 }
 
 #[test]
+fn an_index_file_of_another_store_hides_no_message_where_all_messages_of_both_have_one_key_in_common() {
+    let own = store("common k", b"body", MESSAGES);
+    copy_index_files(store("common x", b"body", MESSAGES).path(), own.path(), 0);
+    let reader = open(own.path());
+    expect_all(&reader, "a key in common");
+    assert!(used(&reader).iter().all(|is_used| !is_used));
+}
+
+#[test]
 fn an_index_file_of_another_store_hides_no_message_where_the_first_of_the_log_has_expired() {
     let own = own();
     let other = store("k", b"the body of a store in which other messages have expired", MESSAGES);
