@@ -68,6 +68,12 @@ impl<'a> Undispatched<'a> {
         self.lost += bytes / MIN_RECORD_SIZE as i64;
     }
 
+    /// Some queue may lack the message of this entry. Its queue offset gets the entry, unless it may be one of those that were lost.
+    fn doubt(&mut self, unit: CqUnit) {
+        let substitute = self.substitute.filter(|known| known.is_lost()).unwrap_or(unit);
+        self.pass_over(Some(substitute), MIN_RECORD_SIZE as i64);
+    }
+
     /// # Errors
     /// Those of reading an entry, and the message to which it leads.
     pub(super) fn add(&mut self, view: &MessageView<'_>) -> Result<()> {
@@ -109,7 +115,7 @@ impl<'a> Undispatched<'a> {
         };
         if !is_possible || is_taken {
             self.refused += 1;
-            self.pass_over(Some(unit), MIN_RECORD_SIZE as i64);
+            self.doubt(unit);
             return Ok(());
         }
         let gap = lacking.is_after_a_gap(queue_offset);
@@ -120,8 +126,8 @@ impl<'a> Undispatched<'a> {
         self.refused += refused;
         if refused > 0 || (gap && filled == 0) {
             // No checksum covers its topic, queue id and queue offset. If one of them is damaged, the message belongs to another queue,
-            // which then lacks a queue offset. That queue offset gets the entry of this message.
-            self.pass_over(Some(unit), MIN_RECORD_SIZE as i64);
+            // which then lacks a queue offset.
+            self.doubt(unit);
         }
         Ok(())
     }

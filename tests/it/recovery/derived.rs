@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
-use mqstore::format::Message;
+use mqstore::format::{Message, segment_name};
+use mqstore::read::OffsetResolver;
 use mqstore::store::{MessageStore, OpenMode};
 
 use super::{Crashed, SEGMENT, contents, copy, names, real};
@@ -285,6 +286,34 @@ fn a_reader_goes_on_after_a_missing_segment_whatever_queue_files_are_missing_too
             }
         }
         assert!(store.open().is_err(), "{gone}, clean {clean}");
+    }
+}
+
+#[test]
+fn no_message_of_a_missing_segment_has_a_place_where_a_queue_begins_after_the_segment() {
+    let dir = TempDir::new_in("/dev/shm").unwrap();
+    let mut writer = StoreWriter::small(dir.path());
+    let mut numbers = [0, 0];
+    let mut places = Vec::new();
+    // A segment has 14 messages.
+    for n in 0..60 {
+        let is_late = n >= 20 && n % 2 == 0;
+        let (topic, number) = (["orders", "late"][usize::from(is_late)], &mut numbers[usize::from(is_late)]);
+        places.push((topic, *number, writer.put(topic, 0, &[b'b'; 1000], &[])));
+        *number += 1;
+    }
+    writer.finish(true);
+    fs::remove_file(dir.path().join("commitlog").join(segment_name(SEGMENT as u64))).unwrap();
+    fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
+    let reader = crate::reading::open(dir.path());
+    let mut resolver = OffsetResolver::new(&reader);
+    for (topic, number, offset) in places {
+        let position = resolver
+            .position(topic, 0, number)
+            .unwrap()
+            .map(|found| found.physical_offset);
+        let is_there = !(SEGMENT..2 * SEGMENT).contains(&offset);
+        assert_eq!(position, is_there.then_some(offset), "{topic}, {number}");
     }
 }
 
