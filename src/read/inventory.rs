@@ -9,7 +9,7 @@ use crate::read::message_reader::MessageReader;
 pub struct Segment {
     /// The physical offset at which it starts: its name.
     pub start: i64,
-    /// Bytes of the log in it: all of it, or up to the log's end.
+    /// Bytes of the log in it: all that it has, or up to the log's end.
     pub bytes: i64,
     /// Whether the log goes on in a later segment.
     pub is_sealed: bool,
@@ -27,10 +27,10 @@ impl MessageReader {
         let end = self.physical_bounds().end;
         let mut segments = Vec::new();
         for start in log.starts().take_while(|start| *start < end) {
-            let bytes = (end - start).min(log.segment_size() as i64);
+            let Some(segment) = log.segment(start)? else { continue };
             segments.push(Segment {
                 start,
-                bytes,
+                bytes: segment.end.min(end) - start,
                 is_sealed: start + (log.segment_size() as i64) < end,
                 first_store_time: log.claimed_store_time(start)?,
             });
