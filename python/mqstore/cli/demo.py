@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from mqstore.cli._main import Failure, command, commands
+from mqstore.cli._main import Failure, command, commands, from_the_command_line
 
 #: What the walk shows, and the command for it.
 WALK = (
@@ -39,7 +39,8 @@ def demo(directory: str | None) -> None:
             from tempfile import TemporaryDirectory
 
             directory = str(Path(kept.enter_context(TemporaryDirectory(prefix="mqstore-")), "store"))
-        _make(directory)
+        with from_the_command_line():
+            _make(directory)
         for title, line in WALK:
             print(f"\n# {title}\n$ mqstore {line.format(store=shlex.quote(directory))}", flush=True)
             arguments = [word.format(store=directory) for word in line.split()]

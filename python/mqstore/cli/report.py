@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 import mqstore
-from mqstore.cli._main import FINDINGS, Failure, command
+from mqstore.cli._main import FINDINGS, Failure, command, from_the_command_line
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
@@ -23,8 +23,11 @@ def report(store: mqstore.Store, out: Output, target: str, quick: bool) -> None:
     by hour, lag by group, load of the index, what recovery decided. It reads the log twice and changes nothing. Times in the
     page are in UTC. It needs matplotlib: pip install 'mqstore[report]'.
     """
+    from mqstore._native import _expect_outside
     from mqstore.report import report as report_on
 
+    with from_the_command_line():
+        _expect_outside(target)
     if not Path(target).parent.is_dir():
         raise Failure(f"there is no such directory: make it first: {Path(target).parent}")
     made = report_on(store, deep=not quick, progress=out.progress)

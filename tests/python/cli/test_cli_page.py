@@ -121,6 +121,9 @@ def test_demo_walks_through_the_commands_and_keeps_a_store_that_was_asked_for(tm
     assert run("cat", tmp_path / "kept", "orders", "--json").rows[0]["body"] == '{"order": 1, "city": "Lima"}'
     assert run("demo").code == 0
     assert run("demo", tmp_path / "kept").code == 1
+    inside = run("demo", tmp_path / "kept" / "commitlog" / "more")
+    assert (inside.code, inside.out) == (2, "")
+    assert inside.err.endswith(f"lies in the store {tmp_path / 'kept'}: name a directory beside it\n")
 
 
 TIMES = [

@@ -231,6 +231,15 @@ def test_a_page_in_no_directory_is_refused_before_the_store_is_verified(
     assert (ran.code, ran.err) == (1, f"mqstore: there is no such directory: make it first: {tmp_path / 'none'}\n")
 
 
+def test_a_page_in_a_store_is_refused_before_the_store_is_verified(
+    broker: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqstore.report.report", None)
+    ran = run("report", broker, "-o", broker / "config" / "page.html")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.endswith(f"lies in the store {broker}: name a directory beside it\n")
+
+
 def test_without_matplotlib_it_says_how_to_get_it(golden: Path, tmp_path: Path) -> None:
     code = "import sys; sys.modules['matplotlib'] = None; from mqstore.cli import main; main()"
     command = [sys.executable, "-c", code, "report", golden / "498_mixed", "-o", tmp_path / "page.html"]
