@@ -41,6 +41,9 @@ def opening(path: str) -> Iterator[None]:
         below = os.path.join(path, "store")
         hint = f"; there is a store in {below}" if os.path.isdir(os.path.join(below, "commitlog")) else ""
         raise CannotOpen(f"cannot open the store: {text_of(error, path)}{hint}") from None
+    except mqstore.StoreExistsError:
+        # The target is there already.
+        raise
     except (mqstore.StoreError, OSError) as error:
         raise CannotOpen(f"cannot open the store: {text_of(error, path)}") from None
 

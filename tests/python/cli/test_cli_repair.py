@@ -107,6 +107,17 @@ def test_what_cannot_be_opened_is_told_with_its_own_exit_code(tmp_path: Path, st
         assert (ran.code, ran.out) == (3, "")
 
 
+@pytest.mark.parametrize("more", [(), ("--yes",)], ids=" ".join)
+def test_a_copy_into_a_directory_that_is_not_empty_is_refused(
+    more: tuple[str, ...], tmp_path: Path, store: Path, run: Callable[..., Any]
+) -> None:
+    (tmp_path / "into").mkdir()
+    (tmp_path / "into" / "file").touch()
+    ran = run("repair", store, "--into", tmp_path / "into", *more)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == f"mqstore: a new store wants a missing or an empty directory: {tmp_path / 'into'}\n"
+
+
 @pytest.mark.parametrize("command", ["verify", "doctor"])
 def test_of_many_findings_with_one_fix_people_see_three_and_json_has_all(
     command: str, tmp_path: Path, run: Callable[..., Any]
