@@ -217,6 +217,34 @@ fn a_limit_gives_the_newest_hit_where_the_index_leads_astray_after_it_led_to_old
 }
 
 #[test]
+fn a_limit_keeps_the_hit_that_two_index_files_share_where_the_older_one_leads_another_key_astray() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 20, 50, GEOMETRY.slots, GEOMETRY.items);
+    let mut put = |keys: &str| writer.put("orders", 0, b"x", &[(property::KEYS, keys)]);
+    for n in 1..GEOMETRY.items - 2 {
+        put(&format!("k{n}"));
+    }
+    let astray = put("astray");
+    // The first file has its first key, the second file the other one.
+    let shared = put("last first");
+    writer.finish(true);
+    let files = fs::read_dir(dir.path().join("index")).unwrap();
+    let first = files.map(|file| file.unwrap().path()).min().unwrap();
+    change_item(&first, GEOMETRY.items - 2, |item| item.physical_offset += 1);
+    let reader = open(dir.path());
+    let bounds = HitBounds {
+        limit: Some(1),
+        ..HitBounds::default()
+    };
+    for round in 0..2 {
+        let wanted = [("orders", "astray"), ("orders", "first")];
+        let hits = reader.resolve_keys(&wanted, &bounds, Errors::Raise).unwrap();
+        let found: Vec<i64> = hits.all().iter().map(|hit| hit.physical_offset).collect();
+        assert_eq!(found, [astray, shared], "round {round}");
+    }
+}
+
+#[test]
 fn a_limit_gives_the_newest_hits_of_a_walk_whose_keys_are_kept_in_parts() {
     let dir = tempdir().unwrap();
     let mut writer = StoreWriter::new(dir.path(), 1 << 24, 300, 100, 1 << 22);

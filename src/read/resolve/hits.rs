@@ -94,9 +94,11 @@ impl Found {
         self.hits.truncate(len);
     }
 
-    /// Takes the hits in a stretch of the log back.
-    pub(super) fn forget(&mut self, stretch: &Range<i64>) {
-        self.hits.retain(|(_, hit)| !stretch.contains(&hit.physical_offset));
+    /// Takes the hits of these keys, which ascend, in a stretch of the log back.
+    pub(super) fn forget(&mut self, keys: &[(usize, i32)], stretch: &Range<i64>) {
+        let is_asked_for = |number: &usize| keys.binary_search_by_key(number, |(key, _)| *key).is_ok();
+        self.hits
+            .retain(|(key, hit)| !(stretch.contains(&hit.physical_offset) && is_asked_for(key)));
     }
 
     /// Drops what is beyond the limit, and counts.

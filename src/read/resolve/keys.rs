@@ -79,7 +79,7 @@ impl MessageReader {
 struct KeySearch<'a> {
     reader: &'a MessageReader,
     wanted: Wanted<'a>,
-    /// The number and the hash of each key of which more messages are wanted.
+    /// The number and the hash of each key of which more messages are wanted, ascending by number.
     keys: Vec<(usize, i32)>,
     /// Made when the log has to be walked.
     numbers: OnceCell<Numbers<'a>>,
@@ -100,8 +100,9 @@ impl KeySearch<'_> {
             if self.look_up(indexed.range(), Check::Whole, |lookup| index.find_all(indexed, lookup))? {
                 return Ok(());
             }
-            // Newer ones may have been missed, and a key of which these are as many as are wanted would not be looked for again.
-            self.found.forget(indexed.range());
+            // Newer ones may have been missed, and a key of which these are as many as are wanted would not be looked for again. A key that
+            // was found before keeps its hits: stretches that follow each other may share a record.
+            self.found.forget(&self.keys, indexed.range());
         }
         self.walk(source)
     }
