@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,6 +55,18 @@ def test_a_rebuild_makes_queues_index_and_checkpoint_anew(path: Path) -> None:
     assert messages(path) == before
     with mqstore.open(path) as store:
         assert store.verify().findings == []
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or subprocess.run(["unshare", "-r", "true"], capture_output=True).returncode != 0,
+    reason="may not give files away, or have users of its own",
+)
+def test_a_copy_stays_its_makers_where_the_owner_of_the_store_is_unknown(path: Path, tmp_path: Path) -> None:
+    for file in (path, *path.rglob("*")):
+        os.chown(file, 1000, 1000)
+    code = "import sys, mqstore; assert mqstore.repair(sys.argv[1], into=sys.argv[2], dry_run=False).ok"
+    subprocess.run(["unshare", "-r", sys.executable, "-c", code, path, tmp_path / "into"], check=True)
+    assert {file.stat().st_uid for file in (tmp_path / "into").rglob("*")} == {0}
 
 
 def test_a_rebuild_refuses_a_damaged_log_and_says_what_to_do(path: Path) -> None:
