@@ -198,8 +198,8 @@ impl Region {
         }
     }
 
-    /// Brings the byte at `at`, and those near it, into the cache of the processor, which does not wait for them. A hint: nothing happens
-    /// outside of the region, or where the page is not mapped yet.
+    /// Brings the byte at `at`, and those near it, into the cache of the processor. A hint: nothing happens outside of the region. An x86-64
+    /// does not wait for them, and does nothing where the page is not mapped yet; another processor reads the byte.
     #[inline]
     pub fn touch(&self, at: usize) {
         let Some(byte) = self.pointer(at, 1) else { return };
