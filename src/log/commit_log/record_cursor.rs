@@ -90,9 +90,6 @@ impl RecordCursor {
 
     fn read_slowly(&mut self, log: &LogFiles, at: i64, check: Check) -> Result<LogRecord<()>> {
         self.locate(log, at)?;
-        if self.read_in_place(at, check) {
-            return Ok(LogRecord::Message(()));
-        }
         let Some(segment) = &self.segment else {
             return Ok(LogRecord::Missing);
         };
