@@ -17,7 +17,7 @@ def facts_of(store: mqstore.Store) -> dict[str, Any]:
     filled = [queue for queue in queues if len(queue)]
     last = [time for queue in filled if (time := _last_time(queue)) is not None]
     recovery = store.recovery
-    # What recovery passed over, and where a segment is missing between two others.
+    # What recovery passed over, and where a segment is missing or cut short before others.
     ends = [row["segment"] + row["bytes"] for row in segments]
     lost = recovery.lost + [(end, row["segment"]) for end, row in zip(ends, segments[1:], strict=False) if end < row["segment"]]
     messages_lost = sum(_led_to(store, *stretch) for stretch in lost)

@@ -1,7 +1,9 @@
 //! The files of a store, one by one: segments of the log and index files.
 
 use crate::error::Result;
-use crate::log::IndexFileState;
+use crate::format::Check;
+use crate::interrupt;
+use crate::log::{IndexFileState, LogRecord, RecordCursor};
 use crate::read::message_reader::MessageReader;
 
 /// A segment of the log.
@@ -9,7 +11,7 @@ use crate::read::message_reader::MessageReader;
 pub struct Segment {
     /// The physical offset at which it starts: its name.
     pub start: i64,
-    /// Bytes of the log in it: all that it has, or up to the log's end.
+    /// Bytes of the log in it: all of it, or up to the log's end, or up to the last whole record of a segment that is cut short.
     pub bytes: i64,
     /// Whether the log goes on in a later segment.
     pub is_sealed: bool,
@@ -18,7 +20,8 @@ pub struct Segment {
 }
 
 impl MessageReader {
-    /// The segments that are there and hold a part of the log, ascending. Reads the head of each one's first record.
+    /// The segments that are there and hold a part of the log, ascending. Reads the head of each one's first record, and the records of one
+    /// that is cut short.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
@@ -27,15 +30,30 @@ impl MessageReader {
         let end = self.physical_bounds().end;
         let mut segments = Vec::new();
         for start in log.starts().take_while(|start| *start < end) {
-            let Some(segment) = log.segment(start)? else { continue };
+            let stop = if log.is_cut_short(start)? {
+                self.end_of_whole_records(start)?
+            } else {
+                log.end_of_segment(start)
+            };
             segments.push(Segment {
                 start,
-                bytes: segment.end.min(end) - start,
+                bytes: stop.min(end) - start,
                 is_sealed: start + (log.segment_size() as i64) < end,
                 first_store_time: log.claimed_store_time(start)?,
             });
         }
         Ok(segments)
+    }
+
+    /// Where the first thing stands in a segment that is no record. Reads the head of each one before it.
+    fn end_of_whole_records(&self, start: i64) -> Result<i64> {
+        let log = self.log();
+        let (mut cursor, mut at) = (RecordCursor::default(), start);
+        while let LogRecord::Message(()) = cursor.read(log, at, Check::Structure)? {
+            interrupt::check()?;
+            at += cursor.view().map_or(0, |view| i64::from(view.size()));
+        }
+        Ok(at)
     }
 
     /// The index files, oldest first. Reads them whole.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -169,6 +170,18 @@ def test_info_counts_what_a_missing_segment_has_taken(events: Path, tmp_path: Pa
     [told] = run("info", path, "--json").objects
     assert (told["messages"], told["messages_lost"], told["bytes_lost"]) == (7865 - lost, lost, 1 << 20)
     assert told["missing"].endswith("this segment is missing, and later ones are there: put it back")
+
+
+def test_info_counts_what_a_segment_lacks_that_is_cut_short(events: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    path, half = shutil.copytree(events, tmp_path / "store"), 1 << 19
+    segment = path / "commitlog" / f"{1 << 20:020}"
+    os.truncate(segment, half)
+    [covered] = run("verify", path, "--json").objects
+    [told] = run("info", path, "--json").objects
+    assert (told["messages"], told["messages_lost"]) == (covered["messages"], 7865 - covered["messages"])
+    [record] = [finding["offset"] for finding in covered["findings"] if finding["id"] == "log.damaged_record"]
+    assert told["bytes_lost"] == (1 << 20) - record
+    assert [row["bytes"] for row in run("segments", path, "--json").objects][1] == record
 
 
 def test_a_damaged_log_is_refused_in_the_words_of_the_command_line(
