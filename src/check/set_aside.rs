@@ -159,7 +159,8 @@ fn in_backup(root: &Path, backup: &Path, file: &Path) -> PathBuf {
     backup.join(file.strip_prefix(root).unwrap_or(file))
 }
 
-/// Copies a file, with its mode, whose copy has no name yet. Blocks that were never written stay unwritten, but for those of a segment, which is never sparse.
+/// Copies a file and its mode; the copy has no name yet. Blocks that were never written stay unwritten, but for those of a segment, which is
+/// never sparse.
 fn copy_file(env: &dyn Env, from: &Path, to: &Path) -> Result<()> {
     let source = env.open(from, Access::Read).map_err(|error| Error::io("open", from, error))?;
     let is_segment = from

@@ -211,7 +211,8 @@ fn find_next_record(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Opti
     opened.log.find_next_record(end, from, report.last_store_time)
 }
 
-/// Where the log goes on after missing segments, or after the last whole record of one that is cut short. A writing open plans this, too, and then refuses the store.
+/// Where the log goes on after missing segments, or after the last whole record of one that is cut short. A writing open plans this, too, and
+/// then refuses the store.
 fn end_of_hole(log: &LogFiles, at: i64) -> Result<Option<i64>> {
     if log.holds(at)? && !log.is_cut_short(at)? {
         return Ok(None);

@@ -20,20 +20,18 @@ pub(super) fn contradicted(dir: &Path, given: u64, files: &[PooledFile]) -> Opti
     Some(Error::Invalid { what })
 }
 
-/// The length of most files; of several such lengths the largest. 0 if there is no file.
-pub(super) fn usual_len(files: &[PooledFile]) -> u64 {
+/// The length of most files; of several such lengths the largest. `None` if there is no file.
+pub fn usual_len(lens: impl IntoIterator<Item = u64>) -> Option<u64> {
     let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
-    for file in files {
-        *counts.entry(file.len).or_default() += 1;
+    for len in lens {
+        *counts.entry(len).or_default() += 1;
     }
-    counts
-        .into_iter()
-        .max_by_key(|(len, count)| (*count, *len))
-        .map_or(0, |(len, _)| len)
+    let most = counts.into_iter().max_by_key(|(len, count)| (*count, *len));
+    most.map(|(len, _)| len)
 }
 
-/// Whether the files can follow each other: every length but the last is `file_size`, or less (`has_gaps`), every start is a multiple of it after the first,
-/// and every offset is a positive signed number.
+/// Whether the files can follow each other: every length but the last is `file_size`, or less where there may be gaps (`has_gaps`), every
+/// start is a multiple of it after the first, and every offset is a positive signed number.
 pub(super) fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<PooledFile>], has_gaps: bool) -> Result<()> {
     let corrupt = |file: &PooledFile, offset: u64, reason: String| {
         Err(Error::Corrupt {

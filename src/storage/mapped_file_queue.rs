@@ -69,7 +69,7 @@ impl MappedFileQueue {
                 });
             }
             (Some(size), _) => size,
-            (None, _) if has_gaps => usual_len(&files),
+            (None, _) if has_gaps => usual_len(files.iter().map(|file| file.len)).unwrap_or(0),
             (None, first) => first.map_or(0, |f| f.len),
         };
         check_lengths(dir, file_size, &files, has_gaps)

@@ -42,6 +42,7 @@ mod mapped_file_queue;
 
 pub use append_file::{AppendFile, WarmUp};
 pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
+pub use file_lengths::usual_len;
 pub use fork::Generation;
 pub use guard::{faults as guard_faults, install as install_guard};
 pub use mapped_file::{MappedFile, SelectedBuffer};

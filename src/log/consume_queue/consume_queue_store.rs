@@ -13,7 +13,7 @@ use crate::log::consume_queue::consume_queue::ConsumeQueue;
 use crate::log::consume_queue::truncate::UnsyncedTruncation;
 use crate::log::consume_queue::unsynced::{SYNCED_ONE_BY_ONE, Unsynced};
 use crate::log::consume_queue::write_out::StagedFile;
-use crate::storage::{DirEntry, EntryKind, Env, FileSystem, MappedFileQueue, MappingPool, Step};
+use crate::storage::{DirEntry, EntryKind, Env, FileSystem, MappedFileQueue, MappingPool, Step, usual_len};
 
 /// The queues of one topic.
 #[derive(Debug)]
@@ -236,11 +236,7 @@ impl ConsumeQueueStore {
 
     /// Bytes of the last file of most queues; `None` where there are none.
     pub(crate) fn usual_file_len(&self) -> Option<u64> {
-        let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
-        for len in self.file_queues().iter().filter_map(|(.., queue)| queue.last_file_len()) {
-            *counts.entry(len).or_default() += 1;
-        }
-        counts.into_iter().max_by_key(|(_, count)| *count).map(|(len, _)| len)
+        usual_len(self.file_queues().iter().filter_map(|(.., queue)| queue.last_file_len()))
     }
 
     /// Writes out the entries that these queues hold in memory. New files are synced under temporary names first, together if there are many.
