@@ -63,21 +63,16 @@ pub enum LogRecord<M = StoredMessage> {
 }
 
 impl<M> LogRecord<M> {
-    /// With something else of a message.
-    pub(super) fn map<N>(self, of: impl FnOnce(M) -> N) -> LogRecord<N> {
+    /// What stands there, without the message.
+    pub fn kind(self) -> LogRecord<()> {
         match self {
-            Self::Message(message) => LogRecord::Message(of(message)),
+            Self::Message(_) => LogRecord::Message(()),
             Self::Blank { next } => LogRecord::Blank { next },
             Self::End => LogRecord::End,
             Self::Missing => LogRecord::Missing,
             Self::NoRecord(error) => LogRecord::NoRecord(error),
             Self::Corrupt(error) => LogRecord::Corrupt(error),
         }
-    }
-
-    /// What stands there, without the message.
-    pub fn kind(self) -> LogRecord<()> {
-        self.map(|_| ())
     }
 }
 
