@@ -118,6 +118,23 @@ def test_a_refresh_follows_the_log_into_new_segments_queue_files_and_index_files
     assert len(store.scan(topics="orders").to_arrow()) == 1002
 
 
+def test_index_files_of_messages_past_a_refresh_are_used_after_the_next_one(path: Path) -> None:
+    sizes = {"mapped_file_size_commit_log": 65536, "max_hash_slot_num": 50, "max_index_num": 100}
+    with mqstore.open(path, "x", **sizes) as writer, mqstore.open(path) as store:  # type: ignore[arg-type]
+
+        def append(numbers: range) -> None:
+            writer.append_batch([("orders", b"x", None, [f"k{number}"]) for number in numbers])
+            writer.wait_dispatched()
+
+        append(range(120))
+        store.refresh()
+        append(range(120, 450))
+        assert not store.query("orders", "k300")
+        store.refresh()
+        assert len(store.query("orders", "k300")) == 1
+        assert pa.table(store.index_files())["used"].to_pylist() == [True] * 5
+
+
 def test_a_refresh_of_an_empty_store_shows_its_first_messages(path: Path, writer: Writer) -> None:
     with mqstore.open(path) as store:
         assert store.refresh() == 0

@@ -10,7 +10,7 @@ use std::convert;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
@@ -39,7 +39,7 @@ pub struct IndexFile {
     whole: Verdict<bool>,
     admits: Verdict<bool>,
     ends: Verdict<bool>,
-    of_log: Verdict<bool>,
+    is_own: AtomicBool,
     has_salvage_records: Verdict<bool>,
     filter: FilterSlot,
     /// The geometry with which it was found to be of use, which is final.
@@ -101,7 +101,7 @@ impl IndexFile {
             whole: Verdict::default(),
             admits: Verdict::default(),
             ends: Verdict::default(),
-            of_log: Verdict::default(),
+            is_own: AtomicBool::default(),
             has_salvage_records: Verdict::default(),
             filter: FilterSlot::default(),
             usable: OnceLock::new(),
@@ -112,7 +112,7 @@ impl IndexFile {
     pub(super) fn mark_whole(&self) {
         self.admits.set(self.header(), true);
         self.ends.set(self.header(), true);
-        self.of_log.set(self.header(), true);
+        self.is_own.store(true, Ordering::Relaxed);
     }
 
     /// Its path.
@@ -198,12 +198,9 @@ impl IndexFile {
         })
     }
 
-    /// Whether its items are those of the log beside it, of which `look` tells.
-    ///
-    /// # Errors
-    /// Those of `look`.
-    pub fn is_of_log(&self, look: impl FnOnce() -> Result<bool>) -> Result<bool> {
-        self.of_log.get(self.header(), convert::identity, look)
+    /// Whether this process makes the file, for the log beside it.
+    pub(super) fn is_own(&self) -> bool {
+        self.is_own.load(Ordering::Relaxed)
     }
 
     /// Whether a salvage record stands in the file, of which `look` tells.

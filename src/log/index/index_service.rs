@@ -233,7 +233,8 @@ impl IndexService {
     }
 
     /// The geometry and the header of a file that can be used; `None` if it cannot, or holds no key. A check may meet an unfinished put of
-    /// another process or thread. Then it is made again when the header differs, in this query or in a later one.
+    /// another process or thread. Then it is made again when the header differs, in this query or in a later one. Whether a file is of this
+    /// log is asked again: it may hold messages past the end that the log had for this reader.
     pub(super) fn usable(&self, file: &IndexFile, is_of_log: IsOfLog<'_>) -> Result<Option<(IndexGeometry, IndexHeader)>> {
         for _ in 0..LOOKS {
             let header = file.header();
@@ -245,7 +246,7 @@ impl IndexService {
             }
             if let Some(geometry) = self.geometry_of(file)?
                 && self.is_usable(file, geometry)?
-                && file.is_of_log(|| is_of_log(file, geometry))?
+                && (file.is_own() || is_of_log(file, geometry)?)
             {
                 return Ok(Some((*file.usable.get_or_init(|| geometry), file.header())));
             }
