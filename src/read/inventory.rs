@@ -49,9 +49,11 @@ impl MessageReader {
     fn end_of_whole_records(&self, start: i64) -> Result<i64> {
         let log = self.log();
         let (mut cursor, mut at) = (RecordCursor::default(), start);
-        while let LogRecord::Message(()) = cursor.read(log, at, Check::Structure)? {
+        while let LogRecord::Message(()) = cursor.read(log, at, Check::Structure)?
+            && let Some(view) = cursor.view()
+        {
             interrupt::check()?;
-            at += cursor.view().map_or(0, |view| i64::from(view.size()));
+            at = view.end();
         }
         Ok(at)
     }

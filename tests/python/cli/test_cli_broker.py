@@ -147,7 +147,7 @@ def test_a_dead_letter_tells_where_it_came_from(built: Broker, run: Callable[...
 
 
 #: What a writer that runs puts into its files a moment later: two looks see two moments.
-BEHIND = {"queue.not_dispatched", "index.not_indexed", "checkpoint.missing"}
+BEHIND = {"queue.not_dispatched", "index.not_indexed", "index.absent", "checkpoint.missing"}
 
 
 def test_doctor_and_verify_agree_beside_a_writer(tmp_path: Path, run: Callable[..., Any]) -> None:
