@@ -19,6 +19,7 @@ import py_query
 import py_read_batch
 import recover_killed
 import refresh
+import search
 import spark_batched
 import spark_resolve
 import spark_scan
@@ -37,6 +38,7 @@ ROWS: dict[str, Callable[[Rust | None], None]] = {
     "py_resolve_keys": py_query.places,
     "recover_killed": recover_killed.run,
     "refresh": refresh.run,
+    "search": search.run,
     "spark_batch_cost": spark_batched.batch_cost,
     "spark_batched": spark_batched.batched,
     "spark_cold": spark_scan.cold,

@@ -125,6 +125,7 @@ def test_each_row_from_python_runs_once_with_tiny_sizes(monkeypatch: pytest.Monk
         "py_resolve_keys",
         "recover_killed",
         "refresh",
+        "search",
     }
     rows |= {"spark_scan", "spark_count", "spark_cold", "spark_resolve_offsets", "spark_resolve_keys", "spark_fetch"}
     rows |= {"spark_batched", "spark_batch_cost"}
