@@ -20,10 +20,10 @@ pub(super) fn contradicted(dir: &Path, given: u64, files: &[PooledFile]) -> Opti
     Some(Error::Invalid { what })
 }
 
-/// The length of most files; of several such lengths the largest. `None` if there is no file.
+/// The length of most files that have a byte; of several such lengths the largest. `None` if there is no such file.
 pub fn usual_len(lens: impl IntoIterator<Item = u64>) -> Option<u64> {
     let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
-    for len in lens {
+    for len in lens.into_iter().filter(|len| *len > 0) {
         *counts.entry(len).or_default() += 1;
     }
     let most = counts.into_iter().max_by_key(|(len, count)| (*count, *len));
