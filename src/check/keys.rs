@@ -228,7 +228,7 @@ impl Keys {
     #[cold]
     fn add_missing(&self, view: &MessageView<'_>, dispatched: &DispatchRequest<'_>, context: &mut Context<'_>) {
         let at = view.physical_offset();
-        if self.blind.iter().any(|blind| blind.contains(&at)) {
+        if self.blind.iter().any(|blind| blind.contains(&at)) || context.has_expired(at) {
             return;
         }
         let is_after_all = self.active.is_empty() && self.waiting.is_empty();

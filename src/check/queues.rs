@@ -347,6 +347,7 @@ impl Compared {
                 context.add_after(finding, ANYWHERE);
                 return Ok(());
             }
+            None if offset < self.written.start && context.has_expired(at) => return Ok(()),
             None if offset >= self.written.end && context.writer != Writer::Closed => {
                 (FindingId::QueueNotDispatched, "the queue ends before this message".to_owned())
             }

@@ -131,6 +131,8 @@ fn look(
     look_at_names(env.as_ref(), &mut context)?;
     let queues = ConsumeQueueStore::load(env.clone(), root, config.mapped_file_size_consume_queue)?;
     let index = IndexService::load(env, &root.join(INDEX_DIR), config.index_geometry(), None)?;
+    // What has expired since the log was listed has no queue file and no index file any more.
+    log.list_again(context.bounds.end)?;
     note_unread_queues(&queues, &mut context);
     look_at_settings(env.as_ref(), reader, &queues, &mut context)?;
     let levels = config.delay_levels()?;

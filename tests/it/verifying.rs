@@ -13,10 +13,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mqstore::check::{FindingId, VerifyReport, VerifyRequest, verify};
 use mqstore::error::Result;
+use mqstore::format::segment_name;
 use mqstore::storage::{Env, RealEnv};
 
 use crate::counting_env::CountingEnv;
 use crate::reading::open;
+use crate::store_writer::StoreWriter;
 
 pub(crate) fn verified_by(env: &Arc<dyn Env>, root: &Path, request: VerifyRequest) -> Result<VerifyReport> {
     let reader = mqstore::read::MessageReader::open(env, root, mqstore::config::StoreConfig::default())?;
@@ -170,6 +172,27 @@ fn what_expires_while_a_store_is_verified_is_no_finding() {
         removed += usize::from(!expired.exists());
     }
     assert!(removed > 2, "{removed}");
+}
+
+#[test]
+fn what_has_expired_and_is_still_mapped_is_no_finding() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 16384, 5, 100, 400);
+    let put = |n| writer.put("orders", 0, &[7; 1000], &[("KEYS", &format!("k{n}"))]);
+    let offsets: Vec<i64> = (0..60).map(put).collect();
+    writer.finish(true);
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let reader = open(dir.path());
+    for offset in &offsets {
+        reader.message_at(*offset).unwrap();
+    }
+    fs::remove_file(dir.path().join("commitlog").join(segment_name(0))).unwrap();
+    let expired = offsets.iter().filter(|offset| **offset < 16384).count() as u64;
+    for file in 0..expired / 5 {
+        fs::remove_file(dir.path().join("consumequeue/orders/0").join(segment_name(file * 100))).unwrap();
+    }
+    let report = verify(&env, &reader, VerifyRequest::default(), |_, _| Ok(())).unwrap();
+    assert_eq!(names(&report), BTreeSet::from(["checkpoint.missing"]), "{}", told(&report));
 }
 
 #[test]
