@@ -15,9 +15,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub(crate) const DAMAGE_ADVICE: &str = "to read the other messages, use errors=\"skip\"; to go on writing, open the store with \
      recovery=\"salvage\", which keeps every whole message";
 
-/// The same where a segment is missing between others: a writer refuses such a log, and a salvage too.
+/// The same where a segment before others is missing or cut short: a writer refuses such a log, and a salvage too.
 pub(crate) const HOLE_ADVICE: &str =
-    "to read the other messages, use errors=\"skip\"; to go on writing, put the missing segment back";
+    "to read the other messages, use errors=\"skip\"; to go on writing, put back the segment that is missing or cut short";
 
 /// What went wrong, where, and (in its text) what to do.
 #[derive(Debug, Clone)]

@@ -396,8 +396,7 @@ impl MessageReader {
 
     /// The error of a damaged message, with what can be done about it.
     pub(super) fn advise(&self, damage: Error) -> Error {
-        let has_hole = self.log.first_hole().is_some();
-        damage.advising(if has_hole { HOLE_ADVICE } else { DAMAGE_ADVICE })
+        damage.advising(if self.log.has_gap() { HOLE_ADVICE } else { DAMAGE_ADVICE })
     }
 
     pub(crate) fn log(&self) -> &LogFiles {

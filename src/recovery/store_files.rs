@@ -40,7 +40,7 @@ impl StoreFiles {
         let checkpoint = found.ignoring_future(env.now_ms());
         let load = || LogFiles::load(env.clone(), &path.join(COMMIT_LOG_DIR), config.mapped_file_size_commit_log);
         let mut log = load()?;
-        if log.first_hole().is_some() {
+        if log.has_gap() {
             // Hundreds of names are listed in several calls, and a live writer may make segments between them.
             log = load()?;
         }

@@ -103,11 +103,19 @@ fn an_entry_whose_segment_is_missing_names_the_entry_and_the_segment() {
 }
 
 #[test]
-fn no_error_of_a_read_advises_a_salvage_that_a_missing_segment_prevents() {
+fn no_error_of_a_read_advises_a_salvage_that_a_segment_prevents_that_is_missing_or_cut_short() {
+    let gaps: [fn(&Path); 2] = [
+        |segment| fs::remove_file(segment).unwrap(),
+        |segment| fs::write(segment, b"").unwrap(),
+    ];
+    gaps.into_iter().for_each(expect_no_advice_of_a_salvage);
+}
+
+fn expect_no_advice_of_a_salvage(make_gap: fn(&Path)) {
     let dir = tempdir().unwrap();
     let offsets = orders(dir.path(), true);
     let hole = offsets.iter().position(|offset| *offset >= SEGMENT).unwrap() as i64;
-    fs::remove_file(segment(dir.path(), SEGMENT)).unwrap();
+    make_gap(&segment(dir.path(), SEGMENT));
     let salvage = StoreConfig {
         recovery: Recovery::Salvage,
         ..StoreConfig::default()
@@ -135,7 +143,10 @@ fn no_error_of_a_read_advises_a_salvage_that_a_missing_segment_prevents() {
             .resolve_keys(&[("orders", "k")], &HitBounds::default(), Errors::Raise)
             .unwrap_err(),
     ] {
-        says(&error, &["errors=\"skip\"", "put the missing segment back"]);
+        says(
+            &error,
+            &["errors=\"skip\"", "put back the segment that is missing or cut short"],
+        );
         assert!(!error.to_string().contains("salvage"), "{error}");
     }
 }

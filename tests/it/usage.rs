@@ -145,7 +145,7 @@ fn a_missing_segment_is_raised_or_unread() {
     fs::remove_file(root.path().join(format!("commitlog/{SEGMENT:020}"))).unwrap();
     let reader = open(root.path());
     let error = reader.usage(&[UsageBy::Topic], Errors::Raise).unwrap_err();
-    assert!(error.to_string().contains("put the missing segment back"), "{error}");
+    assert!(error.to_string().contains("put back the segment that is missing"), "{error}");
     let usage = counted(&reader, Errors::Skip);
     let segment = SEGMENT as i64;
     assert_eq!(usage.unread, vec![segment..2 * segment]);

@@ -185,6 +185,11 @@ impl LogFiles {
         pairs.find(|(end, next)| end != *next).map(|(end, _)| end)
     }
 
+    /// Whether a segment before others is missing or cut short.
+    pub fn has_gap(&self) -> bool {
+        self.first_hole().is_some() || !self.cut_short().is_empty()
+    }
+
     /// The offset after the last byte at or after `from` that is not zero; `from` if there is none.
     ///
     /// # Errors
