@@ -345,7 +345,7 @@ impl Handle {
     /// `ReadOnlyError`, `ClosedError`; `RuntimeError` if its thread cannot be started.
     pub(super) fn completer<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let store = self.writer()?;
-        self.completer.started(py, &store)
+        self.completer.started(py, &store)?.ok_or_else(|| self.closed_error())
     }
 
     /// Whether this is the process that opened the store, if it is open for writing.

@@ -1,6 +1,6 @@
 //! Futures: `mqstore._nowait` completes them, in a thread of each store. Here is what that thread waits for, and when it ends.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -37,39 +37,49 @@ impl Flushed {
 
 /// What completes the futures of a store: `mqstore._nowait.Completer`, once there was a future to complete.
 #[derive(Default)]
-pub(super) struct Completer(Mutex<Option<Py<PyAny>>>);
+pub(super) struct Completer(Mutex<State>);
+
+#[derive(Default)]
+enum State {
+    #[default]
+    NotStarted,
+    Started(Py<PyAny>),
+    /// No other one is started.
+    Ended,
+}
 
 impl Completer {
-    /// The completer of this store, its thread started.
+    /// The completer of this store, its thread started; `None` once it was let end.
     ///
     /// # Errors
     /// `RuntimeError` if no thread can be started.
-    pub(super) fn started<'py>(&self, py: Python<'py>, store: &MessageStore) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(completer) = self.get(py) {
-            return Ok(completer);
+    pub(super) fn started<'py>(&self, py: Python<'py>, store: &MessageStore) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match &*self.state() {
+            State::NotStarted => {}
+            State::Started(completer) => return Ok(Some(completer.bind(py).clone())),
+            State::Ended => return Ok(None),
         }
-        // Not under the mutex: this runs code in Python.
+        // Not under the mutex: this runs code in Python. Meanwhile another thread may start one, or close the store.
         let timeout = Duration::from_millis(store.config().sync_flush_timeout).as_secs_f64();
         let made = module(py)?.call_method1("Completer", (Flushed(store.flushed()), timeout))?;
-        let mut completer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if completer.is_none() {
-            *completer = Some(made.clone().unbind());
-            return Ok(made);
+        let mut state = self.state();
+        if matches!(*state, State::NotStarted) {
+            *state = State::Started(made.clone().unbind());
+            return Ok(Some(made));
         }
-        drop(completer);
-        // Another thread was first.
+        drop(state);
         made.call_method0("end")?;
         self.started(py, store)
     }
 
     /// Lets the thread end, if there is one. It completes the futures first. The store was closed before, so that takes no wait.
     fn end<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let completer = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let completer = completer.map(|completer| completer.into_bound(py));
-        if let Some(completer) = &completer {
-            completer.call_method0("end")?;
-        }
-        Ok(completer)
+        let State::Started(completer) = std::mem::replace(&mut *self.state(), State::Ended) else {
+            return Ok(None);
+        };
+        let completer = completer.into_bound(py);
+        completer.call_method0("end")?;
+        Ok(Some(completer))
     }
 
     /// As [`join`](Self::join), where a store is dropped: without a wait, and whatever else is raised.
@@ -94,9 +104,8 @@ impl Completer {
         }
     }
 
-    fn get<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        let completer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        completer.as_ref().map(|completer| completer.bind(py).clone())
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -295,6 +295,21 @@ def test_a_callback_may_close_the_store(path: Path) -> None:
     assert soon(lambda: returned == [None] and completers() == [])
 
 
+def test_a_close_while_the_thread_starts_leaves_no_thread(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = mqstore.open(path, "x", **NEVER)
+    start = threading.Thread.start
+
+    def closed_meanwhile(thread: threading.Thread) -> None:
+        start(thread)
+        store.close()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", closed_meanwhile)
+        with pytest.raises(mqstore.ClosedError):
+            store.append_nowait("orders", b"x", durable=True)
+    assert soon(lambda: completers() == [])
+
+
 def test_a_callback_that_ends_its_thread_ends_no_other_future(slow_sync: Path, path: Path) -> None:
     code = """
 store = prepared()
