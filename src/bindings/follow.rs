@@ -26,7 +26,7 @@ use crate::store::MessageStore;
 const SHORTEST: Duration = Duration::from_micros(500);
 const LONGEST: Duration = Duration::from_millis(20);
 /// Nothing has come for so many times as long as the next look waits.
-const PATIENCE: u32 = 64;
+const PATIENCE: u32 = 128;
 /// After so long the directories are looked at, too: segments and topics may have gone, or the log may have been cut.
 const LOOK_AROUND: Duration = Duration::from_millis(250);
 
