@@ -290,6 +290,19 @@ def test_a_scan_and_a_fetch_pass_over_damage_if_told_so(spark: SparkSession, sto
         fetch(places, store, errors="ignore")  # type: ignore[arg-type]
 
 
+def test_a_salvaged_store_is_read_but_for_what_was_lost(spark: SparkSession, store: Path) -> None:
+    damage(store)
+    assert mqstore.repair(store, dry_run=False).lost
+    for columns in ("body", "queue_offset"):
+        read = spark.read.format("mqstore").option("columns", columns)
+        with pytest.raises(PythonException, match="CorruptError"):
+            read.load(str(store)).collect()
+        assert read.option("mode", "DROPMALFORMED").load(str(store)).count() == MESSAGES - 1
+    offsets = spark.range(MESSAGES // 2).selectExpr("'orders' as topic", "1 as queue_id", "id as queue_offset")
+    lost = resolve_offsets(offsets, store).where("physical_offset is null").collect()
+    assert [row.queue_offset for row in lost] == [3]
+
+
 def test_a_permissive_scan_has_a_row_for_what_is_damaged(spark: SparkSession, store: Path) -> None:
     with mqstore.open(store) as reader:
         place = reader.query("orders", "k7")[0].physical_offset
