@@ -8,7 +8,7 @@ use crate::format::{DispatchRequest, ITEM_SIZE, IndexGeometry, IndexHeader, Inde
 use crate::interrupt;
 use crate::log::IndexFile;
 
-/// Items that are read at once. A section has few more, and reads those of its own messages alone.
+/// Items that are read at once. A section of the log has few more, and those of the next section are read with that one.
 const AT_ONCE: i32 = 256;
 
 /// An index file that can be read.

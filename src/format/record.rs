@@ -57,7 +57,7 @@ pub fn read_record(bytes: &[u8], check: Check) -> Record<'_> {
     }
 }
 
-/// The record, if its lengths fit. What else stands there is found out apart: a pass over a log pays for no reason that nobody asks for.
+/// The record, if its lengths fit. What else stands there, [`no_message`] says: a pass over a log does not pay for that.
 /// Each length is read where the lengths before it put it. One that is too long makes the parts longer than the record.
 #[inline]
 fn read_message(bytes: &[u8]) -> Option<MessageView<'_>> {

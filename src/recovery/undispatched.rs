@@ -68,7 +68,7 @@ impl<'a> Undispatched<'a> {
         self.lost += bytes / MIN_RECORD_SIZE as i64;
     }
 
-    /// Some queue may lack the message of this entry. Its queue offset gets the entry, unless it may be one of those that were lost.
+    /// Some queue may lack the message of this entry. A queue offset that is missing gets the entry, unless a lost message may have had it.
     fn doubt(&mut self, unit: CqUnit) {
         let substitute = self.substitute.filter(|known| known.is_lost()).unwrap_or(unit);
         self.pass_over(Some(substitute), MIN_RECORD_SIZE as i64);

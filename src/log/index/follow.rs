@@ -132,9 +132,9 @@ pub(super) fn follow_all(
 ) -> Result<Option<Candidates>> {
     let mut keys = lookup.keys.iter().filter(|(_, hash)| may_hold(*hash)).fuse();
     let mut found = Candidates::default();
-    // Keys whose slots are on the way into the cache of the processor.
+    // Keys for whose slots the memory was asked.
     let mut next: Vec<(usize, i32)> = Vec::with_capacity(AT_ONCE);
-    // Each with the number of its key, and how many records more are wanted. So are their next items.
+    // Each with the number of its key, and how many records more are wanted. The memory was asked for the next item of each, too.
     let mut chains: Vec<(usize, usize, Chain)> = Vec::with_capacity(AT_ONCE);
     loop {
         interrupt::check()?;

@@ -40,7 +40,7 @@ pub(super) enum Part {
 
 /// Records that are read ahead at once.
 const AHEAD: usize = 1024;
-/// Records that the processor is asked for at once where they are in memory.
+/// So many records before its turn the processor is asked to bring a record into its cache.
 const NEAR: usize = 16;
 
 /// Queues whose next messages are compared.
