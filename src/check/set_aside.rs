@@ -88,8 +88,8 @@ pub(super) fn copy_store(env: &dyn Env, root: &Path, into: &Path, left_out: &[Pa
         if kind == EntryKind::Directory {
             let made = into.join(&path);
             create_dir(env, &made)?;
-            env.copy_mode(&root.join(&path), &made)
-                .map_err(|error| Error::io("set the mode of", made, error))?;
+            env.copy_mode_and_owner(&root.join(&path), &made)
+                .map_err(|error| Error::io("set the mode and owner of", made, error))?;
         } else {
             copy_file(env, &root.join(&path), &into.join(&path))?;
         }
@@ -159,8 +159,8 @@ fn in_backup(root: &Path, backup: &Path, file: &Path) -> PathBuf {
     backup.join(file.strip_prefix(root).unwrap_or(file))
 }
 
-/// Copies a file and its mode; the copy has no name yet. Blocks that were never written stay unwritten, but for those of a segment, which is
-/// never sparse.
+/// Copies a file with its mode and owner; the copy has no name yet. Blocks that were never written stay unwritten, but for those of a
+/// segment, which is never sparse.
 fn copy_file(env: &dyn Env, from: &Path, to: &Path) -> Result<()> {
     let source = env.open(from, Access::Read).map_err(|error| Error::io("open", from, error))?;
     let is_segment = from
@@ -170,7 +170,7 @@ fn copy_file(env: &dyn Env, from: &Path, to: &Path) -> Result<()> {
     let copied = env
         .create(to)
         .and_then(|target| copy_bytes(source.as_ref(), target.as_ref(), is_segment))
-        .and_then(|()| env.copy_mode(from, to));
+        .and_then(|()| env.copy_mode_and_owner(from, to));
     interrupt::check()?;
     copied.map_err(|error| Error::full_or_io("copy", to, error))
 }

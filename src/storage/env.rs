@@ -203,7 +203,7 @@ pub trait Env: Send + Sync + Debug {
     ///
     /// # Errors
     /// As the system gives them.
-    fn copy_mode(&self, _original: &Path, _copy: &Path) -> io::Result<()> {
+    fn copy_mode_and_owner(&self, _original: &Path, _copy: &Path) -> io::Result<()> {
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::error::is_short;
 
 use super::env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
-use super::file_status::{copy_mode, mount_of};
+use super::file_status::{copy_mode_and_owner, mount_of};
 use super::fork::PrivateFile;
 use super::guard;
 use super::region::Region;
@@ -98,8 +98,8 @@ impl Env for RealEnv {
         Ok(mount_of(from)? == mount_of(to)?)
     }
 
-    fn copy_mode(&self, original: &Path, copy: &Path) -> io::Result<()> {
-        copy_mode(original, copy)
+    fn copy_mode_and_owner(&self, original: &Path, copy: &Path) -> io::Result<()> {
+        copy_mode_and_owner(original, copy)
     }
 
     fn unlink(&self, path: &Path) -> io::Result<()> {
