@@ -186,7 +186,7 @@ fn a_limit_finds_the_hits_behind_records_that_have_a_key_of_the_same_hash() {
 }
 
 #[test]
-fn a_limit_gives_the_newest_hit_where_the_index_leads_astray_after_it_led_to_older_ones() {
+fn a_limit_gives_the_newest_hit_where_its_index_item_names_a_wrong_place() {
     let dir = tempdir().unwrap();
     let mut writer = StoreWriter::new(dir.path(), 1 << 20, 50, GEOMETRY.slots, GEOMETRY.items);
     // "Aa" and "BB" have one hash in Java, so that more than the first item of the chain is looked at.
@@ -217,14 +217,14 @@ fn a_limit_gives_the_newest_hit_where_the_index_leads_astray_after_it_led_to_old
 }
 
 #[test]
-fn a_limit_keeps_the_hit_that_two_index_files_share_where_the_older_one_leads_another_key_astray() {
+fn a_limit_keeps_the_hit_that_two_index_files_share_where_an_item_of_the_older_one_names_a_wrong_place() {
     let dir = tempdir().unwrap();
     let mut writer = StoreWriter::new(dir.path(), 1 << 20, 50, GEOMETRY.slots, GEOMETRY.items);
     let mut put = |keys: &str| writer.put("orders", 0, b"x", &[(property::KEYS, keys)]);
     for n in 1..GEOMETRY.items - 2 {
         put(&format!("k{n}"));
     }
-    let astray = put("astray");
+    let misplaced = put("misplaced");
     // The first file has its first key, the second file the other one.
     let shared = put("last first");
     writer.finish(true);
@@ -237,10 +237,10 @@ fn a_limit_keeps_the_hit_that_two_index_files_share_where_the_older_one_leads_an
         ..HitBounds::default()
     };
     for round in 0..2 {
-        let wanted = [("orders", "astray"), ("orders", "first")];
+        let wanted = [("orders", "misplaced"), ("orders", "first")];
         let hits = reader.resolve_keys(&wanted, &bounds, Errors::Raise).unwrap();
         let found: Vec<i64> = hits.all().iter().map(|hit| hit.physical_offset).collect();
-        assert_eq!(found, [astray, shared], "round {round}");
+        assert_eq!(found, [misplaced, shared], "round {round}");
     }
 }
 
