@@ -75,8 +75,8 @@ def _by_key(store: mqstore.Store, out: Output, key: str, number: int | None, con
         between = (found[0].physical_offset, found[-1].physical_offset + 1)
         yield from scanned(store, out, number, keys=key, physical=between, **conditions)
         return
-    chosen = slice(None) if number is None else slice(number) if number > 0 else slice(number, None)
-    yield from map(row_of, found[chosen])
+    chosen = found[number:] if number is not None and number < 0 else found[:number]
+    yield from map(row_of, chosen)
     expect_none_absent(
         store, [topic for topic, answer in zip(topics, answers, strict=True) if not answer and topic not in store.topics]
     )

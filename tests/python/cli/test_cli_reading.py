@@ -155,6 +155,14 @@ def test_find_looks_into_bodies(events: Path, run: Callable[..., Any]) -> None:
     assert found(run, events, "--topic", "broker", "--body", "(?i)topic.?config", "-n", -2) == wanted[-2:]
 
 
+@pytest.mark.parametrize("topic", [(), ("--topic", "broker")], ids=["every topic", "a topic"])
+def test_find_by_key_gives_the_first_or_the_last_so_many(topic: tuple[str, ...], events: Path, run: Callable[..., Any]) -> None:
+    every = found(run, events, *topic, "--key", "1568")
+    assert len(every) > 4
+    assert found(run, events, *topic, "--key", "1568", "-n", 3) == every[:3]
+    assert found(run, events, *topic, "--key", "1568", "-n", -3) == every[-3:]
+
+
 @pytest.mark.parametrize("by", ["topic", "queue,topic", "tag", "hour", "segment,topic"])
 def test_du_counts_what_a_look_at_every_record_counts(told: tuple[Path, Expected], by: str, run: Callable[..., Any]) -> None:
     path, _ = told
