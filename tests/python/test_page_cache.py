@@ -124,16 +124,24 @@ def test_a_scan_of_what_is_not_cached_leaves_the_page_cache_as_it_was(
     closed: Path, monkeypatch: pytest.MonkeyPatch, threads: str, arguments: dict[str, Any]
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", threads)
-    segments = sorted((closed / "commitlog").iterdir())
+    # The system takes pages from the cache when it likes. A scan that does so does it each time.
+    tries = [taken_and_brought(closed, arguments) for _ in range(3)]
+    assert any(taken == 0 and brought < 16 * MIB for taken, brought in tries), tries
+
+
+def taken_and_brought(store: Path, arguments: dict[str, Any]) -> tuple[int, int]:
+    """Bytes of the log that are not in the page cache after a scan and were before, and those that were not and are."""
+    segments = sorted((store / "commitlog").iterdir())
     for segment in segments:
         drop(segment)
     with segments[2].open("rb") as opened:
         opened.seek(5 * MIB)
         opened.read(3 * MIB)
     before = [resident_pages(segment) for segment in segments]
-    with mqstore.open(closed) as store:
-        rows = store.scan(columns=["body"], **arguments).to_arrow()
+    with mqstore.open(store) as reader:
+        rows = reader.scan(columns=["body"], **arguments).to_arrow()
     assert len(rows) == SMALL_MESSAGES // (4 if "topics" in arguments else 1)
-    after = [resident_pages(segment) for segment in segments]
-    assert all(kept <= left for kept, left in zip(before, after, strict=True))
-    assert sum(map(len, after)) - sum(map(len, before)) < 16 * MIB // mmap.PAGESIZE
+    pairs = list(zip(before, map(resident_pages, segments), strict=True))
+    taken = sum(len(was - now) for was, now in pairs)
+    brought = sum(len(now - was) for was, now in pairs)
+    return taken * mmap.PAGESIZE, brought * mmap.PAGESIZE
