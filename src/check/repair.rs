@@ -147,10 +147,13 @@ fn carry_out(
     plan: &Plan,
     mut tell: impl FnMut(i64, i64) -> Result<()>,
 ) -> Result<RepairReport> {
+    let changes = plan.changes(path, request.into);
+    // Where nothing is to be changed no copy is made.
+    let repaired = request.into.filter(|_| !changes.is_empty()).unwrap_or(path);
     let mut report = RepairReport {
-        path: request.into.unwrap_or(path).to_owned(),
+        path: repaired.to_owned(),
         is_dry_run: request.is_dry_run,
-        changes: plan.changes(path, request.into),
+        changes,
         refusal: plan.refusal.clone(),
         backup: None,
         lost: plan.lost.clone(),

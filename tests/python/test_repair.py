@@ -124,6 +124,14 @@ def test_a_repair_in_place_keeps_what_it_changes_in_a_backup(path: Path) -> None
     assert told[-1][0] == told[-1][1]
 
 
+def test_a_repair_that_makes_no_copy_names_none(path: Path, tmp_path: Path) -> None:
+    sorted((path / "commitlog").iterdir())[1].unlink()
+    report = mqstore.repair(path, into=tmp_path / "copy", dry_run=False)
+    assert (report.ok, report.changes, report.path) == (False, [], str(path))
+    assert [finding.fix for finding in report.left if str(tmp_path / "copy") in finding.fix] == []
+    assert not (tmp_path / "copy").exists()
+
+
 def test_a_repair_into_another_directory_leaves_the_store_as_it_is(path: Path, tmp_path: Path) -> None:
     before = messages(path)
     place = damage_a_body(path)
