@@ -111,9 +111,7 @@ def from_the_command_line() -> Iterator[None]:
     except (mqstore.StoreError, OSError):
         raise
     except (ValueError, TypeError) as error:
-        # The binding notes the name of an argument, with which the sentence begins.
-        notes = [note for note in _notes(error) if not note.startswith("while processing ")]
-        raise Misuse("; ".join([of_argument(str(error)), *notes])) from None
+        raise Misuse("; ".join([of_argument(str(error)), *_notes(error)])) from None
 
 
 def text_of(error: Exception, path: str | None) -> str:
@@ -122,7 +120,8 @@ def text_of(error: Exception, path: str | None) -> str:
 
 
 def _notes(error: Exception) -> list[str]:
-    return getattr(error, "__notes__", [])
+    # The binding notes the name of an argument, with which the sentence begins.
+    return [note for note in getattr(error, "__notes__", []) if not note.startswith("while processing ")]
 
 
 def _reason(error: Exception, path: str | None) -> str:

@@ -117,6 +117,11 @@ def test_what_is_no_store_ends_with_3(command: str, tmp_path: Path, run: Callabl
     assert ran.err == f"mqstore: cannot open the store: no such directory: {tmp_path / 'none'}\n"
 
 
+def test_a_store_without_a_name_is_refused_in_a_sentence(run: Callable[..., Any]) -> None:
+    ran = run("info", "")
+    assert (ran.code, ran.err.split("; ")) == (3, [ran.err]), ran
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_wrong_command_line_ends_with_2(command: str, broker: Path, run: Callable[..., Any]) -> None:
     assert run(command, *([] if command in WITHOUT_STORE else [broker]), "--no-such-option").code == 2
