@@ -185,6 +185,21 @@ fn a_limit_finds_the_hits_behind_records_that_have_a_key_of_the_same_hash() {
     }
 }
 
+/// Asks for the newest message with each key. The first round may walk the log, and the next one has what that has left in memory.
+fn expect_newest_of_each(store: &Path, keys: &[&str], newest: &[i64]) {
+    let reader = open(store);
+    let bounds = HitBounds {
+        limit: Some(1),
+        ..HitBounds::default()
+    };
+    let wanted: Vec<_> = keys.iter().map(|key| ("orders", *key)).collect();
+    for round in 0..2 {
+        let hits = reader.resolve_keys(&wanted, &bounds, Errors::Raise).unwrap();
+        let found: Vec<i64> = hits.all().iter().map(|hit| hit.physical_offset).collect();
+        assert_eq!(found, newest, "round {round}");
+    }
+}
+
 #[test]
 fn a_limit_gives_the_newest_hit_where_its_index_item_names_a_wrong_place() {
     let dir = tempdir().unwrap();
@@ -203,17 +218,7 @@ fn a_limit_gives_the_newest_hit_where_its_index_item_names_a_wrong_place() {
         .unwrap()
         .path();
     change_item(&index, 3, |item| item.physical_offset += 1);
-    let reader = open(dir.path());
-    let bounds = HitBounds {
-        limit: Some(1),
-        ..HitBounds::default()
-    };
-    // The first round walks the log, and the next one has what that has left in memory.
-    for round in 0..2 {
-        let hits = reader.resolve_keys(&[("orders", "Aa")], &bounds, Errors::Raise).unwrap();
-        let found: Vec<i64> = hits.of(0).iter().map(|hit| hit.physical_offset).collect();
-        assert_eq!(found, [newest], "round {round}");
-    }
+    expect_newest_of_each(dir.path(), &["Aa"], &[newest]);
 }
 
 #[test]
@@ -231,17 +236,7 @@ fn a_limit_keeps_the_hit_that_two_index_files_share_where_an_item_of_the_older_o
     let files = fs::read_dir(dir.path().join("index")).unwrap();
     let first = files.map(|file| file.unwrap().path()).min().unwrap();
     change_item(&first, GEOMETRY.items - 2, |item| item.physical_offset += 1);
-    let reader = open(dir.path());
-    let bounds = HitBounds {
-        limit: Some(1),
-        ..HitBounds::default()
-    };
-    for round in 0..2 {
-        let wanted = [("orders", "misplaced"), ("orders", "first")];
-        let hits = reader.resolve_keys(&wanted, &bounds, Errors::Raise).unwrap();
-        let found: Vec<i64> = hits.all().iter().map(|hit| hit.physical_offset).collect();
-        assert_eq!(found, [misplaced, shared], "round {round}");
-    }
+    expect_newest_of_each(dir.path(), &["misplaced", "first"], &[misplaced, shared]);
 }
 
 #[test]
@@ -260,16 +255,7 @@ fn a_limit_gives_the_newest_hits_of_a_walk_whose_keys_are_kept_in_parts() {
     put("BB");
     writer.finish(true);
     fs::remove_dir_all(dir.path().join("index")).unwrap();
-    let reader = open(dir.path());
-    let bounds = HitBounds {
-        limit: Some(1),
-        ..HitBounds::default()
-    };
-    for round in 0..2 {
-        let hits = reader.resolve_keys(&[("orders", "Aa")], &bounds, Errors::Raise).unwrap();
-        let found: Vec<i64> = hits.of(0).iter().map(|hit| hit.physical_offset).collect();
-        assert_eq!(found, [newest], "round {round}");
-    }
+    expect_newest_of_each(dir.path(), &["Aa"], &[newest]);
 }
 
 #[test]
