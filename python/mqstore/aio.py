@@ -18,6 +18,10 @@ files does so in a thread of the event loop's pool, without the interpreter, so 
 `Store` below, and `async for` over a queue, a slice of one and `Batches`. If a task is cancelled meanwhile, the thread ends what
 it has begun, which is a call, at most 64 messages or a batch.
 
+A task that waits for messages (`async for` over what `follow` and `Queue.tail` give) keeps no thread: it looks for them every
+0.5 ms at first and every 20 ms at last. If it is cancelled, the next `async for` over the same iterator gives what has come
+meanwhile.
+
 The plain `mqstore.Store` is `store.store`. A read of one message, such as `queue[-1]`, takes microseconds where memory holds it,
 and may be called as it is; `asyncio.to_thread` runs any other call, such as `queue.to_polars`.
 """
@@ -30,6 +34,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import wraps
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
 
 import mqstore
@@ -37,7 +42,7 @@ import mqstore
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from mqstore._native import _Properties, _Time
+    from mqstore._native import MessageIterator, _Properties, _Time
 
 __all__ = ["Store", "open"]
 
@@ -187,10 +192,23 @@ async def _each(items: Iterable[_T]) -> AsyncIterator[_T]:
         raise error
 
 
-async def _as_they_come(messages: Iterator[_T]) -> AsyncIterator[_T]:
-    """What an iterator gives that may wait for the next one: `__aiter__` of what `follow` and `tail` give."""
-    while (message := await asyncio.to_thread(next, messages, None)) is not None:
-        yield message
+#: The shortest and the longest time between two looks for messages, in seconds, and how many times as long nothing has come.
+_SHORTEST, _LONGEST, _PATIENCE = 0.0005, 0.02, 128
+
+
+async def _as_they_come(messages: MessageIterator) -> AsyncIterator[mqstore.Message]:
+    """What an iterator gives that may wait for the next one: `__aiter__` of what `follow` and `tail` give.
+
+    The task waits, and takes the messages. A thread that did so would keep its place in the pool while it waits, and take a
+    message along once the task is cancelled.
+    """
+    asked = monotonic()
+    while (is_there := await asyncio.to_thread(messages._look, timedelta(seconds=monotonic() - asked))) is not None:
+        if not is_there:
+            await asyncio.sleep(min(max((monotonic() - asked) / _PATIENCE, _SHORTEST), _LONGEST))
+        while (message := messages._take()) is not None:
+            yield message
+            asked = monotonic()
 
 
 def _read_block(items: Iterator[_T]) -> tuple[list[_T], Exception | None]:

@@ -43,41 +43,49 @@ struct Following {
 }
 
 impl Following {
-    /// Puts the messages that are there into `ready`, and waits for one if there is none. Leaves it empty when the time is over, or the store was
-    /// closed.
-    fn fill(&mut self, ready: &mut Ready) {
-        let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    /// Puts the messages that are there into `ready`. If there is none it waits for one, or only looks for a caller that has `waited` so long.
+    /// Gives whether more may come: `false` when the time is over, or the store was closed.
+    fn fill(&mut self, ready: &mut Ready, waited: Option<Duration>) -> bool {
+        let left = |timeout: Duration| Instant::now().checked_add(timeout.saturating_sub(waited.unwrap_or_default()));
+        let deadline = self.timeout.and_then(left);
         loop {
             let end = self.follow.reader().queued_until();
             read_ahead(ready, || self.follow.next_until(end).transpose());
             if !ready.is_empty() {
                 self.came = Instant::now();
-                return;
+                return true;
             }
-            match self.wait(end, deadline) {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(error) => return ready.push_back(Err(error)),
+            match self.wait(end, deadline, waited.is_none()) {
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => return true,
+                Ok(None) => return false,
+                Err(error) => {
+                    ready.push_back(Err(error));
+                    return true;
+                }
             }
         }
     }
 
-    /// Waits until the log has grown past `end`; `false` if that takes too long.
-    fn wait(&mut self, end: i64, deadline: Option<Instant>) -> Result<bool> {
+    /// Waits until the log has grown past `end`, or, unless it `waits`, looks whether it has; `None` if that takes too long.
+    fn wait(&mut self, end: i64, deadline: Option<Instant>, waits: bool) -> Result<Option<bool>> {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if let Some(writer) = &self.writer {
-                let patience = left.unwrap_or(interrupt::INTERVAL).min(interrupt::INTERVAL);
-                match writer.wait_past(end, patience)? {
-                    Some(true) => return Ok(true),
+                // A look waits a moment, too: only who waits is told that the store was poisoned.
+                let longest = if waits { interrupt::INTERVAL } else { SHORTEST };
+                match writer.wait_past(end, left.map_or(longest, |left| left.min(longest)))? {
                     Some(false) => {}
-                    None => return Ok(false),
+                    grown_or_closed => return Ok(grown_or_closed),
                 }
             } else if self.look()? || self.follow.reader().queued_until() > end {
-                return Ok(true);
+                return Ok(Some(true));
             }
             if left.is_some_and(|left| left.is_zero()) {
-                return Ok(false);
+                return Ok(None);
+            }
+            if !waits {
+                return Ok(Some(false));
             }
             if self.writer.is_none() {
                 let pause = (self.came.elapsed() / PATIENCE).clamp(SHORTEST, LONGEST);
@@ -124,9 +132,11 @@ fn follow(handle: &Arc<Handle>, follow: Follow, on_damage: OnDamage, timeout: Op
         came: Instant::now(),
         looked_around: Instant::now(),
     };
-    Ok(MessageIterator::following(Arc::clone(handle), on_damage, move |ready| {
-        following.fill(ready);
-    }))
+    Ok(MessageIterator::following(
+        Arc::clone(handle),
+        on_damage,
+        move |ready, waits| following.fill(ready, waits),
+    ))
 }
 
 #[pymethods]

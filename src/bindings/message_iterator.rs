@@ -1,8 +1,9 @@
 //! What iterating a queue or a slice of it gives, and following a store.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -31,6 +32,10 @@ pub(super) struct MessageIterator {
 /// What was read, in its order.
 pub(super) type Ready = VecDeque<Result<StoredMessage>>;
 
+/// Reads ahead, and leaves `ready` empty at the end. For a caller that has waited for some time it only looks, and leaves `ready` empty where
+/// nothing has come, too. Gives whether more may come.
+type Fill = dyn FnMut(&mut Ready, Option<Duration>) -> bool + Send;
+
 /// Most messages that are read ahead.
 const BLOCK_MESSAGES: usize = 64;
 /// Bytes after which no further message is read ahead.
@@ -38,8 +43,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 
 struct Block {
     ready: Ready,
-    /// Reads ahead, and leaves `ready` empty at the end.
-    fill: Box<dyn FnMut(&mut Ready) + Send>,
+    fill: Box<Fill>,
 }
 
 /// Reads ahead from a source; what fails is raised in its turn, after the messages before it.
@@ -59,15 +63,27 @@ impl MessageIterator {
         mut source: impl Iterator<Item = Result<StoredMessage>> + Send + 'static,
         on_damage: OnDamage,
     ) -> Self {
-        Self::filled_by(handle, on_damage, false, move |ready| read_ahead(ready, || source.next()))
+        Self::filled_by(handle, on_damage, false, move |ready, _| {
+            read_ahead(ready, || source.next());
+            false
+        })
     }
 
     /// Messages that `fill` waits for. The iterator ends when the store is closed.
-    pub(super) fn following(handle: Arc<Handle>, on_damage: OnDamage, fill: impl FnMut(&mut Ready) + Send + 'static) -> Self {
+    pub(super) fn following(
+        handle: Arc<Handle>,
+        on_damage: OnDamage,
+        fill: impl FnMut(&mut Ready, Option<Duration>) -> bool + Send + 'static,
+    ) -> Self {
         Self::filled_by(handle, on_damage, true, fill)
     }
 
-    fn filled_by(handle: Arc<Handle>, on_damage: OnDamage, follows: bool, fill: impl FnMut(&mut Ready) + Send + 'static) -> Self {
+    fn filled_by(
+        handle: Arc<Handle>,
+        on_damage: OnDamage,
+        follows: bool,
+        fill: impl FnMut(&mut Ready, Option<Duration>) -> bool + Send + 'static,
+    ) -> Self {
         let block = Block {
             ready: VecDeque::new(),
             fill: Box::new(fill),
@@ -96,6 +112,38 @@ impl MessageIterator {
         }
         Ok(())
     }
+
+    fn is_closed(&self) -> bool {
+        self.follows && self.handle.is_closed()
+    }
+
+    /// What was read ahead, now if nothing was, and whether more may come.
+    fn filled<'a>(&'a self, py: Python<'_>, waited: Option<Duration>) -> PyResult<(MutexGuard<'a, Block>, bool)> {
+        // Before the lock, which another thread may have held at the fork.
+        self.handle.expect_own_pass(self.begun_in)?;
+        self.expect_idle()?;
+        let mut guard = self.block.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        let mut more_may_come = true;
+        if guard.ready.is_empty() {
+            let block = &mut *guard;
+            self.set_filling(Some(thread::current().id()));
+            more_may_come = self.handle.detach(py, || (block.fill)(&mut block.ready, waited));
+            self.set_filling(None);
+        }
+        Ok((guard, more_may_come))
+    }
+
+    fn take(&self, block: &mut Block) -> PyResult<Option<Message>> {
+        // What ends the call comes before what was read ahead, which the next call gives.
+        if matches!(block.ready.back(), Some(Err(Error::Interrupted { .. }))) {
+            let interrupted = block.ready.pop_back().transpose();
+            if self.is_closed() {
+                return Ok(None);
+            }
+            interrupted?;
+        }
+        Ok(block.ready.pop_front().transpose()?.map(Message::new))
+    }
 }
 
 #[pymethods]
@@ -112,27 +160,26 @@ impl MessageIterator {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        if self.follows && self.handle.is_closed() {
+        if self.is_closed() {
             return Ok(None);
         }
-        // Before the lock, which another thread may have held at the fork.
-        self.handle.expect_own_pass(self.begun_in)?;
-        self.expect_idle()?;
+        let (mut block, _) = self.filled(py, None)?;
+        self.take(&mut block)
+    }
+
+    /// Reads ahead for a caller that has waited for so long, and does not wait itself: whether something is there for `_take`, None at the end.
+    fn _look(&self, py: Python<'_>, waited: Duration) -> PyResult<Option<bool>> {
+        if self.is_closed() {
+            return Ok(None);
+        }
+        let (block, more_may_come) = self.filled(py, Some(waited))?;
+        let is_there = !block.ready.is_empty();
+        Ok((is_there || more_may_come).then_some(is_there))
+    }
+
+    /// The next of the messages that were read ahead.
+    fn _take(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         let mut block = self.block.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        if block.ready.is_empty() {
-            let block = &mut *block;
-            self.set_filling(Some(thread::current().id()));
-            self.handle.detach(py, || (block.fill)(&mut block.ready));
-            self.set_filling(None);
-        }
-        // What ends the call comes before what was read ahead, which the next call gives.
-        if matches!(block.ready.back(), Some(Err(Error::Interrupted { .. }))) {
-            let interrupted = block.ready.pop_back().transpose();
-            if self.follows && self.handle.is_closed() {
-                return Ok(None);
-            }
-            interrupted?;
-        }
-        Ok(block.ready.pop_front().transpose()?.map(Message::new))
+        self.take(&mut block)
     }
 }

@@ -216,6 +216,7 @@ def test_a_sync_that_fails_fails_every_task_that_waits(slow_sync: Path, path: Pa
     code = """
 async def main():
     store = mqstore.aio.Store(prepared())
+    follows = asyncio.create_task(anext(aiter(await store.follow("none"))))
     say(30)
     before = syncs()
     first = asyncio.create_task(store.append("orders", b"first", durable=True))
@@ -229,7 +230,7 @@ async def main():
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert (await first).status == "PUT_OK"
     assert all(isinstance(error, mqstore.PoisonedError) and error.status == "FLUSH_DISK_TIMEOUT" for error in results)
-    for wait in (waits, store.wait_durable(), store.flush(), store.append("orders", b"x")):
+    for wait in (waits, follows, store.wait_durable(), store.flush(), store.append("orders", b"x")):
         try:
             await wait
             raise AssertionError("not poisoned")

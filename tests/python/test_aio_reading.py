@@ -7,7 +7,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import pytest
 
@@ -236,3 +236,55 @@ def test_a_task_follows_a_store_while_others_append(tmp_path: Path) -> None:
             return await following
 
     assert asyncio.run(run()) == [b"%d" % number for number in range(100)]
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_a_wait_for_messages_that_is_cancelled_takes_none_along(path: Path, mode: Literal["r", "r+"]) -> None:
+    async def main() -> None:
+        async with mqstore.aio.open(path, "r+") as writer, mqstore.aio.open(path) as reader:
+            following = await (reader if mode == "r" else writer).follow("orders")
+            came: list[bytes] = []
+
+            async def take(count: int) -> None:
+                async for message in following:
+                    came.append(message.body)
+                    if len(came) == count:
+                        break
+
+            for number in range(20):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(take(21), 0.01)
+                await writer.append("orders", b"%d" % number)
+            await asyncio.wait_for(take(20), 30)
+            assert came == [b"%d" % number for number in range(20)]
+
+    asyncio.run(main())
+
+
+def test_tasks_that_wait_for_messages_leave_the_threads_to_the_others(path: Path) -> None:
+    async def main() -> list[bytes]:
+        async with mqstore.aio.open(path, "r+") as store:
+            left = [asyncio.create_task(each(await store.follow("orders"))) for _ in range(100)]
+            waiting = [asyncio.create_task(anext(aiter(await store.follow("orders")))) for _ in range(100)]
+            await asyncio.sleep(0.05)
+            for task in left:
+                task.cancel()
+            assert len(await asyncio.wait_for(store.query("orders", "o-7"), 30)) == 1
+            await store.append("orders", b"new")
+            return [message.body for message in await asyncio.wait_for(asyncio.gather(*waiting), 30)]
+
+    assert asyncio.run(main()) == [b"new"] * 100
+
+
+def test_a_task_that_follows_ends_when_nothing_has_come_for_a_while_or_the_store_is_closed(path: Path) -> None:
+    async def main() -> None:
+        async with mqstore.aio.open(path, "r+") as store:
+            following = await store.follow("orders", timeout=0.1)
+            assert await each(following) == []
+            await store.append("orders", b"new")
+            assert [message.body for message in await each(following)] == [b"new"]
+            waiting = asyncio.create_task(each(await store.follow("orders")))
+            await asyncio.sleep(0.05)
+        assert await asyncio.wait_for(waiting, 30) == []
+
+    asyncio.run(main())
