@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 import mqstore
+from mqstore._rows import visible
 from mqstore.cli._main import Failure, command
 from mqstore.cli._messages import (
     body_as,
@@ -43,10 +44,15 @@ def cat(store: mqstore.Store, out: Output, where: str, number: int | None, body_
     if queue_id is not None and offset is not None:
         expect_topic(store, topic)
         queue = store.topics[topic].queues[queue_id]
-        first = next(out.counting(iter(queue[offset:])), None)
-        if first is None:
+        if offset >= queue.max_offset:
             raise Failure(f"{where} is past the end: the queue has the offsets {queue.min_offset} to {queue.max_offset - 1}")
-        if first.queue_offset != offset:
-            out.note(f"begins at offset {first.queue_offset}: what is before has expired, or cannot be read")
+        first = next(iter(queue[offset:]), None)
+        begin = queue.max_offset if first is None else first.queue_offset
+        # The scan counts what it skips from there on.
+        list(out.counting(iter(queue[offset:begin])))
+        if first is None:
+            raise Failure(f"no message of {visible(topic)}/{queue_id} from offset {offset} on is whole")
+        if begin != offset:
+            out.note(f"begins at offset {begin}: what is before has expired, or cannot be read")
         conditions["physical"] = (first.physical_offset, None)
     print_messages(out, scanned(store, out, number, **conditions), body_as, no_message_of(store, topic))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from encoder import Encoder
 from expected import Expected
 
 import mqstore
@@ -80,6 +81,20 @@ def test_cat_begins_at_an_offset_of_a_queue(told: tuple[Path, Expected], run: Ca
         past = run("cat", path, f"{queue}@{end}")
         assert (past.code, past.out) == (1, "")
         assert f"the queue has the offsets {begin} to {end - 1}" in past.err
+
+
+def test_cat_from_an_offset_on_counts_a_message_that_it_skips_once(tmp_path: Path, run: Callable[..., Any]) -> None:
+    encoder = Encoder(tmp_path / "store")
+    starts = [encoder.append("orders", b"body %d" % number) for number in range(6)]
+    encoder.append("stock", b"")
+    for number in (1, 5):
+        encoder.log[starts[number] + 4] ^= 0xFF
+    encoder.write()
+    for offset, bodies, skipped in [(0, "0234", 2), (1, "234", 2), (2, "234", 1), (5, "", 1)]:
+        ran = run("cat", tmp_path / "store", f"orders/0@{offset}")
+        assert ("".join(re.findall(r"body (\d)", ran.out)), ran.code) == (bodies, 1)
+        assert f"{skipped} messages were skipped" in ran.err
+        assert ("no message of orders/0 from offset 5 on is whole" in ran.err) == (offset == 5)
 
 
 def test_get_finds_a_message_by_either_offset(told: tuple[Path, Expected], run: Callable[..., Any]) -> None:
