@@ -147,6 +147,12 @@ impl<'a> Chunk<'a> {
             DataType::Timestamp(TimeUnit::Millisecond, _) => (integer::<TimestampMillisecondType>(column, name), 1),
             DataType::Timestamp(TimeUnit::Microsecond, _) => (integer::<TimestampMicrosecondType>(column, name), 1000),
             DataType::Timestamp(TimeUnit::Nanosecond, _) => (integer::<TimestampNanosecondType>(column, name), 1_000_000),
+            // As an int64 it counts days: a valid number of ms, soon after 1970.
+            DataType::Date32 => {
+                return invalid(format!(
+                    "column {name:?} is Date32: cast it to a timestamp with timezone UTC first"
+                ));
+            }
             _ => {
                 let (number, name) = (self.integer(name)?, name.to_owned());
                 let in_ms = move |time| match mistaken_unit(time) {

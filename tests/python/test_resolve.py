@@ -268,8 +268,11 @@ def test_times_resolve_as_one_by_one(tmp_path: Path) -> None:
         for side in ("middle", "LEFT"):
             with pytest.raises(ValueError, match=r'side is .*expected "left" or "right"'):
                 store.resolve_times(numbers, side=side)  # type: ignore[arg-type]
+        naive = numbers["time"].cast(pa.timestamp("ms"))
         with pytest.raises(ValueError, match="without a timezone"):
-            store.resolve_times(numbers.set_column(2, "time", numbers["time"].cast(pa.timestamp("ms"))))
+            store.resolve_times(numbers.set_column(2, "time", naive))
+        with pytest.raises(ValueError, match="Date32: cast it to a timestamp with timezone UTC first"):
+            store.resolve_times(numbers.set_column(2, "time", naive.cast(pa.date32())))
 
 
 def test_ids_resolve_as_messages_do(store: mqstore.Store) -> None:
