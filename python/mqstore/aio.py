@@ -202,13 +202,19 @@ async def _as_they_come(messages: MessageIterator) -> AsyncIterator[mqstore.Mess
     The task waits, and takes the messages. A thread that did so would keep its place in the pool while it waits, and take a
     message along once the task is cancelled.
     """
-    asked = monotonic()
-    while (is_there := await asyncio.to_thread(messages._look, timedelta(seconds=monotonic() - asked))) is not None:
-        if not is_there:
-            await asyncio.sleep(min(max((monotonic() - asked) / _PATIENCE, _SHORTEST), _LONGEST))
-        while (message := messages._take()) is not None:
-            yield message
-            asked = monotonic()
+    begun = monotonic()
+    while True:
+        waited = monotonic() - begun
+        if messages._is_due(timedelta(seconds=waited)):
+            is_there = await asyncio.to_thread(messages._look, timedelta(seconds=waited))
+            if is_there is None:
+                return
+            while (message := messages._take()) is not None:
+                yield message
+                begun = monotonic()
+            if is_there:
+                continue
+        await asyncio.sleep(min(max(waited / _PATIENCE, _SHORTEST), _LONGEST))
 
 
 def _read_block(items: Iterator[_T]) -> tuple[list[_T], Exception | None]:

@@ -11,7 +11,7 @@ use pyo3::types::{PyMapping, PyString};
 
 use super::arguments::{self, texts};
 use super::handle::Handle;
-use super::message_iterator::{MessageIterator, Ready, read_ahead};
+use super::message_iterator::{MessageIterator, Ready, Source, read_ahead};
 use super::queue::Queue;
 use super::store::Store;
 use super::time::{to_ms, to_wait};
@@ -37,12 +37,14 @@ struct Following {
     /// Of a store that this process writes to.
     writer: Option<Arc<MessageStore>>,
     timeout: Option<Duration>,
+    /// Up to here everything was read.
+    read_until: i64,
     /// When something has come last.
     came: Instant,
     looked_around: Instant,
 }
 
-impl Following {
+impl Source for Following {
     /// Puts the messages that are there into `ready`. If there is none it waits for one, or only looks for a caller that has `waited` so long.
     /// Gives whether more may come: `false` when the time is over, or the store was closed.
     fn fill(&mut self, ready: &mut Ready, waited: Option<Duration>) -> bool {
@@ -55,6 +57,7 @@ impl Following {
                 self.came = Instant::now();
                 return true;
             }
+            self.read_until = end;
             match self.wait(end, deadline, waited.is_none()) {
                 Ok(Some(true)) => {}
                 Ok(Some(false)) => return true,
@@ -67,6 +70,21 @@ impl Following {
         }
     }
 
+    fn is_due(&self, waited: Duration) -> bool {
+        if self.timeout.is_some_and(|timeout| timeout <= waited) {
+            return true;
+        }
+        if let Some(writer) = &self.writer {
+            return writer.may_go_past(self.read_until);
+        }
+        let reader = self.follow.reader();
+        self.looked_around.elapsed() >= LOOK_AROUND
+            || reader.queued_until() > self.read_until
+            || reader.may_have_grown().unwrap_or(true)
+    }
+}
+
+impl Following {
     /// Waits until the log has grown past `end`, or, unless it `waits`, looks whether it has; `None` if that takes too long.
     fn wait(&mut self, end: i64, deadline: Option<Instant>, waits: bool) -> Result<Option<bool>> {
         loop {
@@ -124,19 +142,16 @@ fn up_to_date(py: Python<'_>, handle: &Arc<Handle>) -> PyResult<Arc<MessageReade
 }
 
 fn follow(handle: &Arc<Handle>, follow: Follow, on_damage: OnDamage, timeout: Option<Duration>) -> PyResult<MessageIterator> {
-    let mut following = Following {
+    let following = Following {
         handle: Arc::clone(handle),
         follow,
         writer: handle.own_writer()?,
         timeout,
+        read_until: -1,
         came: Instant::now(),
         looked_around: Instant::now(),
     };
-    Ok(MessageIterator::following(
-        Arc::clone(handle),
-        on_damage,
-        move |ready, waits| following.fill(ready, waits),
-    ))
+    Ok(MessageIterator::following(Arc::clone(handle), on_damage, following))
 }
 
 #[pymethods]

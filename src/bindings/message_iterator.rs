@@ -14,6 +14,7 @@ use super::message::Message;
 use crate::error::{Error, Result};
 use crate::read::{OnDamage, StoredMessage};
 use crate::storage::Generation;
+use crate::sync::try_lock;
 
 /// Messages one by one. They are read in blocks, without the interpreter, so that other threads run meanwhile. `Store.follow` and `Queue.tail`
 /// give one that waits for more messages, and may be asked again after it has ended at its timeout.
@@ -32,9 +33,29 @@ pub(super) struct MessageIterator {
 /// What was read, in its order.
 pub(super) type Ready = VecDeque<Result<StoredMessage>>;
 
-/// Reads ahead, and leaves `ready` empty at the end. For a caller that has waited for some time it only looks, and leaves `ready` empty where
-/// nothing has come, too. Gives whether more may come.
-type Fill = dyn FnMut(&mut Ready, Option<Duration>) -> bool + Send;
+/// Where the messages of an iterator come from.
+pub(super) trait Source: Send {
+    /// Reads ahead, and leaves `ready` empty at the end. For a caller that has `waited` for some time it only looks, and leaves `ready` empty
+    /// where nothing has come, too. Gives whether more may come.
+    fn fill(&mut self, ready: &mut Ready, waited: Option<Duration>) -> bool;
+
+    /// Whether a look may find something, or the end. It takes next to no time.
+    fn is_due(&self, waited: Duration) -> bool;
+}
+
+/// Messages that are all there.
+struct Whole<I>(I);
+
+impl<I: Iterator<Item = Result<StoredMessage>> + Send> Source for Whole<I> {
+    fn fill(&mut self, ready: &mut Ready, _waited: Option<Duration>) -> bool {
+        read_ahead(ready, || self.0.next());
+        false
+    }
+
+    fn is_due(&self, _waited: Duration) -> bool {
+        true
+    }
+}
 
 /// Most messages that are read ahead.
 const BLOCK_MESSAGES: usize = 64;
@@ -43,7 +64,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 
 struct Block {
     ready: Ready,
-    fill: Box<Fill>,
+    source: Box<dyn Source>,
 }
 
 /// Reads ahead from a source; what fails is raised in its turn, after the messages before it.
@@ -60,41 +81,26 @@ impl MessageIterator {
     /// The messages of `source`, which skips and counts by `on_damage`.
     pub(super) fn over(
         handle: Arc<Handle>,
-        mut source: impl Iterator<Item = Result<StoredMessage>> + Send + 'static,
+        source: impl Iterator<Item = Result<StoredMessage>> + Send + 'static,
         on_damage: OnDamage,
     ) -> Self {
-        Self::filled_by(handle, on_damage, false, move |ready, _| {
-            read_ahead(ready, || source.next());
-            false
-        })
+        Self::of(handle, on_damage, false, Box::new(Whole(source)))
     }
 
-    /// Messages that `fill` waits for. The iterator ends when the store is closed.
-    pub(super) fn following(
-        handle: Arc<Handle>,
-        on_damage: OnDamage,
-        fill: impl FnMut(&mut Ready, Option<Duration>) -> bool + Send + 'static,
-    ) -> Self {
-        Self::filled_by(handle, on_damage, true, fill)
+    /// Messages that `source` waits for. The iterator ends when the store is closed.
+    pub(super) fn following(handle: Arc<Handle>, on_damage: OnDamage, source: impl Source + 'static) -> Self {
+        Self::of(handle, on_damage, true, Box::new(source))
     }
 
-    fn filled_by(
-        handle: Arc<Handle>,
-        on_damage: OnDamage,
-        follows: bool,
-        fill: impl FnMut(&mut Ready, Option<Duration>) -> bool + Send + 'static,
-    ) -> Self {
-        let block = Block {
-            ready: VecDeque::new(),
-            fill: Box::new(fill),
-        };
+    fn of(handle: Arc<Handle>, on_damage: OnDamage, follows: bool, source: Box<dyn Source>) -> Self {
+        let ready = VecDeque::new();
         Self {
             handle,
             on_damage,
             begun_in: Generation::current(),
             follows,
             filling: Mutex::default(),
-            block: Mutex::new(block),
+            block: Mutex::new(Block { ready, source }),
         }
     }
 
@@ -127,7 +133,7 @@ impl MessageIterator {
         if guard.ready.is_empty() {
             let block = &mut *guard;
             self.set_filling(Some(thread::current().id()));
-            more_may_come = self.handle.detach(py, || (block.fill)(&mut block.ready, waited));
+            more_may_come = self.handle.detach(py, || block.source.fill(&mut block.ready, waited));
             self.set_filling(None);
         }
         Ok((guard, more_may_come))
@@ -165,6 +171,16 @@ impl MessageIterator {
         }
         let (mut block, _) = self.filled(py, None)?;
         self.take(&mut block)
+    }
+
+    /// Whether `_look` may find something. It takes no thread.
+    fn _is_due(&self, waited: Duration) -> bool {
+        if self.is_closed() || self.begun_in != Generation::current() {
+            return true;
+        }
+        // Another thread looks now.
+        let Some(block) = try_lock(&self.block) else { return false };
+        !block.ready.is_empty() || block.source.is_due(waited)
     }
 
     /// Reads ahead for a caller that has waited for so long, and does not wait itself: whether something is there for `_take`, None at the end.

@@ -247,16 +247,29 @@ impl MessageStore {
             if self.log.readable.get() > end || left.is_zero() {
                 return Ok(Some(self.log.readable.get() > end));
             }
-            // With `ASYNC_FLUSH` a read commits what was appended. With `SYNC_FLUSH` a sync makes it readable.
-            let awaited = match self.config().flush_disk_type {
-                FlushDiskType::Async => &self.log.appended,
-                FlushDiskType::Sync => &self.log.readable,
-            };
-            match awaited.wait(end + 1, Some(Instant::now() + left.min(interrupt::INTERVAL))) {
+            match self
+                .awaited_by_reads()
+                .wait(end + 1, Some(Instant::now() + left.min(interrupt::INTERVAL)))
+            {
                 Wait::Poisoned(Error::Closed) => return Ok(None),
                 Wait::Poisoned(cause) => return Err(Error::poisoned(cause, self.flushed_offset())),
                 Wait::Reached | Wait::TimedOut => interrupt::check_after_wait()?,
             }
+        }
+    }
+
+    /// Whether [`wait_past`](Self::wait_past) has something to wait for no more: messages past `end`, which it may make readable first, or
+    /// the end of the store.
+    pub fn may_go_past(&self, end: i64) -> bool {
+        let awaited = self.awaited_by_reads();
+        awaited.get() > end || awaited.poisoned().is_some()
+    }
+
+    /// With `ASYNC_FLUSH` a read commits what was appended. With `SYNC_FLUSH` a sync makes it readable.
+    fn awaited_by_reads(&self) -> &Watermark {
+        match self.config().flush_disk_type {
+            FlushDiskType::Async => &self.log.appended,
+            FlushDiskType::Sync => &self.log.readable,
         }
     }
 
