@@ -70,7 +70,8 @@ def _row(row: Any, body_as: str) -> dict[str, Any]:
 
 def _body(body: Any, body_as: str) -> bytes:
     if body_as == "json":
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        # Python reads NaN and infinities, which are no JSON, and would write them.
+        return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     if not isinstance(body, str):
         raise ValueError(f'the body is no str, but {body!r:.50}: was it exported with body_as="json"?')
     if body_as == "text":

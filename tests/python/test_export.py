@@ -382,6 +382,16 @@ def test_a_line_that_is_no_message_is_named_and_nothing_of_its_batch_is_stored(t
         assert list(store.topics) == []
 
 
+@pytest.mark.parametrize("body", [b"NaN", b"[-Infinity]", b"1e400"])
+def test_a_body_of_a_line_that_is_no_json_is_named_and_not_stored(tmp_path: Path, body: bytes) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(b'{"topic":"t","body":%s}\n' % body)
+    with mqstore.open(tmp_path / "store", "x") as store:
+        with pytest.raises(ValueError, match=r"line 1: Out of range float values"):
+            store.import_from(file, body_as="json")
+        assert list(store.topics) == []
+
+
 def test_nothing_is_stored_where_one_of_the_files_is_missing(shop: Store, tmp_path: Path) -> None:
     good = shop.export(tmp_path / "good.jsonl").path
     with mqstore.open(tmp_path / "new", "x") as store:
