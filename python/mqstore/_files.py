@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EEXIST, ENOENT
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 
 from mqstore._native import _expect_outside
 
@@ -45,7 +46,8 @@ def whole(target: Path) -> Iterator[Path]:
     _expect_outside(target)
     if not target.parent.is_dir():
         raise FileNotFoundError(ENOENT, "there is no such directory: make it first", str(target.parent))
-    with TemporaryDirectory(prefix=".mqstore-", suffix=".part", dir=target.parent) as scratch:
+    scratch, maker = mkdtemp(prefix=".mqstore-", suffix=".part", dir=target.parent), os.getpid()
+    try:
         part = Path(scratch, target.name)
         yield part
         for folder, _, files in os.walk(part):
@@ -54,6 +56,10 @@ def whole(target: Path) -> Iterator[Path]:
             _sync(part)
         _expect_free(target)
         part.rename(target)
+    finally:
+        # In a fork it is the parent's, which goes on.
+        if os.getpid() == maker:
+            rmtree(scratch)
     _sync(target.parent)
 
 

@@ -432,3 +432,21 @@ def test_a_signal_whose_handler_raises_ends_the_opening_of_a_reader(tmp_path: Pa
             assert reader.max_physical_offset == end
 
         in_child(interrupted)
+
+
+@pytest.mark.parametrize("call", ["export('new.jsonl', ", "copy_to('new', "])
+def test_a_fork_that_ends_as_an_interpreter_does_leaves_the_files_that_its_parent_writes(path: Path, call: str) -> None:
+    code = f"""
+import os, sys, mqstore
+forks = []
+def fork(done, of):
+    if not forks:
+        forks.append(os.fork())
+        if forks == [0]:
+            sys.exit()
+        os.waitpid(forks[0], 0)
+with mqstore.open({str(path)!r}) as store:
+    assert store.{call}progress=fork).rows == {READS}
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=path.parent, timeout=60, check=True)
+    assert [name for name in os.listdir(path.parent) if name.startswith(".mqstore-")] == []
