@@ -1606,8 +1606,9 @@ class Batches:
         """
     @property
     def complete(self) -> bool:
-        """Whether the latest pass has given all there is: it came to its end before a `limit`, no message was skipped, none
-        expired meanwhile, and the open found no sign of messages that are missing. False before the first pass.
+        """Whether the latest pass has given all there is: it came to its end before a `limit`, no message was skipped or
+        raised an error, none expired meanwhile, and the open found no sign of messages that are missing. False before the
+        first pass.
         """
     @property
     def covers(self) -> tuple[int, int] | None:

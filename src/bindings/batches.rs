@@ -124,11 +124,11 @@ impl Batches {
         self.latest(py).on_damage.skipped()
     }
 
-    /// Whether the latest pass has given all there is: it came to its end before a `limit`, no message was skipped, none expired
+    /// Whether the latest pass has given all there is: it came to its end before a `limit`, no message was skipped or raised an error, none expired
     /// meanwhile, and the open found no sign of messages that are missing. False before the first pass.
     #[getter]
     fn complete(&self, py: Python<'_>) -> bool {
-        self.latest(py).coverage().is_complete
+        self.latest(py).is_complete()
     }
 
     /// Topics that were asked for by name and have neither a queue nor a message in the latest pass so far: a new list of str. The store does not

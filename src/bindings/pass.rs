@@ -1,6 +1,7 @@
 //! One pass over the messages of `Batches`: knows no Python but for what it tells, so that it runs on any thread.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{env, thread};
 
@@ -22,6 +23,8 @@ pub(super) struct Latest {
     pub(super) on_damage: OnDamage,
     /// As far as the pass has come.
     coverage: Arc<Mutex<Coverage>>,
+    /// Whether it has given an error in place of a message.
+    has_failed: Arc<AtomicBool>,
 }
 
 impl Latest {
@@ -29,7 +32,12 @@ impl Latest {
         Self {
             on_damage: OnDamage::new(errors),
             coverage: Arc::default(),
+            has_failed: Arc::default(),
         }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.coverage().is_complete && !self.has_failed.load(Ordering::Relaxed)
     }
 
     pub(super) fn coverage(&self) -> MutexGuard<'_, Coverage> {
@@ -239,15 +247,19 @@ impl Iterator for Pass {
 
     fn next(&mut self) -> Option<Item> {
         let mut reading = self.reading.take()?;
-        match self.fill(&mut reading) {
+        let item = match self.fill(&mut reading) {
             // Past damage, too: whoever asks again wants the rest.
             Ok(Some(item)) => {
                 self.reading = Some(reading);
-                Some(item)
+                item
             }
-            Ok(None) => None,
-            Err(error) => Some(Err(error)),
+            Ok(None) => return None,
+            Err(error) => Err(error),
+        };
+        if item.is_err() {
+            self.latest.has_failed.store(true, Ordering::Relaxed);
         }
+        Some(item)
     }
 }
 

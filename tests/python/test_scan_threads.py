@@ -215,3 +215,23 @@ with mqstore.open(sys.argv[1]) as store:
 """
     command = [sys.executable, "-W", "ignore", "-c", code, str(path), str(count)]
     subprocess.run(command, check=True, timeout=60, env={"OMP_NUM_THREADS": str(count), "PYTHONPATH": ":".join(sys.path)})
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_pass_that_has_raised_is_not_complete_though_it_goes_on_to_the_end(
+    path: Path, tmp_path: Path, threads: Callable[[int], None], count: int
+) -> None:
+    threads(count)
+    copy = shutil.copytree(path, tmp_path / "copy")
+    with (copy / "commitlog" / f"{SEGMENT:020}").open("r+b") as segment:
+        segment.seek(5_000)
+        segment.write(b"!")
+    with mqstore.open(copy) as store:
+        batches = store.scan()
+        iterator = iter(batches)
+        with pytest.raises(mqstore.CorruptError):
+            list(iterator)
+        assert not batches.complete
+        list(iterator)
+        assert not batches.complete
+        assert sum(map(len, store.scan(errors="skip"))) == MESSAGES - 1
