@@ -5,12 +5,13 @@ from __future__ import annotations
 import binascii
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from errno import ENOENT
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import unquote
 
 from mqstore._export import _expect_pyarrow
@@ -45,7 +46,7 @@ def _lines(path: Path, body_as: str) -> Iterator[list[dict[str, Any]]]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                rows.append(_row(json.loads(line), body_as))
+                rows.append(_row(line.decode("utf-8-sig"), body_as))
             except (ValueError, TypeError, RecursionError) as error:
                 raise ValueError(f"{path}, line {number}: {error}") from None
             size += len(line)
@@ -55,23 +56,47 @@ def _lines(path: Path, body_as: str) -> Iterator[list[dict[str, Any]]]:
     yield rows
 
 
-def _row(row: Any, body_as: str) -> dict[str, Any]:
+def _row(line: str, body_as: str) -> dict[str, Any]:
+    row = json.loads(line, parse_constant=_refuse)
     if not isinstance(row, dict):
         raise ValueError(f"expected an object with the fields of a message, got {row!r:.50}")
-    if (body := row.get("body")) is not None:
-        row["body"] = _body(body, body_as)
-    elif body_as == "json" and "body" in row:
-        row["body"] = b"null"
+    if body_as == "json" and "body" in row:
+        row["body"] = dict(_members(line))["body"].encode()
+    elif row.get("body") is not None:
+        row["body"] = _body(row["body"], body_as)
     for name in TIMES:
         if isinstance(row.get(name), str):
             row[name] = datetime.fromisoformat(row[name])
     return row
 
 
+def _refuse(constant: str) -> NoReturn:
+    """Python reads NaN and infinities, too."""
+    raise ValueError(f"{constant} is no JSON")
+
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder()
+
+
+def _members(line: str) -> Iterator[tuple[str, str]]:
+    """The members of an object that has been read, with their values as they are written: a number of Python has fewer digits."""
+
+    def past_space(place: int) -> int:
+        return _SPACE.match(line, place).end()  # type: ignore[union-attr]
+
+    place = past_space(past_space(0) + len("{"))
+    while line[place] != "}":
+        name, place = _DECODER.raw_decode(line, place)
+        begin = past_space(past_space(place) + len(":"))
+        _, end = _DECODER.raw_decode(line, begin)
+        yield name, line[begin:end]
+        place = past_space(end)
+        if line[place] == ",":
+            place = past_space(place + len(","))
+
+
 def _body(body: Any, body_as: str) -> bytes:
-    if body_as == "json":
-        # Python reads NaN and infinities, which are no JSON, and would write them.
-        return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     if not isinstance(body, str):
         raise ValueError(f'the body is no str, but {body!r:.50}: was it exported with body_as="json"?')
     if body_as == "text":

@@ -62,7 +62,7 @@ impl Store {
     /// Append the messages of files that `export` wrote; gives an `mqstore.files.Imported` with exact counts.
     ///
     /// `source` is a file, a directory with files below it (in the order of their names; a folder `topic=...` names the topic of its files), or
-    /// several of these. `format` is as in `export`, and so is `body_as`: what "json" has read is written anew, without spaces. Other tables with
+    /// several of these. `format` is as in `export`, and so is `body_as`: with "json" a body is the value as it is written. Other tables with
     /// columns as `append_batch` takes them are read as well. `topic` is that of rows that name none. `progress` is called with the files that
     /// are done, and how many there are.
     ///

@@ -156,7 +156,7 @@ def test_text_and_json_bodies_are_readable_and_go_round(tmp_path: Path) -> None:
             assert of_caller(copy) == of_caller(store)
         with mqstore.open(tmp_path / "jsons", "x") as copy:
             copy.import_from(parsed, body_as="json")
-            assert [json.loads(row["body"]) for row in of_caller(copy)] == [line["body"] for line in lines]
+            assert [row["body"] for row in of_caller(copy)] == [*bodies[:-1], b'{ "n":  1 }']
 
 
 @pytest.mark.parametrize(("body_as", "what"), [("text", "no UTF-8"), ("json", "no JSON")])
@@ -382,12 +382,22 @@ def test_a_line_that_is_no_message_is_named_and_nothing_of_its_batch_is_stored(t
         assert list(store.topics) == []
 
 
-@pytest.mark.parametrize("body", [b"NaN", b"[-Infinity]", b"1e400"])
+@pytest.mark.parametrize("body", [b"1e400", b"1.0000000000000000001", b"1E5", b'{"a":1, "a":"}"}', b' [ "\\"body\\":" , {} ] '])
+def test_the_json_of_a_body_is_stored_as_it_is_written(tmp_path: Path, body: bytes) -> None:
+    file = tmp_path / "in.jsonl"
+    lines = [b'{"topic":"t","body":%s}', b' { "body" : "b", "keys" : [ "body" ] , "body" :%s, "topic":"t" } ']
+    file.write_bytes(b"\xef\xbb\xbf" + b"\n".join(line % body for line in lines))
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.import_from(file, body_as="json")
+        assert [message.body for message in store.topics["t"].queues[0]] == [body.strip()] * 2
+
+
+@pytest.mark.parametrize("body", [b"NaN", b"[-Infinity]"])
 def test_a_body_of_a_line_that_is_no_json_is_named_and_not_stored(tmp_path: Path, body: bytes) -> None:
     file = tmp_path / "in.jsonl"
     file.write_bytes(b'{"topic":"t","body":%s}\n' % body)
     with mqstore.open(tmp_path / "store", "x") as store:
-        with pytest.raises(ValueError, match=r"line 1: Out of range float values"):
+        with pytest.raises(ValueError, match=r"line 1: \S+ is no JSON"):
             store.import_from(file, body_as="json")
         assert list(store.topics) == []
 
