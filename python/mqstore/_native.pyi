@@ -571,6 +571,9 @@ class Store:
         match. `errors`, "raise" or "skip", says what to do where a message that could match is damaged; by default as in
         `open`. Where recovery="salvage" has found messages lost, the answer is not complete. Where no index serves, the log
         is walked, and any damage in it counts; the index serves for tags only if the store is open with `index_tags=True`.
+        An item of the index has no checksum: where its hash is damaged, its message is not found, and `complete` does not
+        tell; `verify` does.
+
         Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone, a `begin`
         after `end` and a tag with `||`, `CorruptError` as `errors` says.
         """

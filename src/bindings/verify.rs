@@ -86,7 +86,7 @@ impl Store {
     /// With `deep=False` bodies are not compared with their checksums, and links of the index are not followed. `progress` is called with
     /// two ints: how many bytes of the log are done, and of how many. `max_mb_per_s` bounds the reading, in 10**6 bytes a second, which one
     /// thread does then. Otherwise the log is read by as many threads as the environment variable `OMP_NUM_THREADS` says, or as the process may
-    /// run at once, 16 at most. Damage is a finding and raises nothing. Raises `TypeError` and `ValueError` for an argument, `OSError` for a file that cannot be read, and what
+    /// run at once, 16 at most. Damage is a finding and raises nothing. Raises `TypeError` and `ValueError` for an argument, `OSError` for a file that cannot be read, `CorruptError` for one that is cut meanwhile, and what
     /// `progress` raises.
     #[pyo3(signature = (deep=true, progress=None, max_mb_per_s=None))]
     fn verify(
