@@ -34,8 +34,8 @@ pub enum FlushDiskType {
 /// What opening does with damage inside the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// A writer refuses damage of what was on disk, as the checkpoint or the mark of what was flushed says. Any later damage counts as a torn
-    /// end. It is cut together with all that follows it.
+    /// A writer refuses damage of what was on disk, as the checkpoint or the mark of what was flushed says. Any later damage
+    /// counts as a torn end. It is cut together with all that follows it.
     Heal,
     /// What is whole is kept, on both sides of any damage.
     Salvage,

@@ -111,7 +111,8 @@ pub enum Error {
         /// From how many ms on an append is refused.
         limit: u64,
     },
-    /// The buffers of the transient store pool are full, because the disk stalls or has no room. Nothing was stored; a later append may work.
+    /// The buffers of the transient store pool are full, because the disk stalls or has no room. Nothing was stored; a later
+    /// append may work.
     PoolFull {
         /// How long the append has waited.
         waited: Duration,

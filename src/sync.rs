@@ -1,6 +1,6 @@
-//! Locks that outlive a panic, and what a [`Watermark`](crate::watermark::Watermark) is made of: here, what std and the system have.
-//! `tests/interleavings` compiles the watermark, the naps of the dispatcher, the allocator of segments and the commits of the transient store
-//! pool with a `sync` of its own, which runs their threads in every order.
+//! Locks that outlive a panic, and what a [`Watermark`](crate::watermark::Watermark) is made of: here, what std and the system
+//! have. `tests/interleavings` compiles the watermark, the naps of the dispatcher, the allocator of segments and the commits of
+//! the transient store pool with a `sync` of its own, which runs their threads in every order.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, TryLockError};

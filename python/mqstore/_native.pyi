@@ -806,9 +806,9 @@ class Store:
         """Append the messages of files that `export` wrote; gives an `mqstore.files.Imported` with exact counts.
 
         `source` is a file, a directory with files below it (in the order of their names; a folder `topic=...` names the
-        topic of its files), or several of these. `format` is as in `export`, and so is `body_as`: what "json" has read is
-        written anew, without spaces. Other tables with columns as `append_batch` takes them are read as well. `topic` is
-        that of rows that name none. `progress` is called with the files that are done, and how many there are.
+        topic of its files), or several of these. `format` is as in `export`, and so is `body_as`: with "json" a body is the
+        value as it is written. Other tables with columns as `append_batch` takes them are read as well. `topic` is that of
+        rows that name none. `progress` is called with the files that are done, and how many there are.
 
         Every field that a caller of `append` can set is as it was. Offsets, store time and offset id are given anew;
         `copy_to` keeps store times.
@@ -903,8 +903,8 @@ class Store:
         is called with two ints: how many bytes of the log are done, and of how many. `max_mb_per_s` bounds the reading, in
         10**6 bytes a second, which one thread does then. Otherwise the log is read by as many threads as the environment
         variable `OMP_NUM_THREADS` says, or as the process may run at once, 16 at most. Damage is a finding and raises
-        nothing. Raises `TypeError` and `ValueError` for an argument, `OSError` for a file that cannot be read, and what
-        `progress` raises.
+        nothing. Raises `TypeError` and `ValueError` for an argument, `OSError` for a file that cannot be read,
+        `CorruptError` for one that is cut meanwhile, and what `progress` raises.
         """
     def segments(self) -> RecordBatch:
         """The segments of the log that are there, a row each, ascending: `segment` (int64: the physical offset at which it
@@ -1261,7 +1261,7 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
         because its topic was deleted, and `CorruptError` as `Store.follow`.
         """
     def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
-        """The queue offset of a message of this queue, if it lies between the queue offsets `start` and `stop`.
+        """The queue offset of a message of this queue, if it lies between `start` and `stop`.
 
         Raises `ValueError` if it is not there.
         """

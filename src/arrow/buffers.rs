@@ -1,5 +1,5 @@
-//! The memory of bodies: what a consumer has given back is used again. The system clears each page of fresh memory at its first use, which takes
-//! longer than what is then copied into it.
+//! The memory of bodies: what a consumer has given back is used again. The system clears each page of fresh memory at its first
+//! use, which takes longer than what is then copied into it.
 
 use std::sync::Mutex;
 

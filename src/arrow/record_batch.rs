@@ -167,7 +167,8 @@ impl BatchBuilder {
         self.rows == 0
     }
 
-    /// Appends a message with this body, or returns `false` if the batch would exceed `max_bytes` with it. An empty batch takes any message.
+    /// Appends a message with this body, or returns `false` if the batch would exceed `max_bytes` with it. An empty batch takes
+    /// any message.
     pub(crate) fn append(&mut self, message: &MessageView<'_>, body: &[u8], max_bytes: usize) -> Result<bool, ArrowError> {
         let text = if self.needs_properties {
             message.properties().text()

@@ -87,7 +87,8 @@ pub(crate) fn resolve_times(reader: &MessageReader, wanted: &Table, side: Side, 
     batch([("queue_offset", Arc::new(Int64Array::from(found)) as ArrayRef)])
 }
 
-/// `topic`, `key` -> `hits`, a row for a row: every message with the key within the bounds, ascending by physical offset; null if there is none.
+/// `topic`, `key` -> `hits`, a row for a row: every message with the key within the bounds, ascending by physical offset; null if
+/// there is none.
 ///
 /// # Errors
 /// [`Error::Invalid`] for the columns, and those of [`MessageReader::resolve_keys`].

@@ -16,8 +16,8 @@ pub(super) struct AppendResult(pub(super) store::AppendResult);
 
 #[pymethods]
 impl AppendResult {
-    /// RocketMQ's word for it: `PUT_OK`, or `FLUSH_DISK_TIMEOUT` for a message that was not durable yet when `sync_flush_timeout` was over.
-    /// What is not stored raises instead.
+    /// RocketMQ's word for it: `PUT_OK`, or `FLUSH_DISK_TIMEOUT` for a message that was not durable
+    /// yet when `sync_flush_timeout` was over. What is not stored raises instead.
     #[getter]
     fn status(&self) -> &'static str {
         self.0.status.name()
@@ -29,7 +29,8 @@ impl AppendResult {
         self.0.appended.physical_offset
     }
 
-    /// Its number in its queue, from 0; 0 for a message that takes none: a prepared or rolled-back one.
+    /// Its number in its queue, from 0; 0 for a message that takes none: a prepared or rolled-back
+    /// one.
     #[getter]
     fn queue_offset(&self) -> i64 {
         self.0.appended.queue_offset
@@ -47,7 +48,8 @@ impl AppendResult {
         to_datetime(py, self.0.appended.store_time)
     }
 
-    /// The offset id: store host and physical offset as 32 (IPv4) or 56 (IPv6) hex digits in capitals.
+    /// The offset id: store host and physical offset as 32 (IPv4) or 56 (IPv6) hex digits in
+    /// capitals.
     #[getter]
     fn message_id(&self) -> String {
         self.0.message_id.to_string()

@@ -1,9 +1,9 @@
 //! Tables that come in through the structs of Arrow's C data interface, checked before they are used: a producer may hand over bytes
 //! that it never looked at itself (text that is no UTF-8, a dictionary's index past its words), and Arrow's arrays trust them.
 //!
-//! Checked are numbers and pointers for what they cannot be, then every value of every column that is not null. Left to the producer, because no
-//! consumer can see it: that a pointer leads to memory of the size that the lengths ask for, that nobody changes that memory
-//! meanwhile, and that its functions can be called.
+//! Checked are numbers and pointers for what they cannot be, then every value of every column that is not null. Left to the
+//! producer, because no consumer can see it: that a pointer leads to memory of the size that the lengths ask for, that nobody
+//! changes that memory meanwhile, and that its functions can be called.
 #![expect(unsafe_code, reason = "Arrow crosses the border as C structs full of pointers")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};

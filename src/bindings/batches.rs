@@ -21,12 +21,15 @@ use crate::error::Result;
 use crate::format::MessageView;
 use crate::storage::Generation;
 
-/// Messages as Arrow record batches, read when they are asked for; it can be read any number of times, from the start each time.
+/// Messages as Arrow record batches, read when they are asked for; it can be read any number of
+/// times, from the start each time.
 ///
-/// Iterating gives `RecordBatch` objects of about `max_bytes` at most (a larger message has one for itself). Hand it to pyarrow,
-/// polars or duckdb as it is, or call one of the `to_` methods. Raises `ClosedError` once the store is closed, and from a batch what
-/// reading its messages raises (through `__arrow_c_stream__` the consumer raises its own error with the same text). An iterator that has
-/// raised `CorruptError` or `NotFoundError` gives the messages after that one when it is asked again.
+/// Iterating gives `RecordBatch` objects of about `max_bytes` at most (a larger message has one for
+/// itself). Hand it to pyarrow, polars or duckdb as it is, or call one of the `to_` methods. Raises
+/// `ClosedError` once the store is closed, and from a batch what reading its messages raises
+/// (through `__arrow_c_stream__` the consumer raises its own error with the same text). An iterator
+/// that has raised `CorruptError` or `NotFoundError` gives the messages after that one when it is
+/// asked again.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Batches {
     source: Arc<Source>,
@@ -116,30 +119,33 @@ impl Batches {
 
 #[pymethods]
 impl Batches {
-    /// How many messages the latest pass has skipped so far, because they were lost or are damaged: always 0 with `errors="raise"`. A pass
-    /// along the log counts a missing or damaged stretch as the messages to which the queues lead there, and as one if none does.
-    /// Messages that the log no longer holds, and that a queue still counts, are not among them.
+    /// How many messages the latest pass has skipped so far, because they were lost or are damaged:
+    /// always 0 with `errors="raise"`. A pass along the log counts a missing or damaged stretch as
+    /// the messages to which the queues lead there, and as one if none does. Messages that the log
+    /// no longer holds, and that a queue still counts, are not among them.
     #[getter]
     fn skipped(&self, py: Python<'_>) -> u64 {
         self.latest(py).on_damage.skipped()
     }
 
-    /// Whether the latest pass has given all there is: it came to its end before a `limit`, no message was skipped or raised an error, none expired
-    /// meanwhile, and the open found no sign of messages that are missing. False before the first pass.
+    /// Whether the latest pass has given all there is: it came to its end before a `limit`, no
+    /// message was skipped or raised an error, none expired meanwhile, and the open found no sign
+    /// of messages that are missing. False before the first pass.
     #[getter]
     fn complete(&self, py: Python<'_>) -> bool {
         self.latest(py).is_complete()
     }
 
-    /// Topics that were asked for by name and have neither a queue nor a message in the latest pass so far: a new list of str. The store does not
-    /// know them, or they were deleted and their messages have expired.
+    /// Topics that were asked for by name and have neither a queue nor a message in the latest pass
+    /// so far: a new list of str. The store does not know them, or they were deleted and their
+    /// messages have expired.
     #[getter]
     fn absent_topics(&self, py: Python<'_>) -> Vec<String> {
         self.latest(py).coverage().absent_topics.clone()
     }
 
-    /// The physical offsets that the latest pass looks at, from the first up to the second; None before the first pass, and for messages that
-    /// are held in memory.
+    /// The physical offsets that the latest pass looks at, from the first up to the second; None
+    /// before the first pass, and for messages that are held in memory.
     #[getter]
     fn covers(&self, py: Python<'_>) -> Option<(i64, i64)> {
         let latest = self.latest(py);

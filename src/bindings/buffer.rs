@@ -43,8 +43,8 @@ impl Buffer {
     }
 }
 
-/// The physical offsets of messages that were stored, a row each: a sequence of int, a read-only buffer of int64 and an Arrow array.
-/// Equal to another one, or a list, that holds the same.
+/// The physical offsets of messages that were stored, a row each: a sequence of int, a read-only
+/// buffer of int64 and an Arrow array. Equal to another one, or a list, that holds the same.
 #[pyclass(frozen, module = "mqstore", sequence)]
 pub(super) struct Offsets {
     values: Int64Array,

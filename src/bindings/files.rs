@@ -23,30 +23,37 @@ type Copied = (BTreeMap<String, u64>, u64, BTreeMap<String, u64>, u64);
 
 #[pymethods]
 impl Store {
-    /// Write messages to files: Parquet, Arrow IPC or JSON Lines; gives an `mqstore.files.Exported` with the files and exact counts.
+    /// Write messages to files: Parquet, Arrow IPC or JSON Lines; gives an `mqstore.files.Exported`
+    /// with the files and exact counts.
     ///
-    /// `target` gets its name when all of it is written and synced: until then it is in a directory `.mqstore-*.part` beside it, which a killed
-    /// process leaves there. `format` is "parquet", "arrow" or "jsonl"; by default as the name ends (.parquet, .arrow, .jsonl, .ndjson). The
-    /// first two need pyarrow (extra `arrow`). The other arguments are those of `scan`, which selects the messages; memory is taken for one
-    /// batch of `batch_bytes` (32 MiB by default), a row group of Parquet.
+    /// `target` gets its name when all of it is written and synced: until then it is in a directory
+    /// `.mqstore-*.part` beside it, which a killed process leaves there. `format` is "parquet",
+    /// "arrow" or "jsonl"; by default as the name ends (.parquet, .arrow, .jsonl, .ndjson). The
+    /// first two need pyarrow (extra `arrow`). The other arguments are those of `scan`, which
+    /// selects the messages; memory is taken for one batch of `batch_bytes` (32 MiB by default), a
+    /// row group of Parquet.
     ///
-    /// `partition_by` is "topic", "hour" (of the store time, in UTC) or both. `target` is then a directory, of files
-    /// `topic=orders/hour=2026-11-23T05/part-00000.parquet`, and the files lack the column `topic`: pyarrow, polars, duckdb and Spark read it
-    /// from the names. It needs pyarrow for each format. Where it names "topic", `order` is "queue" by default.
+    /// `partition_by` is "topic", "hour" (of the store time, in UTC) or both. `target` is then a
+    /// directory, of files `topic=orders/hour=2026-11-23T05/part-00000.parquet`, and the files lack
+    /// the column `topic`: pyarrow, polars, duckdb and Spark read it from the names. It needs
+    /// pyarrow for each format. Where it names "topic", `order` is "queue" by default.
     ///
-    /// `rewrite` is called with each `RecordBatch`, also with an empty one if there is no other, and gives what is written instead: anything that
-    /// speaks Arrow, always with the same columns.
+    /// `rewrite` is called with each `RecordBatch`, also with an empty one if there is no other,
+    /// and gives what is written instead: anything that speaks Arrow, always with the same columns.
     ///
-    /// A line of JSON Lines is an object with a field a column: times are ISO 8601 in UTC ("2026-11-23T05:51:16.123Z"; a number of ms since 1970
-    /// outside the years 1 to 9999), `keys` an array, `properties` an object. `body_as` says what the body is: "base64", "text" (it must be UTF-8),
-    /// or "json" (it must be JSON, and becomes a value of the object; its line ends become spaces).
+    /// A line of JSON Lines is an object with a field a column: times are ISO 8601 in UTC
+    /// ("2026-11-23T05:51:16.123Z"; a number of ms since 1970 outside the years 1 to 9999), `keys`
+    /// an array, `properties` an object. `body_as` says what the body is: "base64", "text" (it must
+    /// be UTF-8), or "json" (it must be JSON, and becomes a value of the object; its line ends
+    /// become spaces).
     ///
-    /// `import_from` reads these files. Bodies that were decompressed (`decode_body=True`) are not to be imported: `sys_flag` still says that they
-    /// are compressed.
+    /// `import_from` reads these files. Bodies that were decompressed (`decode_body=True`) are not
+    /// to be imported: `sys_flag` still says that they are compressed.
     ///
-    /// Raises `FileExistsError` if `target` exists, `ValueError` and `TypeError` for an argument and for a body that is not what `body_as` says,
-    /// `ImportError` without pyarrow, `OSError` where the system refuses, and what a `scan`, `rewrite` and `progress` raise. No `target` is there
-    /// then.
+    /// Raises `FileExistsError` if `target` exists, `ValueError` and `TypeError` for an argument
+    /// and for a body that is not what `body_as` says, `ImportError` without pyarrow, `OSError`
+    /// where the system refuses, and what a `scan`, `rewrite` and `progress` raise. No `target` is
+    /// there then.
     #[pyo3(
         signature = (target, **options),
         text_signature = "(self, target, *, format=None, columns=None, partition_by=(), rewrite=None, body_as='base64', **conditions)"
@@ -59,18 +66,23 @@ impl Store {
         in_python(slf, "mqstore._export", "export", target, options)
     }
 
-    /// Append the messages of files that `export` wrote; gives an `mqstore.files.Imported` with exact counts.
+    /// Append the messages of files that `export` wrote; gives an `mqstore.files.Imported` with
+    /// exact counts.
     ///
-    /// `source` is a file, a directory with files below it (in the order of their names; a folder `topic=...` names the topic of its files), or
-    /// several of these. `format` is as in `export`, and so is `body_as`: with "json" a body is the value as it is written. Other tables with
-    /// columns as `append_batch` takes them are read as well. `topic` is that of rows that name none. `progress` is called with the files that
-    /// are done, and how many there are.
+    /// `source` is a file, a directory with files below it (in the order of their names; a folder
+    /// `topic=...` names the topic of its files), or several of these. `format` is as in `export`,
+    /// and so is `body_as`: with "json" a body is the value as it is written. Other tables with
+    /// columns as `append_batch` takes them are read as well. `topic` is that of rows that name
+    /// none. `progress` is called with the files that are done, and how many there are.
     ///
-    /// Every field that a caller of `append` can set is as it was. Offsets, store time and offset id are given anew; `copy_to` keeps store times.
+    /// Every field that a caller of `append` can set is as it was. Offsets, store time and offset
+    /// id are given anew; `copy_to` keeps store times.
     ///
-    /// Files are read and appended a batch at a time. Where that fails, `stored` of the exception says how many rows were stored. Raises
-    /// `FileNotFoundError` for a file that is missing and for a directory without files of a format, `ValueError` for a line that is none and for
-    /// columns of other names or types, `ImportError` without pyarrow, and what `append_batch` and `progress` raise.
+    /// Files are read and appended a batch at a time. Where that fails, `stored` of the exception
+    /// says how many rows were stored. Raises `FileNotFoundError` for a file that is missing and
+    /// for a directory without files of a format, `ValueError` for a line that is none and for
+    /// columns of other names or types, `ImportError` without pyarrow, and what `append_batch` and
+    /// `progress` raise.
     #[pyo3(
         signature = (source, **options),
         text_signature = "(self, source, *, format=None, topic=None, body_as='base64', progress=None)"
@@ -84,30 +96,39 @@ impl Store {
         in_python(slf, "mqstore._import", "import_from", source, options)
     }
 
-    /// Copy messages into a new store at `path`, in the order of the log; gives an `mqstore.files.Copied` with exact counts. It drops topics and
-    /// deleted messages, renames topics, makes the index anew, and changes the sizes of files.
+    /// Copy messages into a new store at `path`, in the order of the log; gives an
+    /// `mqstore.files.Copied` with exact counts. It drops topics and deleted messages, renames
+    /// topics, makes the index anew, and changes the sizes of files.
     ///
-    /// The arguments are those of `scan`, but for what would change messages or their order. `topics` selects topics, all by default; `rename`
-    /// maps names of topics to new ones, to the same one to merge them. Bodies, properties (but for `__CRC32#`, which is made anew), queue ids,
-    /// hosts, flags, born times, unique keys and keys are as they were, and with `keep_store_time` so are store times; a time that is before that
-    /// of the message before it is raised to that (`Copied.raised`). Queue offsets begin at 0 in each queue, and physical offsets and offset ids
-    /// are new. `prepared_transaction_offset` stays and names a place in the old log. Messages that wait for their delay are copied, too, and still name
-    /// their topic by its old name. No settings of a broker are copied: a broker on the copy delivers from the first offset of each delay level and
-    /// to each group.
+    /// The arguments are those of `scan`, but for what would change messages or their order.
+    /// `topics` selects topics, all by default; `rename` maps names of topics to new ones, to the
+    /// same one to merge them. Bodies, properties (but for `__CRC32#`, which is made anew), queue
+    /// ids, hosts, flags, born times, unique keys and keys are as they were, and with
+    /// `keep_store_time` so are store times; a time that is before that of the message before it is
+    /// raised to that (`Copied.raised`). Queue offsets begin at 0 in each queue, and physical
+    /// offsets and offset ids are new. `prepared_transaction_offset` stays and names a place in the
+    /// old log. Messages that wait for their delay are copied, too, and still name their topic by
+    /// its old name. No settings of a broker are copied: a broker on the copy delivers from the
+    /// first offset of each delay level and to each group.
     ///
-    /// Only what consumers see is copied. A half, rolled-back or deleted message would stand in no queue of the copy or come back into one, so
-    /// `transactions="all"` is no argument: `export` writes such messages. A broker's own topics of half messages and of their ends
-    /// (`RMQ_SYS_TRANS_HALF_TOPIC`, `RMQ_SYS_TRANS_OP_HALF_TOPIC`) are left out (`Copied.left_out`), because one names offsets of the other, which
-    /// are new: the broker would take open transactions for ended ones. End them before you copy.
+    /// Only what consumers see is copied. A half, rolled-back or deleted message would stand in no
+    /// queue of the copy or come back into one, so `transactions="all"` is no argument: `export`
+    /// writes such messages. A broker's own topics of half messages and of their ends
+    /// (`RMQ_SYS_TRANS_HALF_TOPIC`, `RMQ_SYS_TRANS_OP_HALF_TOPIC`) are left out
+    /// (`Copied.left_out`), because one names offsets of the other, which are new: the broker would
+    /// take open transactions for ended ones. End them before you copy.
     ///
-    /// `geometry` is None for the sizes of this store, "broker", or a mapping of the sizes that `mqstore.open` takes by name, with those of a small
-    /// store for the others. The copy is closed and synced before it is at `path`: until then it is in a directory `.mqstore-*.part` beside it, which
-    /// a killed process leaves there.
+    /// `geometry` is None for the sizes of this store, "broker", or a mapping of the sizes that
+    /// `mqstore.open` takes by name, with those of a small store for the others. The copy is closed
+    /// and synced before it is at `path`: until then it is in a directory `.mqstore-*.part` beside
+    /// it, which a killed process leaves there.
     ///
-    /// Raises `FileExistsError` if `path` exists, `TypeError` and `ValueError` for an argument and where `rename` gives a topic the name of another
-    /// one that keeps it, `IllegalMessageError` for a message that no store takes (a batch that is stored whole, one that is larger than a segment
-    /// of the copy, and one whose properties take 32,767 bytes without the separator at their end, which brokers before 5.2 leave out),
-    /// `DiskFullError`, `OSError`, and what a `scan` and `progress` raise. No store is at `path` then.
+    /// Raises `FileExistsError` if `path` exists, `TypeError` and `ValueError` for an argument and
+    /// where `rename` gives a topic the name of another one that keeps it, `IllegalMessageError`
+    /// for a message that no store takes (a batch that is stored whole, one that is larger than a
+    /// segment of the copy, and one whose properties take 32,767 bytes without the separator at
+    /// their end, which brokers before 5.2 leave out), `DiskFullError`, `OSError`, and what a
+    /// `scan` and `progress` raise. No store is at `path` then.
     #[pyo3(
         signature = (path, **options),
         text_signature = "(self, path, *, rename=None, keep_store_time=True, geometry=None, **conditions)"

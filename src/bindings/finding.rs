@@ -27,7 +27,8 @@ const FIELDS: [&str; 15] = [
     "fix",
 ];
 
-/// Something that `Store.verify` found wrong in a file, at one place or at several that follow each other.
+/// Something that `Store.verify` found wrong in a file, at one place or at several that follow each
+/// other.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Finding {
     finding: check::Finding,
@@ -49,8 +50,9 @@ impl Finding {
         self.finding.id.facts().name
     }
 
-    /// How bad it is. "error": messages are lost or not found, or a broker will do harm. "warning": it costs time, the next open sets it right, or a broker may
-    /// refuse the store. "note": nothing has to be done.
+    /// How bad it is. "error": messages are lost or not found, or a broker will do harm. "warning":
+    /// it costs time, the next open sets it right, or a broker may refuse the store. "note":
+    /// nothing has to be done.
     #[getter]
     fn severity(&self) -> &'static str {
         self.finding.severity.name()
@@ -122,7 +124,8 @@ impl Finding {
         self.finding.id.facts().meaning
     }
 
-    /// Issues of RocketMQ in which a broker left such a store, as "#405, #7355"; "" if there is none.
+    /// Issues of RocketMQ in which a broker left such a store, as "#405, #7355"; "" if there is
+    /// none.
     #[getter]
     fn known_as(&self) -> &'static str {
         self.finding.id.facts().known_as

@@ -45,8 +45,8 @@ struct Following {
 }
 
 impl Source for Following {
-    /// Puts the messages that are there into `ready`. If there is none it waits for one, or only looks for a caller that has `waited` so long.
-    /// Gives whether more may come: `false` when the time is over, or the store was closed.
+    /// Puts the messages that are there into `ready`. If there is none it waits for one, or only looks for a caller that has
+    /// `waited` so long. Gives whether more may come: `false` when the time is over, or the store was closed.
     fn fill(&mut self, ready: &mut Ready, waited: Option<Duration>) -> bool {
         let left = |timeout: Duration| Instant::now().checked_add(timeout.saturating_sub(waited.unwrap_or_default()));
         let deadline = self.timeout.and_then(left);
@@ -156,15 +156,18 @@ fn follow(handle: &Arc<Handle>, follow: Follow, on_damage: OnDamage, timeout: Op
 
 #[pymethods]
 impl Store {
-    /// Take up what another process has changed since the store was opened or refreshed: new messages, queues and topics, and what was removed.
-    /// Only what came since is read. Gives by how many bytes the log has grown: 0 if nothing came, and always for a store that is open for
+    /// Take up what another process has changed since the store was opened or refreshed: new
+    /// messages, queues and topics, and what was removed. Only what came since is read. Gives by
+    /// how many bytes the log has grown: 0 if nothing came, and always for a store that is open for
     /// writing, which is up to date anyway.
     ///
-    /// Topics and queues that came from the store show it; an iteration that has begun, a slice and batches keep the end that they began with. A
-    /// message that its writer has not finished is left for a later refresh; so is one that a writer with `SYNC_FLUSH` has not made durable.
+    /// Topics and queues that came from the store show it; an iteration that has begun, a slice and
+    /// batches keep the end that they began with. A message that its writer has not finished is
+    /// left for a later refresh; so is one that a writer with `SYNC_FLUSH` has not made durable.
     ///
-    /// Raises `CorruptError` if messages that could be read were cut from the log: their writer was killed, and the next one has recovered the
-    /// store. Open it again then. Raises it also for damage that whole messages follow.
+    /// Raises `CorruptError` if messages that could be read were cut from the log: their writer was
+    /// killed, and the next one has recovered the store. Open it again then. Raises it also for
+    /// damage that whole messages follow.
     fn refresh(&self, py: Python<'_>) -> PyResult<i64> {
         let handle = &self.handle;
         let reader = handle.log_reader(py)?;
@@ -173,18 +176,23 @@ impl Store {
         Ok(bytes)
     }
 
-    /// The messages of the store as they come, in the order of the log: an iterator that waits for more. It refreshes the store.
+    /// The messages of the store as they come, in the order of the log: an iterator that waits for
+    /// more. It refreshes the store.
     ///
-    /// `topics` is a topic or several, all by default, and also those that come later; `tags` wants one of some tags ("paid || refund"). `start` is "end"
-    /// (the messages that come from now on), "begin" (those that are there, too), a time (a datetime with a timezone, an int of ms since 1970:
-    /// messages stored then or later), or a mapping of (topic, queue id) to the queue offset to begin with: no other queues are followed then.
-    /// Half and rolled-back messages are left out. What expires before it is read is passed over; `errors` as in `get`.
+    /// `topics` is a topic or several, all by default, and also those that come later; `tags` wants
+    /// one of some tags ("paid || refund"). `start` is "end" (the messages that come from now on),
+    /// "begin" (those that are there, too), a time (a datetime with a timezone, an int of ms since
+    /// 1970: messages stored then or later), or a mapping of (topic, queue id) to the queue offset
+    /// to begin with: no other queues are followed then. Half and rolled-back messages are left
+    /// out. What expires before it is read is passed over; `errors` as in `get`.
     ///
-    /// The iteration ends when no message has come for `timeout` (seconds, or a timedelta; None for never), and goes on when it is asked
-    /// again. It ends when the store is closed. A store that another process writes to is looked at every 0.5 ms while messages come, and ever more
+    /// The iteration ends when no message has come for `timeout` (seconds, or a timedelta; None for
+    /// never), and goes on when it is asked again. It ends when the store is closed. A store that
+    /// another process writes to is looked at every 0.5 ms while messages come, and ever more
     /// rarely, up to 20 ms, while none do; in the writing process the iteration is woken.
     ///
-    /// Raises `TypeError` and `ValueError` for an argument; the iteration raises `CorruptError` as `refresh`, and for damage.
+    /// Raises `TypeError` and `ValueError` for an argument; the iteration raises `CorruptError` as
+    /// `refresh`, and for damage.
     #[pyo3(signature = (topics=None, *, start=None, timeout=None, tags=None, errors=None), text_signature = "($self, topics=None, *, start='end', timeout=None, tags=None, errors=None)")]
     fn follow(
         &self,
@@ -220,11 +228,12 @@ impl Store {
 impl Queue {
     /// The messages of the queue as they come: an iterator that waits for more, as `Store.follow`.
     ///
-    /// `start` is "end" (the messages that come from now on), "begin" (those that are there, too), a queue offset, or a datetime with a timezone
-    /// (messages stored then or later). `timeout`, `tags` and `errors` as in `Store.follow`.
+    /// `start` is "end" (the messages that come from now on), "begin" (those that are there, too),
+    /// a queue offset, or a datetime with a timezone (messages stored then or later). `timeout`,
+    /// `tags` and `errors` as in `Store.follow`.
     ///
-    /// Raises `TypeError` and `ValueError` for an argument; the iteration raises `NotFoundError` if the queue begins again, because its topic was
-    /// deleted, and `CorruptError` as `Store.follow`.
+    /// Raises `TypeError` and `ValueError` for an argument; the iteration raises `NotFoundError` if
+    /// the queue begins again, because its topic was deleted, and `CorruptError` as `Store.follow`.
     #[pyo3(signature = (timeout=None, *, start=None, tags=None, errors=None), text_signature = "($self, timeout=None, *, start='end', tags=None, errors=None)")]
     fn tail(
         &self,

@@ -260,8 +260,8 @@ impl Handle {
         Ok(fresh)
     }
 
-    /// Takes up what another process has changed, by [`MessageReader::refresh`] or [`MessageReader::read_on`]. Gives by how many bytes the log has
-    /// grown, and the reader to go on with.
+    /// Takes up what another process has changed, by [`MessageReader::refresh`] or [`MessageReader::read_on`]. Gives by how many
+    /// bytes the log has grown, and the reader to go on with.
     ///
     /// # Errors
     /// Theirs.
@@ -367,7 +367,8 @@ impl Handle {
         )))
     }
 
-    /// Lets go of the store, once. If a shortage keeps what waits in the pool from the log the store stays locked: a later call tries again.
+    /// Lets go of the store, once. If a shortage keeps what waits in the pool from the log the store stays locked: a later call
+    /// tries again.
     ///
     /// # Errors
     /// What a writer could not do any more.

@@ -21,7 +21,8 @@ pub(super) fn checksums(py: Python<'_>, store: &Bound<'_, Store>, offsets: Vec<i
     Ok(checksums?)
 }
 
-/// Up to which physical offset a power cut takes nothing away, None if the store was closed and if its writer does not say.
+/// Up to which physical offset a power cut takes nothing away, None if the store was closed and if
+/// its writer does not say.
 #[pyfunction(name = "_flushed_mark")]
 pub(super) fn flushed_mark(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult<Option<i64>> {
     let reader = store.get().handle.log_reader(py)?;

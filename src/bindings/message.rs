@@ -21,11 +21,13 @@ use crate::format::{
 };
 use crate::read::StoredMessage;
 
-/// One message as it is stored: a frozen view of its record, which stays readable after the store is closed.
+/// One message as it is stored: a frozen view of its record, which stays readable after the store
+/// is closed.
 ///
-/// A store gives it; `Message(topic, body, ...)` makes one for a test. Two messages are equal if their records are, byte for byte. A
-/// message pickles by value. Text that is not UTF-8 reads with U+FFFD in it. Every attribute raises `CorruptError` if the device fails to
-/// deliver the bytes, or the file was shortened meanwhile.
+/// A store gives it; `Message(topic, body, ...)` makes one for a test. Two messages are equal if
+/// their records are, byte for byte. A message pickles by value. Text that is not UTF-8 reads with
+/// U+FFFD in it. Every attribute raises `CorruptError` if the device fails to deliver the bytes, or
+/// the file was shortened meanwhile.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Message(Held);
 
@@ -54,10 +56,12 @@ impl Message {
 
 #[pymethods]
 impl Message {
-    /// A message that is in no store, for tests and for `append_batch`: its record is encoded as a broker would.
+    /// A message that is in no store, for tests and for `append_batch`: its record is encoded as a
+    /// broker would.
     ///
-    /// Arguments are those of `Store.append`, and the place and time that a store gives: `queue_id`, `queue_offset`, `physical_offset`
-    /// and `store_time`. Times are a datetime with a timezone or an int of ms since 1970, 1970 itself by default.
+    /// Arguments are those of `Store.append`, and the place and time that a store gives:
+    /// `queue_id`, `queue_offset`, `physical_offset` and `store_time`. Times are a datetime with a
+    /// timezone or an int of ms since 1970, 1970 itself by default.
     ///
     /// Raises `IllegalMessageError` (a `ValueError`) for what a record cannot hold.
     #[new]
@@ -165,7 +169,8 @@ impl Message {
         to_datetime(py, self.0.read(|message| message.born_time())?)
     }
 
-    /// The offset id: store host and physical offset as 32 (IPv4) or 56 (IPv6) hex digits in capitals.
+    /// The offset id: store host and physical offset as 32 (IPv4) or 56 (IPv6) hex digits in
+    /// capitals.
     #[getter]
     fn message_id(&self) -> Result<String> {
         self.0.read(|message| message.message_id().to_string())
@@ -227,7 +232,8 @@ impl Message {
         Ok(PyBytes::new(py, &decoded))
     }
 
-    /// The body as stored, as a read-only memoryview that copies nothing and keeps the file mapped while it lives.
+    /// The body as stored, as a read-only memoryview that copies nothing and keeps the file mapped
+    /// while it lives.
     #[getter]
     fn body_view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         self.0.intact()?;
@@ -236,12 +242,14 @@ impl Message {
 
     /// The decoded body as JSON: what `json.loads` returns for it.
     ///
-    /// Raises `ValueError` (a `json.JSONDecodeError`, a `UnicodeDecodeError`) for a body that is no JSON, and what `decoded_body` raises.
+    /// Raises `ValueError` (a `json.JSONDecodeError`, a `UnicodeDecodeError`) for a body that is no
+    /// JSON, and what `decoded_body` raises.
     fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         py.import("json")?.call_method1("loads", (self.decoded_body(py)?,))
     }
 
-    /// The CRC-32 of the body as the record states it, an int of 31 bits; a read has compared it with the body.
+    /// The CRC-32 of the body as the record states it, an int of 31 bits; a read has compared it
+    /// with the body.
     #[getter]
     fn body_crc(&self) -> Result<u32> {
         self.0.read(|message| message.body_crc())
@@ -296,7 +304,8 @@ impl Message {
         })
     }
 
-    /// Every column of a message by its name, in the order of the schema: a dict of this object's attributes.
+    /// Every column of a message by its name, in the order of the schema: a dict of this object's
+    /// attributes.
     fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let fields = PyDict::new(slf.py());
         for name in column_names() {
@@ -305,7 +314,8 @@ impl Message {
         Ok(fields)
     }
 
-    /// RocketMQ's bit field: 0x1 compressed, 0xC transaction type, 0x10 and 0x20 IPv6 hosts, 0x700 compression.
+    /// RocketMQ's bit field: 0x1 compressed, 0xC transaction type, 0x10 and 0x20 IPv6 hosts, 0x700
+    /// compression.
     #[getter]
     fn sys_flag(&self) -> Result<i32> {
         self.0.read(|message| message.sys_flag())

@@ -16,8 +16,9 @@ use crate::read::{OnDamage, StoredMessage};
 use crate::storage::Generation;
 use crate::sync::try_lock;
 
-/// Messages one by one. They are read in blocks, without the interpreter, so that other threads run meanwhile. `Store.follow` and `Queue.tail`
-/// give one that waits for more messages, and may be asked again after it has ended at its timeout.
+/// Messages one by one. They are read in blocks, without the interpreter, so that other threads run
+/// meanwhile. `Store.follow` and `Queue.tail` give one that waits for more messages, and may be
+/// asked again after it has ended at its timeout.
 #[pyclass(frozen, module = "mqstore._native")]
 pub(super) struct MessageIterator {
     handle: Arc<Handle>,
@@ -35,8 +36,8 @@ pub(super) type Ready = VecDeque<Result<StoredMessage>>;
 
 /// Where the messages of an iterator come from.
 pub(super) trait Source: Send {
-    /// Reads ahead, and leaves `ready` empty at the end. For a caller that has `waited` for some time it only looks, and leaves `ready` empty
-    /// where nothing has come, too. Gives whether more may come.
+    /// Reads ahead, and leaves `ready` empty at the end. For a caller that has `waited` for some time it only looks, and leaves
+    /// `ready` empty where nothing has come, too. Gives whether more may come.
     fn fill(&mut self, ready: &mut Ready, waited: Option<Duration>) -> bool;
 
     /// Whether a look may find something, or the end. It takes next to no time.
@@ -154,8 +155,9 @@ impl MessageIterator {
 
 #[pymethods]
 impl MessageIterator {
-    /// How many messages were skipped, because they were lost or are damaged, among those that were read so far; a few messages are
-    /// read ahead. Always 0 in a store that was opened with `errors="raise"`.
+    /// How many messages were skipped, because they were lost or are damaged, among those that were
+    /// read so far; a few messages are read ahead. Always 0 in a store that was opened with
+    /// `errors="raise"`.
     #[getter]
     fn skipped(&self) -> u64 {
         self.on_damage.skipped()
@@ -183,7 +185,8 @@ impl MessageIterator {
         !block.ready.is_empty() || block.source.is_due(waited)
     }
 
-    /// Reads ahead for a caller that has waited for so long, and does not wait itself: whether something is there for `_take`, None at the end.
+    /// Reads ahead for a caller that has waited for so long, and does not wait itself: whether
+    /// something is there for `_take`, None at the end.
     fn _look(&self, py: Python<'_>, waited: Duration) -> PyResult<Option<bool>> {
         if self.is_closed() {
             return Ok(None);

@@ -18,56 +18,76 @@ use crate::error::Error;
 
 /// Open the message store in the directory `path`.
 ///
-/// `mode` is "r" to read: no file is changed and no lock is taken, so a running broker may own the store, and what is read is the
-/// store as it was when it was opened. The others write, one process at a time and no broker beside it: "r+" goes on with a store
-/// that must exist, "a" makes it if it does not, "x" makes it and wants a missing or empty directory.
+/// `mode` is "r" to read: no file is changed and no lock is taken, so a running broker may own the
+/// store, and what is read is the store as it was when it was opened. The others write, one process
+/// at a time and no broker beside it: "r+" goes on with a store that must exist, "a" makes it if it
+/// does not, "x" makes it and wants a missing or empty directory.
 ///
-/// Options are RocketMQ's by name. Sizes, by default as the files say: `mapped_file_size_commit_log`, `mapped_file_size_consume_queue`
-/// (bytes), `max_hash_slot_num`, `max_index_num`; a new store has segments of 64 MiB and an index file of 125,000 slots and 500,000
-/// items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with `geometry="broker"`, which a store of other sizes refuses.
-/// Writing: `max_message_size` (4,194,304 bytes of body), `enabled_append_prop_crc` (False: whether each record gets a checksum of all its
-/// bytes as its last property, `__CRC32#`; brokers of 5.2 and later with `forceVerifyPropCRC` check it, others read a property),
-/// `flush_disk_type` (`ASYNC_FLUSH`: an append returns when its message survives the process, or waits in the pool; `SYNC_FLUSH`: when it
-/// survives a power cut, and it is read only then), `sync_flush_timeout` (5,000 ms: how long an append waits for that at most, unless it is the
-/// one that syncs for all), `flush_interval_commit_log` (500 ms), `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a
-/// flush at the interval), `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages), `flush_commit_log_timed`
-/// (True; if False, such a flush comes as soon as there are enough pages), `warm_mapped_file_enable` (False: whether all pages of a segment are
-/// written with zeros and locked in memory before it is used; with `ASYNC_FLUSH` not where there is a pool),
-/// `flush_least_pages_when_warm_mapped_file` (4,096: with `SYNC_FLUSH` those zeros are synced after so many pages),
-/// `transient_store_pool_enable` (False: whether appended messages wait in memory until a thread of the store writes them to the log in large
-/// pieces; a read of this store, `commit` and every sync have them written at once, and a killed process loses what waits; with `SYNC_FLUSH`
-/// they wait in such memory anyway, for the sync that makes them durable, and this locks it), `transient_store_pool_size` (5 buffers),
-/// `transient_store_pool_buffer_size` (4 MiB each, locked in memory by `transient_store_pool_enable` as far as `RLIMIT_MEMLOCK` lets it),
-/// `commit_interval_commit_log` (200 ms: how often that thread writes, unless much waits), `commit_commit_log_least_pages` (4: pages of 4 KiB
-/// that must wait), `commit_commit_log_thorough_interval` (200 ms, after which it writes fewer), `wait_time_out` (5,000 ms: how long an append
-/// waits for the next segment of the log or for a buffer at most), `os_page_cache_busy_time_out_mills` (1,000 ms: while an append has been
-/// writing for longer, others raise `BusyError`), `checkpoint_interval` (64 MiB: how much recovery reads, about; more where stamps of the checkpoint take 100 ms or longer), `index_tags` (False: whether
-/// tags are indexed, as 5.4 does; for a reader, whether the index holds the tag of every message, so that `query(topic, tag=...)` need not walk
-/// the log). Reading: `access_message_in_memory_max_ratio` (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
-/// `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk` (65,536), `max_transfer_count_on_message_in_disk`
-/// (8), `max_filter_message_size` (16,000 bytes). Both: `check_crc_on_recover` (True), `message_delay_level` ("1s 5s 10s ..."), `errors`
-/// ("raise": see below), and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of killing the process.
+/// Options are RocketMQ's by name. Sizes, by default as the files say:
+/// `mapped_file_size_commit_log`, `mapped_file_size_consume_queue` (bytes), `max_hash_slot_num`,
+/// `max_index_num`; a new store has segments of 64 MiB and an index file of 125,000 slots and
+/// 500,000 items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with `geometry="broker"`,
+/// which a store of other sizes refuses. Writing: `max_message_size` (4,194,304 bytes of body),
+/// `enabled_append_prop_crc` (False: whether each record gets a checksum of all its bytes as its
+/// last property, `__CRC32#`; brokers of 5.2 and later with `forceVerifyPropCRC` check it, others
+/// read a property), `flush_disk_type` (`ASYNC_FLUSH`: an append returns when its message survives
+/// the process, or waits in the pool; `SYNC_FLUSH`: when it survives a power cut, and it is read
+/// only then), `sync_flush_timeout` (5,000 ms: how long an append waits for that at most, unless it
+/// is the one that syncs for all), `flush_interval_commit_log` (500 ms),
+/// `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a flush at the interval),
+/// `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages),
+/// `flush_commit_log_timed` (True; if False, such a flush comes as soon as there are enough pages),
+/// `warm_mapped_file_enable` (False: whether all pages of a segment are written with zeros and
+/// locked in memory before it is used; with `ASYNC_FLUSH` not where there is a pool),
+/// `flush_least_pages_when_warm_mapped_file` (4,096: with `SYNC_FLUSH` those zeros are synced after
+/// so many pages), `transient_store_pool_enable` (False: whether appended messages wait in memory
+/// until a thread of the store writes them to the log in large pieces; a read of this store,
+/// `commit` and every sync have them written at once, and a killed process loses what waits; with
+/// `SYNC_FLUSH` they wait in such memory anyway, for the sync that makes them durable, and this
+/// locks it), `transient_store_pool_size` (5 buffers), `transient_store_pool_buffer_size` (4 MiB
+/// each, locked in memory by `transient_store_pool_enable` as far as `RLIMIT_MEMLOCK` lets it),
+/// `commit_interval_commit_log` (200 ms: how often that thread writes, unless much waits),
+/// `commit_commit_log_least_pages` (4: pages of 4 KiB that must wait),
+/// `commit_commit_log_thorough_interval` (200 ms, after which it writes fewer), `wait_time_out`
+/// (5,000 ms: how long an append waits for the next segment of the log or for a buffer at most),
+/// `os_page_cache_busy_time_out_mills` (1,000 ms: while an append has been writing for longer,
+/// others raise `BusyError`), `checkpoint_interval` (64 MiB: how much recovery reads, about; more
+/// where stamps of the checkpoint take 100 ms or longer), `index_tags` (False: whether tags are
+/// indexed, as 5.4 does; for a reader, whether the index holds the tag of every message, so that
+/// `query(topic, tag=...)` need not walk the log). Reading: `access_message_in_memory_max_ratio`
+/// (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
+/// `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk`
+/// (65,536), `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes).
+/// Both: `check_crc_on_recover` (True), `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise":
+/// see below), and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of
+/// killing the process.
 ///
-/// A reader warns (`RuntimeWarning`) of a store whose files tell of messages that are not in its log, such as an incomplete copy.
-/// `Store.recovery` says what is missing.
+/// A reader warns (`RuntimeWarning`) of a store whose files tell of messages that are not in its
+/// log, such as an incomplete copy. `Store.recovery` says what is missing.
 ///
-/// A writer bounds what its log takes of the page cache: what it has appended is dropped from there once it is durable, and lies before the
-/// last `access_message_in_memory_max_ratio` percent of the machine's memory.
+/// A writer bounds what its log takes of the page cache: what it has appended is dropped from there
+/// once it is durable, and lies before the last `access_message_in_memory_max_ratio` percent of the
+/// machine's memory.
 ///
-/// A store that its last writer did not close is recovered: in memory to read it, on disk to write to it; `Store.recovery` says what was
-/// found. With `recovery="heal"`, the default, a writer refuses (`CorruptError`) damage before a message that was on disk, as the
-/// checkpoint or the mark of what was flushed says. Any later damage counts as a torn end. It is cut together with all that follows it,
-/// because nothing on disk says that it was flushed. Messages before the last checkpoint of mqstore are not checked at an open;
-/// reading a damaged one raises `CorruptError`. With "salvage" what is whole is kept on both sides of any damage. Copy a crashed store
-/// whose disk is in doubt before you open it with "heal".
+/// A store that its last writer did not close is recovered: in memory to read it, on disk to write
+/// to it; `Store.recovery` says what was found. With `recovery="heal"`, the default, a writer
+/// refuses (`CorruptError`) damage before a message that was on disk, as the checkpoint or the mark
+/// of what was flushed says. Any later damage counts as a torn end. It is cut together with all
+/// that follows it, because nothing on disk says that it was flushed. Messages before the last
+/// checkpoint of mqstore are not checked at an open; reading a damaged one raises `CorruptError`.
+/// With "salvage" what is whole is kept on both sides of any damage. Copy a crashed store whose
+/// disk is in doubt before you open it with "heal".
 ///
-/// With `errors="raise"`, the default, a read of many messages (iteration, slices, `get`, `batches`, `fetch`) raises `CorruptError` at the
-/// first that was lost or is damaged; with "skip" it passes over such messages and counts them (`skipped`). A call may say otherwise.
+/// With `errors="raise"`, the default, a read of many messages (iteration, slices, `get`,
+/// `batches`, `fetch`) raises `CorruptError` at the first that was lost or is damaged; with "skip"
+/// it passes over such messages and counts them (`skipped`). A call may say otherwise.
 ///
-/// Raises `NotAStoreError` (a `FileNotFoundError`) if the directory holds no store, `StoreExistsError` (a `FileExistsError`) if it holds
-/// anything and the mode is "x", `CorruptError` if its files cannot belong together, `ValueError` for a mode or value that cannot be,
-/// `TypeError` for an unknown option, `StoreIOError` (an `OSError`: a `FileNotFoundError`, a `PermissionError`) for what the system
-/// refuses; and where the mode writes, `LockedError` (a `BlockingIOError`) while another writer has the store.
+/// Raises `NotAStoreError` (a `FileNotFoundError`) if the directory holds no store,
+/// `StoreExistsError` (a `FileExistsError`) if it holds anything and the mode is "x",
+/// `CorruptError` if its files cannot belong together, `ValueError` for a mode or value that cannot
+/// be, `TypeError` for an unknown option, `StoreIOError` (an `OSError`: a `FileNotFoundError`, a
+/// `PermissionError`) for what the system refuses; and where the mode writes, `LockedError` (a
+/// `BlockingIOError`) while another writer has the store.
 #[pyfunction]
 #[pyo3(
     signature = (path, mode="r", **options),

@@ -87,8 +87,8 @@ const MAX_SECTION: usize = 64 << 20;
 /// One thread finds the places for all: more than so many would wait for it.
 const MAX_THREADS: usize = 16;
 
-/// How many threads read a long pass: `OMP_NUM_THREADS`, as for the libraries that take the batches, or else as many as may run at once. Spark
-/// sets it for its workers.
+/// How many threads read a long pass: `OMP_NUM_THREADS`, as for the libraries that take the batches, or else as many as may run
+/// at once. Spark sets it for its workers.
 pub(super) fn reading_threads() -> usize {
     let wanted = env::var("OMP_NUM_THREADS").ok().and_then(|text| text.trim().parse().ok());
     let threads = wanted.unwrap_or_else(|| thread::available_parallelism().map_or(1, Into::into));

@@ -25,15 +25,18 @@ use crate::read::{OnDamage, QueueScan};
 
 /// One queue of a topic: a sequence of messages by queue offset.
 ///
-/// `queue[n]` is the message with queue offset n, a negative n counts from `max_offset`; `queue[a:b]` is a `QueueSlice`, clipped to
-/// the queue, with queue offsets, too, so that it is empty where those messages have expired (`queue[queue.min_offset:][a:b]` counts from the first
-/// that is left); `len(queue)` is `max_offset - min_offset`. Iteration starts at `min_offset` and passes over messages that the log no
-/// longer holds; at one that was lost or is damaged it raises `CorruptError`, or, in a store opened with `errors="skip"`, passes over it and
-/// counts it (`iter(queue).skipped`). The bounds are those of when the store was opened, but `min_offset` rises when a read finds that
-/// a broker has removed the oldest files since. A queue file that is removed under a reader takes its entries along, as with a broker,
-/// also where the log still holds the messages; in a store that mqstore wrote, the next open makes them again from the log. Any use raises
-/// `ClosedError` once the store is closed, and `UnsupportedFormatError` where the queues are not files of this format (RocksDB, batch
-/// consume queues).
+/// `queue[n]` is the message with queue offset n, a negative n counts from `max_offset`;
+/// `queue[a:b]` is a `QueueSlice`, clipped to the queue, with queue offsets, too, so that it is
+/// empty where those messages have expired (`queue[queue.min_offset:][a:b]` counts from the first
+/// that is left); `len(queue)` is `max_offset - min_offset`. Iteration starts at `min_offset` and
+/// passes over messages that the log no longer holds; at one that was lost or is damaged it raises
+/// `CorruptError`, or, in a store opened with `errors="skip"`, passes over it and counts it
+/// (`iter(queue).skipped`). The bounds are those of when the store was opened, but `min_offset`
+/// rises when a read finds that a broker has removed the oldest files since. A queue file that is
+/// removed under a reader takes its entries along, as with a broker, also where the log still holds
+/// the messages; in a store that mqstore wrote, the next open makes them again from the log. Any
+/// use raises `ClosedError` once the store is closed, and `UnsupportedFormatError` where the queues
+/// are not files of this format (RocksDB, batch consume queues).
 #[pyclass(frozen, extends = Tabular, module = "mqstore")]
 pub(super) struct Queue {
     handle: Arc<Handle>,
@@ -170,13 +173,15 @@ impl Queue {
         Ok(self.bounds(py)?.end)
     }
 
-    /// Queue offset of the first message stored at or after `time` (side="left") or after it (side="right"); `max_offset` if there
-    /// is none. Messages that expired or were lost are passed over, and with `open(errors="skip")` damaged ones, too. Where the writer's
-    /// clock was set back, several messages of the time follow an earlier one: the answer is the first that the search sees, and a short
-    /// stretch of such messages further back can be missed. `query` with `begin` and `end` misses none.
+    /// Queue offset of the first message stored at or after `time` (side="left") or after it
+    /// (side="right"); `max_offset` if there is none. Messages that expired or were lost are passed
+    /// over, and with `open(errors="skip")` damaged ones, too. Where the writer's clock was set
+    /// back, several messages of the time follow an earlier one: the answer is the first that the
+    /// search sees, and a short stretch of such messages further back can be missed. `query` with
+    /// `begin` and `end` misses none.
     ///
-    /// `time` is a datetime with a timezone, or an int of ms since 1970. Raises `ValueError` for a datetime without one and for
-    /// another side.
+    /// `time` is a datetime with a timezone, or an int of ms since 1970. Raises `ValueError` for a
+    /// datetime without one and for another side.
     #[pyo3(signature = (time, side="left"), text_signature = "(self, time, side='left')")]
     fn offset_at(
         &self,
@@ -240,7 +245,7 @@ impl Queue {
         Ok(self.find(py, value, &(i64::MIN..i64::MAX))?.is_some())
     }
 
-    /// The queue offset of a message of this queue, if it lies between the queue offsets `start` and `stop`.
+    /// The queue offset of a message of this queue, if it lies between `start` and `stop`.
     ///
     /// Raises `ValueError` if it is not there.
     #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
@@ -283,8 +288,9 @@ impl Queue {
 
 /// Consecutive messages of a queue, read when they are asked for.
 ///
-/// An index counts from the slice's start, so `s[0]` is the message with queue offset `s.start`; it raises `NotFoundError` where the
-/// log no longer holds the message, and iteration passes over it. `s[a:b]` is a smaller `QueueSlice`.
+/// An index counts from the slice's start, so `s[0]` is the message with queue offset `s.start`; it
+/// raises `NotFoundError` where the log no longer holds the message, and iteration passes over it.
+/// `s[a:b]` is a smaller `QueueSlice`.
 #[pyclass(frozen, extends = Tabular, module = "mqstore")]
 pub(super) struct QueueSlice {
     queue: Queue,
@@ -313,9 +319,10 @@ impl QueueSlice {
 
     /// The messages as Arrow record batches, read when they are asked for.
     ///
-    /// `columns` names the columns wanted, in order, all by default; `max_bytes` is about the most that a batch holds; `errors` says what
-    /// to do at a message that was lost or is damaged: "raise" or "skip", by default as the store was opened. Raises `ValueError` for
-    /// a column that a message does not have.
+    /// `columns` names the columns wanted, in order, all by default; `max_bytes` is about the most
+    /// that a batch holds; `errors` says what to do at a message that was lost or is damaged:
+    /// "raise" or "skip", by default as the store was opened. Raises `ValueError` for a column that
+    /// a message does not have.
     #[pyo3(signature = (columns=None, max_bytes=4_194_304, *, errors=None))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn batches(

@@ -8,8 +8,9 @@ use pyo3::types::{PyDict, PyTuple};
 /// What `__reduce__` gives: what pickle calls, and with what.
 pub(super) type Reduced<'py, T> = PyResult<(Bound<'py, PyAny>, T)>;
 
-/// What opens a reader again, in another process or later. A pickle holds it in place of an open store. It is one object for a
-/// store and everything that came from it, so that a pickle of several of them opens the store once.
+/// What opens a reader again, in another process or later. A pickle holds it in place of an open
+/// store. It is one object for a store and everything that came from it, so that a pickle of
+/// several of them opens the store once.
 #[pyclass(frozen, module = "mqstore._native")]
 pub(super) struct Recipe {
     path: PathBuf,

@@ -8,7 +8,8 @@ use pyo3::types::PyCapsule;
 use super::capsule::{export_batch, export_schema, export_stream};
 use super::interpreter_exit::hang_at_exit;
 
-/// One Arrow record batch. Hand it to pyarrow, polars, duckdb or pandas as it is, or call one of the `to_` methods.
+/// One Arrow record batch. Hand it to pyarrow, polars, duckdb or pandas as it is, or call one of
+/// the `to_` methods.
 #[pyclass(frozen, subclass, module = "mqstore")]
 pub(super) struct RecordBatch(pub(super) arrow::RecordBatch);
 

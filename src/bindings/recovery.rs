@@ -4,8 +4,8 @@ use pyo3::prelude::*;
 
 use crate::recovery;
 
-/// What opening the store found: where its log ends and why, and where queues and log disagreed. A read-only store sets that right
-/// in memory and changes no file; a writer sets it right on disk.
+/// What opening the store found: where its log ends and why, and where queues and log disagreed. A
+/// read-only store sets that right in memory and changes no file; a writer sets it right on disk.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct RecoveryReport {
     report: recovery::RecoveryReport,
@@ -21,7 +21,8 @@ impl RecoveryReport {
 
 #[pymethods]
 impl RecoveryReport {
-    /// Whether the last writer closed the store: it has no `abort` file. A reader finds one beside a live writer, too.
+    /// Whether the last writer closed the store: it has no `abort` file. A reader finds one beside
+    /// a live writer, too.
     #[getter]
     fn clean_exit(&self) -> bool {
         self.report.clean_exit
@@ -51,8 +52,8 @@ impl RecoveryReport {
         self.report.undispatched
     }
 
-    /// Messages with a topic, queue id or queue offset that no queue can have, because the record is damaged there: they are in no queue,
-    /// and are read by physical offset, id and key alone.
+    /// Messages with a topic, queue id or queue offset that no queue can have, because the record
+    /// is damaged there: they are in no queue, and are read by physical offset, id and key alone.
     #[getter]
     fn refused(&self) -> u64 {
         self.report.refused
@@ -70,8 +71,9 @@ impl RecoveryReport {
         self.report.bytes_cut
     }
 
-    /// Damaged stretches inside the log that `recovery="salvage"` passed over in this open, as pairs of physical offsets: the first byte, and
-    /// the byte after the last. What an earlier open lost is not among them: reads raise there, or count it (`errors="skip"`).
+    /// Damaged stretches inside the log that `recovery="salvage"` passed over in this open, as
+    /// pairs of physical offsets: the first byte, and the byte after the last. What an earlier open
+    /// lost is not among them: reads raise there, or count it (`errors="skip"`).
     #[getter]
     fn lost(&self) -> Vec<(i64, i64)> {
         self.report.lost.iter().map(|lost| (lost.start, lost.end)).collect()
@@ -83,10 +85,11 @@ impl RecoveryReport {
         self.report.lost.iter().map(|lost| lost.end - lost.start).sum()
     }
 
-    /// False if this open lost messages (`lost`), the store's own files tell of messages that are not in its log (a part of it is
-    /// missing or damaged), or the last file of a queue is cut short. A store with an `abort` file may have a live writer, whose queues
-    /// and times run ahead: there only a missing segment makes it False, and a log that ends before the last message that mqstore's own
-    /// checkpoint says was on disk.
+    /// False if this open lost messages (`lost`), the store's own files tell of messages that are
+    /// not in its log (a part of it is missing or damaged), or the last file of a queue is cut
+    /// short. A store with an `abort` file may have a live writer, whose queues and times run
+    /// ahead: there only a missing segment makes it False, and a log that ends before the last
+    /// message that mqstore's own checkpoint says was on disk.
     #[getter]
     fn complete(&self) -> bool {
         self.report.missing.is_none()

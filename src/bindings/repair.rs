@@ -24,9 +24,10 @@ pub(super) struct Change(check::Change);
 
 #[pymethods]
 impl Change {
-    /// `"copy"`: all files are copied, and the copy is repaired. `"set_aside"`: the file is moved into the backup. `"back_up"`: the segment is copied into
-    /// the backup, because it is changed. `"salvage"`: a salvage record is put over a stretch of the log that holds no whole record. `"rebuild"`: queues,
-    /// index and checkpoint are made anew from the log.
+    /// `"copy"`: all files are copied, and the copy is repaired. `"set_aside"`: the file is moved
+    /// into the backup. `"back_up"`: the segment is copied into the backup, because it is changed.
+    /// `"salvage"`: a salvage record is put over a stretch of the log that holds no whole record.
+    /// `"rebuild"`: queues, index and checkpoint are made anew from the log.
     #[getter]
     fn action(&self) -> &'static str {
         self.0.action.name()
@@ -94,19 +95,22 @@ impl RepairReport {
         self.report.changes.iter().cloned().map(Change).collect()
     }
 
-    /// Why log, queues and index are left as they are, although something is wrong with them: str, with what to do first. None otherwise.
+    /// Why log, queues and index are left as they are, although something is wrong with them: str,
+    /// with what to do first. None otherwise.
     #[getter]
     fn refusal(&self) -> Option<String> {
         self.report.refusal.as_ref().map(ToString::to_string)
     }
 
-    /// The directory in the store that has what was set aside, under the same names: str. None if nothing was, and in a dry run.
+    /// The directory in the store that has what was set aside, under the same names: str. None if
+    /// nothing was, and in a dry run.
     #[getter]
     fn backup(&self) -> Option<&OsStr> {
         self.report.backup.as_ref().map(|backup| backup.as_os_str())
     }
 
-    /// Stretches of the log whose messages are lost, as pairs of physical offsets: the first byte, and the byte after the last.
+    /// Stretches of the log whose messages are lost, as pairs of physical offsets: the first byte,
+    /// and the byte after the last.
     #[getter]
     fn lost(&self) -> Vec<(i64, i64)> {
         self.report.lost.iter().map(|lost| (lost.start, lost.end)).collect()
@@ -137,24 +141,32 @@ impl RepairReport {
     }
 }
 
-/// Verifies a store, mends what can be mended, and verifies it again. By default it changes nothing and reports what it would change.
+/// Verifies a store, mends what can be mended, and verifies it again. By default it changes nothing
+/// and reports what it would change.
 ///
-/// Queues, index and checkpoint are made anew from the log, as by `rebuild`, where one of them is wrong. Files that do not belong into the store,
-/// and settings that are no JSON, are moved into a new directory `mqstore-backup-...` of the store, which `backup` names; move a file back to
-/// undo that. A record that is not whole is lost: a salvage record takes its place, as with `recovery="salvage"`, and every other message keeps its
-/// offsets. The segment as it was is copied into the backup first.
+/// Queues, index and checkpoint are made anew from the log, as by `rebuild`, where one of them is
+/// wrong. Files that do not belong into the store, and settings that are no JSON, are moved into a
+/// new directory `mqstore-backup-...` of the store, which `backup` names; move a file back to undo
+/// that. A record that is not whole is lost: a salvage record takes its place, as with
+/// `recovery="salvage"`, and every other message keeps its offsets. The segment as it was is copied
+/// into the backup first.
 ///
 /// Options are those of `open` but `recovery`, which is chosen here.
 ///
-/// With `into` all files are copied into that directory, which is missing or empty, and the copy is repaired; the store stays as it is. A
-/// missing segment is not mended; `Store.copy_to` with `errors="skip"` takes over what is whole. Queues of a topic that was deleted come back in
-/// a rebuild if the log still has its messages.
+/// With `into` all files are copied into that directory, which is missing or empty, and the copy is
+/// repaired; the store stays as it is. A missing segment is not mended; `Store.copy_to` with
+/// `errors="skip"` takes over what is whole. Queues of a topic that was deleted come back in a
+/// rebuild if the log still has its messages.
 ///
-/// A part of the log that is missing is never given up: `refusal` then says what to put back, and log, queues and index stay as they are.
+/// A part of the log that is missing is never given up: `refusal` then says what to put back, and
+/// log, queues and index stay as they are.
 ///
-/// It may be called again after an error or a crash, with another `into`: no message is lost then. Readers beside it go on. `progress` is called with
-/// two ints, how many bytes of the log are done, and of how many, in each pass: while it is verified, written, and verified again. Raises `LockedError` while a writer has the store,
-/// `StoreExistsError` if `into` is not empty, `ValueError` if it lies in a store, what `open` and `Store.verify` raise, and what `progress` raises.
+/// It may be called again after an error or a crash, with another `into`: no message is lost then.
+/// Readers beside it go on. `progress` is called with two ints, how many bytes of the log are done,
+/// and of how many, in each pass: while it is verified, written, and verified again. Raises
+/// `LockedError` while a writer has the store, `StoreExistsError` if `into` is not empty,
+/// `ValueError` if it lies in a store, what `open` and `Store.verify` raise, and what `progress`
+/// raises.
 #[pyfunction]
 #[pyo3(signature = (path, *, dry_run=true, into=None, progress=None, **options))]
 pub(super) fn repair(
@@ -178,17 +190,21 @@ pub(super) fn repair(
     Ok(RepairReport { report, source: path })
 }
 
-/// Makes the queues, the index and the checkpoint of a store anew from its log, and verifies it before and afterwards. By default it changes nothing
-/// and reports what it would change. Each queue keeps its offsets: entries of messages that have expired stay, and so does a queue without a message.
+/// Makes the queues, the index and the checkpoint of a store anew from its log, and verifies it
+/// before and afterwards. By default it changes nothing and reports what it would change. Each
+/// queue keeps its offsets: entries of messages that have expired stay, and so does a queue without
+/// a message.
 ///
-/// Options are those of `open` but `recovery`, which is chosen here. Where all files of a kind are gone, and nothing has recorded their sizes, those of a
-/// broker's defaults are made.
+/// Options are those of `open` but `recovery`, which is chosen here. Where all files of a kind are
+/// gone, and nothing has recorded their sizes, those of a broker's defaults are made.
 ///
-/// It changes nothing, and raises `CorruptError`, in a dry run, too: if the log is damaged, which `repair` mends; if a part of the log is missing,
-/// because queue offsets would be given again; and if a message and a queue entry contradict each other about a place. The error says what to do.
-/// Queues of a topic that was deleted come back if the log still has its messages. It may be called again after an error or a crash, and readers
-/// beside it go on. `progress` is called as by `repair`. Raises `LockedError` while a writer has the store, unless it is a dry run, what `open` and
-/// `Store.verify` raise, and what `progress` raises.
+/// It changes nothing, and raises `CorruptError`, in a dry run, too: if the log is damaged, which
+/// `repair` mends; if a part of the log is missing, because queue offsets would be given again; and
+/// if a message and a queue entry contradict each other about a place. The error says what to do.
+/// Queues of a topic that was deleted come back if the log still has its messages. It may be called
+/// again after an error or a crash, and readers beside it go on. `progress` is called as by
+/// `repair`. Raises `LockedError` while a writer has the store, unless it is a dry run, what `open`
+/// and `Store.verify` raise, and what `progress` raises.
 #[pyfunction]
 #[pyo3(signature = (path, *, dry_run=true, progress=None, **options))]
 pub(super) fn rebuild(

@@ -18,8 +18,9 @@ use crate::storage::Generation;
 /// The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on.
 #[pyclass(frozen, extends = Tabular, module = "mqstore", sequence)]
 pub(super) struct GetResult {
-    /// How it ended, in RocketMQ's words: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`, `OFFSET_FOUND_NULL`,
-    /// `OFFSET_OVERFLOW_BADLY`, `OFFSET_OVERFLOW_ONE`, `OFFSET_TOO_SMALL` or `NO_MESSAGE_IN_QUEUE`.
+    /// How it ended, in RocketMQ's words: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`,
+    /// `OFFSET_FOUND_NULL`, `OFFSET_OVERFLOW_BADLY`, `OFFSET_OVERFLOW_ONE`, `OFFSET_TOO_SMALL` or
+    /// `NO_MESSAGE_IN_QUEUE`.
     #[pyo3(get)]
     status: String,
     /// The queue offset to ask for next.
@@ -34,7 +35,8 @@ pub(super) struct GetResult {
     /// Whether the messages lie so far from the log's end that memory is assumed not to hold them.
     #[pyo3(get)]
     suggest_pulling_from_slave: bool,
-    /// How many messages were passed over because they were lost or are damaged: always 0 with `errors="raise"`.
+    /// How many messages were passed over because they were lost or are damaged: always 0 with
+    /// `errors="raise"`.
     #[pyo3(get)]
     skipped: u64,
     messages: Py<PyTuple>,
@@ -81,7 +83,8 @@ impl GetResult {
         self.messages.bind(py).to_list()
     }
 
-    /// Its messages as Arrow record batches. They were read already, so a closed store does not matter.
+    /// Its messages as Arrow record batches. They were read already, so a closed store does not
+    /// matter.
     ///
     /// `columns` and `max_bytes` as in `QueueSlice.batches`.
     #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
@@ -146,19 +149,22 @@ impl GetResult {
     }
 }
 
-/// The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it covers.
+/// The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much
+/// of the log it covers.
 #[pyclass(frozen, extends = Tabular, module = "mqstore", sequence)]
 pub(super) struct QueryResult {
-    /// Whether these are all messages that match. False if the limit left messages out (`covers[0]` then says where it starts), if a message
-    /// that could match was passed over (`skipped`) or its segment was removed meanwhile, and if `Store.recovery` is not complete.
+    /// Whether these are all messages that match. False if the limit left messages out (`covers[0]`
+    /// then says where it starts), if a message that could match was passed over (`skipped`) or its
+    /// segment was removed meanwhile, and if `Store.recovery` is not complete.
     #[pyo3(get)]
     complete: bool,
-    /// The physical offsets (begin, end) that were looked at, end exclusive: down from the log's end, until the limit was reached. Every
-    /// message there that matches is in the answer, unless it was passed over.
+    /// The physical offsets (begin, end) that were looked at, end exclusive: down from the log's
+    /// end, until the limit was reached. Every message there that matches is in the answer, unless
+    /// it was passed over.
     #[pyo3(get)]
     covers: (i64, i64),
-    /// How many places of the log were passed over, because a message that could match was lost there, or, with `errors="skip"`, is
-    /// damaged there.
+    /// How many places of the log were passed over, because a message that could match was lost
+    /// there, or, with `errors="skip"`, is damaged there.
     #[pyo3(get)]
     skipped: u64,
     messages: Py<PyTuple>,
@@ -178,7 +184,8 @@ impl QueryResult {
 
 #[pymethods]
 impl QueryResult {
-    /// Its messages as Arrow record batches. They were read already, so a closed store does not matter.
+    /// Its messages as Arrow record batches. They were read already, so a closed store does not
+    /// matter.
     ///
     /// `columns` and `max_bytes` as in `QueueSlice.batches`.
     #[pyo3(signature = (columns=None, max_bytes=4_194_304))]

@@ -16,41 +16,55 @@ use crate::read::{BodyFilter, Order, ScanRequest, TagFilter, TimeOf, Transaction
 
 #[pymethods]
 impl Store {
-    /// All messages that meet some conditions, as Arrow record batches. Nothing is read before the first batch is asked for.
+    /// All messages that meet some conditions, as Arrow record batches. Nothing is read before the
+    /// first batch is asked for.
     ///
-    /// `topics` is a topic or several (one that is not there is no error: messages of a deleted topic may be in the log, and
-    /// `Batches.absent_topics` names those of which there are none), `queues` a queue id or several. `time` is a pair of times (a datetime with a timezone, an int of ms
-    /// since 1970, or None for open), the first inclusive and the second exclusive, of the store time, or of the born time with `by="born"`;
-    /// `physical` is such a pair of physical offsets at which records start. `tags` wants one of some tags ("paid || refund"), `keys` one of
-    /// some keys (a unique key, or one of the keys of a message; no message has one of none), `properties` all of some properties with their values. `body_contains`
-    /// (bytes or str) and `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed; with `decode_body=True` the column
-    /// `body` has it so.
+    /// `topics` is a topic or several (one that is not there is no error: messages of a deleted
+    /// topic may be in the log, and `Batches.absent_topics` names those of which there are none),
+    /// `queues` a queue id or several. `time` is a pair of times (a datetime with a timezone, an
+    /// int of ms since 1970, or None for open), the first inclusive and the second exclusive, of
+    /// the store time, or of the born time with `by="born"`; `physical` is such a pair of physical
+    /// offsets at which records start. `tags` wants one of some tags ("paid || refund"), `keys` one
+    /// of some keys (a unique key, or one of the keys of a message; no message has one of none),
+    /// `properties` all of some properties with their values. `body_contains` (bytes or str) and
+    /// `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed; with
+    /// `decode_body=True` the column `body` has it so.
     ///
-    /// By default this is what consumers see, and, of topics whose queues are gone or are a database, what they would see. A message that stands
-    /// in light queues, too, is given once. `transactions="all"` gives every whole record of the log: half and rolled-back messages, and those
-    /// of an earlier topic of the same name, too.
+    /// By default this is what consumers see, and, of topics whose queues are gone or are a
+    /// database, what they would see. A message that stands in light queues, too, is given once.
+    /// `transactions="all"` gives every whole record of the log: half and rolled-back messages, and
+    /// those of an earlier topic of the same name, too.
     ///
-    /// `order` is "log" (by physical offset) or "queue" (by topic, queue id and queue offset); `reverse=True` turns it, and `limit` counts in
-    /// it. For "queue", the places of messages that stand in no queue are looked for first and kept, 24 bytes for each. With `time`, segments are
-    /// left out that were written at another time; a clock that was set back by more than half an hour can hide messages from that.
+    /// `order` is "log" (by physical offset) or "queue" (by topic, queue id and queue offset);
+    /// `reverse=True` turns it, and `limit` counts in it. For "queue", the places of messages that
+    /// stand in no queue are looked for first and kept, 24 bytes for each. With `time`, segments
+    /// are left out that were written at another time; a clock that was set back by more than half
+    /// an hour can hide messages from that.
     ///
-    /// `columns`, `errors` as in `Topic.batches`; `batch_bytes` is about the most that a batch holds. `progress` is called with two
-    /// ints as the messages are read: about how many bytes are done, and of how many. `max_mb_per_s` bounds the reading, in 10**6 bytes a
-    /// second. While `progress` runs, no thread can ask for the next batch of this iterator: that raises `ValueError`.
+    /// `columns`, `errors` as in `Topic.batches`; `batch_bytes` is about the most that a batch
+    /// holds. `progress` is called with two ints as the messages are read: about how many bytes are
+    /// done, and of how many. `max_mb_per_s` bounds the reading, in 10**6 bytes a second. While
+    /// `progress` runs, no thread can ask for the next batch of this iterator: that raises
+    /// `ValueError`.
     ///
-    /// A scan of 16 MiB or more without `limit`, `reverse` and `max_mb_per_s` is read by several threads: as many as the environment variable
-    /// `OMP_NUM_THREADS` says, or as the process may run at once, 16 at most. Memory holds the batches of about 4 MiB of the log, or of
-    /// `batch_bytes` if that is more, for each thread and two more. With `order="log"` the pages of the log that the scan brings into the
-    /// page cache are dropped after they were read; those that were there before stay.
+    /// A scan of 16 MiB or more without `limit`, `reverse` and `max_mb_per_s` is read by several
+    /// threads: as many as the environment variable `OMP_NUM_THREADS` says, or as the process may
+    /// run at once, 16 at most. Memory holds the batches of about 4 MiB of the log, or of
+    /// `batch_bytes` if that is more, for each thread and two more. With `order="log"` the pages of
+    /// the log that the scan brings into the page cache are dropped after they were read; those
+    /// that were there before stay.
     ///
-    /// No checksum covers the topic, the queue id and the transaction of a message, unless its record ends with one (`__CRC32#`). A message on
-    /// which these and its queue entry disagree counts as damaged, whether the scan goes along the queues or along the log. So does one
-    /// whose tags its entry contradicts, if `tags` are asked for and the entry has the code of one of them: one whose code was damaged is not
-    /// looked at along the queues, as a broker does not look at it. Damage of the store time, of keys and other properties shows only in the
-    /// message itself, and where no queue leads to a message, neither does that of its topic: `Store.verify` tells of both, as far as other
-    /// files repeat them.
+    /// No checksum covers the topic, the queue id and the transaction of a message, unless its
+    /// record ends with one (`__CRC32#`). A message on which these and its queue entry disagree
+    /// counts as damaged, whether the scan goes along the queues or along the log. So does one
+    /// whose tags its entry contradicts, if `tags` are asked for and the entry has the code of one
+    /// of them: one whose code was damaged is not looked at along the queues, as a broker does not
+    /// look at it. Damage of the store time, of keys and other properties shows only in the message
+    /// itself, and where no queue leads to a message, neither does that of its topic:
+    /// `Store.verify` tells of both, as far as other files repeat them.
     ///
-    /// Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at damage, or skips it, and what `progress` raises.
+    /// Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at
+    /// damage, or skips it, and what `progress` raises.
     #[pyo3(signature = (*, topics=None, queues=None, time=None, by="store", physical=None, tags=None, keys=None, properties=None,
                         body_contains=None, body_regex=None, transactions="committed", columns=None, order="log", limit=None, reverse=false,
                         decode_body=false, batch_bytes=4_194_304, errors=None, progress=None, max_mb_per_s=None))]

@@ -8,7 +8,8 @@ use pyo3::types::PyDict;
 use crate::log::PutStats;
 use crate::store;
 
-/// What was appended to one topic since the store was opened for writing. Two that tell the same are equal.
+/// What was appended to one topic since the store was opened for writing. Two that tell the same
+/// are equal.
 #[pyclass(frozen, eq, hash, module = "mqstore")]
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct TopicStats(PutStats);
@@ -37,8 +38,9 @@ impl TopicStats {
     }
 }
 
-/// What has happened to a store since it was opened for writing, at the time of the call; `Store.stats` gives it. Names are those of RocketMQ's
-/// `StoreStatsService` where it counts the same. Two that tell the same are equal.
+/// What has happened to a store since it was opened for writing, at the time of the call;
+/// `Store.stats` gives it. Names are those of RocketMQ's `StoreStatsService` where it counts the
+/// same. Two that tell the same are equal.
 #[pyclass(frozen, eq, hash, module = "mqstore")]
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct StoreStats(pub(super) store::StoreStats);
@@ -57,20 +59,23 @@ impl StoreStats {
         self.0.log.total().size
     }
 
-    /// What was appended to each topic. A delayed message counts in the topic that it waits in: `SCHEDULE_TOPIC_XXXX`.
+    /// What was appended to each topic. A delayed message counts in the topic that it waits in:
+    /// `SCHEDULE_TOPIC_XXXX`.
     #[getter]
     fn topics(&self) -> BTreeMap<&str, TopicStats> {
         let topics = self.0.log.topics.iter();
         topics.map(|(name, puts)| (name.as_str(), TopicStats(*puts))).collect()
     }
 
-    /// The longest time for which an append has held the lock of the log, in ms. The clock ticks every few ms.
+    /// The longest time for which an append has held the lock of the log, in ms. The clock ticks
+    /// every few ms.
     #[getter]
     fn in_lock_time_max_ms(&self) -> u64 {
         u64::try_from(self.0.log.in_lock_time_max.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Appends that held the lock of the log for more than 500 ms. The logger "mqstore" warns of each.
+    /// Appends that held the lock of the log for more than 500 ms. The logger "mqstore" warns of
+    /// each.
     #[getter]
     fn slow_puts(&self) -> u64 {
         self.0.log.slow_puts
@@ -82,13 +87,15 @@ impl StoreStats {
         self.0.log.syncs
     }
 
-    /// Syncs that an append made which waited for durability, for itself and for all others that waited.
+    /// Syncs that an append made which waited for durability, for itself and for all others that
+    /// waited.
     #[getter]
     fn group_commits(&self) -> u64 {
         self.0.log.group_commits
     }
 
-    /// Appends that waited until they were durable; an `append_batch` is one. Divided by `group_commits`: how many shared a sync.
+    /// Appends that waited until they were durable; an `append_batch` is one. Divided by
+    /// `group_commits`: how many shared a sync.
     #[getter]
     fn group_commit_requests(&self) -> u64 {
         self.0.log.group_commit_requests
@@ -106,8 +113,8 @@ impl StoreStats {
         self.0.log.segments.made_ahead
     }
 
-    /// Segments of `segments_begun` whose pages are locked in memory (`warm_mapped_file_enable`) until they are full and synced. Where
-    /// `RLIMIT_MEMLOCK` is too small there are fewer.
+    /// Segments of `segments_begun` whose pages are locked in memory (`warm_mapped_file_enable`)
+    /// until they are full and synced. Where `RLIMIT_MEMLOCK` is too small there are fewer.
     #[getter]
     fn segments_locked(&self) -> u64 {
         self.0.log.segments.locked
@@ -119,19 +126,22 @@ impl StoreStats {
         self.0.log.segments.waits
     }
 
-    /// Buffers of the transient store pool that hold nothing; None without a pool. A store with `SYNC_FLUSH` always has one.
+    /// Buffers of the transient store pool that hold nothing; None without a pool. A store with
+    /// `SYNC_FLUSH` always has one.
     #[getter]
     fn available_buffer_nums(&self) -> Option<u64> {
         self.0.log.pool.map(|pool| pool.available)
     }
 
-    /// Whether less than 0.4 of the buffers of the transient store pool hold nothing: the disk is slower than the appends. None without a pool.
+    /// Whether less than 0.4 of the buffers of the transient store pool hold nothing: the disk is
+    /// slower than the appends. None without a pool.
     #[getter]
     fn is_transient_store_pool_low(&self) -> Option<bool> {
         self.0.log.pool.map(|pool| pool.is_low())
     }
 
-    /// Whether the transient store pool is locked in memory, as `transient_store_pool_enable` asks; None without a pool.
+    /// Whether the transient store pool is locked in memory, as `transient_store_pool_enable` asks;
+    /// None without a pool.
     #[getter]
     fn is_transient_store_pool_locked(&self) -> Option<bool> {
         self.0.log.pool.map(|pool| pool.is_locked)
@@ -149,15 +159,16 @@ impl StoreStats {
         self.0.dispatch_behind_bytes
     }
 
-    /// Pages of mapped files, of any store of this process, that could not be read or written since the open: a file was cut short, or the
-    /// device failed. What was read of them raises `CorruptError`. With `sigbus_guard=False` such a page ends the process.
+    /// Pages of mapped files, of any store of this process, that could not be read or written since
+    /// the open: a file was cut short, or the device failed. What was read of them raises
+    /// `CorruptError`. With `sigbus_guard=False` such a page ends the process.
     #[getter]
     fn mapping_faults(&self) -> u64 {
         self.0.mapping_faults
     }
 
-    /// The same as a dict of numbers, with a dict for each topic in `topics`. What is about the transient store pool is there if the store
-    /// has one.
+    /// The same as a dict of numbers, with a dict for each topic in `topics`. What is about the
+    /// transient store pool is there if the store has one.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = put_dict(py, self.0.log.total())?;
         let topics = PyDict::new(py);

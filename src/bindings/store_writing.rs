@@ -16,28 +16,37 @@ use crate::store::MessageStore;
 
 #[pymethods]
 impl Store {
-    /// Append a message; gives where it went. It survives the process from now on, and a power cut once it is durable. Where appended messages
-    /// wait in memory (`transient_store_pool_enable`, `SYNC_FLUSH`) it survives the process once `committed_offset` is past it.
+    /// Append a message; gives where it went. It survives the process from now on, and a power cut
+    /// once it is durable. Where appended messages wait in memory (`transient_store_pool_enable`,
+    /// `SYNC_FLUSH`) it survives the process once `committed_offset` is past it.
     ///
-    /// With `durable=True` it is durable when the call returns; calls that wait at the same time share a sync. With `durable=False` it becomes
-    /// so a while later, as `flush_commit_log_thorough_interval` says (with `SYNC_FLUSH` it is synced at once), or when `flush` or
-    /// `wait_durable` returns. By default the store's `flush_disk_type` decides; with `SYNC_FLUSH` a message whose property WAIT is not "true"
-    /// is not waited for. `status` of the result is `FLUSH_DISK_TIMEOUT` for a message that is stored and was not durable when
+    /// With `durable=True` it is durable when the call returns; calls that wait at the same time
+    /// share a sync. With `durable=False` it becomes so a while later, as
+    /// `flush_commit_log_thorough_interval` says (with `SYNC_FLUSH` it is synced at once), or when
+    /// `flush` or `wait_durable` returns. By default the store's `flush_disk_type` decides; with
+    /// `SYNC_FLUSH` a message whose property WAIT is not "true" is not waited for. `status` of the
+    /// result is `FLUSH_DISK_TIMEOUT` for a message that is stored and was not durable when
     /// `sync_flush_timeout` was over.
     ///
-    /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which brokers before 5.1 end their
-    /// log. `body` is bytes, or a buffer of bytes (which is copied first). `tags` is one tag, stored as it is: "paid || refund" is an expression
-    /// for `get`, and no expression matches such a tag. `keys` is a key or an iterable of them; a key holds no space. `properties` maps str to str
-    /// (or is an iterable of pairs) and holds every property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name,
-    /// and a `unique_key` (`UNIQ_KEY`) is stored only if it is given; `mqstore.new_unique_key` makes one. `queue` is the queue's id, 0 to 65,535.
-    /// `delay_level` of 1 or more sends the message to that level's queue (a
-    /// level above the last one counts as the last), for a broker to deliver; `AppendResult` tells its place there.
-    /// `born_time` is a datetime with a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an IPv6 address in brackets,
-    /// 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's type); its two address bits follow the hosts.
+    /// `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make
+    /// a record at which brokers before 5.1 end their log. `body` is bytes, or a buffer of bytes
+    /// (which is copied first). `tags` is one tag, stored as it is: "paid || refund" is an
+    /// expression for `get`, and no expression matches such a tag. `keys` is a key or an iterable
+    /// of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and
+    /// holds every property, TAGS, KEYS and DELAY included; an argument wins over the property of
+    /// the same name, and a `unique_key` (`UNIQ_KEY`) is stored only if it is given;
+    /// `mqstore.new_unique_key` makes one. `queue` is the queue's id, 0 to 65,535. `delay_level` of
+    /// 1 or more sends the message to that level's queue (a level above the last one counts as the
+    /// last), for a broker to deliver; `AppendResult` tells its place there. `born_time` is a
+    /// datetime with a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an
+    /// IPv6 address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a
+    /// compressed body, a transaction's type); its two address bits follow the hosts.
     ///
-    /// Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`, `PoisonedError`, `DiskFullError`, `BusyError`: nothing
-    /// was stored; `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and could not be made durable;
-    /// it may be there after a reopen or not. Ctrl-C may leave it stored, too. `stored` of the exception is then 1, and 0 otherwise.
+    /// Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`,
+    /// `PoisonedError`, `DiskFullError`, `BusyError`: nothing was stored; `status` has RocketMQ's
+    /// word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and could not be made
+    /// durable; it may be there after a reopen or not. Ctrl-C may leave it stored, too. `stored` of
+    /// the exception is then 1, and 0 otherwise.
     #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
         born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0,
         durable=None))]
@@ -85,17 +94,23 @@ impl Store {
         append::one(py, &self.handle, message.message()?, durable)
     }
 
-    /// Append a message as `append` does, and do not wait until it is durable; gives a `concurrent.futures.Future` of the `AppendResult`.
+    /// Append a message as `append` does, and do not wait until it is durable; gives a
+    /// `concurrent.futures.Future` of the `AppendResult`.
     ///
-    /// The message is stored when the call returns. The future is done when `append` with the same arguments would have returned: at once where that
-    /// does not wait, otherwise when the message is durable, or, with status `FLUSH_DISK_TIMEOUT`, when `sync_flush_timeout` is over. Thousands of
-    /// messages may be in flight, and one sync is for all that are there. A thread of the store completes the futures in the order of the calls, and
-    /// runs their callbacks. `close` completes all of them. `cancel` of such a future is False: the message stays. A future costs more than the
-    /// append: where one caller has many messages, `append` for each and one `wait_durable` for the last takes a tenth of the time.
+    /// The message is stored when the call returns. The future is done when `append` with the same
+    /// arguments would have returned: at once where that does not wait, otherwise when the message
+    /// is durable, or, with status `FLUSH_DISK_TIMEOUT`, when `sync_flush_timeout` is over.
+    /// Thousands of messages may be in flight, and one sync is for all that are there. A thread of
+    /// the store completes the futures in the order of the calls, and runs their callbacks. `close`
+    /// completes all of them. `cancel` of such a future is False: the message stays. A future costs
+    /// more than the append: where one caller has many messages, `append` for each and one
+    /// `wait_durable` for the last takes a tenth of the time.
     ///
-    /// What says that nothing was stored is raised by the call, as by `append`; so is `RuntimeError` if no thread can be started. The future raises
-    /// `PoisonedError`, or `ClosedError` where the close failed, for a message that was stored and could not be made durable; `status` is then
-    /// `FLUSH_DISK_TIMEOUT`, and `stored` 1. In a fork of the process no future is completed.
+    /// What says that nothing was stored is raised by the call, as by `append`; so is
+    /// `RuntimeError` if no thread can be started. The future raises `PoisonedError`, or
+    /// `ClosedError` where the close failed, for a message that was stored and could not be made
+    /// durable; `status` is then `FLUSH_DISK_TIMEOUT`, and `stored` 1. In a fork of the process no
+    /// future is completed.
     #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
         born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0,
         durable=None))]
@@ -143,8 +158,9 @@ impl Store {
         append::nowait(py, &self.handle, message.message()?, durable, self.running_loop.as_ref())
     }
 
-    /// This store for the tasks of event loops. Its `append_nowait` gives the result itself where nothing is waited for. Where it and `_durable`
-    /// give a future, that is one of the loop that `running_loop` gives.
+    /// This store for the tasks of event loops. Its `append_nowait` gives the result itself where
+    /// nothing is waited for. Where it and `_durable` give a future, that is one of the loop that
+    /// `running_loop` gives.
     fn _in_loops(&self, running_loop: Py<PyAny>) -> Self {
         Self {
             handle: self.handle.clone(),
@@ -152,30 +168,39 @@ impl Store {
         }
     }
 
-    /// Append messages in order in one call; gives their physical offsets, a row each, as `Offsets`, which `fetch` takes as a column
-    /// `physical_offset`.
+    /// Append messages in order in one call; gives their physical offsets, a row each, as
+    /// `Offsets`, which `fetch` takes as a column `physical_offset`.
     ///
-    /// `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas; a slice of a queue). Items are bodies for
-    /// `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties, queue; the last four may be left out), dicts of a
-    /// message's fields (`Message.to_dict` gives one), or `Message`s. Columns and fields: `body` (binary or utf8; required), `topic`, `tags`,
-    /// `unique_key` (utf8), `keys` (list of utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`, `flag`,
-    /// `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time` (timestamp with a timezone, or ms), `born_host`,
-    /// `store_host` (utf8). A store gives `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` anew. A column that is
-    /// null in every row may have any type, and pandas' own labels are passed over. `topic` and `queue` are those of rows that name none; a tuple
-    /// keeps its own. A `Message`, a dict and a row of a table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1
-    /// or more.
+    /// `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb,
+    /// pandas; a slice of a queue). Items are bodies for `topic` (bytes or buffers of bytes),
+    /// tuples (topic, body, tags, keys, properties, queue; the last four may be left out), dicts of
+    /// a message's fields (`Message.to_dict` gives one), or `Message`s. Columns and fields: `body`
+    /// (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys` (list of utf8),
+    /// `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`, `flag`,
+    /// `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time`
+    /// (timestamp with a timezone, or ms), `born_host`, `store_host` (utf8). A store gives
+    /// `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` anew. A
+    /// column that is null in every row may have any type, and pandas' own labels are passed over.
+    /// `topic` and `queue` are those of rows that name none; a tuple keeps its own. A `Message`, a
+    /// dict and a row of a table stay in their topic, whatever DELAY is among the properties,
+    /// unless `delay_level` is 1 or more.
     ///
-    /// `durable` is as in `append`, for all rows at once; if one row is waited for, all are. Rows that are not durable in time raise
-    /// `WaitTimeoutError`, whose `offsets` has all of them: they are stored.
+    /// `durable` is as in `append`, for all rows at once; if one row is waited for, all are. Rows
+    /// that are not durable in time raise `WaitTimeoutError`, whose `offsets` has all of them: they
+    /// are stored.
     ///
-    /// Every row is checked before the first byte is written. Raises as `append`; an error about a row names its position, and nothing was
-    /// stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a column, dict or `Message` that contradicts
-    /// `topic` or `queue`. Where it fails midway, `stored` of the exception says how many rows, from the first, were stored, and `offsets`
-    /// where. This also holds for what a signal handler raises, such as `KeyboardInterrupt`.
+    /// Every row is checked before the first byte is written. Raises as `append`; an error about a
+    /// row names its position, and nothing was stored. Raises `ValueError` for columns of other
+    /// names or types, text that is no UTF-8, and a column, dict or `Message` that contradicts
+    /// `topic` or `queue`. Where it fails midway, `stored` of the exception says how many rows,
+    /// from the first, were stored, and `offsets` where. This also holds for what a signal handler
+    /// raises, such as `KeyboardInterrupt`.
     ///
-    /// With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one after the other in one
-    /// segment of the log, in one hold of the lock, while other appends wait. Rows that need more than a segment raise `ValueError`. A crash before
-    /// the call returns, and a power cut before they are durable, may keep a first part of them all the same.
+    /// With `one_segment` the rows are stored together, as a broker stores a producer's batch: all
+    /// of them or none, one after the other in one segment of the log, in one hold of the lock,
+    /// while other appends wait. Rows that need more than a segment raise `ValueError`. A crash
+    /// before the call returns, and a power cut before they are durable, may keep a first part of
+    /// them all the same.
     #[pyo3(signature = (rows, topic=None, queue=None, *, one_segment=false, durable=None))]
     fn append_batch(
         &self,
@@ -199,7 +224,8 @@ impl Store {
         append::batch(py, &self.handle, rows, &defaults, how)
     }
 
-    /// Raises what `append_batch` raises for rows of a table that no store takes, and appends nothing.
+    /// Raises what `append_batch` raises for rows of a table that no store takes, and appends
+    /// nothing.
     #[pyo3(name = "_check_batch", signature = (rows, topic=None))]
     fn check_batch(
         &self,
@@ -216,12 +242,16 @@ impl Store {
         append::check(py, &self.handle, rows, &defaults)
     }
 
-    /// Append a batch as a producer sends it, each of its messages as a record of its own; gives their physical offsets as `Offsets`.
+    /// Append a batch as a producer sends it, each of its messages as a record of its own; gives
+    /// their physical offsets as `Offsets`.
     ///
-    /// `body` is the body of the producer's request (RocketMQ's `MessageDecoder.encodeMessages` makes it): body, flag and properties of each
-    /// message. What they share is given as in `append`. `properties` are those of the batch itself, which brokers up to 5.3.3 store after a
-    /// message's own, and later ones not at all. The messages are stored as `append_batch` stores rows with `one_segment`. A broker's limits hold:
-    /// no transaction, no delay, and `max_message_size` for the whole `body`. `durable` and what is raised are as in `append_batch`.
+    /// `body` is the body of the producer's request (RocketMQ's `MessageDecoder.encodeMessages`
+    /// makes it): body, flag and properties of each message. What they share is given as in
+    /// `append`. `properties` are those of the batch itself, which brokers up to 5.3.3 store after
+    /// a message's own, and later ones not at all. The messages are stored as `append_batch` stores
+    /// rows with `one_segment`. A broker's limits hold: no transaction, no delay, and
+    /// `max_message_size` for the whole `body`. `durable` and what is raised are as in
+    /// `append_batch`.
     #[pyo3(signature = (topic, body, *, properties=None, queue=0, born_time=None, born_host=None, store_host=None, sys_flag=0,
         durable=None))]
     fn append_producer_batch(
@@ -251,7 +281,8 @@ impl Store {
         append::producer_batch(py, &self.handle, &common, properties, durable)
     }
 
-    /// Make everything appended so far durable; gives the physical offset up to which the log then is.
+    /// Make everything appended so far durable; gives the physical offset up to which the log then
+    /// is.
     ///
     /// Raises `PoisonedError` if the device refuses: what is not durable by then is lost.
     fn flush(&self, py: Python<'_>) -> PyResult<i64> {
@@ -259,46 +290,54 @@ impl Store {
         Ok(py.detach(|| writer.flush())?)
     }
 
-    /// Physical offset below which the log survives a power cut. Only a store that is open for writing has it.
+    /// Physical offset below which the log survives a power cut. Only a store that is open for
+    /// writing has it.
     #[getter]
     fn flushed_offset(&self) -> PyResult<i64> {
         self.handle.expect_attribute("flushed_offset")?;
         Ok(self.handle.writer()?.flushed_offset())
     }
 
-    /// Physical offset below which the log survives the death of the process: what is appended after it waits in the transient store pool,
-    /// which a store with `SYNC_FLUSH` always has. Only a store that is open for writing has it.
+    /// Physical offset below which the log survives the death of the process: what is appended
+    /// after it waits in the transient store pool, which a store with `SYNC_FLUSH` always has. Only
+    /// a store that is open for writing has it.
     #[getter]
     fn committed_offset(&self) -> PyResult<i64> {
         self.handle.expect_attribute("committed_offset")?;
         Ok(self.handle.writer()?.committed_offset())
     }
 
-    /// Physical offset below which messages are in their queues and in the index. Only a store that is open for writing has it.
+    /// Physical offset below which messages are in their queues and in the index. Only a store that
+    /// is open for writing has it.
     #[getter]
     fn dispatched_offset(&self) -> PyResult<i64> {
         self.handle.expect_attribute("dispatched_offset")?;
         Ok(self.handle.writer()?.dispatched_offset())
     }
 
-    /// Writes what waits in the transient store pool to the log: the death of the process does not lose it then. Does nothing without a pool.
+    /// Writes what waits in the transient store pool to the log: the death of the process does not
+    /// lose it then. Does nothing without a pool.
     ///
-    /// Raises `PoisonedError`, `ClosedError`, `ReadOnlyError`, `DiskFullError`, and `StoreIOError` for what the system refuses.
+    /// Raises `PoisonedError`, `ClosedError`, `ReadOnlyError`, `DiskFullError`, and `StoreIOError`
+    /// for what the system refuses.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         let writer = self.handle.writer()?;
         Ok(self.handle.detach(py, || writer.commit())?)
     }
 
-    /// What has happened since the store was opened for writing: puts and bytes by topic, slow puts, syncs, segments.
+    /// What has happened since the store was opened for writing: puts and bytes by topic, slow
+    /// puts, syncs, segments.
     fn stats(&self, py: Python<'_>) -> PyResult<StoreStats> {
         let writer = self.handle.writer()?;
         Ok(StoreStats(py.detach(|| writer.stats())))
     }
 
-    /// Wait until the message at this physical offset is durable, by default until everything appended so far is; it is synced at once.
+    /// Wait until the message at this physical offset is durable, by default until everything
+    /// appended so far is; it is synced at once.
     ///
-    /// `timeout` is in seconds, or a timedelta. Raises `ValueError` for an offset at which nothing was appended, `WaitTimeoutError` (a
-    /// `TimeoutError`) when the time is up, `PoisonedError` or `ClosedError` if the message can no longer become durable.
+    /// `timeout` is in seconds, or a timedelta. Raises `ValueError` for an offset at which nothing
+    /// was appended, `WaitTimeoutError` (a `TimeoutError`) when the time is up, `PoisonedError` or
+    /// `ClosedError` if the message can no longer become durable.
     #[pyo3(signature = (offset=None, timeout=None))]
     fn wait_durable(
         &self,
@@ -309,8 +348,9 @@ impl Store {
         wait(py, &self.handle, offset, timeout, MessageStore::wait_durable)
     }
 
-    /// As `wait_durable`, for a caller that does not block: a physical offset to wait for, and a future that is done with True when the message
-    /// there is durable, or with False when `sync_flush_timeout` is over.
+    /// As `wait_durable`, for a caller that does not block: a physical offset to wait for, and a
+    /// future that is done with True when the message there is durable, or with False when
+    /// `sync_flush_timeout` is over.
     #[pyo3(name = "_durable", signature = (offset=None))]
     fn durable<'py>(
         &self,
@@ -320,8 +360,9 @@ impl Store {
         append::durable(py, &self.handle, offset, self.running_loop.as_ref())
     }
 
-    /// Wait until the message at this physical offset is in its queue and in the index, by default until everything appended so far is. Reads of
-    /// this store do so by themselves. `timeout` and what is raised are as in `wait_durable`.
+    /// Wait until the message at this physical offset is in its queue and in the index, by default
+    /// until everything appended so far is. Reads of this store do so by themselves. `timeout` and
+    /// what is raised are as in `wait_durable`.
     #[pyo3(signature = (offset=None, timeout=None))]
     fn wait_dispatched(
         &self,

@@ -9,10 +9,12 @@ use super::arguments::type_of;
 use super::capsule::export_schema;
 use crate::arrow::MessageColumns;
 
-/// Messages that turn into a table, with the columns of a message. `batches` reads them in batches of bounded size; polars, duckdb and
-/// pyarrow take the object as it is (`polars.DataFrame(queue[:])`), in such batches.
+/// Messages that turn into a table, with the columns of a message. `batches` reads them in batches
+/// of bounded size; polars, duckdb and pyarrow take the object as it is
+/// (`polars.DataFrame(queue[:])`), in such batches.
 ///
-/// `pandas.DataFrame(...)` does not look for Arrow: `to_pandas` makes a frame, and so does `pandas.DataFrame.from_arrow`.
+/// `pandas.DataFrame(...)` does not look for Arrow: `to_pandas` makes a frame, and so does
+/// `pandas.DataFrame.from_arrow`.
 #[pyclass(frozen, subclass, module = "mqstore._native")]
 pub(super) struct Tabular;
 
@@ -20,8 +22,9 @@ pub(super) struct Tabular;
 impl Tabular {
     /// A pyarrow.Table of everything.
     ///
-    /// `columns` names the columns wanted, in order, all by default. Raises `ImportError` without pyarrow, `ValueError` for a column that a
-    /// message does not have, and what reading the messages raises.
+    /// `columns` names the columns wanted, in order, all by default. Raises `ImportError` without
+    /// pyarrow, `ValueError` for a column that a message does not have, and what reading the
+    /// messages raises.
     #[pyo3(signature = (columns=None))]
     fn to_arrow<'py>(slf: &Bound<'py, Self>, columns: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         batches(slf, columns)?.call_method0("to_arrow")
@@ -37,7 +40,8 @@ impl Tabular {
 
     /// A pandas.DataFrame of everything.
     ///
-    /// `columns` as in `to_arrow`. Raises `ImportError` without pandas or pyarrow, and what `to_arrow` raises.
+    /// `columns` as in `to_arrow`. Raises `ImportError` without pandas or pyarrow, and what
+    /// `to_arrow` raises.
     #[pyo3(signature = (columns=None))]
     fn to_pandas<'py>(slf: &Bound<'py, Self>, columns: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         batches(slf, columns)?.call_method0("to_pandas")
@@ -57,7 +61,8 @@ impl Tabular {
         batches(slf, None)?.call_method1("__arrow_c_stream__", (requested_schema,))
     }
 
-    /// Refused, because an array, and the `pandas.DataFrame` that asks for it, would have one column of objects.
+    /// Refused, because an array, and the `pandas.DataFrame` that asks for it, would have one
+    /// column of objects.
     #[pyo3(signature = (*_arguments, **_keywords))]
     fn __array__(slf: &Bound<'_, Self>, _arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
         Err(PyTypeError::new_err(format!(

@@ -18,8 +18,8 @@ use crate::error::Result;
 
 /// The topics of a store by name, ascending: a mapping of str to Topic.
 ///
-/// Where the queues are a RocksDB database the names come from walking the log. Any use raises `ClosedError` once the store is
-/// closed.
+/// Where the queues are a RocksDB database the names come from walking the log. Any use raises
+/// `ClosedError` once the store is closed.
 #[pyclass(frozen, module = "mqstore", mapping)]
 pub(super) struct Topics {
     handle: Arc<Handle>,
@@ -140,8 +140,8 @@ pub(super) struct Topic {
 impl Topic {
     /// Its queues by id: a sequence of Queue.
     ///
-    /// Raises `UnsupportedFormatError` where the queues are a RocksDB database or the topic's is a batch consume queue: `message_at`,
-    /// `message` and `query` of the store work there.
+    /// Raises `UnsupportedFormatError` where the queues are a RocksDB database or the topic's is a
+    /// batch consume queue: `message_at`, `message` and `query` of the store work there.
     #[getter]
     fn queues(&self, py: Python<'_>) -> PyResult<Queues> {
         let reader = self.handle.reader(py)?;
@@ -155,7 +155,8 @@ impl Topic {
 
     /// The messages that it has now as Arrow record batches, one queue after the other, by id.
     ///
-    /// `columns`, `max_bytes` and `errors` as in `QueueSlice.batches`. Raises `UnsupportedFormatError` as `queues` does.
+    /// `columns`, `max_bytes` and `errors` as in `QueueSlice.batches`. Raises
+    /// `UnsupportedFormatError` as `queues` does.
     #[pyo3(signature = (columns=None, max_bytes=4_194_304, *, errors=None))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn batches(
@@ -174,7 +175,8 @@ impl Topic {
         Batches::new(source, columns.as_deref(), max_bytes, errors)
     }
 
-    /// The ids of the queues that are there, ascending: list of int. `queues` spans every id up to the highest.
+    /// The ids of the queues that are there, ascending: list of int. `queues` spans every id up to
+    /// the highest.
     ///
     /// Raises `UnsupportedFormatError` as `queues` does.
     #[getter]
@@ -192,7 +194,8 @@ impl Topic {
     }
 }
 
-/// The queues of a topic, a sequence of Queue: `queues[n]` is the queue with id n. An id that has no files is an empty queue.
+/// The queues of a topic, a sequence of Queue: `queues[n]` is the queue with id n. An id that has
+/// no files is an empty queue.
 #[pyclass(frozen, module = "mqstore", sequence)]
 pub(super) struct Queues {
     handle: Arc<Handle>,

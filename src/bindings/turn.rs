@@ -30,7 +30,8 @@ impl Turn {
     /// Waits until no thread reads.
     ///
     /// # Errors
-    /// `ValueError` for code that the thread that reads has called, and for any thread that asks while such code runs: it may be waited for.
+    /// `ValueError` for code that the thread that reads has called, and for any thread that asks while such code runs: it may be
+    /// waited for.
     pub(super) fn take(&self, py: Python<'_>) -> PyResult<Taken<'_>> {
         let this = thread::current().id();
         py.detach(|| {

@@ -44,8 +44,9 @@ impl Usage {
         (self.covers.start, self.covers.end)
     }
 
-    /// The stretches of the log in which messages were lost, are damaged, or are gone with their segment, as pairs of physical offsets: the
-    /// first byte, and the byte after the last. The counts lack what stood there.
+    /// The stretches of the log in which messages were lost, are damaged, or are gone with their
+    /// segment, as pairs of physical offsets: the first byte, and the byte after the last. The
+    /// counts lack what stood there.
     #[getter]
     fn unread(&self) -> Vec<(i64, i64)> {
         self.unread.iter().map(|unread| (unread.start, unread.end)).collect()

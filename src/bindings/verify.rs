@@ -31,7 +31,8 @@ impl VerifyReport {
         findings.map(|finding| Finding::new(finding, self.0.path.clone())).collect()
     }
 
-    /// The physical offsets of the log that were compared: the first byte, and the byte after the last.
+    /// The physical offsets of the log that were compared: the first byte, and the byte after the
+    /// last.
     #[getter]
     fn covered(&self) -> (i64, i64) {
         (self.0.covered.start, self.0.covered.end)
@@ -79,15 +80,19 @@ impl VerifyReport {
 
 #[pymethods]
 impl Store {
-    /// Compares log, queues, index, checkpoint and settings with each other and with the format, in one pass over the log. Changes nothing, takes
-    /// no lock, and keeps a bounded part of the store in memory. Beside a live writer it covers what the log held when this store was opened or
+    /// Compares log, queues, index, checkpoint and settings with each other and with the format, in
+    /// one pass over the log. Changes nothing, takes no lock, and keeps a bounded part of the store
+    /// in memory. Beside a live writer it covers what the log held when this store was opened or
     /// refreshed.
     ///
-    /// With `deep=False` bodies are not compared with their checksums, and links of the index are not followed. `progress` is called with
-    /// two ints: how many bytes of the log are done, and of how many. `max_mb_per_s` bounds the reading, in 10**6 bytes a second, which one
-    /// thread does then. Otherwise the log is read by as many threads as the environment variable `OMP_NUM_THREADS` says, or as the process may
-    /// run at once, 16 at most. Damage is a finding and raises nothing. Raises `TypeError` and `ValueError` for an argument, `OSError` for a file that cannot be read, `CorruptError` for one that is cut meanwhile, and what
-    /// `progress` raises.
+    /// With `deep=False` bodies are not compared with their checksums, and links of the index are
+    /// not followed. `progress` is called with two ints: how many bytes of the log are done, and of
+    /// how many. `max_mb_per_s` bounds the reading, in 10**6 bytes a second, which one thread does
+    /// then. Otherwise the log is read by as many threads as the environment variable
+    /// `OMP_NUM_THREADS` says, or as the process may run at once, 16 at most. Damage is a finding
+    /// and raises nothing. Raises `TypeError` and `ValueError` for an argument, `OSError` for a
+    /// file that cannot be read, `CorruptError` for one that is cut meanwhile, and what `progress`
+    /// raises.
     #[pyo3(signature = (deep=true, progress=None, max_mb_per_s=None))]
     fn verify(
         &self,

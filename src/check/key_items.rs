@@ -82,8 +82,8 @@ impl KeyFile {
         self.geometry.item_position(number.cast_unsigned())
     }
 
-    /// What the header tells of the message of the first or the last item, and what that is: offsets and times. `None` where they are equal, and
-    /// for other items.
+    /// What the header tells of the message of the first or the last item, and what that is: offsets and times. `None` where they
+    /// are equal, and for other items.
     pub(super) fn wrong_end(&self, number: i32, message: (i64, i64)) -> Option<String> {
         let IndexHeader {
             begin_physical_offset,

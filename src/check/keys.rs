@@ -114,8 +114,8 @@ impl Keys {
         Arc::clone(&self.files)
     }
 
-    /// Passes over the items of messages that agree with them: numbers, with the place of the file. `end` is where the last of these messages
-    /// ends. `false` if other items stand before them, or belong to these messages, too.
+    /// Passes over the items of messages that agree with them: numbers, with the place of the file. `end` is where the last of
+    /// these messages ends. `false` if other items stand before them, or belong to these messages, too.
     ///
     /// # Errors
     /// Those of reading the files.

@@ -90,13 +90,13 @@ pub struct RepairReport {
     pub left: Vec<Finding>,
 }
 
-/// Makes queues, index and checkpoint of the store at `path` anew from its log. Entries of messages that have expired stay. `tell` is called
-/// as by [`repair`].
+/// Makes queues, index and checkpoint of the store at `path` anew from its log. Entries of messages that have expired stay.
+/// `tell` is called as by [`repair`].
 ///
 /// # Errors
-/// [`Error::Corrupt`] for a log that is damaged, or of which a part is missing, and for a queue entry and a message that contradict each
-/// other about a place: the store stays as it is. [`Error::Locked`], unless it is a dry run; those of [`verify`], [`MessageStore::open`] and
-/// [`MessageStore::close`]. It may be called again after an error.
+/// [`Error::Corrupt`] for a log that is damaged, or of which a part is missing, and for a queue entry and a message that
+/// contradict each other about a place: the store stays as it is. [`Error::Locked`], unless it is a dry run; those of [`verify`],
+/// [`MessageStore::open`] and [`MessageStore::close`]. It may be called again after an error.
 pub fn rebuild(
     env: &Arc<dyn Env>,
     path: &Path,
@@ -116,8 +116,8 @@ pub fn rebuild(
     carry_out(env, path, config, request, found, &plan, tell)
 }
 
-/// Verifies the store at `path`, mends what can be mended, and verifies it again. `tell` is called with the bytes that are done, and with all
-/// of them, in each pass: while the store is verified, while it is written, and while it is verified again.
+/// Verifies the store at `path`, mends what can be mended, and verifies it again. `tell` is called with the bytes that are done,
+/// and with all of them, in each pass: while the store is verified, while it is written, and while it is verified again.
 ///
 /// # Errors
 /// [`Error::Locked`], also while a writer has the store from which a copy is made; [`Error::Exists`] for a copy in a directory that is not
@@ -294,8 +294,8 @@ impl Plan {
         Ok(None)
     }
 
-    /// Plans that queues, index and checkpoint are made anew, unless the store has to be left as it is. The writer that is going to do it tells
-    /// what it would find.
+    /// Plans that queues, index and checkpoint are made anew, unless the store has to be left as it is. The writer that is going
+    /// to do it tells what it would find.
     fn make_anew(
         &mut self,
         env: &Arc<dyn Env>,

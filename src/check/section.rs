@@ -1,5 +1,5 @@
-//! Whether all records of a section of the log agree with queues and index. A section in which anything differs is compared again, record by
-//! record, by who knows what stands before it: only that tells what is wrong.
+//! Whether all records of a section of the log agree with queues and index. A section in which anything differs is compared
+//! again, record by record, by who knows what stands before it: only that tells what is wrong.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -11,8 +11,8 @@ use crate::storage::{Access, EntryKind, Env, File, Step, create_dir, remove_file
 /// Bytes that are copied at once.
 const AT_ONCE: u64 = 1 << 20;
 
-/// Copies the segments `copied` and moves `moved`, all of them files of the store at `root`, into a new directory there, durably. Gives that
-/// directory. New files take the places of the segments, so that those may be changed: readers keep the old ones.
+/// Copies the segments `copied` and moves `moved`, all of them files of the store at `root`, into a new directory there, durably.
+/// Gives that directory. New files take the places of the segments, so that those may be changed: readers keep the old ones.
 ///
 /// # Errors
 /// [`Error::DiskFull`], [`Error::Io`]: no file of the store is changed, and some may be moved.

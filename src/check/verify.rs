@@ -92,12 +92,13 @@ impl VerifyReport {
     }
 }
 
-/// Compares log, queues, index, checkpoint and settings with each other and with the format, in one pass over the log. The log is that of
-/// the reader, up to where it ended when the reader was opened or refreshed; the other files are looked at anew. `tell` is called with the bytes
-/// that are done, and with all of them.
+/// Compares log, queues, index, checkpoint and settings with each other and with the format, in one pass over the log. The log is
+/// that of the reader, up to where it ended when the reader was opened or refreshed; the other files are looked at anew. `tell`
+/// is called with the bytes that are done, and with all of them.
 ///
 /// # Errors
-/// [`Error::Io`], [`Error::Corrupt`] for files that are cut short meanwhile, what [`interrupt::check`] and `tell` give. Damage is a finding.
+/// [`Error::Io`], [`Error::Corrupt`] for files that are cut short meanwhile, what [`interrupt::check`] and `tell` give. Damage is
+/// a finding.
 pub fn verify(
     env: &Arc<dyn Env>,
     reader: &MessageReader,

@@ -29,8 +29,9 @@ impl CqUnit {
         tags_code: 0,
     };
 
-    /// The tags code of an entry whose message was lost, and which leads to the salvage record in its place. No hash of a tag is so large, and no
-    /// address of an extension unit is positive. Its low 32 bits, which a broker compares with the hash of a tag, are 0.
+    /// The tags code of an entry whose message was lost, and which leads to the salvage record in its place. No hash of a tag is
+    /// so large, and no address of an extension unit is positive. Its low 32 bits, which a broker compares with the hash of a
+    /// tag, are 0.
     pub const LOST: i64 = 1 << 32;
 
     /// Any 20 bytes; see `is_valid`.

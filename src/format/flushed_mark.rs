@@ -25,8 +25,8 @@ const MAGIC: i32 = i32::from_be_bytes(*b"mqf1");
 pub struct FlushedMark {
     /// Every byte of the log below this physical offset is on disk.
     pub flushed: i64,
-    /// The claim of the writer in the `lock` file: see [`own_from`](super::own_from). The mark is about a log with this claim only. A broker
-    /// that starts overwrites the claim.
+    /// The claim of the writer in the `lock` file: see [`own_from`](super::own_from). The mark is about a log with this claim
+    /// only. A broker that starts overwrites the claim.
     pub own_from: i64,
     /// Whether the writer shows only what is flushed.
     pub is_sync: bool,

@@ -8,8 +8,9 @@ use super::sys_flag::{ROLLBACK, Transaction};
 /// Bytes of a salvage record, but for the last one of a stretch.
 const SALVAGE_RECORD_SIZE: usize = 1 << 20;
 
-/// The salvage record at `physical_offset` of a lost stretch of the log, of which `left` bytes are left, up to the end of the file if `at_file_end`.
-/// It is a record without a topic, marked as rolled back so that no broker dispatches it, or the file's BLANK. Every version skips both.
+/// The salvage record at `physical_offset` of a lost stretch of the log, of which `left` bytes are left, up to the end of the
+/// file if `at_file_end`. It is a record without a topic, marked as rolled back so that no broker dispatches it, or the file's
+/// BLANK. Every version skips both.
 ///
 /// # Errors
 /// [`Malformed`] for fewer bytes than a record has.

@@ -1,7 +1,7 @@
 //! The files of settings in `config` that a broker writes, read as a broker reads them.
 //!
-//! A broker of 4.9.x removes such a file for a moment while it replaces it, and one of 5.x writes it in place. Both keep the one before under
-//! the same name with `.bak`, and read that where the file is missing, empty or no JSON.
+//! A broker of 4.9.x removes such a file for a moment while it replaces it, and one of 5.x writes it in place. Both keep the one
+//! before under the same name with `.bak`, and read that where the file is missing, empty or no JSON.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -69,8 +69,8 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
     Ok(true)
 }
 
-/// Refuses a size that the record and the first segment contradict. Without the record, a single segment of another size could be one that was
-/// cut short.
+/// Refuses a size that the record and the first segment contradict. Without the record, a single segment of another size could be
+/// one that was cut short.
 fn expect_size_of_segments(env: &dyn Env, root: &Path, given: u64, recorded: Option<u64>) -> Result<()> {
     let dir = root.join(COMMIT_LOG_DIR);
     let is_segment = |entry: &DirEntry| entry.name.to_str().and_then(parse_segment_name).is_some();

@@ -69,7 +69,8 @@ impl MessageReader {
     /// The fields of a queue entry, and of the record that it leads to.
     ///
     /// # Errors
-    /// [`Error::NotFound`] for a queue or an entry that is not there, [`Error::Unsupported`] as [`MessageReader::queue_ids`], [`Error::Io`].
+    /// [`Error::NotFound`] for a queue or an entry that is not there, [`Error::Unsupported`] as [`MessageReader::queue_ids`],
+    /// [`Error::Io`].
     pub fn dump_entry(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Vec<DumpRow>> {
         let not_there = || Error::NotFound {
             what: format!("{topic}/{queue_id} has no entry at queue offset {queue_offset}"),

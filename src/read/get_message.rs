@@ -64,8 +64,8 @@ impl TagFilter {
     }
 }
 
-/// Whether the tags code of an entry is a hash. A delayed message's entry holds its delivery time, an entry with an extension an address, and that
-/// of a lost message nothing of it.
+/// Whether the tags code of an entry is a hash. A delayed message's entry holds its delivery time, an entry with an extension an
+/// address, and that of a lost message nothing of it.
 fn has_hash(topic: &str, unit: &CqUnit) -> bool {
     topic != SCHEDULE_TOPIC && !unit.is_lost() && unit.ext_address().is_none()
 }

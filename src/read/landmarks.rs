@@ -1,5 +1,5 @@
-//! Telling whether a store that is opened again is the same one: its first and last records have not changed. Nothing tells of other records
-//! between these two.
+//! Telling whether a store that is opened again is the same one: its first and last records have not changed. Nothing tells of
+//! other records between these two.
 
 use std::sync::PoisonError;
 

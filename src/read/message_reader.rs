@@ -65,8 +65,8 @@ impl MessageReader {
         })
     }
 
-    /// Reads a store that was recovered. Its log ends at `readable`, and the messages before `dispatched` are in their queues: the writer of
-    /// this process raises both.
+    /// Reads a store that was recovered. Its log ends at `readable`, and the messages before `dispatched` are in their queues:
+    /// the writer of this process raises both.
     pub(crate) fn new(
         env: &Arc<dyn Env>,
         path: &Path,

@@ -153,8 +153,8 @@ impl DoubleEndedIterator for QueueScan {
 }
 
 impl MessageReader {
-    /// Reads the record to which the entry of a topic, queue id and queue offset leads, and tells whether the message stands there, whole. If
-    /// not, [`message_of_entry`](Self::message_of_entry) tells why.
+    /// Reads the record to which the entry of a topic, queue id and queue offset leads, and tells whether the message stands
+    /// there, whole. If not, [`message_of_entry`](Self::message_of_entry) tells why.
     pub(super) fn read_expected(&self, cursor: &mut RecordCursor, place: (&str, i32, i64), unit: CqUnit) -> Result<bool> {
         let (topic, queue_id, queue_offset) = place;
         let found = cursor.read(self.log(), unit.physical_offset, Check::Whole)?;

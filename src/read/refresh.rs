@@ -19,8 +19,8 @@ pub struct Refreshed {
 }
 
 impl MessageReader {
-    /// Takes up what another process has changed since the open or the last refresh: new messages, segments, queues and topics, and what was
-    /// removed. A store that this process writes to is always up to date, and nothing happens.
+    /// Takes up what another process has changed since the open or the last refresh: new messages, segments, queues and topics,
+    /// and what was removed. A store that this process writes to is always up to date, and nothing happens.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if messages that were readable are gone and have not expired, and for damage that whole records follow;
@@ -89,8 +89,8 @@ impl MessageReader {
         self.log().may_go_on(self.readable.get())
     }
 
-    /// Up to which physical offset a power cut takes nothing away, as the writer of the store says now; `None` if it was closed, and if its writer
-    /// says nothing.
+    /// Up to which physical offset a power cut takes nothing away, as the writer of the store says now; `None` if it was closed,
+    /// and if its writer says nothing.
     ///
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io).
@@ -98,8 +98,8 @@ impl MessageReader {
         flushed_mark(self.env.as_ref(), self.path())
     }
 
-    /// Up to where every message of the log is in its queue. Waits for a refresh that runs. A writer of this process puts the last messages there
-    /// a moment after their append.
+    /// Up to where every message of the log is in its queue. Waits for a refresh that runs. A writer of this process puts the
+    /// last messages there a moment after their append.
     pub fn queued_until(&self) -> i64 {
         let _refreshing = self.last.as_ref().map(Mutex::lock);
         self.readable.get().min(self.dispatched.get().max(self.recovery().log_end))

@@ -12,8 +12,8 @@ use crate::sync::lock;
 const END_ITEMS: i32 = 64;
 
 impl MessageReader {
-    /// The log in stretches, ascending, as [`IndexService::sources`](crate::log::IndexService::sources) divides it. The last one is left out if
-    /// it is one message, which the index has, too.
+    /// The log in stretches, ascending, as [`IndexService::sources`](crate::log::IndexService::sources) divides it. The last one
+    /// is left out if it is one message, which the index has, too.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
@@ -31,8 +31,9 @@ impl MessageReader {
         Ok(sources)
     }
 
-    /// Whether the items of the file are those of this log. Somebody may have copied the file from another store, or have kept it from before
-    /// messages were cut from the log. So at both ends one of two messages must be there: the other one may be damaged.
+    /// Whether the items of the file are those of this log. Somebody may have copied the file from another store, or have kept it
+    /// from before messages were cut from the log. So at both ends one of two messages must be there: the other one may be
+    /// damaged.
     pub(super) fn is_of_log(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
         let (log, header) = (self.physical_bounds(), file.header());
         if header.end_physical_offset < log.start {
@@ -62,7 +63,8 @@ impl MessageReader {
         Ok(false)
     }
 
-    /// Whether the message where the items of one message lead has the keys of all of them. Messages of many logs may have one key in common.
+    /// Whether the message where the items of one message lead has the keys of all of them. Messages of many logs may have one
+    /// key in common.
     fn may_lead_to_their_message(&self, items: &[IndexItem]) -> Result<bool> {
         let Some(first) = items.first() else {
             return Ok(false);

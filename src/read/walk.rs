@@ -130,8 +130,8 @@ impl MessageReader {
         Ok(())
     }
 
-    /// What is wrong at a place where a pass over the log found no record, and where it goes on: at the next whole record, or at `end`. What
-    /// stood there may have expired, and then nothing is wrong.
+    /// What is wrong at a place where a pass over the log found no record, and where it goes on: at the next whole record, or at
+    /// `end`. What stood there may have expired, and then nothing is wrong.
     pub(crate) fn past_damage(&self, at: i64, found: &LogRecord<()>, end: i64) -> Result<(Option<Error>, i64)> {
         let log = self.log();
         let next_segment = || log.next_start(at).unwrap_or(end);

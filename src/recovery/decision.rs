@@ -87,8 +87,9 @@ pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Resu
     }
 }
 
-/// What shows that the log of a crashed store ends before whole messages, which its next writer removes; `None` if nothing does. A record that
-/// is torn at the end of the log, as a crash leaves it, is followed by none. Beside a live writer the log only grows.
+/// What shows that the log of a crashed store ends before whole messages, which its next writer removes; `None` if nothing does.
+/// A record that is torn at the end of the log, as a crash leaves it, is followed by none. Beside a live writer the log only
+/// grows.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Corrupt`] as [`LogFiles::find_next_record`].
@@ -214,8 +215,8 @@ fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> 
     Ok(())
 }
 
-/// Refuses to make queues and index anew from a log that damage has ended, and not its last message. What queues and checkpoint say does not
-/// count: they may be what is damaged.
+/// Refuses to make queues and index anew from a log that damage has ended, and not its last message. What queues and checkpoint
+/// say does not count: they may be what is damaged.
 fn expect_undamaged_end(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
     let (log, end) = (opened.log, report.log_end);
     let found = match log.read(end, opened.check)? {

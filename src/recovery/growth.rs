@@ -21,8 +21,8 @@ pub(crate) struct Growth {
     pub(crate) entries: QueueTails,
 }
 
-/// Reads the log from `from` on, where it ended. `None` if only a new open can tell what the queues hold: a queue begins again, as after its
-/// topic was deleted, or lacks messages.
+/// Reads the log from `from` on, where it ended. `None` if only a new open can tell what the queues hold: a queue begins again,
+/// as after its topic was deleted, or lacks messages.
 ///
 /// # Errors
 /// [`Error::Corrupt`] for damage that whole records follow, [`Error::Io`], those of [`crate::interrupt::check`].

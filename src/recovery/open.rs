@@ -1,4 +1,5 @@
-//! What a reader and a writer open: the files of a store, recovered in memory. For a writer there is also the plan that makes the disk agree.
+//! What a reader and a writer open: the files of a store, recovered in memory. For a writer there is also the plan that makes the
+//! disk agree.
 //!
 //! Nothing here changes a file. [`crate::recovery::apply`] does.
 

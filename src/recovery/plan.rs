@@ -85,8 +85,9 @@ pub fn plan(opened: &Opened<'_>) -> Result<RecoveryPlan> {
     Ok(plan)
 }
 
-/// The bound of a scan from `scan_start`. It excludes what a live writer appends meanwhile, has begun to append, or does not show yet; there
-/// is none beside the open of a writer. A salvage has no such bound: it would take whole records past the bound for records after damage.
+/// The bound of a scan from `scan_start`. It excludes what a live writer appends meanwhile, has begun to append, or does not show
+/// yet; there is none beside the open of a writer. A salvage has no such bound: it would take whole records past the bound for
+/// records after damage.
 pub(super) fn scan_end(scan_start: i64, opened: &Opened<'_>) -> Result<i64> {
     if opened.clean || opened.is_salvage() || opened.is_for_writing() {
         return Ok(opened.log.files_end());
@@ -211,8 +212,8 @@ fn find_next_record(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Opti
     opened.log.find_next_record(end, from, report.last_store_time)
 }
 
-/// Where the log goes on after missing segments, or after the last whole record of one that is cut short. A writing open plans this, too, and
-/// then refuses the store.
+/// Where the log goes on after missing segments, or after the last whole record of one that is cut short. A writing open plans
+/// this, too, and then refuses the store.
 fn end_of_hole(log: &LogFiles, at: i64) -> Result<Option<i64>> {
     if log.holds(at)? && !log.is_cut_short(at)? {
         return Ok(None);

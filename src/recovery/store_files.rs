@@ -109,7 +109,8 @@ impl StoreFiles {
     }
 }
 
-/// Up to where a writer with `SYNC_FLUSH` that has the store open shows its messages, by the mark of what was flushed; `None` if there is none.
+/// Up to where a writer with `SYNC_FLUSH` that has the store open shows its messages, by the mark of what was flushed; `None` if
+/// there is none.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -121,8 +122,8 @@ pub(super) fn shown_until(env: &dyn Env, path: &Path, mark: Option<FlushedMark>)
     Ok(is_locked.then_some(mark.flushed))
 }
 
-/// Up to which physical offset the log of a store is on disk, as the mark of its writer says; `None` if the store was closed, and if no mark
-/// is about this log.
+/// Up to which physical offset the log of a store is on disk, as the mark of its writer says; `None` if the store was closed, and
+/// if no mark is about this log.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -150,8 +151,8 @@ pub struct Opened<'a> {
     pub is_written_to: bool,
     /// The physical offset from which on every record is ours.
     pub own_from: Option<i64>,
-    /// Every byte of the log below this physical offset was on disk: the mark of what was flushed. `None` if there is none, or if it is about
-    /// the log of another history.
+    /// Every byte of the log below this physical offset was on disk: the mark of what was flushed. `None` if there is none, or if
+    /// it is about the log of another history.
     pub flushed: Option<i64>,
     /// A live writer shows nothing after this physical offset yet: it waits for its messages to be durable. `None` for any other store.
     pub shown_until: Option<i64>,

@@ -22,8 +22,8 @@ pub struct FlushRealTime {
 }
 
 impl FlushRealTime {
-    /// Syncs whenever `wanted` rises, and at the intervals of the options. Keeps `cached` bytes of the log, and what is not `dispatched`, in
-    /// the page cache.
+    /// Syncs whenever `wanted` rises, and at the intervals of the options. Keeps `cached` bytes of the log, and what is not
+    /// `dispatched`, in the page cache.
     pub fn new(
         log: Arc<CommitLog>,
         wanted: Arc<Watermark>,

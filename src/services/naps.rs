@@ -1,6 +1,6 @@
-//! How the dispatcher waits for messages. To wake a thread that sleeps for a watermark costs the one that raises it 6 us, which is more than
-//! an append takes. So for a moment after it had work the dispatcher sleeps by the clock and then looks. Nobody has to wake it, and an idle
-//! store sleeps. A caller that waits for a message dispatches it and does not wait for the end of a nap.
+//! How the dispatcher waits for messages. To wake a thread that sleeps for a watermark costs the one that raises it 6 us, which
+//! is more than an append takes. So for a moment after it had work the dispatcher sleeps by the clock and then looks. Nobody has
+//! to wake it, and an idle store sleeps. A caller that waits for a message dispatches it and does not wait for the end of a nap.
 
 use std::time::{Duration, Instant};
 

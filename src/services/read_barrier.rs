@@ -38,10 +38,11 @@ impl ReadBarrier {
         self.dispatched.get() >= self.readable.get()
     }
 
-    /// Waits until everything that is readable now is dispatched, and says whether it is. Each look calls `help` first, with the offset up to
-    /// which messages are waited for; it may dispatch them. They are not all dispatched if dispatching has ended, waits for a
-    /// [shortage](crate::error::Error::is_shortage) to pass, or makes no progress for as long as `patience`. A sync is progress, however long
-    /// it takes. Time in which this process was stopped does not count, because the dispatcher was stopped, too.
+    /// Waits until everything that is readable now is dispatched, and says whether it is. Each look calls `help` first, with the
+    /// offset up to which messages are waited for; it may dispatch them. They are not all dispatched if dispatching has ended,
+    /// waits for a [shortage](crate::error::Error::is_shortage) to pass, or makes no progress for as long as `patience`. A sync
+    /// is progress, however long it takes. Time in which this process was stopped does not count, because the dispatcher was
+    /// stopped, too.
     ///
     /// # Errors
     /// Those of [`interrupt::check`] and of `help`.

@@ -111,8 +111,8 @@ impl MappedFile {
         self.start.saturating_add(self.len())
     }
 
-    /// The bytes in place, `None` outside the file, and where they are not [in memory](Self::is_in_memory). Only where no process writes any
-    /// more. Call [`check_intact`](Self::check_intact) after using them.
+    /// The bytes in place, `None` outside the file, and where they are not [in memory](Self::is_in_memory). Only where no process
+    /// writes any more. Call [`check_intact`](Self::check_intact) after using them.
     pub fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
         match &self.bytes {
             Bytes::Mapped(region) => region.bytes(range),

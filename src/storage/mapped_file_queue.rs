@@ -156,8 +156,8 @@ impl MappedFileQueue {
         self.files().iter().filter(|f| !f.is_removed()).map(|f| f.start).collect()
     }
 
-    /// Lists the directory again, in which another process writes: adds the files that it has made after the last one, and leaves out those that
-    /// it has removed. A file that has not its whole length yet is added by a later call.
+    /// Lists the directory again, in which another process writes: adds the files that it has made after the last one, and leaves
+    /// out those that it has removed. A file that has not its whole length yet is added by a later call.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -165,7 +165,8 @@ impl MappedFileQueue {
         let listed = self.list()?;
         let starts: BTreeSet<u64> = listed.iter().map(|file| file.start).collect();
         if let Some(last) = starts.last() {
-            // One after all others was made ahead, and its writer has removed it: nothing in it has expired, and another one may take its place.
+            // One after all others was made ahead, and its writer has removed it: nothing in it has expired, and another one may
+            // take its place.
             let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
             files.retain(|file| file.start <= *last);
         }
@@ -201,7 +202,8 @@ impl MappedFileQueue {
         Ok(())
     }
 
-    /// Drops the mappings of the files that hold the byte at `offset` or a later one: another process may have put other files in their place.
+    /// Drops the mappings of the files that hold the byte at `offset` or a later one: another process may have put other files in
+    /// their place.
     pub fn forget_mappings(&self, offset: u64) {
         for file in self.files().iter().rev().take_while(|file| file.end() > offset) {
             file.forget_mapping();
@@ -308,8 +310,9 @@ impl MappedFileQueue {
         }
     }
 
-    /// Refuses files that nothing can be appended to: the last one has not `size` bytes, as all have, or the files do not start at multiples of
-    /// that, so that the next file would not follow them. `otherwise` says what to do about the first where there is no copy.
+    /// Refuses files that nothing can be appended to: the last one has not `size` bytes, as all have, or the files do not start
+    /// at multiples of that, so that the next file would not follow them. `otherwise` says what to do about the first where there
+    /// is no copy.
     ///
     /// # Errors
     /// [`Error::Corrupt`].

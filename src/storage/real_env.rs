@@ -299,8 +299,8 @@ impl File for RealFile {
     }
 }
 
-/// Bytes by which the address space of this process may grow (`RLIMIT_AS`). Half of it is left to others: a process without address space ends
-/// at the next allocation that fails.
+/// Bytes by which the address space of this process may grow (`RLIMIT_AS`). Half of it is left to others: a process without
+/// address space ends at the next allocation that fails.
 fn address_space_left() -> u64 {
     let Some(limit) = getrlimit(Resource::As).current else {
         return u64::MAX;

@@ -198,8 +198,9 @@ impl Region {
         }
     }
 
-    /// Brings the byte at `at`, and those near it, into the cache of the processor. A hint: nothing happens outside of the region. An x86-64
-    /// does not wait for them, and does nothing where the page is not mapped yet; another processor reads the byte.
+    /// Brings the byte at `at`, and those near it, into the cache of the processor. A hint: nothing happens outside of the
+    /// region. An x86-64 does not wait for them, and does nothing where the page is not mapped yet; another processor reads the
+    /// byte.
     #[inline]
     pub fn touch(&self, at: usize) {
         let Some(byte) = self.pointer(at, 1) else { return };
@@ -213,8 +214,8 @@ impl Region {
         std::hint::black_box(unsafe { byte.read_volatile() });
     }
 
-    /// Whether a page of the range is in memory. `true` outside of the region, on the heap, and where the system does not tell, as of a file
-    /// that this user may not write.
+    /// Whether a page of the range is in memory. `true` outside of the region, on the heap, and where the system does not tell,
+    /// as of a file that this user may not write.
     pub fn is_cached(&self, range: Range<usize>) -> bool {
         let len = range.end.saturating_sub(range.start);
         let (Some(start), Memory::Mapping(_)) = (self.pointer(range.start, len), &self.memory) else {
@@ -228,8 +229,8 @@ impl Region {
         told != 0 || states.iter().any(|state| state & 1 == 1)
     }
 
-    /// Makes the pages of a range ready to be written, so that writing them asks nothing of the system. Their bytes stay, and count as changed: a
-    /// sync of the range writes them. Nothing happens on the heap, whose pages are.
+    /// Makes the pages of a range ready to be written, so that writing them asks nothing of the system. Their bytes stay, and
+    /// count as changed: a sync of the range writes them. Nothing happens on the heap, whose pages are.
     ///
     /// # Errors
     /// `InvalidInput` before Linux 5.14, and for a range outside. Any error means that some pages are not ready, and changes nothing else.
@@ -241,9 +242,9 @@ impl Region {
         }
     }
 
-    /// Takes the pages of a range out of the mapping of a file, which keeps them in memory otherwise, whatever the file is advised. Their bytes
-    /// stay those of the file, and an access brings them back. A hint: nothing happens outside the region, to other memory, or to pages
-    /// that are locked.
+    /// Takes the pages of a range out of the mapping of a file, which keeps them in memory otherwise, whatever the file is
+    /// advised. Their bytes stay those of the file, and an access brings them back. A hint: nothing happens outside the region,
+    /// to other memory, or to pages that are locked.
     pub fn let_go(&self, range: Range<usize>) {
         let Some(len) = range.end.checked_sub(range.start) else {
             return;

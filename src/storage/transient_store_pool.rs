@@ -105,8 +105,8 @@ impl TransientStorePool {
         rest.is_empty()
     }
 
-    /// The bytes of a range of the log, in pieces; `None` if they are more than the ring has. Nobody writes there until the caller is done with
-    /// them.
+    /// The bytes of a range of the log, in pieces; `None` if they are more than the ring has. Nobody writes there until the
+    /// caller is done with them.
     pub fn read(&self, range: Range<u64>) -> Option<Vec<&[u8]>> {
         let len = range.end.saturating_sub(range.start);
         let places = (len <= self.capacity()).then(|| self.places(range.start, len as usize))?;

@@ -7,9 +7,9 @@ use crate::format::MessageView;
 use crate::store::append::Appender;
 use crate::store::message_checker::Incoming;
 
-/// Topics in which a broker keeps the state of transactions. Bodies in the second one name queue offsets of the first one: in a copy, whose
-/// queues begin at 0, other half messages stand there. The broker would take an open transaction for an ended one, or ask about an ended one
-/// again.
+/// Topics in which a broker keeps the state of transactions. Bodies in the second one name queue offsets of the first one: in a
+/// copy, whose queues begin at 0, other half messages stand there. The broker would take an open transaction for an ended one, or
+/// ask about an ended one again.
 const OF_TRANSACTIONS: [&str; 2] = ["RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"];
 
 /// Bytes of messages that wait in memory until they are appended.
@@ -63,8 +63,8 @@ impl<'s> Copier<'s> {
     /// Takes a message over.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a topic that is not renamed, and whose name another topic gets; [`Error::IllegalMessage`] for a message that is
-    /// only read, such as a batch that is stored whole; those of [`Appender::append_all`].
+    /// [`Error::Invalid`] for a topic that is not renamed, and whose name another topic gets; [`Error::IllegalMessage`] for a
+    /// message that is only read, such as a batch that is stored whole; those of [`Appender::append_all`].
     pub fn take(&mut self, view: &MessageView<'_>) -> Result<()> {
         let topic = view.topic();
         if OF_TRANSACTIONS.contains(&&*topic) {

@@ -196,8 +196,8 @@ impl MessageStore {
         self.log.committed.get()
     }
 
-    /// Whether no commit would make more of what was appended readable: with `ASYNC_FLUSH` everything is committed; with `SYNC_FLUSH` only a
-    /// sync makes messages readable.
+    /// Whether no commit would make more of what was appended readable: with `ASYNC_FLUSH` everything is committed; with
+    /// `SYNC_FLUSH` only a sync makes messages readable.
     pub fn is_readable(&self) -> bool {
         self.config().flush_disk_type == FlushDiskType::Sync || self.is_committed()
     }
@@ -223,8 +223,9 @@ impl MessageStore {
         self.log.lock_refusal()
     }
 
-    /// Called before a read: does as [`MessageStore::make_readable`], waits until what may be read is in its queue and in the index, and says
-    /// whether it is. It does not wait for a dispatcher that cannot go on, or that makes no progress for as long as `patience`.
+    /// Called before a read: does as [`MessageStore::make_readable`], waits until what may be read is in its queue and in the
+    /// index, and says whether it is. It does not wait for a dispatcher that cannot go on, or that makes no progress for as long
+    /// as `patience`.
     ///
     /// # Errors
     /// Those of [`crate::interrupt::check`].
@@ -234,8 +235,8 @@ impl MessageStore {
         Ok(self.barrier.wait(patience, help)? && is_readable)
     }
 
-    /// Waits until the log can be read past `end`, and what may be read is in its queue, for `patience` at most. `false` if nothing has come, and
-    /// `None` if nothing will: the store was closed.
+    /// Waits until the log can be read past `end`, and what may be read is in its queue, for `patience` at most. `false` if
+    /// nothing has come, and `None` if nothing will: the store was closed.
     ///
     /// # Errors
     /// [`Error::Poisoned`], those of [`crate::interrupt::check`].

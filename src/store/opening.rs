@@ -37,8 +37,8 @@ pub(crate) fn find_for_rebuild(env: &Arc<dyn Env>, path: &Path, mut config: Stor
     Ok(find(env, path, &mut config, false, OpenMode::Rebuild)?.0)
 }
 
-/// Refuses a directory where the writer is going to write a file that was not read, and a link that leads nowhere where it makes a directory:
-/// it would fail when the store is half changed.
+/// Refuses a directory where the writer is going to write a file that was not read, and a link that leads nowhere where it makes
+/// a directory: it would fail when the store is half changed.
 fn expect_files(env: &dyn Env, path: &Path) -> Result<()> {
     for entry in env.list(path).map_err(|error| Error::io("list", path, error))? {
         let is_directory = [CONSUME_QUEUE_DIR, INDEX_DIR, CONFIG_DIR]

@@ -19,6 +19,11 @@ def test_every_public_name_of_the_stub_has_the_docstring_of_the_native_module() 
     assert wrong == [], "run tests/python/stub_docs.py"
 
 
+def test_the_help_of_every_public_name_fits_a_terminal() -> None:
+    entries = public(ast.parse(STUB.read_text(encoding="utf-8")))
+    assert [name for name, _, text in entries if max(map(len, (text or "").splitlines()), default=0) > 100] == []
+
+
 def test_every_public_name_of_the_package_has_a_docstring() -> None:
     assert [name for name in mqstore.__all__ if name != "__version__" and not inspect.getdoc(getattr(mqstore, name))] == []
 

@@ -5,8 +5,8 @@ use crate::format::{BLANK_SIZE, CLAIM_SIZE, claimed_offset, claimed_store_time};
 use crate::log::commit_log::log_files::LogFiles;
 
 impl LogFiles {
-    /// Lists the segments again, and drops the mapping of the one that holds `end`, where the log ended, if it does not show what is in the file:
-    /// one of a lower layer of overlayfs that was opened for writing since.
+    /// Lists the segments again, and drops the mapping of the one that holds `end`, where the log ended, if it does not show what
+    /// is in the file: one of a lower layer of overlayfs that was opened for writing since.
     ///
     /// # Errors
     /// As [`LogFiles::load`].
@@ -20,8 +20,9 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Gets ready to read past `end`, where the log ended. If the log may go on after the last segment that is known, the segments are listed
-    /// again. Those after `end` may not be the same files any more, because a close removes them and the next open makes others.
+    /// Gets ready to read past `end`, where the log ended. If the log may go on after the last segment that is known, the
+    /// segments are listed again. Those after `end` may not be the same files any more, because a close removes them and the next
+    /// open makes others.
     ///
     /// # Errors
     /// As [`LogFiles::load`].
@@ -34,7 +35,8 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Whether something may stand at `end`, where the log ended. `false` if nothing does, as far as mappings show. It is the cheapest look.
+    /// Whether something may stand at `end`, where the log ended. `false` if nothing does, as far as mappings show. It is the
+    /// cheapest look.
     ///
     /// # Errors
     /// As [`LogFiles::read`].
@@ -47,8 +49,8 @@ impl LogFiles {
         })
     }
 
-    /// Whether the record that started at `offset`, and was stored at this time, has been replaced or removed, and not because it expired: then
-    /// its writer was killed, and the next one has cut the log.
+    /// Whether the record that started at `offset`, and was stored at this time, has been replaced or removed, and not because it
+    /// expired: then its writer was killed, and the next one has cut the log.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].

@@ -1,5 +1,5 @@
-//! From the transient store pool to the segments. Appended bytes wait in the pool until a thread commits them: writes them to their segments,
-//! in the order of the log. Without a pool everything is committed as soon as it is appended.
+//! From the transient store pool to the segments. Appended bytes wait in the pool until a thread commits them: writes them to
+//! their segments, in the order of the log. Without a pool everything is committed as soon as it is appended.
 
 use std::io;
 use std::sync::atomic::Ordering;

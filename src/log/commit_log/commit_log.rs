@@ -54,7 +54,8 @@ pub struct CommitLog {
     pub(super) flushing: Mutex<Pace>,
     /// Segments with bytes that no sync has covered yet, oldest first.
     pub(super) unsynced: Mutex<Vec<Arc<AppendFile>>>,
-    /// Held by the one thread that writes past *committed*: bytes from the pool and zeros after them, or a record that is larger than the pool.
+    /// Held by the one thread that writes past *committed*: bytes from the pool and zeros after them, or a record that is larger
+    /// than the pool.
     pub(super) committing: Mutex<()>,
     pub(super) pool: Option<Arc<TransientStorePool>>,
     /// Appends that had to wait for room in the pool.
@@ -205,8 +206,8 @@ impl CommitLog {
     /// Appends a message.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: the next segment cannot be made now, or no buffer comes free, and nothing is
-    /// stored. [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: the next segment cannot be made now, or no buffer comes free, and
+    /// nothing is stored. [`Error::Poisoned`], [`Error::Closed`].
     #[inline]
     pub fn append(&self, message: &EncodedMessage<'_>) -> Result<Appended> {
         let (mut done, mut room) = (None, RoomWait::default());
@@ -221,8 +222,8 @@ impl CommitLog {
         }
     }
 
-    /// Appends messages in order, in one hold of the lock as long as no segment has to be made. If they `are_dated`, each keeps the store time
-    /// that it states, unless that falls. What was appended is added to `done`, whatever happens.
+    /// Appends messages in order, in one hold of the lock as long as no segment has to be made. If they `are_dated`, each keeps
+    /// the store time that it states, unless that falls. What was appended is added to `done`, whatever happens.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: those in `done` are stored, the others not. [`Error::Poisoned`],

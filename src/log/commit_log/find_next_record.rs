@@ -36,8 +36,8 @@ impl LogFiles {
         self.search(end.max(from), since)
     }
 
-    /// The first of these places of a segment at which a whole record stands that `is_known`; `None` if there is none among the first few places
-    /// that look like the start of a record.
+    /// The first of these places of a segment at which a whole record stands that `is_known`; `None` if there is none among the
+    /// first few places that look like the start of a record.
     ///
     /// # Errors
     /// [`Error::Io`].

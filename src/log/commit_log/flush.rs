@@ -134,7 +134,8 @@ impl CommitLog {
             }
         }
         lock(&self.unsynced).retain(|file| file.end() > end);
-        // After the sync: the mark is never above what is on disk. Before the acknowledgement: it covers every message that was acknowledged.
+        // After the sync: the mark is never above what is on disk. Before the acknowledgement: it covers every message that was
+        // acknowledged.
         if let Some(mark) = &self.mark {
             mark.write(target);
         }

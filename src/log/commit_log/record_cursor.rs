@@ -118,8 +118,8 @@ impl RecordCursor {
         }
     }
 
-    /// Where the record that starts at `at` ends by its own account, or the segment that a BLANK there ends. Reads little of it: whether it is
-    /// whole is not known. `None` for anything else.
+    /// Where the record that starts at `at` ends by its own account, or the segment that a BLANK there ends. Reads little of it:
+    /// whether it is whole is not known. `None` for anything else.
     ///
     /// # Errors
     /// As [`LogFiles::read`].

@@ -87,8 +87,8 @@ impl SequentialRead {
         };
     }
 
-    /// Reads the block that holds `offset`, if its first page is not in the page cache, and gives its end. What cannot be read is left to the
-    /// pass, which says why.
+    /// Reads the block that holds `offset`, if its first page is not in the page cache, and gives its end. What cannot be read is
+    /// left to the pass, which says why.
     fn look_at_block(&mut self, log: &LogFiles, offset: i64) -> i64 {
         let Ok(Some((file, position))) = log.locate(offset) else {
             return log.end_of_segment(offset);

@@ -10,8 +10,8 @@ impl LogFiles {
         let _ = self.settled_until.set(end);
     }
 
-    /// Whether the segment never changes and is in memory, so that its bytes are used in place. The last one may be written or cut by its owner,
-    /// so its bytes are copied.
+    /// Whether the segment never changes and is in memory, so that its bytes are used in place. The last one may be written or
+    /// cut by its owner, so its bytes are copied.
     pub(super) fn is_sealed(&self, file: &MappedFile) -> bool {
         file.is_in_memory() && file.end() as i64 != self.files_end()
     }

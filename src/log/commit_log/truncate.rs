@@ -55,8 +55,8 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Writes again what recovery has read, durably. Where a sync has failed, the bytes may be in memory alone, and the system does not write
-    /// them a second time by itself.
+    /// Writes again what recovery has read, durably. Where a sync has failed, the bytes may be in memory alone, and the system
+    /// does not write them a second time by itself.
     fn rewrite(&self, recovered: Range<i64>) -> Result<()> {
         for start in self.starts() {
             let segment = recovered.start.max(start)..recovered.end.min(start + self.segment_size() as i64);

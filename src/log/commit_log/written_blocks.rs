@@ -1,8 +1,8 @@
 //! Blocks that are written before the records that go into them.
 //!
-//! The blocks of a new segment are allocated and not written. The sync of the first record in such a block waits for the journal of the file
-//! system, which takes 1.2 to 1.7 times as long. So a commit that comes to the end of the written blocks writes a stretch of zeros after its
-//! records. The next sync takes that with it, and waits for the journal once for all of them.
+//! The blocks of a new segment are allocated and not written. The sync of the first record in such a block waits for the journal
+//! of the file system, which takes 1.2 to 1.7 times as long. So a commit that comes to the end of the written blocks writes a
+//! stretch of zeros after its records. The next sync takes that with it, and waits for the journal once for all of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -363,8 +363,8 @@ impl ConsumeQueue {
         state.tail.extend(tail);
     }
 
-    /// Adds the entry of a new message of the log. Gives the number of entries that now wait to be written out; `None` if the entry was there
-    /// before, and nothing changed.
+    /// Adds the entry of a new message of the log. Gives the number of entries that now wait to be written out; `None` if the
+    /// entry was there before, and nothing changed.
     #[inline]
     pub(crate) fn append(&self, offset: i64, unit: CqUnit) -> Option<usize> {
         let mut state = self.state_mut();

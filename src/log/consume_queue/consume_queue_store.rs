@@ -239,8 +239,8 @@ impl ConsumeQueueStore {
         usual_len(self.file_queues().iter().filter_map(|(.., queue)| queue.last_file_len()))
     }
 
-    /// Writes out the entries that these queues hold in memory. New files are synced under temporary names first, together if there are many.
-    /// `progressed` is called after each step that may take a while: with true if a sync comes next.
+    /// Writes out the entries that these queues hold in memory. New files are synced under temporary names first, together if
+    /// there are many. `progressed` is called after each step that may take a while: with true if a sync comes next.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
@@ -290,9 +290,9 @@ impl ConsumeQueueStore {
             .try_for_each(|(queue, file)| queue.publish(file).inspect(|()| progressed(false)))
     }
 
-    /// Truncates the files where the queues end now, durably. After a crash (`rewrite_from`: entries of messages from there on may not be on
-    /// disk) the remaining entries are written again, and unfinished files are removed. `is_redone`: an earlier recovery has not ended, and
-    /// everything that it may have cut is cut again.
+    /// Truncates the files where the queues end now, durably. After a crash (`rewrite_from`: entries of messages from there on
+    /// may not be on disk) the remaining entries are written again, and unfinished files are removed. `is_redone`: an earlier
+    /// recovery has not ended, and everything that it may have cut is cut again.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].

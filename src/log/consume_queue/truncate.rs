@@ -46,8 +46,9 @@ impl UnsyncedTruncation {
 }
 
 impl ConsumeQueue {
-    /// Zeroes what a crash has left past the queue's end, and removes the files without an entry of a message, newest first: a broker takes a
-    /// file full of zeros for an entry. `is_redone`: an earlier recovery has not ended, so zeros that are read may not be on disk.
+    /// Zeroes what a crash has left past the queue's end, and removes the files without an entry of a message, newest first: a
+    /// broker takes a file full of zeros for an entry. `is_redone`: an earlier recovery has not ended, so zeros that are read may
+    /// not be on disk.
     pub(super) fn truncate_dirty(&self, clean: bool, is_redone: bool) -> Result<UnsyncedTruncation> {
         let mut unsynced = UnsyncedTruncation::default();
         let end = self.state().in_files.end;

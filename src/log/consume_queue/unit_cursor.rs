@@ -9,8 +9,8 @@ use crate::log::consume_queue::consume_queue::ConsumeQueue;
 use crate::log::consume_queue::entries::position_in_queue;
 use crate::storage::MappedFile;
 
-/// Reads one entry at a time, and keeps the files of those that it has read: looking for a file anew costs as much as reading several entries.
-/// Shows the queue as it was when the cursor was made.
+/// Reads one entry at a time, and keeps the files of those that it has read: looking for a file anew costs as much as reading
+/// several entries. Shows the queue as it was when the cursor was made.
 #[derive(Debug)]
 pub struct UnitCursor {
     queue: Arc<ConsumeQueue>,

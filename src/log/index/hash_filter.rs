@@ -1,8 +1,8 @@
-//! Which hashes an index file can hold, in memory: most files of a store hold no key with a given hash, and to find that out in the file takes
-//! several reads of distant places.
+//! Which hashes an index file can hold, in memory: most files of a store hold no key with a given hash, and to find that out in
+//! the file takes several reads of distant places.
 //!
-//! A Bloom filter whose bits for one hash lie in one word. It is made from the items of a full file, which never change, and costs as much as
-//! some ten thousand lookups. So it is made once so many keys were looked for in the file.
+//! A Bloom filter whose bits for one hash lie in one word. It is made from the items of a full file, which never change, and
+//! costs as much as some ten thousand lookups. So it is made once so many keys were looked for in the file.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

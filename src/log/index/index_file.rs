@@ -208,8 +208,8 @@ impl IndexFile {
         self.has_salvage_records.get(header, convert::identity, look)
     }
 
-    /// The filter of a full file, before `keys` more are looked for in it; `None` while it does not pay. `room` is how many bytes of filters may
-    /// still be made.
+    /// The filter of a full file, before `keys` more are looked for in it; `None` while it does not pay. `room` is how many bytes
+    /// of filters may still be made.
     pub(super) fn filter(&self, geometry: IndexGeometry, keys: usize, room: &AtomicU64) -> Result<Option<&HashFilter>> {
         let items = self.header().items().unsigned_abs();
         self.filter.get(keys, items, || self.make_filter(geometry, room))

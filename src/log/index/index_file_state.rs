@@ -53,8 +53,8 @@ impl IndexService {
         Ok(states)
     }
 
-    /// The files, oldest first, each with the geometry that they share, or that its own bytes tell; `None` if they tell none. The items need not
-    /// be right.
+    /// The files, oldest first, each with the geometry that they share, or that its own bytes tell; `None` if they tell none. The
+    /// items need not be right.
     ///
     /// # Errors
     /// [`Error::Io`].

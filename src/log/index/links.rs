@@ -32,9 +32,9 @@ pub struct Links {
 }
 
 impl IndexFile {
-    /// What a crash tears shows in one of these: offsets and times never fall (but for the first item of a file, whose time counts from the
-    /// end of the file before), the header begins with the first item and ends with the last; each item links to the one before it in its slot;
-    /// each slot leads to its newest item.
+    /// What a crash tears shows in one of these: offsets and times never fall (but for the first item of a file, whose time
+    /// counts from the end of the file before), the header begins with the first item and ends with the last; each item links to
+    /// the one before it in its slot; each slot leads to its newest item.
     pub(super) fn look_whole(&self, geometry: IndexGeometry) -> Result<bool> {
         let Some(mapped) = self.mapped()? else { return Ok(false) };
         let header = self.header();

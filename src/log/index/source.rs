@@ -30,8 +30,8 @@ impl Source {
     }
 }
 
-/// A stretch of the log, and the index file that holds its keys, with the header that it had when the log was divided: keys that are put later
-/// do not count.
+/// A stretch of the log, and the index file that holds its keys, with the header that it had when the log was divided: keys that
+/// are put later do not count.
 #[derive(Debug)]
 pub struct Indexed {
     pub(super) file: Arc<IndexFile>,

@@ -14,9 +14,9 @@ use crate::read::resolve::wanted::Wanted;
 const KEYS_AT_ONCE: usize = 1 << 22;
 
 impl MessageReader {
-    /// For each id the message that [`MessageReader::message`] gives: an offset id if a record starts where it points, else the first stored
-    /// message with this unique key, over every topic that has queues. Where no index serves, the log is walked. With [`Errors::Skip`] a
-    /// damaged message is none.
+    /// For each id the message that [`MessageReader::message`] gives: an offset id if a record starts where it points, else the
+    /// first stored message with this unique key, over every topic that has queues. Where no index serves, the log is walked.
+    /// With [`Errors::Skip`] a damaged message is none.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where a part of the log that had to be looked at cannot be read, unless that is skipped; [`Error::Io`].

@@ -1,7 +1,7 @@
 //! Finding the messages with many keys in one pass: each index file once, each stretch without an index once, and that only the first time.
 //!
-//! An index file gives candidates: physical offsets of records, some of which only have a key of the same hash. They are checked in the order
-//! of the log, each record once. So does what an earlier walk has left in memory.
+//! An index file gives candidates: physical offsets of records, some of which only have a key of the same hash. They are checked
+//! in the order of the log, each record once. So does what an earlier walk has left in memory.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -24,11 +24,11 @@ const NEAR: usize = 16;
 const DEEPER: usize = 4;
 
 impl MessageReader {
-    /// For each `(topic, key)`: every message with it within the bounds, ascending by physical offset. With [`Errors::Skip`] damaged messages are
-    /// left out; where no index serves, so are those in the same segment after them that stand in no queue.
+    /// For each `(topic, key)`: every message with it within the bounds, ascending by physical offset. With [`Errors::Skip`]
+    /// damaged messages are left out; where no index serves, so are those in the same segment after them that stand in no queue.
     ///
-    /// With a limit, memory is taken for as many hits, not for those beyond it. The keys of a stretch that no index serves stay in memory, up to
-    /// 256 MiB, so that it is not walked again.
+    /// With a limit, memory is taken for as many hits, not for those beyond it. The keys of a stretch that no index serves stay
+    /// in memory, up to 256 MiB, so that it is not walked again.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where a part of the log that had to be looked at cannot be read, unless that is skipped; [`Error::Io`].
@@ -107,8 +107,8 @@ impl KeySearch<'_> {
         self.walk(source)
     }
 
-    /// Checks the records that `find_all` gives. `false` if it gives none because a chain is broken, or one leads where no record with its hash
-    /// starts: then the log must be walked.
+    /// Checks the records that `find_all` gives. `false` if it gives none because a chain is broken, or one leads where no record
+    /// with its hash starts: then the log must be walked.
     fn look_up(
         &mut self,
         range: &Range<i64>,

@@ -13,8 +13,8 @@ const MOST_FILES: usize = 256;
 /// Entries that are brought into the cache of the processor at once.
 const NEAR: usize = 64;
 
-/// Finds one message after the other, and keeps what the next ones need: a queue is looked for once, and so is a segment. Shows each queue as
-/// it was when it was first asked for.
+/// Finds one message after the other, and keeps what the next ones need: a queue is looked for once, and so is a segment. Shows
+/// each queue as it was when it was first asked for.
 #[derive(Debug)]
 pub struct OffsetResolver<'a> {
     reader: &'a MessageReader,

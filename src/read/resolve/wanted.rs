@@ -53,8 +53,8 @@ impl<'a> Wanted<'a> {
             }
     }
 
-    /// Brings the keys with these numbers into the cache of the processor, which waits for the memory once for several of them. They come in no
-    /// order, and one after the other it would wait for each.
+    /// Brings the keys with these numbers into the cache of the processor, which waits for the memory once for several of them.
+    /// They come in no order, and one after the other it would wait for each.
     pub(super) fn touch(self, numbers: impl Iterator<Item = usize>) {
         for number in numbers {
             let first = self.get(number).and_then(|(_, key)| key.as_bytes().first());

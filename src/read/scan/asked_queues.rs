@@ -1,4 +1,5 @@
-//! Where the queues lead that a scan asks for. A record that says that it stands in none of them may be damaged: no checksum covers its topic.
+//! Where the queues lead that a scan asks for. A record that says that it stands in none of them may be damaged: no checksum
+//! covers its topic.
 
 use std::collections::BinaryHeap;
 use std::ops::Range;

@@ -74,8 +74,8 @@ impl fmt::Debug for Of {
 }
 
 impl Follow {
-    /// The messages that `request` asks for, in the order of the log: its topics, queues, tags and other conditions; not its order, its limit and
-    /// its stretch.
+    /// The messages that `request` asks for, in the order of the log: its topics, queues, tags and other conditions; not its
+    /// order, its limit and its stretch.
     ///
     /// # Errors
     /// As [`MessageReader::queue_ids`], and [`Error::Corrupt`], [`Error::Io`].
@@ -157,8 +157,8 @@ impl Follow {
     /// The next message that is there; `None` if there is none yet. Up to `end` every message of the log is in its queue.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for damage that is not skipped, [`Error::NotFound`] if the queue begins again at smaller offsets, [`Error::Io`], those
-    /// of [`crate::interrupt::check`]. It can go on after each.
+    /// [`Error::Corrupt`] for damage that is not skipped, [`Error::NotFound`] if the queue begins again at smaller offsets,
+    /// [`Error::Io`], those of [`crate::interrupt::check`]. It can go on after each.
     pub fn next_until(&mut self, end: i64) -> Result<Option<StoredMessage>> {
         match &mut self.of {
             Of::Log(log) => log.next_until(end, &self.reader, &self.on_damage),

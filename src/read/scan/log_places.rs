@@ -115,8 +115,8 @@ impl LogPlaces {
         Ok(None)
     }
 
-    /// Divides off a walk over the next records, which take about so many bytes, for another thread. This walk goes on after them, and reads
-    /// ahead for both. `None`, and nothing is divided off, where something is no record, and at the end.
+    /// Divides off a walk over the next records, which take about so many bytes, for another thread. This walk goes on after
+    /// them, and reads ahead for both. `None`, and nothing is divided off, where something is no record, and at the end.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
@@ -187,7 +187,8 @@ impl LogPlaces {
         }
     }
 
-    /// Counts the messages of a stretch to which the queues lead that are asked for. One to which none leads may have had some, and counts as one.
+    /// Counts the messages of a stretch to which the queues lead that are asked for. One to which none leads may have had some,
+    /// and counts as one.
     fn miss(&mut self, reader: &MessageReader, damage: Error, stretch: Range<i64>, on_damage: &OnDamage) -> Result<()> {
         let messages = self.asked.count(&stretch, reader)?;
         if messages > 0 && self.is_beside_queues {
@@ -197,8 +198,8 @@ impl LogPlaces {
     }
 }
 
-/// Where a record starts, at this place or before it and, if possible, near. Only the start of a segment, and where a queue leads to, is known to
-/// be the start of a record: a body may hold bytes that look like a record of just that place.
+/// Where a record starts, at this place or before it and, if possible, near. Only the start of a segment, and where a queue leads
+/// to, is known to be the start of a record: a body may hold bytes that look like a record of just that place.
 fn record_before(reader: &MessageReader, place: i64) -> Result<i64> {
     let log = reader.log();
     let segment = log.end_of_segment(place).saturating_sub(log.segment_size() as i64);

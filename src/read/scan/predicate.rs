@@ -60,8 +60,8 @@ impl Predicate {
     }
 
     /// # Errors
-    /// [`Error::Corrupt`](crate::error::Error::Corrupt) for a message that may be wanted, and is not what a queue says of it: the entry or the
-    /// record is damaged; [`Error::Io`](crate::error::Error::Io).
+    /// [`Error::Corrupt`](crate::error::Error::Corrupt) for a message that may be wanted, and is not what a queue says of it: the
+    /// entry or the record is damaged; [`Error::Io`](crate::error::Error::Io).
     pub(super) fn admits(&mut self, place: &Place, view: &MessageView<'_>, reader: &MessageReader) -> Result<bool> {
         let asks_for_properties = self.keys.is_some() || !self.properties.is_empty();
         if !self.is_in_time(view) || asks_for_properties && !self.has_properties(view) {
@@ -104,8 +104,8 @@ impl Predicate {
         Ok(if is_led_to && is_named { Lead::Unknown } else { Lead::None })
     }
 
-    /// The topic with which the message is given, once though several are named: its own one, else the first of its light queues. `None` if it
-    /// belongs to no topic and queue that is looked at.
+    /// The topic with which the message is given, once though several are named: its own one, else the first of its light queues.
+    /// `None` if it belongs to no topic and queue that is looked at.
     pub(super) fn given_with<'a>(&'a self, view: &'a MessageView<'_>) -> Option<&'a [u8]> {
         let is_wanted = |id: i32| self.queues.as_ref().is_none_or(|queues| queues.binary_search(&id).is_ok());
         let own = view.topic_bytes();

@@ -46,8 +46,8 @@ impl QueueLeads {
     /// What leads to a message of a queue that is asked for.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a damaged entry, for one that leads to no message of the queue, and for a message that names another place than
-    /// the one in a queue that leads to it; [`Error::Io`].
+    /// [`Error::Corrupt`] for a damaged entry, for one that leads to no message of the queue, and for a message that names
+    /// another place than the one in a queue that leads to it; [`Error::Io`].
     pub(super) fn to(&mut self, view: &MessageView<'_>, reader: &MessageReader) -> Result<Lead> {
         let known = self.queues.find(view.topic_bytes(), view.queue_id());
         let place = if let Some(place) = known {

@@ -55,8 +55,8 @@ impl QueuePlaces {
         }))
     }
 
-    /// The queue offset and the entry of the next message, which stays the next one. A message that is unwanted by its entry is passed over. An
-    /// entry that points past the log is damaged, and its message may be wanted.
+    /// The queue offset and the entry of the next message, which stays the next one. A message that is unwanted by its entry is
+    /// passed over. An entry that points past the log is damaged, and its message may be wanted.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -128,8 +128,8 @@ impl QueuePlaces {
         Ok(())
     }
 
-    /// The first queue offset whose message lies at or past a place of the log; a range with it, where a message on the way cannot be read: an
-    /// entry alone may be damaged.
+    /// The first queue offset whose message lies at or past a place of the log; a range with it, where a message on the way
+    /// cannot be read: an entry alone may be damaged.
     fn around(&self, reader: &MessageReader, place: i64) -> Result<Range<i64>> {
         let Range { mut start, mut end } = self.offsets;
         while start < end {

@@ -77,8 +77,8 @@ pub enum TimeOf {
 /// Which records of the log a scan gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transactions {
-    /// What consumers see: the messages to which the queues of their topics lead. Of a topic without queues in files (its queues were deleted, or
-    /// are a database), every message that is no half and no rolled-back one.
+    /// What consumers see: the messages to which the queues of their topics lead. Of a topic without queues in files (its queues
+    /// were deleted, or are a database), every message that is no half and no rolled-back one.
     Committed,
     /// Every whole record: half and rolled-back messages, and those of an earlier topic of the same name, too.
     All,

@@ -140,8 +140,8 @@ impl Route {
         Ok(None)
     }
 
-    /// Divides off a way to the next messages, of about so many bytes, and tells where in the log it ends. `None`, and nothing is divided off,
-    /// where places have to be found one by one.
+    /// Divides off a way to the next messages, of about so many bytes, and tells where in the log it ends. `None`, and nothing is
+    /// divided off, where places have to be found one by one.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -160,8 +160,9 @@ impl Route {
         Ok(front.map(|front| (Self::Parts(vec![Part::Log(front)]), places.position())))
     }
 
-    /// The messages up to the one at `done` in the order of the scan were read, or all of them. What the scan has brought into the page cache
-    /// for them is dropped, if it reads the log once. A queue has the messages of others between its own, and they may come next.
+    /// The messages up to the one at `done` in the order of the scan were read, or all of them. What the scan has brought into
+    /// the page cache for them is dropped, if it reads the log once. A queue has the messages of others between its own, and they
+    /// may come next.
     pub(super) fn drop_behind(&mut self, reader: &MessageReader, done: Option<i64>) {
         let (log, before) = (reader.log(), done.unwrap_or(i64::MAX));
         match self {
