@@ -176,25 +176,13 @@ impl<'a> Chunk<'a> {
             .map_or_else(|| Ok(At::nothing()), |column| text(column, name))
     }
 
-    /// Bytes: binary or `fixed_size_binary` of any kind, or text.
+    /// Bytes: binary or `fixed_size_binary` of any kind, a dictionary of one of them, or text.
     ///
     /// # Errors
     /// [`Error::Invalid`] for another type.
     pub(crate) fn bytes(&self, name: &str) -> Result<At<'a, &'a [u8]>> {
-        let Some(column) = self.column(name) else {
-            return Ok(At::nothing());
-        };
-        Ok(match column.data_type() {
-            DataType::Binary => values(column.as_binary::<i32>()),
-            DataType::LargeBinary => values(column.as_binary::<i64>()),
-            DataType::BinaryView => values(column.as_binary_view()),
-            DataType::FixedSizeBinary(_) => values(column.as_fixed_size_binary()),
-            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(_, _) => {
-                let text = text(column, name)?;
-                At::new(move |row| Ok(text.at(row)?.map(str::as_bytes)))
-            }
-            other => return invalid(format!("column {name:?} is {other}: cast it to binary first")),
-        })
+        self.column(name)
+            .map_or_else(|| Ok(At::nothing()), |column| bytes(column, name))
     }
 
     /// Several texts: a list of text, or a single text.
@@ -309,26 +297,43 @@ fn whole_float<'a>(column: &'a ArrayRef, name: &str) -> At<'a, i64> {
     })
 }
 
+fn bytes<'a>(column: &'a ArrayRef, name: &str) -> Result<At<'a, &'a [u8]>> {
+    Ok(match column.data_type() {
+        DataType::Binary => values(column.as_binary::<i32>()),
+        DataType::LargeBinary => values(column.as_binary::<i64>()),
+        DataType::BinaryView => values(column.as_binary_view()),
+        DataType::FixedSizeBinary(_) => values(column.as_fixed_size_binary()),
+        DataType::Dictionary(_, _) => looked_up(column, bytes(column.as_any_dictionary().values(), name)?),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+            let text = text(column, name)?;
+            At::new(move |row| Ok(text.at(row)?.map(str::as_bytes)))
+        }
+        other => return invalid(format!("column {name:?} is {other}: cast it to binary first")),
+    })
+}
+
+/// The words of a dictionary, at the rows of its column.
+fn looked_up<'a, T: 'a>(column: &'a ArrayRef, word: At<'a, T>) -> At<'a, T> {
+    let dictionary = column.as_any_dictionary();
+    // Where all is null a dictionary may be empty, and then no key can be looked up.
+    let keys = if dictionary.values().is_empty() {
+        Vec::new()
+    } else {
+        dictionary.normalized_keys()
+    };
+    At::new(move |row| match keys.get(row) {
+        Some(key) if column.is_valid(row) => word.at(*key),
+        _ => Ok(None),
+    })
+}
+
 fn text<'a>(column: &'a ArrayRef, name: &str) -> Result<At<'a, &'a str>> {
     Ok(match column.data_type() {
         DataType::Utf8 => values(column.as_string::<i32>()),
         DataType::LargeUtf8 => values(column.as_string::<i64>()),
         DataType::Utf8View => values(column.as_string_view()),
         DataType::Null => At::nothing(),
-        DataType::Dictionary(_, _) => {
-            let dictionary = column.as_any_dictionary();
-            let word = text(dictionary.values(), name)?;
-            // Where all is null a dictionary may be empty, and then no key can be looked up.
-            let keys = if dictionary.values().is_empty() {
-                Vec::new()
-            } else {
-                dictionary.normalized_keys()
-            };
-            At::new(move |row| match keys.get(row) {
-                Some(key) if column.is_valid(row) => word.at(*key),
-                _ => Ok(None),
-            })
-        }
+        DataType::Dictionary(_, _) => looked_up(column, text(column.as_any_dictionary().values(), name)?),
         other => return invalid(format!("column {name:?} is {other}: cast it to utf8 first")),
     })
 }

@@ -49,7 +49,7 @@ FORMS: dict[str, Callable[[pa.Table], Any]] = {
     "sliced": lambda table: pa.concat_tables([table.slice(2), table, table.slice(0, 1)]).slice(len(table) - 2, len(table)),
     "dictionaries": lambda table: pa.table(
         {
-            name: column.dictionary_encode() if pa.types.is_string(column.type) else column
+            name: column.dictionary_encode() if column.type in (pa.string(), pa.binary()) else column
             for name, column in zip(table.column_names, table.columns, strict=True)
         }
     ),
