@@ -23,8 +23,8 @@ _PyArrowRecordBatch: TypeAlias = Any
 BATCH_BYTES = 32 << 20
 #: Files of partitions that are open at the same time. A partition that comes back after its file was closed gets another file.
 MOST_OPEN = 64
-#: What Hive and Spark escape in the names of partitions.
-ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
+#: What Hive and Spark escape in the names of partitions; and the first character of a topic that is called as they call null.
+ESCAPED = re.compile(rf"[\x00-\x1f\"#%'*/:=?\\\x7f{{\[\]^]|^_(?={NULL[1:]}$)")
 
 
 class _File(Protocol):

@@ -183,6 +183,12 @@ def test_no_messages_are_a_file_with_the_columns(shop: Store, tmp_path: Path, fo
     assert shop.export(tmp_path / "parts", topics="none", partition_by="topic", format=format).files == ()
 
 
+def test_a_topic_that_is_called_as_a_partition_of_null_goes_round(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.append_batch([("__HIVE_DEFAULT_PARTITION__", b"a"), ("orders", b"b")])
+        goes_round(store, tmp_path / "parts", tmp_path, format="jsonl", partition_by="topic")
+
+
 def test_other_readers_read_the_partitions(shop: Store, tmp_path: Path) -> None:
     told = shop.export(tmp_path / "parts", partition_by=("topic", "hour"), format="parquet")
     hour = f"{shop.scan().to_arrow()['store_time'][0].as_py():%Y-%m-%dT%H}"
