@@ -226,9 +226,13 @@ fn expect_undamaged_end(opened: &Opened<'_>, report: &RecoveryReport) -> Result<
     let Some(found) = found else {
         return log.expect_last_segment_at(end);
     };
+    let goes_on = if found == end {
+        String::new()
+    } else {
+        format!(", and a message starts at {found}")
+    };
     let reason = format!(
-        "the log ends here ({}), and a message starts at {found}: a part of the log is damaged: mqstore repair \
-         keeps every whole message",
+        "the log ends here ({}){goes_on}: a part of the log is damaged: mqstore repair keeps every whole message",
         report.stop_reason
     );
     Err(log.corrupt(end, reason))

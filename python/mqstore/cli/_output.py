@@ -88,7 +88,8 @@ class Output:
         """Says how many messages were skipped."""
         self.end_progress()
         if skipped := sum(read.skipped for read in self._reads):
-            self.lack(f"{skipped} messages were skipped: they were lost or are damaged")
+            told = "1 message was skipped: it was" if skipped == 1 else f"{skipped} messages were skipped: they were"
+            self.lack(f"{told} lost or damaged")
 
     def document(self, row: Row) -> None:
         """Prints one object, for people a line a name."""

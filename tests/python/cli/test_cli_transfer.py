@@ -124,7 +124,7 @@ def test_damage_is_passed_over_and_said_and_stops_what_writes(tmp_path: Path, ru
     for arguments in (("cat", tmp_path / "store", "orders"), ("find", tmp_path / "store", "--body", "x")):
         ran = run(*arguments, "--json")
         assert (ran.code, len(ran.objects)) == (1, 99)
-        assert "1 messages were skipped: they were lost or are damaged" in ran.err
+        assert "1 message was skipped: it was lost or damaged" in ran.err
     counted = run("du", tmp_path / "store", "--json")
     assert (counted.code, counted.objects[0]["messages"]) == (1, 99)
     assert "bytes of the log were not counted" in counted.err
