@@ -253,7 +253,7 @@ impl Compared {
     fn look_at_lone(&mut self, unit: Option<CqUnit>, context: &mut Context<'_>) -> Result<()> {
         let offset = self.next;
         let Some(unit) = unit else {
-            if !context.has_damage() {
+            if !context.has_damage() && !self.queue.is_removed(offset) {
                 let what = "the entry is no entry, and the log has no such message";
                 self.add(FindingId::QueueHole, offset, None, what, context);
             }
@@ -347,7 +347,8 @@ impl Compared {
                 context.add_after(finding, ANYWHERE);
                 return Ok(());
             }
-            None if offset < self.written.start && context.has_expired(at) => return Ok(()),
+            // A broker removes segments first.
+            None if offset < self.written.start && context.has_expired(at) || self.queue.is_removed(offset) => return Ok(()),
             None if offset >= self.written.end && context.writer != Writer::Closed => {
                 (FindingId::QueueNotDispatched, "the queue ends before this message".to_owned())
             }

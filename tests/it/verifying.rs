@@ -196,6 +196,51 @@ fn what_has_expired_and_is_still_mapped_is_no_finding() {
 }
 
 #[test]
+fn a_queue_file_that_expires_while_its_store_is_verified_is_no_finding() {
+    let dir = tempfile::tempdir().unwrap();
+    let intact = dir.path().join("intact");
+    let mut writer = StoreWriter::new(&intact, 16384, 5, 100, 400);
+    let offsets: Vec<i64> = (0..60).map(|_| writer.put("orders", 0, &[7; 1000], &[])).collect();
+    writer.finish(true);
+    // These files have entries of the first segment alone.
+    let expired = offsets.iter().filter(|offset| **offset < 16384).count() as u64 / 5;
+    let mut removed = 0;
+    for (file, look, is_mapped) in
+        (0..expired).flat_map(|file| (0..4).flat_map(move |look| [(file, look, false), (file, look, true)]))
+    {
+        let root = dir.path().join(format!("{file}-{look}-{is_mapped}"));
+        copy(&intact, &root);
+        let reader = open(&root);
+        for offset in offsets.iter().filter(|_| is_mapped) {
+            reader.message_at(*offset).unwrap();
+        }
+        let segment = root.join("commitlog").join(segment_name(0));
+        let files: Vec<_> = (0..expired)
+            .map(|file| root.join("consumequeue/orders/0").join(segment_name(file * 100)))
+            .collect();
+        let (opened, looks, gone) = (
+            format!("open {}", files[file as usize].display()),
+            AtomicUsize::new(0),
+            segment.clone(),
+        );
+        let env = CountingEnv::new();
+        env.before_looks(move |path| {
+            if path == opened && looks.fetch_add(1, Ordering::Relaxed) == look {
+                fs::remove_file(&segment)?;
+                files.iter().try_for_each(fs::remove_file)?;
+            }
+            Ok(())
+        });
+        let env: Arc<dyn Env> = Arc::new(env);
+        let report = verify(&env, &reader, VerifyRequest::default(), |_, _| Ok(())).unwrap();
+        let what = format!("file {file}, look {look}, {is_mapped}: {}", told(&report));
+        assert_eq!(names(&report), BTreeSet::from(["checkpoint.missing"]), "{what}");
+        removed += usize::from(!gone.exists());
+    }
+    assert!(removed > 2, "{removed}");
+}
+
+#[test]
 fn a_settings_file_that_grows_after_it_was_listed_is_read_whole() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("store");

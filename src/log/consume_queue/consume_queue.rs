@@ -193,7 +193,7 @@ impl ConsumeQueue {
     }
 
     /// Whether the file that held this entry was removed by another process.
-    pub(super) fn is_removed(&self, offset: i64) -> bool {
+    pub(crate) fn is_removed(&self, offset: i64) -> bool {
         let at = offset.checked_mul(UNIT).and_then(|at| u64::try_from(at).ok());
         at.is_some_and(|at| self.files.is_removed(at))
     }
