@@ -347,8 +347,9 @@ impl Compared {
                 context.add_after(finding, ANYWHERE);
                 return Ok(());
             }
-            // A broker removes segments first.
-            None if offset < self.written.start && context.has_expired(at) || self.queue.is_removed(offset) => return Ok(()),
+            None if offset < self.written.start && context.has_expired(at) => return Ok(()),
+            // With its message, or with its topic.
+            None if self.queue.is_removed(offset) => return self.pass_over(offset, offset + 1, context),
             None if offset >= self.written.end && context.writer != Writer::Closed => {
                 (FindingId::QueueNotDispatched, "the queue ends before this message".to_owned())
             }

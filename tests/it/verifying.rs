@@ -6,14 +6,16 @@ pub(crate) mod table;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::iter;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mqstore::check::{FindingId, VerifyReport, VerifyRequest, verify};
 use mqstore::error::Result;
 use mqstore::format::segment_name;
+use mqstore::read::MessageReader;
 use mqstore::storage::{Env, RealEnv};
 
 use crate::counting_env::CountingEnv;
@@ -21,7 +23,7 @@ use crate::reading::open;
 use crate::store_writer::StoreWriter;
 
 pub(crate) fn verified_by(env: &Arc<dyn Env>, root: &Path, request: VerifyRequest) -> Result<VerifyReport> {
-    let reader = mqstore::read::MessageReader::open(env, root, mqstore::config::StoreConfig::default())?;
+    let reader = MessageReader::open(env, root, mqstore::config::StoreConfig::default())?;
     verify(env, &reader, request, |_, _| Ok(()))
 }
 
@@ -218,26 +220,58 @@ fn a_queue_file_that_expires_while_its_store_is_verified_is_no_finding() {
         let files: Vec<_> = (0..expired)
             .map(|file| root.join("consumequeue/orders/0").join(segment_name(file * 100)))
             .collect();
-        let (opened, looks, gone) = (
-            format!("open {}", files[file as usize].display()),
-            AtomicUsize::new(0),
-            segment.clone(),
-        );
-        let env = CountingEnv::new();
-        env.before_looks(move |path| {
-            if path == opened && looks.fetch_add(1, Ordering::Relaxed) == look {
-                fs::remove_file(&segment)?;
-                files.iter().try_for_each(fs::remove_file)?;
-            }
-            Ok(())
-        });
-        let env: Arc<dyn Env> = Arc::new(env);
-        let report = verify(&env, &reader, VerifyRequest::default(), |_, _| Ok(())).unwrap();
+        let (gone, opened) = (segment.clone(), files[file as usize].clone());
+        let report = verified_while_removed(&reader, &opened, look, iter::once(segment).chain(files).collect());
         let what = format!("file {file}, look {look}, {is_mapped}: {}", told(&report));
         assert_eq!(names(&report), BTreeSet::from(["checkpoint.missing"]), "{what}");
         removed += usize::from(!gone.exists());
     }
     assert!(removed > 2, "{removed}");
+}
+
+#[test]
+fn a_topic_that_is_deleted_while_its_store_is_verified_has_no_hole() {
+    let dir = tempfile::tempdir().unwrap();
+    let intact = dir.path().join("intact");
+    let mut writer = StoreWriter::new(&intact, 16384, 5, 100, 400);
+    for _ in 0..60 {
+        writer.put("orders", 0, &[7; 1000], &[]);
+    }
+    writer.finish(false);
+    // The last messages are not dispatched yet, from the middle of the eighth file on.
+    let file = |root: &Path, number: u64| root.join("consumequeue/orders/0").join(segment_name(number * 100));
+    for number in 8..12 {
+        fs::remove_file(file(&intact, number)).unwrap();
+    }
+    let mut eighth = fs::read(file(&intact, 7)).unwrap();
+    eighth[40..].fill(0);
+    fs::write(file(&intact, 7), eighth).unwrap();
+    let found = |root: &Path, look| {
+        let files = (0..8).map(|number| file(root, number)).collect();
+        names(&verified_while_removed(&open(root), &file(root, 7), look, files))
+    };
+    let undisturbed = found(&intact, usize::MAX);
+    assert!(undisturbed.contains("queue.not_dispatched"), "{undisturbed:?}");
+    for look in 0..4 {
+        let root = dir.path().join(look.to_string());
+        copy(&intact, &root);
+        let found = found(&root, look);
+        assert!(found.is_subset(&undisturbed), "look {look}: {found:?}");
+    }
+}
+
+/// Verifies the store of a reader. These files are gone when this one is opened, after so many times.
+fn verified_while_removed(reader: &MessageReader, opened: &Path, look: usize, files: Vec<PathBuf>) -> VerifyReport {
+    let (opened, looks) = (format!("open {}", opened.display()), AtomicUsize::new(0));
+    let env = CountingEnv::new();
+    env.before_looks(move |path| {
+        if path == opened && looks.fetch_add(1, Ordering::Relaxed) == look {
+            files.iter().try_for_each(fs::remove_file)?;
+        }
+        Ok(())
+    });
+    let env: Arc<dyn Env> = Arc::new(env);
+    verify(&env, reader, VerifyRequest::default(), |_, _| Ok(())).unwrap()
 }
 
 #[test]
