@@ -1,5 +1,6 @@
 //! One pass over the log, and the other files beside it.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,6 +91,13 @@ impl VerifyReport {
     pub fn is_ok(&self) -> bool {
         self.findings.iter().all(|finding| finding.severity == Severity::Note)
     }
+
+    /// Leaves out what an earlier look has not found in the same file.
+    fn keep_what_stays(&mut self, earlier: &Self) {
+        let places: BTreeSet<_> = earlier.findings.iter().map(|finding| (finding.id, &finding.file)).collect();
+        self.findings
+            .retain(|finding| finding.severity == Severity::Note || places.contains(&(finding.id, &finding.file)));
+    }
 }
 
 /// Compares log, queues, index, checkpoint and settings with each other and with the format, in one pass over the log. The log is
@@ -107,11 +115,22 @@ pub fn verify(
 ) -> Result<VerifyReport> {
     let started = Instant::now();
     let mut looks = 1;
+    let mut first: Option<VerifyReport> = None;
     loop {
         match look(env, reader, request, started, &mut tell) {
             // A broker has removed an index file since it was listed.
             Err(error) if error.is_missing_file() && looks < LOOKS => looks += 1,
-            found => return found,
+            Ok(mut found) => {
+                if let Some(first) = first {
+                    found.keep_what_stays(&first);
+                } else if !found.is_ok() && writer_of(env.as_ref(), reader.path())? == Writer::Live {
+                    // It may be what the writer was changing: damage is there at a second look.
+                    first = Some(found);
+                    continue;
+                }
+                return Ok(found);
+            }
+            Err(error) => return Err(error),
         }
     }
 }
