@@ -78,6 +78,22 @@ pub(crate) struct WritePlan {
 /// [`crate::error::Error::Invalid`] for an option, [`crate::error::Error::Corrupt`] for files that cannot belong together,
 /// [`crate::error::Error::Io`].
 pub(crate) fn open_for_reading(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<Recovered> {
+    let mut looks = 1;
+    loop {
+        let (recovered, removals) = look(env, path, config)?;
+        // What a broker has removed since the plan was made may be missed in what was found after it.
+        if recovered.log.removals() == removals || looks == LOOKS {
+            return Ok(recovered);
+        }
+        looks += 1;
+    }
+}
+
+/// How often a store is looked at whose broker removes files meanwhile.
+const LOOKS: usize = 4;
+
+/// As [`open_for_reading`]. Gives also how many removals the plan knows of.
+fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<(Recovered, u64)> {
     let files = StoreFiles::load(env, path, config)?;
     let shown_until = files.shown_until(env.as_ref(), path)?;
     let opened = Opened {
@@ -85,12 +101,12 @@ pub(crate) fn open_for_reading(env: &Arc<dyn Env>, path: &Path, config: &StoreCo
         is_written_to: files.is_written_to(env.as_ref(), path)?,
         ..files.opened(config, None)
     };
-    let plan = loop {
+    let (plan, removals) = loop {
         let removals = files.log.removals();
         let plan = plan(&opened)?;
         // A broker may remove a segment after it was listed. That is no hole in the log: the log starts later now.
         if files.log.removals() == removals {
-            break plan;
+            break (plan, removals);
         }
     };
     let mut report = plan.apply_in_memory(&opened)?;
@@ -101,7 +117,7 @@ pub(crate) fn open_for_reading(env: &Arc<dyn Env>, path: &Path, config: &StoreCo
     if report.clean_exit {
         files.log.settle(report.log_end);
     }
-    Ok(Recovered::of(files, report))
+    Ok((Recovered::of(files, report), removals))
 }
 
 /// Opens the files of a store that this process is going to write to, and says how it goes on.

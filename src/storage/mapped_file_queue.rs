@@ -268,17 +268,24 @@ impl MappedFileQueue {
         AppendFile::open(path, start, self.file_size, || self.open_for_writing(start))
     }
 
-    /// As [`File::written`], in the file that starts at `start`. Drops the cached pages of `range` first.
+    /// As [`File::written`], in the file that starts at `start`: nothing, if it was removed. Drops the cached pages of `range` first.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn written(&self, start: u64, range: Range<u64>) -> Result<Vec<Range<u64>>> {
         let path = self.dir.join(segment_name(start));
-        let found = self
-            .env
-            .open(&path, Access::Read)
-            .and_then(|file| file.written_on_disk(range));
-        found.map_err(|error| Error::io("look into", path, error))
+        match self.env.open(&path, Access::Read) {
+            Ok(file) => file
+                .written_on_disk(range)
+                .map_err(|error| Error::io("look into", path, error)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if let Some(file) = self.holder(start) {
+                    self.note_removed(&file)?;
+                }
+                Ok(Vec::new())
+            }
+            Err(error) => Err(Error::io("open", path, error)),
+        }
     }
 
     /// Drops the cached pages of a range, by offset, that lies in one file: those that are durable and that nobody else has mapped. Does

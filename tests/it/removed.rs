@@ -3,16 +3,20 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mqstore::config::Errors;
+use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::segment_name;
 use mqstore::read::{GetMessageStatus, GetRequest, HitBounds, MessageReader, QueueScan, Side, TagFilter};
+use mqstore::storage::Env;
 use tempfile::tempdir;
 
+use crate::counting_env::CountingEnv;
 use crate::queries::by_key;
 use crate::reading::open;
 use crate::store_writer::StoreWriter;
+use crate::verifying::copy;
 
 /// Bytes of a segment of [`StoreWriter::small`].
 const SEGMENT: i64 = 16384;
@@ -144,6 +148,47 @@ fn expect_answers(reader: &Arc<MessageReader>, offsets: &[i64], is_in_log: impl 
     assert_eq!(consumed(reader, 0), in_queue);
     assert_eq!(reader.queue_ids("orders").unwrap(), [0]);
     assert_eq!(reader.topics().unwrap(), ["orders"]);
+}
+
+#[test]
+fn a_store_whose_segments_expire_while_it_is_opened_begins_with_those_that_are_left() {
+    let dir = tempdir().unwrap();
+    let intact = dir.path().join("intact");
+    let segments = store(&intact, false).last().unwrap() / SEGMENT + 1;
+    let log_end = open(&intact).recovery().log_end;
+    let segment = |root: &Path, number: i64| root.join("commitlog").join(segment_name((number * SEGMENT) as u64));
+    // The log ends here, so that the later segments are searched for its rest.
+    let mut emptied = fs::read(segment(&intact, segments - 3)).unwrap();
+    emptied[SEGMENT as usize / 2..].fill(0);
+    fs::write(segment(&intact, segments - 3), emptied).unwrap();
+    let mut removed = 0;
+    for look in 0..8 {
+        let root = dir.path().join(look.to_string());
+        copy(&intact, &root);
+        let (path, first) = (root.clone(), segment(&root, 0));
+        let opened = format!("open {}", segment(&root, segments - 2).display());
+        let looks = AtomicUsize::new(0);
+        let env = CountingEnv::new();
+        env.before_looks(move |call| {
+            if call == opened && looks.fetch_add(1, Ordering::Relaxed) == look {
+                remove_segments(&path, segments - 1);
+            }
+            Ok(())
+        });
+        let env: Arc<dyn Env> = Arc::new(env);
+        let opened = MessageReader::open(&env, &root, StoreConfig::default());
+        if first.exists() {
+            continue;
+        }
+        removed += 1;
+        let reader = opened.unwrap();
+        let recovery = reader.recovery();
+        assert!(
+            recovery.log_end == log_end && recovery.missing.is_none(),
+            "look {look}: {recovery:?}"
+        );
+    }
+    assert!(removed > 1, "{removed}");
 }
 
 #[test]
