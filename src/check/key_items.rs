@@ -21,7 +21,7 @@ pub(super) struct KeyFile {
     pub(super) count: i32,
     /// Where the message of its first item stands, if there is one.
     pub(super) first_offset: i64,
-    /// A live writer adds to it.
+    /// A writer adds to it.
     pub(super) grows: bool,
 }
 
@@ -39,7 +39,9 @@ impl KeyFile {
             grows,
         };
         let counted = key_file.count_items()?;
-        if !grows {
+        // A broker that recovers a store writes to it before it takes the lock.
+        key_file.grows |= counted != header.index_count && key_file.file.read_header_again()?;
+        if !key_file.grows {
             key_file.count = counted;
         }
         if let Some(first) = key_file.item(1)? {

@@ -84,7 +84,7 @@ impl Keys {
                 continue;
             };
             let of = KeyFile::new(file, geometry, grows)?;
-            if of.count != of.header.index_count && !grows {
+            if of.count != of.header.index_count && !of.grows {
                 let what = format!("it counts {} items, and there are {}", of.header.items(), of.count - 1);
                 add_wrong_count(&of.file, what, context);
             }

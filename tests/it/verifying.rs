@@ -260,6 +260,43 @@ fn a_topic_that_is_deleted_while_its_store_is_verified_has_no_hole() {
     }
 }
 
+#[test]
+fn an_index_file_that_grows_while_a_crashed_store_is_verified_is_no_finding() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    let mut writer = StoreWriter::new(&root, 16384, 5, 100, 400);
+    for n in 0..12 {
+        writer.put("orders", 0, b"", &[("KEYS", &format!("k{n}"))]);
+    }
+    writer.finish(false);
+    let index = fs::read_dir(root.join("index")).unwrap().next().unwrap().unwrap().path();
+    let grown = fs::read(&index).unwrap();
+    let count = i32::from_be_bytes(grown[36..40].try_into().unwrap());
+    assert!(count > 6, "{count}");
+    let mut before = grown.clone();
+    before[36..40].copy_from_slice(&6_i32.to_be_bytes());
+    let reader = open(&root);
+    let mut grew = 0;
+    for look in 0..4 {
+        fs::write(&index, &before).unwrap();
+        let (path, grown, looks) = (index.clone(), grown.clone(), AtomicUsize::new(0));
+        let opened = format!("open {}", index.display());
+        let env = CountingEnv::new();
+        env.before_looks(move |call| {
+            if call == opened && looks.fetch_add(1, Ordering::Relaxed) == look {
+                std::os::unix::fs::FileExt::write_all_at(&fs::OpenOptions::new().write(true).open(&path)?, &grown, 0)?;
+            }
+            Ok(())
+        });
+        let env: Arc<dyn Env> = Arc::new(env);
+        let report = verify(&env, &reader, VerifyRequest::default(), |_, _| Ok(())).unwrap();
+        let has_grown = fs::read(&index).unwrap() != before;
+        grew += usize::from(has_grown);
+        assert!(!has_grown || report.is_ok(), "look {look}: {}", told(&report));
+    }
+    assert!(grew > 1, "{grew}");
+}
+
 /// Verifies the store of a reader. These files are gone when this one is opened, after so many times.
 fn verified_while_removed(reader: &MessageReader, opened: &Path, look: usize, files: Vec<PathBuf>) -> VerifyReport {
     let (opened, looks) = (format!("open {}", opened.display()), AtomicUsize::new(0));

@@ -135,7 +135,7 @@ impl IndexFile {
     }
 
     /// Reads the header again, since another process may write to the file; tells whether it differs from the one known.
-    pub(super) fn read_header_again(&self) -> Result<bool> {
+    pub(crate) fn read_header_again(&self) -> Result<bool> {
         let Some(mapped) = self.mapped()? else { return Ok(false) };
         let mut bytes = [0; INDEX_HEADER_SIZE];
         // The lock is held while the file is read. A writer of this process sets the header after it has written it, so that a torn
