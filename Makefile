@@ -20,7 +20,7 @@ PY := $(VENV)/bin/python
 NATIVE := python/mqstore/_native.abi3.so
 # Directories count too: a file added or removed changes them.
 SOURCES := $(shell find src) Cargo.toml Cargo.lock pyproject.toml
-HAVE := $(wildcard python tests/data tests/python tests/spark tests/interop tests/mutants tests/torture spark_examples benches)
+HAVE := $(wildcard python tests/conftest.py tests/data tests/python tests/spark tests/interop tests/mutants tests/torture spark_examples benches)
 
 export VIRTUAL_ENV := $(VENV)
 export PATH := $(VENV)/bin:$(PATH)
@@ -30,7 +30,7 @@ export PYSPARK_DRIVER_PYTHON := $(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME SPARK_HOME
 
-.PHONY: help run test sparktest torture interleavings check interop mutants bench fuzz wheel wheeltest clean
+.PHONY: help run test slowtest sparktest torture interleavings check interop mutants bench fuzz wheel wheeltest clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -40,11 +40,15 @@ run: java $(NATIVE) ## the main job: write 7,865 real events, resolve and fetch 
 	@for command in info verify; do echo; echo "$$ mqstore $$command target/spark_examples/store"; \
 	  $(PY) -m mqstore $$command target/spark_examples/store; done
 
-test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust and the Python tests
+test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust, Python and Spark tests, in less than ten minutes; names what it leaves out
 	@echo "== Rust tests"
 	@cargo test
 	@echo "== Python and Spark tests"
-	@$(PY) -m pytest tests/python tests/torture tests/spark
+	@$(PY) -m pytest -m "not slow" tests/python tests/torture tests/spark
+
+slowtest: java $(VENV)/dev.stamp $(NATIVE) ## the tests that `make test` leaves out
+	@echo "== Slow Python and Spark tests"
+	@$(PY) -m pytest -m slow tests/python tests/torture tests/spark
 	@echo "== Spark tests over Spark Connect"
 	@TEST_REMOTE=1 $(PY) -m pytest -m matrix tests/spark
 

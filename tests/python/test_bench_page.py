@@ -109,6 +109,7 @@ def test_a_ratio_beyond_the_axis_ends_at_its_end():
     assert drawn[0] == drawn[1] > drawn[2] == 0
 
 
+@pytest.mark.slow
 def test_each_row_from_python_runs_once_with_tiny_sizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("BENCH_SMOKE", "1")
     monkeypatch.setenv("BENCH_RESULTS", str(tmp_path))

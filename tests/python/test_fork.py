@@ -402,6 +402,7 @@ def long_to_open(path: Path) -> mqstore.Store:
         reader.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["open", "reopen"])
 def test_a_signal_whose_handler_raises_ends_the_opening_of_a_reader(tmp_path: Path, how: str) -> None:
     told: list[int] = []

@@ -117,6 +117,7 @@ CALLS = ["where", "to_arrow", "append_batch", "append", "table", "time", "born_t
 CALLS += ["path", "option", "attribute", "equal", "buffer"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
 def test_a_daemon_thread_inside_a_call_does_not_abort_the_end_of_the_interpreter(tmp_path: Path, call: str) -> None:
     with mqstore.open(tmp_path / "store", "x") as store:

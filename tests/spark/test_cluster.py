@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import mqstore
 
 HERE = Path(__file__).parent
@@ -54,6 +56,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_two_executors_with_little_memory_read_resolve_and_write_a_store_of_a_brokers_size(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "store", mode="x", geometry="broker") as store:
         store.append_batch([("orders", bytes(1000), None, [f"k{number}"], None, number % 2) for number in range(1000)])

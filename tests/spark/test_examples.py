@@ -30,6 +30,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd="/", env=within, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("example", "expected"),
     [
@@ -106,6 +107,7 @@ sys.exit(resolve_events.main())
     return run("-c", code, **java)
 
 
+@pytest.mark.slow
 def test_the_main_job_fails_when_an_answer_is_wrong(java: dict[str, str]) -> None:
     done = main_job(
         java,
@@ -125,6 +127,7 @@ resolve_events.load_events = lambda: events
         assert wrong in done.stdout
 
 
+@pytest.mark.slow
 def test_the_main_job_fails_when_the_stores_differ_in_a_column(java: dict[str, str]) -> None:
     done = main_job(
         java,

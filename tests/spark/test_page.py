@@ -31,6 +31,7 @@ def count(path: Path) -> int:
         return len(store.topics["orders"].queues[0])
 
 
+@pytest.mark.slow
 def test_every_program_of_the_page_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for path in ("data/store", "mnt/a", "mnt/b"):

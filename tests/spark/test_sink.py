@@ -273,6 +273,7 @@ def test_a_job_that_is_done_is_not_written_again(spark: SparkSession, tmp_path: 
     assert [[path.name for path in job.iterdir()] for job in staging(tmp_path / "store").iterdir()] == [["manifest.json"]] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stores", ["one", "per-task"])
 def test_a_kill_at_any_line_of_a_job_loses_and_repeats_nothing(tmp_path: Path, stores: str) -> None:
     # In memory where there is such a file system, because a sync costs nothing there: the processes are killed, not the machine.
@@ -558,6 +559,7 @@ query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(
 )
 
 
+@pytest.mark.slow
 def test_a_streaming_query_that_is_killed_and_started_again_writes_each_row_once(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()

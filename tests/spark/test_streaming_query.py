@@ -124,6 +124,7 @@ def kill_when(arguments: Sequence[str], folder: Path, batches: int) -> None:
         running.communicate()
 
 
+@pytest.mark.slow
 def test_a_query_that_is_killed_at_several_points_loses_and_repeats_nothing(
     spark: SparkSession, store: mqstore.Store, tmp_path: Path
 ) -> None:

@@ -19,13 +19,13 @@ COMMITTED = ROOT / "docs" / "reliability.json"
 COLUMNS = ("layer", "cases", "lost", "phantom", "errors", "seconds", "seed")
 T = TypeVar("T")
 
-#: Unset in `make test`: one round of each test, with few cases.
+#: Unset in `make test` and `make slowtest`: one round of each test, with few cases.
 MINUTES = float(os.environ.get("TORTURE_MINUTES", "0"))
 SEED = int(os.environ.get("TORTURE_SEED", "0")) or (time.time_ns() // 1000 % 1_000_000_000 if MINUTES else 1)
 
 
 def rounds(share: float) -> Iterator[int]:
-    """Seeds: one in `make test`; in `make torture` as many as this share of the time allows, but at least one."""
+    """Seeds: one in `make slowtest`; in `make torture` as many as this share of the time allows, but at least one."""
     ends = time.monotonic() + share * MINUTES * 60
     for seed in range(SEED, SEED + 1_000_000):
         yield seed
@@ -34,7 +34,7 @@ def rounds(share: float) -> Iterator[int]:
 
 
 def in_time(share: float, cases: Sequence[T], seed: int) -> Iterator[T]:
-    """All cases in `make test`; in `make torture` those that this share of the time allows, in an order by seed."""
+    """All cases in `make slowtest`; in `make torture` those that this share of the time allows, in an order by seed."""
     ends = time.monotonic() + share * MINUTES * 60
     for case in random.Random(seed).sample(cases, len(cases)) if MINUTES else cases:
         yield case

@@ -16,6 +16,8 @@ from writer import MODES, SMALL, message
 
 import mqstore
 
+pytestmark = pytest.mark.slow
+
 Begin = Callable[[str], Layer]
 
 #: Large segments, so that a sync meets the failure, and small ones, so that a roll does.

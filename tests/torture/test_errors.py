@@ -13,6 +13,8 @@ from checker import Verdict, check_recovered
 from results import Layer, in_time, rounds
 from rig import FAIL, OLD, PROGRAMS, SHORT, SYNCS, Call, Case, Ended, Journal, Nursery, crash_image
 
+pytestmark = pytest.mark.slow
+
 Begin = Callable[[str], Layer]
 
 NAMES = ("EIO", "ENOSPC", "EDQUOT", "EFBIG", "EROFS", "ENOMEM", "EMFILE", "ENFILE")

@@ -22,6 +22,8 @@ from writer import MODES, SMALL, message
 
 import mqstore
 
+pytestmark = pytest.mark.slow
+
 Begin = Callable[[str], Layer]
 
 KINDS = ("overlay", "btrfs", "overlay on btrfs")

@@ -33,6 +33,7 @@ def kill_at(case: Case, program: str, at: int, fault: int) -> Verdict:
     return verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_kill_at_any_system_call_loses_nothing_that_was_appended(
     shimmed: Nursery, place: Path, layer: Begin, is_long: bool, program: str
@@ -66,6 +67,7 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_appended(shimmed: Nursery, 
             cases.add(judged(case, case.journal()), f"endless, seed {seed + number}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deep", [2, 3])
 def test_a_kill_inside_recovery_loses_nothing_either(
     shimmed: Nursery, place: Path, layer: Begin, is_long: bool, deep: int

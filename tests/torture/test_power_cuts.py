@@ -15,6 +15,8 @@ from results import Layer, rounds
 from rig import SKIP, Journal, Nursery, tell, wait_until
 from writer import MODES, SMALL
 
+pytestmark = pytest.mark.slow
+
 Begin = Callable[[str], Layer]
 
 #: The least size for mkfs.xfs, and for a journal with mkfs.ext4.

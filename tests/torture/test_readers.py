@@ -11,8 +11,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import results
 from checker import Verdict
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).with_name("beside.py")
 READERS = ("follow", "follow", "follow", "tail", "tail", "refresh", "refresh", "refresh")

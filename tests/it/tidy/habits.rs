@@ -3,7 +3,7 @@
 use super::tree::{Finding, Token, Tree, code, tokens};
 
 /// The only files with `unsafe` in them.
-const UNSAFE_FILES: [&str; 8] = [
+const UNSAFE_FILES: [&str; 9] = [
     "src/storage/fork.rs",
     "src/storage/real_env.rs",
     "src/storage/region.rs",
@@ -11,13 +11,14 @@ const UNSAFE_FILES: [&str; 8] = [
     "src/bindings/buffer.rs",
     "src/bindings/arrow_input.rs",
     "src/bindings/capsule.rs",
+    "src/bindings/first_interpreter.rs",
     "src/bindings/interpreter_exit.rs",
 ];
 /// Lines above an `unsafe` in which its reason may stand.
 const REASON_LINES: usize = 5;
 /// One screen.
 const FUNCTION_LINES: usize = 70;
-const FILE_LINES: usize = 450;
+const FILE_LINES: usize = 800;
 /// Words that put work off, spelt so that this file does not contain them.
 const LEFT_FOR_LATER: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
@@ -209,7 +210,7 @@ fn unsafe_in_the_wrong_place_or_without_a_reason_is_reported() {
 }
 
 #[test]
-fn a_function_of_seventy_one_lines_and_a_file_of_451_are_reported() {
+fn a_function_of_seventy_one_lines_and_a_file_of_801_are_reported() {
     let rust = |lines: usize| {
         format!(
             "impl A {{\n    fn long(a: [u8; 3]) {{\n{}    }}\n}}\n",
@@ -227,13 +228,13 @@ fn a_function_of_seventy_one_lines_and_a_file_of_451_are_reported() {
         ("src/just.rs", &rust(70)),
         ("python/long.py", &python(71)),
         ("python/just.py", &python(70)),
-        ("src/file.rs", &"\n".repeat(451)),
-        ("tests/it/file.rs", &"\n".repeat(451)),
+        ("src/file.rs", &"\n".repeat(801)),
+        ("tests/it/file.rs", &"\n".repeat(801)),
     ]);
     assert_eq!(
         super::shown(&too_long(&tree)),
         [
-            "src/file.rs:451: the file has 451 lines, 450 are allowed",
+            "src/file.rs:801: the file has 801 lines, 800 are allowed",
             "src/long.rs:2: `long` has 71 lines, 70 are allowed",
             "python/long.py:2: `long` has 71 lines, 70 are allowed",
         ]
