@@ -55,7 +55,7 @@ fn recorded_sizes(bytes: &[u8]) {
     image.put_file(Path::new("config/mqstore.json"), bytes.to_vec());
     let root = Path::new("/store");
     let mut config = StoreConfig::default();
-    match fill_from_record(image.env(root).as_ref(), root, &mut config) {
+    match fill_from_record(&image.env(root), root, &mut config) {
         Ok(_) => assert!(config.validate().is_ok()),
         Err(_) => assert_eq!(config, StoreConfig::default()),
     }

@@ -36,6 +36,8 @@ def facts_of(store: mqstore.Store) -> dict[str, Any]:
         "complete": recovery.complete,
         "missing": recovery.missing,
         "undispatched": recovery.undispatched,
+        "lost_by_brokers": recovery.lost_by_brokers,
+        "keys_lost_by_brokers": recovery.keys_lost_by_brokers,
         "queue_entries_ahead": recovery.queue_entries_ahead,
         "refused": recovery.refused,
         "messages_lost": messages_lost,

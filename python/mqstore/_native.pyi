@@ -650,6 +650,7 @@ class Store:
         timeout: float | timedelta | None = None,
         tags: str | None = None,
         errors: _Errors | None = None,
+        on_missing: Literal["earliest", "latest"] | None = None,
     ) -> MessageIterator:
         """The messages of the store as they come, in the order of the log: an iterator that waits for more. It refreshes the
         store.
@@ -660,13 +661,20 @@ class Store:
         to the queue offset to begin with: no other queues are followed then. Half and rolled-back messages are left out.
         What expires before it is read is passed over; `errors` as in `get`.
 
+        A queue offset may be any from 0 to the queue's `max_offset` after the refresh, which is that of its next message; a
+        queue that is not there yet has only 0. One below `min_offset` has expired, and the pass starts at `min_offset`.
+        With `on_missing="earliest"` or "latest" a queue that does not hold the offset starts at `min_offset` or
+        `max_offset`, also if the offset has expired. A topic that is not there yet is followed once it is, and a
+        `RuntimeWarning` names it with the topics of a similar name.
+
         The iteration ends when no message has come for `timeout` (seconds, or a timedelta; None for never), and goes on
         when it is asked again. It ends when the store is closed. A store that another process writes to is looked at every
         0.5 ms while messages come, and ever more rarely, up to 20 ms, while none do; in the writing process the iteration
         is woken.
 
-        Raises `TypeError` and `ValueError` for an argument; the iteration raises `CorruptError` as `refresh`, and for
-        damage.
+        Raises `NotFoundError`, which names the bounds, for a queue offset outside of its queue; `ValueError` for a queue
+        that `topics` excludes, and `TypeError` and `ValueError` for other arguments. The iteration raises `CorruptError` as
+        `refresh`, and for damage.
         """
     def scan(
         self,
@@ -896,8 +904,9 @@ class Store:
         max_mb_per_s: float | None = None,
     ) -> VerifyReport:
         """Compares log, queues, index, checkpoint and settings with each other and with the format, in one pass over the log.
-        Changes nothing, takes no lock, and keeps a bounded part of the store in memory. Beside a live writer it covers what
-        the log held when this store was opened or refreshed.
+        Changes nothing, takes no lock, and keeps a bounded part of the store in memory. It compares the store as it is now,
+        also if a writer has changed it since this store was opened. Beside a live writer of another process it covers what
+        the log held when the call began.
 
         With `deep=False` bodies are not compared with their checksums, and links of the index are not followed. `progress`
         is called with two ints: how many bytes of the log are done, and of how many. `max_mb_per_s` bounds the reading, in
@@ -1251,14 +1260,17 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
         start: Literal["begin", "end"] | _Time = "end",
         tags: str | None = None,
         errors: _Errors | None = None,
+        on_missing: Literal["earliest", "latest"] | None = None,
     ) -> MessageIterator:
         """The messages of the queue as they come: an iterator that waits for more, as `Store.follow`.
 
         `start` is "end" (the messages that come from now on), "begin" (those that are there, too), a queue offset, or a
-        datetime with a timezone (messages stored then or later). `timeout`, `tags` and `errors` as in `Store.follow`.
+        datetime with a timezone (messages stored then or later). `timeout`, `tags`, `errors` and `on_missing`, and which
+        queue offsets may be given, as in `Store.follow`.
 
-        Raises `TypeError` and `ValueError` for an argument; the iteration raises `NotFoundError` if the queue begins again,
-        because its topic was deleted, and `CorruptError` as `Store.follow`.
+        Raises `NotFoundError`, which names the bounds, for a queue offset outside of the queue, and `TypeError` and
+        `ValueError` for other arguments; the iteration raises `NotFoundError` if the queue begins again, because its topic
+        was deleted, and `CorruptError` as `Store.follow`.
         """
     def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
         """The queue offset of a message of this queue, if it lies between `start` and `stop`.
@@ -1798,6 +1810,15 @@ class RecoveryReport:
     def undispatched(self) -> int:
         """Messages that the log holds and the queue files lack; they are read all the same."""
     @property
+    def lost_by_brokers(self) -> int:
+        """Messages of `undispatched` that the recovery of RocketMQ 4.9.8, 5.3.3 or 5.5.1 does not put into their queues, or puts
+        at another queue offset: `mqstore.rebuild` before a broker starts. 0 beside a live writer and for a store opened for
+        writing.
+        """
+    @property
+    def keys_lost_by_brokers(self) -> int:
+        """Keys in the index that the recovery of one of these versions drops; 0 as in `lost_by_brokers`."""
+    @property
     def refused(self) -> int:
         """Messages with a topic, queue id or queue offset that no queue can have, because the record is damaged there: they
         are in no queue, and are read by physical offset, id and key alone.
@@ -1820,9 +1841,9 @@ class RecoveryReport:
     @property
     def complete(self) -> bool:
         """False if this open lost messages (`lost`), the store's own files tell of messages that are not in its log (a part of
-        it is missing or damaged), or the last file of a queue is cut short. A store with an `abort` file may have a live
-        writer, whose queues and times run ahead: there only a missing segment makes it False, and a log that ends before
-        the last message that mqstore's own checkpoint says was on disk.
+        it is missing or damaged), or the last file of a queue is cut short. After a crash queues and times may run ahead of
+        the log, but not past its last segment. Beside a live writer only a missing segment between others makes it False,
+        and a log that ends before the last message that mqstore's own checkpoint says was on disk.
         """
     @property
     def missing(self) -> str | None:

@@ -29,6 +29,9 @@ and may be called as it is; `asyncio.to_thread` runs any other call, such as `qu
 from __future__ import annotations
 
 import asyncio
+
+# The threads of an event loop need it, which imports it when it starts the first one: too late where no descriptor is left then.
+import concurrent.futures.thread  # noqa: F401
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager

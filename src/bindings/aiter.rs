@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 use super::batches::Batches;
+use super::imports::call;
 use super::message_iterator::MessageIterator;
 use super::queue::{Queue, QueueSlice};
 
@@ -12,7 +13,7 @@ macro_rules! in_a_thread {
         $(#[pymethods]
         impl $class {
             fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-                slf.py().import("mqstore.aio")?.call_method1($read, (slf,))
+                call(slf.py(), "mqstore.aio", $read, (slf,), None)
             }
         })*
     };

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyString};
 
 use super::append_result;
-use super::arguments::type_of;
+use super::arguments::{explained, type_of};
 use super::buffer::Offsets;
 use super::capsule::{import_table, speaks_arrow};
 use super::errors::{ReadOnlyError, WaitTimeoutError, of_append};
@@ -230,18 +230,19 @@ fn append_rows(
 
 /// The rows of an iterable. A single body is one, too, of numbers: whoever gives it means a list.
 fn each<'py>(rows: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
-    let is_body = is_buffer(rows) || rows.is_instance_of::<PyString>();
-    match rows.try_iter() {
-        Ok(each) if !is_body => Ok(each),
-        Ok(_) => Err(PyTypeError::new_err(format!(
-            "rows is a single {}: put it into a list",
-            type_of(rows)?
-        ))),
-        Err(_) => Err(PyTypeError::new_err(format!(
+    let is_body = rows.is_instance_of::<PyString>() || is_buffer(rows)?;
+    let wrong = || {
+        Ok(format!(
             "rows is an iterable of rows or speaks Arrow, {} does not",
             type_of(rows)?
-        ))),
+        ))
+    };
+    let each = rows.try_iter().map_err(|error| explained(rows.py(), error, wrong))?;
+    if is_body {
+        let given = type_of(rows)?;
+        return Err(PyTypeError::new_err(format!("rows is a single {given}: put it into a list")));
     }
+    Ok(each)
 }
 
 /// Waits for the message at a physical offset, or for everything appended so far, in steps, each until the time that `wait` is given, so

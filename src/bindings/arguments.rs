@@ -8,21 +8,59 @@ use std::path::PathBuf;
 use pyo3::Borrowed;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyString};
+use pyo3::type_object::PyTypeInfo;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyIterator, PyMapping, PyString};
 
 use super::interpreter_exit::hang_at_exit;
 use crate::config::Errors;
 use crate::error::Error;
-use crate::read::{QueryBy, Side};
+use crate::read::{OnMissing, QueryBy, Side};
 
-/// The same kind of error, with the name first.
-pub(super) fn named(py: Python<'_>, name: &str, error: &PyErr) -> PyErr {
-    let text = format!("{name}: {}", error.value(py));
+/// Puts the name of an argument before the text of an error that refuses it. Any other error stays as it is: code of the caller, or the
+/// handler of a signal, raised it.
+pub(super) fn named(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
+    if !is_refusal(py, &error) {
+        return error;
+    }
+    let text = match str_of(error.value(py)) {
+        Ok(text) => format!("{name}: {text}"),
+        Err(other) => return other,
+    };
     if error.is_instance_of::<PyUnicodeEncodeError>(py) {
         // It cannot be made of a text.
         return PyValueError::new_err(text);
     }
-    PyErr::from_type(error.get_type(py), (text,))
+    // In place, so that the exception keeps its type and attributes.
+    match error.value(py).setattr("args", (text,)) {
+        Ok(()) => error,
+        Err(other) => other,
+    }
+}
+
+/// Returns whether an error is one by which an argument is refused.
+pub(super) fn is_refusal(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyTypeError>(py)
+        || error.is_instance_of::<PyValueError>(py)
+        || error.is_instance_of::<PyOverflowError>(py)
+}
+
+/// Replaces the `TypeError` of a value of another type by one with this text. Any other error stays as it is.
+pub(super) fn explained(py: Python<'_>, error: PyErr, text: impl FnOnce() -> PyResult<String>) -> PyErr {
+    if error.is_instance_of::<PyTypeError>(py) {
+        text().map_or_else(|other| other, PyTypeError::new_err)
+    } else {
+        error
+    }
+}
+
+/// Returns the items of a mapping; `None` for another object. `cast::<PyMapping>()` would print and drop what `isinstance` raises, such
+/// as the exception of a signal handler.
+pub(super) fn items_of_mapping<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyIterator>>> {
+    if value.is_instance_of::<PyDict>() || value.is_instance(PyMapping::type_object(value.py()).as_any())? {
+        value.call_method0("items")?.try_iter().map(Some)
+    } else {
+        Ok(None)
+    }
 }
 
 /// A whole number.
@@ -33,7 +71,7 @@ pub(super) fn whole<T: TryFrom<i64>>(value: &Bound<'_, PyAny>, name: &str) -> Py
     let number = match value.extract::<i64>() {
         Ok(number) => T::try_from(number).ok(),
         Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => None,
-        Err(_) if !value.hasattr("__index__")? => {
+        Err(error) if error.is_instance_of::<PyTypeError>(value.py()) && !value.hasattr("__index__")? => {
             return Err(PyTypeError::new_err(format!("{name} is an int, not {}", type_of(value)?)));
         }
         Err(error) => return Err(error),
@@ -45,7 +83,13 @@ pub(super) fn whole<T: TryFrom<i64>>(value: &Bound<'_, PyAny>, name: &str) -> Py
     } else {
         "an int of 64 bits"
     };
-    number.ok_or_else(|| PyValueError::new_err(format!("{name} is {value}: expected {expected}")))
+    match number {
+        Some(number) => Ok(number),
+        None => Err(PyValueError::new_err(format!(
+            "{name} is {}: expected {expected}",
+            str_of(value)?
+        ))),
+    }
 }
 
 /// A whole number that may be None.
@@ -63,7 +107,7 @@ fn truth(value: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
         Ok(truth) => Ok(truth.is_true()),
         Err(_) => Err(PyTypeError::new_err(format!(
             "{name} is True or False, not {}",
-            value.repr()?
+            repr_of(value)?
         ))),
     }
 }
@@ -73,13 +117,13 @@ fn names(value: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<Vec<String>>> 
     if value.is_none() {
         return Ok(None);
     }
-    match value.extract() {
-        Ok(names) => Ok(Some(names)),
-        Err(_) => Err(PyTypeError::new_err(format!(
-            "{what} is a sequence of names, such as [\"topic\", \"body\"], not {}",
-            value.repr()?
-        ))),
-    }
+    let wrong = || {
+        let shown = repr_of(value)?;
+        Ok(format!(
+            "{what} is a sequence of names, such as [\"topic\", \"body\"], not {shown}"
+        ))
+    };
+    value.extract().map(Some).map_err(|error| explained(value.py(), error, wrong))
 }
 
 /// Text that can be stored, where Python keeps it.
@@ -93,7 +137,7 @@ pub(super) fn text<'a>(value: Borrowed<'a, '_, PyAny>, what: &str) -> PyResult<&
     if !value.is_instance_of::<PyString>() {
         return Err(PyTypeError::new_err(format!("{what} is a str, not {}", type_of(&value)?)));
     }
-    let text = value.repr()?;
+    let text = repr_of(&value)?;
     Err(Error::illegal(format!(
         "{what} {text} holds a lone surrogate: it is no text that can be stored"
     ))
@@ -110,9 +154,8 @@ pub(super) fn texts(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<String
     if value.is_instance_of::<PyString>() {
         return Ok(vec![text(value.as_borrowed(), name)?.to_owned()]);
     }
-    let items = value
-        .try_iter()
-        .map_err(|_| PyTypeError::new_err(format!("{name} is a str or several, not {}", value.get_type())))?;
+    let wrong = || Ok(format!("{name} is a str or several, not {}", type_of(value)?));
+    let items = value.try_iter().map_err(|error| explained(value.py(), error, wrong))?;
     items
         .map(|item| Ok(text(item?.as_borrowed(), &format!("one of {name}"))?.to_owned()))
         .collect()
@@ -120,7 +163,18 @@ pub(super) fn texts(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<String
 
 /// The type of a value, for a refusal.
 pub(super) fn type_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
-    Ok(value.get_type().fully_qualified_name()?.to_string())
+    Ok(value.get_type().fully_qualified_name()?.to_string_lossy().into_owned())
+}
+
+/// Returns the text of an object, for a refusal. Formatting the object itself would print and drop what its code, or the handler of a
+/// signal, raises.
+pub(super) fn str_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(value.str()?.to_string_lossy().into_owned())
+}
+
+/// Returns the representation of an object, for a refusal, as [`str_of`].
+pub(super) fn repr_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(value.repr()?.to_string_lossy().into_owned())
 }
 
 /// Text that may be None.
@@ -139,7 +193,7 @@ fn optional<'a>(value: &'a Bound<'_, PyAny>, what: &str) -> PyResult<Option<&'a 
 pub(super) fn path(value: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     hang_at_exit();
     let of_system = value.py().import("os")?.call_method1("fspath", (value,));
-    let of_system = of_system.map_err(|error| named(value.py(), "path", &error))?;
+    let of_system = of_system.map_err(|error| named(value.py(), "path", error))?;
     let path = match of_system.cast::<PyBytes>() {
         Ok(bytes) => PathBuf::from(OsString::from_vec(bytes.as_bytes().to_vec())),
         Err(_) => of_system.extract()?,
@@ -159,7 +213,7 @@ pub(super) fn errors(value: &Bound<'_, PyAny>) -> PyResult<Option<Errors>> {
     if value.is_none() {
         return Ok(None);
     }
-    let parsed = parse_errors(value).map_err(|error| named(value.py(), "errors", &error))?;
+    let parsed = parse_errors(value).map_err(|error| named(value.py(), "errors", error))?;
     Ok(Some(parsed))
 }
 
@@ -167,6 +221,15 @@ pub(super) fn errors(value: &Bound<'_, PyAny>) -> PyResult<Option<Errors>> {
 /// `TypeError`, `ValueError`, without the name.
 pub(super) fn parse_errors(value: &Bound<'_, PyAny>) -> PyResult<Errors> {
     one_of(value, [("raise", Errors::Raise), ("skip", Errors::Skip)])
+}
+
+/// The argument `on_missing`: the start in a queue that does not reach to the position asked for.
+pub(super) fn on_missing(value: &Bound<'_, PyAny>) -> PyResult<Option<OnMissing>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    let word = one_of(value, [("earliest", OnMissing::Earliest), ("latest", OnMissing::Latest)]);
+    word.map(Some).map_err(|error| named(value.py(), "on_missing", error))
 }
 
 /// What `side` says.
@@ -178,7 +241,7 @@ pub(super) const SIDES: [(&str, Side); 2] = [("left", Side::Left), ("right", Sid
 /// `TypeError`, `ValueError`, without the name of the argument.
 pub(super) fn one_of<T>(value: &Bound<'_, PyAny>, choices: [(&str, T); 2]) -> PyResult<T> {
     let [(first, _), (second, _)] = &choices;
-    let expected = format!("expected \"{first}\" or \"{second}\", got {}", value.repr()?);
+    let expected = format!("expected \"{first}\" or \"{second}\", got {}", repr_of(value)?);
     let Ok(given) = value.extract::<&str>() else {
         return Err(PyTypeError::new_err(expected));
     };
@@ -197,14 +260,16 @@ pub(super) fn pair(
     let Ok((first, second)) = value.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
         return Err(PyTypeError::new_err(format!(
             "{name} is a pair of where it begins and where it ends, such as (a, None), not {}",
-            value.repr()?
+            repr_of(value)?
         )));
     };
     let start = if first.is_none() { least } else { end(&first)? };
     let stop = if second.is_none() { i64::MAX } else { end(&second)? };
     if start > stop {
         return Err(PyValueError::new_err(format!(
-            "{name} begins at {first} and ends before that, at {second}"
+            "{name} begins at {} and ends before that, at {}",
+            str_of(&first)?,
+            str_of(&second)?
         )));
     }
     Ok(start..stop)

@@ -12,6 +12,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
+use super::arguments::type_of;
 use super::arrow_input::{table_of_array, table_of_stream};
 use crate::arrow::Table;
 
@@ -108,7 +109,7 @@ pub(super) fn import_table(value: &Bound<'_, PyAny>) -> PyResult<Table> {
     }
     Err(PyTypeError::new_err(format!(
         "expected a table that speaks Arrow (__arrow_c_stream__ or __arrow_c_array__: of pyarrow, polars, duckdb, pandas), got {}",
-        value.get_type().fully_qualified_name()?
+        type_of(value)?
     )))
 }
 

@@ -43,6 +43,11 @@ exceptions! {
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
+        if let Error::Interrupted { cause } = &error
+            && let Some(cause) = cause.downcast_ref::<PyErr>()
+        {
+            return Python::attach(|py| cause.clone_ref(py));
+        }
         let text = error.to_string();
         match error {
             Error::NotAStore { path, found } => {
@@ -82,12 +87,8 @@ impl From<Error> for PyErr {
             },
             Error::Busy { .. } | Error::PoolFull { .. } => BusyError::new_err((libc::EAGAIN, text)),
             Error::TimedOut { .. } => WaitTimeoutError::new_err(text),
-            Error::Interrupted { cause } => match cause.downcast_ref::<PyErr>() {
-                Some(cause) => Python::attach(|py| cause.clone_ref(py)),
-                None => StoreError::new_err(text),
-            },
             Error::Closed => ClosedError::new_err(text),
-            Error::Panicked { .. } => StoreError::new_err(text),
+            Error::Interrupted { .. } | Error::Panicked { .. } => StoreError::new_err(text),
             Error::Io { action, path, source } => match source.raw_os_error() {
                 Some(number) => {
                     let why = format!("cannot {action}: {source}{}", io_advice(&source));

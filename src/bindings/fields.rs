@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use pyo3::Borrowed;
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyIterator, PyMapping, PyString};
+use pyo3::types::{PyBytes, PyIterator, PyString};
 
-use super::arguments::{text, type_of};
+use super::arguments::{explained, is_refusal, items_of_mapping, repr_of, text, type_of};
 use super::time::{now_ms, to_ms};
 use crate::arrow::host;
 use crate::error::Error;
@@ -109,43 +109,67 @@ pub(super) fn body<'a>(value: Borrowed<'a, '_, PyAny>) -> PyResult<Cow<'a, [u8]>
         return Ok(Cow::Borrowed(bytes));
     }
     let wrong = |why: String| PyTypeError::new_err(format!("a body is bytes or a buffer of bytes, not {why}"));
-    match PyBuffer::<u8>::get(&value) {
-        Ok(buffer) => Ok(Cow::Owned(buffer.to_vec(value.py())?)),
-        Err(_) if value.is_instance_of::<PyString>() => Err(wrong("str: encode it".to_owned())),
-        Err(_) => Err(wrong(type_of(&value)?)),
+    match buffer(&value)? {
+        Some(buffer) => Ok(Cow::Owned(buffer.to_vec(value.py())?)),
+        None if value.is_instance_of::<PyString>() => Err(wrong("str: encode it".to_owned())),
+        None => Err(wrong(type_of(&value)?)),
     }
 }
 
 /// Whether it is what [`body`] takes.
-pub(super) fn is_buffer(value: &Bound<'_, PyAny>) -> bool {
-    value.is_instance_of::<PyBytes>() || PyBuffer::<u8>::get(value).is_ok()
+///
+/// # Errors
+/// That of the object's `__buffer__`.
+pub(super) fn is_buffer(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(value.is_instance_of::<PyBytes>() || buffer(value)?.is_some())
+}
+
+/// Returns the buffer of an object; `None` for an object that has none of bytes.
+fn buffer(value: &Bound<'_, PyAny>) -> PyResult<Option<PyBuffer<u8>>> {
+    match PyBuffer::<u8>::get(value) {
+        Ok(buffer) => Ok(Some(buffer)),
+        Err(error) if error.is_instance_of::<PyTypeError>(value.py()) || error.is_instance_of::<PyBufferError>(value.py()) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The pairs of a mapping, or of what pyarrow makes of a map: a list of tuples.
 fn pairs<'py>(properties: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
-    if let Ok(mapping) = properties.cast::<PyMapping>() {
-        return mapping.items()?.try_iter();
+    if let Some(pairs) = items_of_mapping(properties)? {
+        return Ok(pairs);
     }
-    match properties.try_iter() {
-        Ok(pairs) if !properties.is_instance_of::<PyString>() => Ok(pairs),
-        _ => Err(PyTypeError::new_err(format!(
-            "properties is a mapping of str to str, or an iterable of pairs of them, not {}",
-            type_of(properties)?
-        ))),
+    let wrong = || {
+        let given = type_of(properties)?;
+        Ok(format!(
+            "properties is a mapping of str to str, or an iterable of pairs of them, not {given}"
+        ))
+    };
+    if properties.is_instance_of::<PyString>() {
+        return Err(PyTypeError::new_err(wrong()?));
     }
+    properties
+        .try_iter()
+        .map_err(|error| explained(properties.py(), error, wrong))
 }
 
 fn name_and_value<'py>(pair: &Bound<'py, PyAny>) -> PyResult<[Bound<'py, PyAny>; 2]> {
-    if !pair.is_instance_of::<PyString>()
-        && let Ok(pair) = pair.extract()
-    {
-        return Ok(pair);
+    let wrong = || {
+        let given = repr_of(pair)?;
+        PyResult::Ok(PyTypeError::new_err(format!(
+            "properties is a mapping of str to str, or an iterable of pairs of them, not of {given}"
+        )))
+    };
+    if pair.is_instance_of::<PyString>() {
+        return Err(wrong()?);
     }
-    let what = format!(
-        "properties is a mapping of str to str, or an iterable of pairs of them, not of {}",
-        pair.repr()?
-    );
-    Err(PyTypeError::new_err(what))
+    match pair.extract() {
+        Ok(pair) => Ok(pair),
+        // The value is not a sequence, or not one of two items.
+        Err(error) if is_refusal(pair.py(), &error) => Err(wrong()?),
+        Err(error) => Err(error),
+    }
 }
 
 /// Text of an object that nobody keeps.
@@ -157,9 +181,7 @@ fn texts<'a>(keys: &'a Bound<'_, PyAny>) -> PyResult<Vec<Cow<'a, str>>> {
     if keys.is_instance_of::<PyString>() {
         return Ok(vec![text(keys.as_borrowed(), "keys: a key")?.into()]);
     }
-    let Ok(each) = keys.try_iter() else {
-        let what = format!("keys is a str or an iterable of them, not {}", type_of(keys)?);
-        return Err(PyTypeError::new_err(what));
-    };
+    let wrong = || Ok(format!("keys is a str or an iterable of them, not {}", type_of(keys)?));
+    let each = keys.try_iter().map_err(|error| explained(keys.py(), error, wrong))?;
     each.map(|key| owned(&key?, "keys: a key").map(Cow::Owned)).collect()
 }

@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyDict};
 use super::arguments;
 use super::batches::Batches;
 use super::capsule::import_table;
+use super::imports::call;
 use super::record_batch::RecordBatch;
 use super::store::Store;
 use crate::arrow::{self, BatchBuilder, BodyAs, MessageColumns, from_arrow};
@@ -184,8 +185,7 @@ fn in_python<'py>(
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     store.get().handle.expect_open()?;
-    let module = store.py().import(module)?;
-    module.getattr(function)?.call((store, argument), options)
+    call(store.py(), module, function, (store, argument), options)
 }
 
 /// The rows of a table as lines of JSON.

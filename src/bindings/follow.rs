@@ -1,16 +1,17 @@
 //! `Store.refresh`, `Store.follow`, `Queue.tail`: a store that grows.
 
-use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeWarning, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyMapping, PyString};
+use pyo3::types::{PyBool, PyIterator, PyString};
 
-use super::arguments::{self, texts};
+use super::arguments::{self, items_of_mapping, repr_of, texts, type_of};
 use super::handle::Handle;
+use super::imports;
 use super::message_iterator::{MessageIterator, Ready, Source, read_ahead};
 use super::queue::Queue;
 use super::store::Store;
@@ -19,7 +20,7 @@ use crate::config::Errors;
 use crate::error::Result;
 use crate::format::Round;
 use crate::interrupt;
-use crate::read::{Follow, FollowFrom, MessageReader, OnDamage, ScanRequest, TagFilter};
+use crate::read::{Follow, FollowFrom, MessageReader, OnDamage, OnMissing, QueueOffsets, ScanRequest, TagFilter};
 use crate::store::MessageStore;
 
 /// The shortest and the longest time between two looks at the end of the log.
@@ -186,14 +187,26 @@ impl Store {
     /// to begin with: no other queues are followed then. Half and rolled-back messages are left
     /// out. What expires before it is read is passed over; `errors` as in `get`.
     ///
+    /// A queue offset may be any from 0 to the queue's `max_offset` after the refresh, which is that
+    /// of its next message; a queue that is not there yet has only 0. One below `min_offset` has
+    /// expired, and the pass starts at `min_offset`. With `on_missing="earliest"` or "latest" a
+    /// queue that does not hold the offset starts at `min_offset` or `max_offset`, also if the
+    /// offset has expired. A topic that is not there yet is followed once it is, and a
+    /// `RuntimeWarning` names it with the topics of a similar name.
+    ///
     /// The iteration ends when no message has come for `timeout` (seconds, or a timedelta; None for
     /// never), and goes on when it is asked again. It ends when the store is closed. A store that
     /// another process writes to is looked at every 0.5 ms while messages come, and ever more
     /// rarely, up to 20 ms, while none do; in the writing process the iteration is woken.
     ///
-    /// Raises `TypeError` and `ValueError` for an argument; the iteration raises `CorruptError` as
-    /// `refresh`, and for damage.
-    #[pyo3(signature = (topics=None, *, start=None, timeout=None, tags=None, errors=None), text_signature = "($self, topics=None, *, start='end', timeout=None, tags=None, errors=None)")]
+    /// Raises `NotFoundError`, which names the bounds, for a queue offset outside of its queue;
+    /// `ValueError` for a queue that `topics` excludes, and `TypeError` and `ValueError` for other
+    /// arguments. The iteration raises `CorruptError` as `refresh`, and for damage.
+    #[pyo3(
+        signature = (topics=None, *, start=None, timeout=None, tags=None, errors=None, on_missing=None),
+        text_signature = "($self, topics=None, *, start='end', timeout=None, tags=None, errors=None, on_missing=None)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of a Python call")]
     fn follow(
         &self,
         py: Python<'_>,
@@ -202,12 +215,16 @@ impl Store {
         timeout: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::tag_expression)] tags: Option<&str>,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+        #[pyo3(from_py_with = arguments::on_missing)] on_missing: Option<OnMissing>,
     ) -> PyResult<MessageIterator> {
         self.handle.expect_open()?;
-        let from = match start.map(|start| (start, start.cast::<PyMapping>())) {
+        let from = match start {
             None => FollowFrom::End,
-            Some((_, Ok(offsets))) => FollowFrom::Offsets(queue_offsets(offsets)?),
-            Some((start, Err(_))) => word(start)?.map_or_else(|| to_ms(start, "start", Round::Up).map(FollowFrom::Time), Ok)?,
+            Some(start) => match (word(start)?, items_of_mapping(start)?) {
+                (Some(from), _) => from,
+                (None, Some(items)) => FollowFrom::Offsets(queue_offsets(start, items)?, on_missing.unwrap_or(OnMissing::Refuse)),
+                (None, None) => FollowFrom::Time(time(start)?),
+            },
         };
         let request = ScanRequest {
             topics: topics.map(|topics| texts(topics, "topics")).transpose()?,
@@ -217,6 +234,12 @@ impl Store {
         let timeout = to_wait(timeout)?;
         let on_damage = OnDamage::new(errors.unwrap_or(self.handle.errors()));
         let reader = up_to_date(py, &self.handle)?;
+        let in_start = match &from {
+            FollowFrom::Offsets(offsets, _) => offsets.keys().map(|(topic, _)| topic.clone()).collect(),
+            _ => Vec::new(),
+        };
+        let named = request.topics.iter().flatten().cloned().chain(in_start);
+        warn_of_absent(py, &self.handle, &reader, named)?;
         let begun = self
             .handle
             .detach(py, || Follow::of_log(reader, request, from, on_damage.clone()))?;
@@ -230,11 +253,16 @@ impl Queue {
     ///
     /// `start` is "end" (the messages that come from now on), "begin" (those that are there, too),
     /// a queue offset, or a datetime with a timezone (messages stored then or later). `timeout`,
-    /// `tags` and `errors` as in `Store.follow`.
+    /// `tags`, `errors` and `on_missing`, and which queue offsets may be given, as in
+    /// `Store.follow`.
     ///
-    /// Raises `TypeError` and `ValueError` for an argument; the iteration raises `NotFoundError` if
-    /// the queue begins again, because its topic was deleted, and `CorruptError` as `Store.follow`.
-    #[pyo3(signature = (timeout=None, *, start=None, tags=None, errors=None), text_signature = "($self, timeout=None, *, start='end', tags=None, errors=None)")]
+    /// Raises `NotFoundError`, which names the bounds, for a queue offset outside of the queue, and
+    /// `TypeError` and `ValueError` for other arguments; the iteration raises `NotFoundError` if the
+    /// queue begins again, because its topic was deleted, and `CorruptError` as `Store.follow`.
+    #[pyo3(
+        signature = (timeout=None, *, start=None, tags=None, errors=None, on_missing=None),
+        text_signature = "($self, timeout=None, *, start='end', tags=None, errors=None, on_missing=None)"
+    )]
     fn tail(
         &self,
         py: Python<'_>,
@@ -242,6 +270,7 @@ impl Queue {
         start: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::tag_expression)] tags: Option<&str>,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+        #[pyo3(from_py_with = arguments::on_missing)] on_missing: Option<OnMissing>,
     ) -> PyResult<MessageIterator> {
         let (handle, topic, id) = self.place();
         handle.expect_open()?;
@@ -250,16 +279,17 @@ impl Queue {
             Some(start) => match word(start)? {
                 Some(from) => from,
                 None if start.hasattr("__index__")? => {
-                    let offset = arguments::whole(start, "start")?;
-                    FollowFrom::Offsets(BTreeMap::from([((topic.to_owned(), id), offset)]))
+                    let offsets = QueueOffsets::from([((topic.to_owned(), id), number(start, "start")?)]);
+                    FollowFrom::Offsets(offsets, on_missing.unwrap_or(OnMissing::Refuse))
                 }
-                None => FollowFrom::Time(to_ms(start, "start", Round::Up)?),
+                None => FollowFrom::Time(time(start)?),
             },
         };
         let timeout = to_wait(timeout)?;
         let tags = TagFilter::parse(tags.unwrap_or("*"));
         let on_damage = OnDamage::new(errors.unwrap_or(handle.errors()));
         let reader = up_to_date(py, handle)?;
+        warn_of_absent(py, handle, &reader, [topic.to_owned()])?;
         let begun = handle.detach(py, || Follow::of_queue(reader, topic, id, tags, &from, on_damage.clone()))?;
         follow(handle, begun, on_damage, timeout)
     }
@@ -279,20 +309,63 @@ fn word(start: &Bound<'_, PyAny>) -> PyResult<Option<FollowFrom>> {
     }
 }
 
-/// A mapping of (topic, queue id) to a queue offset.
-fn queue_offsets(offsets: &Bound<'_, PyMapping>) -> PyResult<BTreeMap<(String, i32), i64>> {
+/// Converts a time to start at. It refuses a negative number of ms, because -1 is the end of a partition in Kafka.
+fn time(start: &Bound<'_, PyAny>) -> PyResult<i64> {
+    expect_no_truth(start, "start")?;
+    let is_number = start.hasattr("__index__")?;
+    match to_ms(start, "start", Round::Up)? {
+        ms if ms < 0 && is_number => Err(PyValueError::new_err(format!(
+            "start is {ms}: as a time an int is 0 or more ms since 1970; \"end\" and \"begin\" are the ends of the store"
+        ))),
+        ms => Ok(ms),
+    }
+}
+
+/// Converts a whole number. It refuses True and False, although Python counts with them.
+fn number<T: TryFrom<i64>>(value: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
+    expect_no_truth(value, name)?;
+    arguments::whole(value, name)
+}
+
+fn expect_no_truth(value: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
+    if value.is_instance_of::<PyBool>() {
+        return Err(PyTypeError::new_err(format!("{name} is an int, not {}", type_of(value)?)));
+    }
+    Ok(())
+}
+
+/// Converts the items of a mapping of (topic, queue id) to a queue offset.
+fn queue_offsets<'py>(start: &Bound<'py, PyAny>, items: Bound<'py, PyIterator>) -> PyResult<QueueOffsets> {
     let expected = || {
-        PyTypeError::new_err(format!(
-            "start is a mapping of (topic, queue id) to a queue offset, such as {{(\"orders\", 0): 100}}, not {offsets}"
+        let given = repr_of(start)?;
+        Ok(format!(
+            "start is a mapping of (topic, queue id) to a queue offset, such as {{(\"orders\", 0): 100}}, not {given}"
         ))
     };
-    let items = offsets.items()?;
-    let pair = |item: Bound<'_, PyAny>| {
-        let (queue, offset): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
-        let (topic, id): (Bound<'_, PyAny>, Bound<'_, PyAny>) = queue.extract().map_err(|_| expected())?;
+    let pair = |item: PyResult<Bound<'py, PyAny>>| {
+        let (queue, offset): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item?.extract()?;
+        let named = queue.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>();
+        let (topic, id) = named.map_err(|_| expected().map_or_else(|other| other, PyTypeError::new_err))?;
         let topic = arguments::text(topic.as_borrowed(), "a topic of start")?.to_owned();
-        let id = arguments::whole(&id, "a queue id of start")?;
-        Ok(((topic, id), arguments::whole(&offset, "a queue offset of start")?))
+        let id = number(&id, "a queue id of start")?;
+        Ok(((topic, id), number(&offset, "a queue offset of start")?))
     };
-    items.iter().map(pair).collect()
+    items.map(pair).collect()
+}
+
+/// Warns of topics that are not there yet, once of each.
+fn warn_of_absent(
+    py: Python<'_>,
+    handle: &Handle,
+    reader: &MessageReader,
+    named: impl IntoIterator<Item = String>,
+) -> PyResult<()> {
+    let absent = reader.absent_topics(named);
+    if absent.is_empty() {
+        return Ok(());
+    }
+    let arguments = (handle.path().as_os_str(), Vec::from_iter(absent), reader.topics()?);
+    let text = imports::call(py, "mqstore._names", "not_there_yet", arguments, None)?;
+    let text = CString::new(text.extract::<String>()?.replace('\0', "\\0"))?;
+    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)
 }

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use super::append_result::AppendResult;
 use super::batches::Batches;
 use super::finding::Finding;
+use super::imports::call;
 use super::message::Message;
 use super::record_batch::RecordBatch;
 use super::recovery::RecoveryReport;
@@ -20,7 +21,7 @@ macro_rules! shown {
         $(#[pymethods]
         impl $class {
             fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-                slf.py().import("mqstore._html")?.call_method1("shown", (slf,))
+                call(slf.py(), "mqstore._html", "shown", (slf,), None)
             }
         })*
     };

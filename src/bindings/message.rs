@@ -12,6 +12,7 @@ use super::arguments;
 use super::buffer::memory_view;
 use super::fields::{self, PropertyArguments};
 use super::held::Held;
+use super::imports::call;
 use super::time::{to_datetime, to_ms, to_text};
 use crate::arrow::{column_names, host};
 use crate::error::{Error, Result};
@@ -245,7 +246,7 @@ impl Message {
     /// Raises `ValueError` (a `json.JSONDecodeError`, a `UnicodeDecodeError`) for a body that is no
     /// JSON, and what `decoded_body` raises.
     fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        py.import("json")?.call_method1("loads", (self.decoded_body(py)?,))
+        call(py, "json", "loads", (self.decoded_body(py)?,), None)
     }
 
     /// The CRC-32 of the body as the record states it, an int of 31 bits; a read has compared it

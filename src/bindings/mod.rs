@@ -3,6 +3,10 @@
 
 /// A thread inside Python code under a call of ours when the interpreter ends.
 mod interpreter_exit;
+/// Subinterpreters are refused.
+mod first_interpreter;
+/// Arguments of a call, each refused by its name.
+mod arguments;
 /// The bytes under the nulls of text that came in.
 mod null_slots;
 /// Tables that come in through Arrow's C structs, checked before they are used.
@@ -13,8 +17,8 @@ mod capsule;
 mod buffer;
 /// The crate's errors as the exceptions of `mqstore.errors`.
 mod errors;
-/// Arguments of a call, each refused by its name.
-mod arguments;
+/// Modules that are imported when a call needs them.
+mod imports;
 /// Times: ms since 1970 here, timezone-aware `datetime` there.
 mod time;
 /// What a store is opened for.
@@ -178,6 +182,8 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        super::errors::import_all(module.py())
+        super::first_interpreter::expect_first(module.py())?;
+        super::errors::import_all(module.py())?;
+        super::imports::load_types(module.py())
     }
 }

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use super::append_result::AppendResult;
 use super::errors::of_append;
+use super::imports;
 use super::interpreter_exit::hang_at_exit;
 use crate::store::{self, MessageStore};
 
@@ -124,5 +125,5 @@ pub(super) fn expect_module(py: Python<'_>) -> PyResult<()> {
 }
 
 fn module(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
-    py.import("mqstore._nowait")
+    imports::module(py, "mqstore._nowait")
 }

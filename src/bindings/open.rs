@@ -8,9 +8,10 @@ use pyo3::exceptions::{PyOverflowError, PyRuntimeWarning, PyTypeError, PyValueEr
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::arguments::{self, one_of};
+use super::arguments::{self, explained, one_of, repr_of, str_of};
 use super::handle::{Handle, interruptible_by_signals};
 use super::mode::Mode;
+use super::nowait;
 use super::recipe::Recipe;
 use super::store::Store;
 use crate::config::{FlushDiskType, Geometry, Recovery, StoreConfig};
@@ -111,6 +112,10 @@ pub(super) fn open(
     options: Option<Bound<'_, PyDict>>,
 ) -> PyResult<Store> {
     let mode = Mode::parse(mode)?;
+    if mode != Mode::Read {
+        // Imported now, so that a later append needs no descriptor for it; costs about 9 ms, once a process.
+        nowait::expect_module(py)?;
+    }
     let options = options.unwrap_or_else(|| PyDict::new(py));
     let config = config_of(&options)?;
     // Absolute, because a reader that is pickled or reopened may find itself in another working directory.
@@ -213,7 +218,7 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
             )));
         }
     };
-    set.map_err(|error| arguments::named(value.py(), &format!("option {name}"), &error))
+    set.map_err(|error| arguments::named(value.py(), &format!("option {name}"), error))
 }
 
 /// A type that an option has.
@@ -245,13 +250,11 @@ where
 {
     *field = value.extract().map_err(Into::into).map_err(|error: PyErr| {
         let py = value.py();
-        let expected = format!("expected {}, got {value}", T::WHAT);
+        let expected = || PyResult::Ok(format!("expected {}, got {}", T::WHAT, str_of(value)?));
         if error.is_instance_of::<PyOverflowError>(py) {
-            PyValueError::new_err(expected)
-        } else if error.is_instance_of::<PyTypeError>(py) {
-            PyTypeError::new_err(expected)
+            expected().map_or_else(|other| other, PyValueError::new_err)
         } else {
-            error
+            explained(py, error, expected)
         }
     })?;
     Ok(())
@@ -276,11 +279,11 @@ fn geometry(value: &Bound<'_, PyAny>) -> PyResult<Geometry> {
         Ok("broker") => Ok(Geometry::Broker),
         Ok(_) => Err(PyValueError::new_err(format!(
             "expected \"broker\" or None, got {}",
-            value.repr()?
+            repr_of(value)?
         ))),
         Err(_) => Err(PyTypeError::new_err(format!(
             "expected \"broker\" or None, got {}",
-            value.repr()?
+            repr_of(value)?
         ))),
     }
 }

@@ -5,11 +5,11 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PySlice;
 
-use super::arguments;
+use super::arguments::{self, explained, repr_of, str_of};
 use super::batches::Batches;
 use super::errors::StoreError;
 use super::handle::Handle;
@@ -410,7 +410,8 @@ impl QueueSlice {
 fn slice_ends(slice: &Bound<'_, PySlice>) -> PyResult<[Option<i64>; 2]> {
     let step = slice.getattr("step")?;
     if !step.is_none() && !step.eq(1)? {
-        return Err(PyValueError::new_err(format!("a queue is sliced with step 1, not {step}")));
+        let given = str_of(&step)?;
+        return Err(PyValueError::new_err(format!("a queue is sliced with step 1, not {given}")));
     }
     let end = |name: &str| -> PyResult<Option<i64>> {
         let value = slice.getattr(name)?;
@@ -435,13 +436,12 @@ fn index_of(index: &Bound<'_, PyAny>) -> PyResult<i64> {
         Ok(at) if at < i64::MIN / 2 => Err(PyIndexError::new_err(format!("there is no queue offset {at}"))),
         Ok(at) => Ok(at),
         Err(error) if error.is_instance_of::<PyOverflowError>(index.py()) => {
-            Err(PyIndexError::new_err(format!("there is no queue offset {index}")))
+            Err(PyIndexError::new_err(format!("there is no queue offset {}", str_of(index)?)))
         }
-        Err(error) if error.is_instance_of::<PyTypeError>(index.py()) => Err(PyTypeError::new_err(format!(
-            "a queue is indexed by int or slice, not {}",
-            index.get_type()
-        ))),
-        Err(error) => Err(error),
+        Err(error) => Err(explained(index.py(), error, || {
+            let given = repr_of(&index.get_type())?;
+            Ok(format!("a queue is indexed by int or slice, not {given}"))
+        })),
     }
 }
 

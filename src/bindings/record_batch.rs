@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use super::capsule::{export_batch, export_schema, export_stream};
+use super::imports;
 use super::interpreter_exit::hang_at_exit;
 
 /// One Arrow record batch. Hand it to pyarrow, polars, duckdb or pandas as it is, or call one of
@@ -89,26 +90,30 @@ impl RecordBatch {
 
 pub(super) fn to_arrow<'py>(batches: &Bound<'py, PyAny>, function: &str) -> PyResult<Bound<'py, PyAny>> {
     hang_at_exit();
-    import(batches.py(), "pyarrow")?.call_method1(function, (batches,))
+    call_of_package(batches, "pyarrow", function)
 }
 
 pub(super) fn to_polars<'py>(batches: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     hang_at_exit();
-    import(batches.py(), "polars")?.call_method1("DataFrame", (batches,))
+    call_of_package(batches, "polars", "DataFrame")
 }
 
 pub(super) fn to_pandas<'py>(batches: &Bound<'py, PyAny>, function: &str) -> PyResult<Bound<'py, PyAny>> {
     hang_at_exit();
-    import(batches.py(), "pandas")?;
+    imports::module(batches.py(), "pandas").map_err(|error| without(batches.py(), "pandas", error))?;
     to_arrow(batches, function)?.call_method0("to_pandas")
 }
 
-/// A package that mqstore itself does without.
-fn import<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyModule>> {
-    py.import(name).map_err(|error| {
-        if error.is_instance_of::<PyModuleNotFoundError>(py) {
-            return PyModuleNotFoundError::new_err(format!("this call needs {name}: pip install {name}"));
-        }
-        error
-    })
+/// Calls a function of a package that mqstore itself does not need.
+fn call_of_package<'py>(batches: &Bound<'py, PyAny>, package: &str, function: &str) -> PyResult<Bound<'py, PyAny>> {
+    let py = batches.py();
+    imports::call(py, package, function, (batches,), None).map_err(|error| without(py, package, error))
+}
+
+/// Says which package is missing.
+fn without(py: Python<'_>, package: &str, error: PyErr) -> PyErr {
+    if error.is_instance_of::<PyModuleNotFoundError>(py) {
+        return PyModuleNotFoundError::new_err(format!("this call needs {package}: pip install {package}"));
+    }
+    error
 }

@@ -52,6 +52,20 @@ impl RecoveryReport {
         self.report.undispatched
     }
 
+    /// Messages of `undispatched` that the recovery of RocketMQ 4.9.8, 5.3.3 or 5.5.1 does not put into
+    /// their queues, or puts at another queue offset: `mqstore.rebuild` before a broker starts. 0
+    /// beside a live writer and for a store opened for writing.
+    #[getter]
+    fn lost_by_brokers(&self) -> u64 {
+        self.report.lost_by_brokers
+    }
+
+    /// Keys in the index that the recovery of one of these versions drops; 0 as in `lost_by_brokers`.
+    #[getter]
+    fn keys_lost_by_brokers(&self) -> u64 {
+        self.report.keys_lost_by_brokers
+    }
+
     /// Messages with a topic, queue id or queue offset that no queue can have, because the record
     /// is damaged there: they are in no queue, and are read by physical offset, id and key alone.
     #[getter]
@@ -87,9 +101,9 @@ impl RecoveryReport {
 
     /// False if this open lost messages (`lost`), the store's own files tell of messages that are
     /// not in its log (a part of it is missing or damaged), or the last file of a queue is cut
-    /// short. A store with an `abort` file may have a live writer, whose queues and times run
-    /// ahead: there only a missing segment makes it False, and a log that ends before the last
-    /// message that mqstore's own checkpoint says was on disk.
+    /// short. After a crash queues and times may run ahead of the log, but not past its last
+    /// segment. Beside a live writer only a missing segment between others makes it False, and a log
+    /// that ends before the last message that mqstore's own checkpoint says was on disk.
     #[getter]
     fn complete(&self) -> bool {
         self.report.missing.is_none()

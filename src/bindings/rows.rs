@@ -6,7 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyTuple};
 
-use super::arguments::{text, type_of, whole};
+use super::arguments::{named, text, type_of, whole};
 use super::fields::{PropertyArguments, body, is_buffer};
 use super::message::Message;
 use super::time::to_ms;
@@ -22,14 +22,7 @@ use crate::store::Incoming;
 pub(super) fn messages<'a>(rows: &'a [Bound<'_, PyAny>], defaults: &Defaults<'a>) -> PyResult<Vec<Incoming<'a>>> {
     let messages = rows.iter().enumerate().map(|(at, row)| {
         interrupt::check()?;
-        message(row, defaults).map_err(|error| {
-            let value = error.value(row.py());
-            // In place, so that the exception keeps its type and its status.
-            match value.setattr("args", (format!("message {at}: {value}"),)) {
-                Ok(()) => error,
-                Err(other) => other,
-            }
-        })
+        message(row, defaults).map_err(|error| named(row.py(), &format!("message {at}"), error))
     });
     messages.collect()
 }
@@ -50,7 +43,7 @@ fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'a>) -> PyResult<I
         defaults.place(Some(&message.topic), Some(message.queue_id))?;
         return Ok(Incoming::Copied(message));
     }
-    if !is_buffer(row) {
+    if !is_buffer(row)? {
         return Err(PyTypeError::new_err(format!(
             "a row is a body (bytes, or a buffer of bytes), a tuple (topic, body, tags, keys, properties, queue), a dict of a message's \
              fields or a Message, not {}",

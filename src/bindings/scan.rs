@@ -2,9 +2,9 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMapping, PyString};
+use pyo3::types::{PyBytes, PyString};
 
-use super::arguments::{self, text, texts, type_of};
+use super::arguments::{self, explained, text, texts, type_of};
 use super::batches::{Batches, expect_batch_size};
 use super::interpreter_exit::hang_at_exit;
 use super::source::{Part, Source};
@@ -125,26 +125,26 @@ impl Store {
 fn queue_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<i32>> {
     match value.try_iter() {
         Ok(items) => items.map(|item| arguments::whole(&item?, "one of queues")).collect(),
-        Err(_) => Ok(vec![arguments::whole(value, "queues")?]),
+        Err(error) if error.is_instance_of::<PyTypeError>(value.py()) => Ok(vec![arguments::whole(value, "queues")?]),
+        Err(error) => Err(error),
     }
 }
 
 /// The pairs of a mapping of str to str.
 fn pairs(value: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
-    let Ok(mapping) = value.cast::<PyMapping>() else {
+    let Some(mut items) = arguments::items_of_mapping(value)? else {
         return Err(PyTypeError::new_err(format!(
             "properties is a mapping of str to str, not {}",
             type_of(value)?
         )));
     };
-    let items = mapping.items()?;
-    let pair = |item: Bound<'_, PyAny>| {
-        let (name, wanted): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
+    let pair = |item: PyResult<Bound<'_, PyAny>>| {
+        let (name, wanted): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item?.extract()?;
         let name = text(name.as_borrowed(), "the name of a property")?.to_owned();
         let wanted = text(wanted.as_borrowed(), &format!("the value of property {name:?}"))?.to_owned();
         Ok((name, wanted))
     };
-    items.iter().map(pair).collect()
+    items.by_ref().map(pair).collect()
 }
 
 fn bytes_of(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
@@ -163,9 +163,11 @@ fn bytes_of(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
 /// Megabytes a second as bytes.
 pub(super) fn bytes_per_s(value: &Bound<'_, PyAny>) -> PyResult<u64> {
     hang_at_exit();
-    let rate: f64 = value
-        .extract()
-        .map_err(|_| PyTypeError::new_err(format!("max_mb_per_s is a number, not {}", value.get_type())))?;
+    let rate: f64 = value.extract().map_err(|error| {
+        explained(value.py(), error, || {
+            Ok(format!("max_mb_per_s is a number, not {}", type_of(value)?))
+        })
+    })?;
     if rate.is_nan() || rate <= 0.0 {
         return Err(PyValueError::new_err(format!("max_mb_per_s is {rate}: expected more than 0")));
     }

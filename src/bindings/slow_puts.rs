@@ -24,6 +24,6 @@ pub(super) fn warn_of_slow_puts(py: Python<'_>, handle: &Handle, store: &Message
 fn warn(py: Python<'_>, handle: &Handle, ms: u128) -> PyResult<()> {
     let text = "%s: an append held the lock of the log for %d ms, and other appends waited: the disk or the machine stalled";
     let logger = py.import("logging")?.call_method1("getLogger", ("mqstore",))?;
-    logger.call_method1("warning", (text, handle.path(), ms))?;
+    logger.call_method1("warning", (text, handle.path().as_os_str(), ms))?;
     Ok(())
 }

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDateTime, PyDelta, PyDeltaAccess, PyTzInfo};
 
-use super::arguments::named;
+use super::arguments::{explained, named, repr_of, str_of};
 use super::interpreter_exit::hang_at_exit;
 use crate::format::{Date, Round, mistaken_unit};
 use crate::storage::{Env, RealEnv};
@@ -89,7 +89,7 @@ pub(super) fn now_ms() -> i64 {
 /// for anything else.
 pub(super) fn to_ms(time: &Bound<'_, PyAny>, name: &str, round: Round) -> PyResult<i64> {
     hang_at_exit();
-    convert(time, round).map_err(|error| named(time.py(), name, &error))
+    convert(time, round).map_err(|error| named(time.py(), name, error))
 }
 
 /// The first and the last ms that lie between two times, both inclusive, `None` for open: the arguments `begin` and `end`.
@@ -112,12 +112,15 @@ fn convert(time: &Bound<'_, PyAny>, round: Round) -> PyResult<i64> {
     let Ok(moment) = time.cast::<PyDateTime>() else {
         let ms = time.extract().map_err(|error: PyErr| {
             if error.is_instance_of::<PyOverflowError>(time.py()) {
-                return PyValueError::new_err(format!("{time} ms since 1970 exceeds 64 bits: is it in other units?"));
+                let shown = str_of(time).map(|text| format!("{text} ms since 1970 exceeds 64 bits: is it in other units?"));
+                return shown.map_or_else(|other| other, PyValueError::new_err);
             }
-            PyTypeError::new_err(format!(
-                "expected a datetime with a timezone or an int of ms since 1970, got {}",
-                time.get_type()
-            ))
+            explained(time.py(), error, || {
+                let given = repr_of(&time.get_type())?;
+                Ok(format!(
+                    "expected a datetime with a timezone or an int of ms since 1970, got {given}"
+                ))
+            })
         })?;
         return match mistaken_unit(ms) {
             None => Ok(ms),
@@ -129,7 +132,8 @@ fn convert(time: &Bound<'_, PyAny>, round: Round) -> PyResult<i64> {
     };
     if moment.call_method0("utcoffset")?.is_none() {
         return Err(PyValueError::new_err(format!(
-            "{moment} has no timezone: give it one, such as tzinfo=datetime.timezone.utc"
+            "{} has no timezone: give it one, such as tzinfo=datetime.timezone.utc",
+            str_of(moment)?
         )));
     }
     let since = moment.sub(epoch(time.py())?)?;
@@ -156,16 +160,17 @@ pub(super) fn to_wait(timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Dur
     let Some(timeout) = timeout else { return Ok(None) };
     let seconds: f64 = match timeout.cast::<PyDelta>() {
         Ok(delta) => delta.call_method0("total_seconds")?.extract()?,
-        Err(_) => timeout.extract().map_err(|_| {
-            PyTypeError::new_err(format!(
-                "expected seconds, a timedelta or None as timeout, got {}",
-                timeout.get_type()
-            ))
+        Err(_) => timeout.extract().map_err(|error| {
+            explained(timeout.py(), error, || {
+                let given = repr_of(&timeout.get_type())?;
+                Ok(format!("expected seconds, a timedelta or None as timeout, got {given}"))
+            })
         })?,
     };
     if seconds.is_nan() || seconds < 0.0 {
         return Err(PyValueError::new_err(format!(
-            "timeout is {timeout}: expected 0 or more seconds"
+            "timeout is {}: expected 0 or more seconds",
+            str_of(timeout)?
         )));
     }
     // What no clock can count to is for ever.

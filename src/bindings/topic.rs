@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyIndexError, PyKeyError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyKeyError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyRange, PySlice};
 
-use super::arguments::{self, type_of};
+use super::arguments::{self, explained, type_of};
 use super::batches::Batches;
 use super::handle::Handle;
 use super::queue::Queue;
@@ -239,11 +239,17 @@ impl Queues {
             let queues = ids.try_iter()?.map(|id| tabular(py, self.queue(id?.extract()?)));
             return Ok(PyList::new(py, queues.collect::<PyResult<Vec<_>>>()?)?.into_any());
         }
-        let Ok(given) = index.extract::<i64>() else {
-            return Err(PyTypeError::new_err(format!(
-                "queues are indexed by int or slice, not {}",
-                type_of(index)?
-            )));
+        let wrong = || Ok(format!("queues are indexed by int or slice, not {}", type_of(index)?));
+        let given = match index.extract::<i64>() {
+            // Less and more than any id.
+            Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
+                if index.lt(0)? {
+                    i64::MIN
+                } else {
+                    i64::MAX
+                }
+            }
+            given => given.map_err(|error| explained(py, error, wrong))?,
         };
         let id = if given < 0 { given.saturating_add(self.length) } else { given };
         if !(0..self.length).contains(&id) {

@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::arguments::type_of;
+use super::arguments::{explained, repr_of, type_of};
 use super::interpreter_exit::hang_at_exit;
 use super::record_batch::RecordBatch;
 use crate::arrow::{self, USAGE_COLUMNS};
@@ -68,21 +68,16 @@ pub(super) fn usage_by(value: &Bound<'_, PyAny>) -> PyResult<Vec<UsageBy>> {
     let known = || USAGE_COLUMNS.map(|(name, _)| name).join(", ");
     let names: Vec<String> = match value.extract::<String>() {
         Ok(name) => vec![name],
-        Err(_) if value.is_instance_of::<PyString>() => vec![value.repr()?.to_string()],
+        Err(_) if value.is_instance_of::<PyString>() => vec![repr_of(value)?],
         Err(_) => {
-            let Ok(items) = value.try_iter() else {
-                return Err(PyTypeError::new_err(format!(
-                    "by is a sequence of names ({}), not {}",
-                    known(),
-                    type_of(value)?
-                )));
-            };
+            let wrong = || Ok(format!("by is a sequence of names ({}), not {}", known(), type_of(value)?));
+            let items = value.try_iter().map_err(|error| explained(value.py(), error, wrong))?;
             let name = |item: PyResult<Bound<'_, PyAny>>| {
                 let item = item?;
-                item.extract().or_else(|_| {
+                item.extract::<String>().or_else(|_| {
                     Err(PyTypeError::new_err(format!(
                         "by holds {}, no name: expected {}",
-                        item.repr()?,
+                        repr_of(&item)?,
                         known()
                     )))
                 })

@@ -82,8 +82,9 @@ impl VerifyReport {
 impl Store {
     /// Compares log, queues, index, checkpoint and settings with each other and with the format, in
     /// one pass over the log. Changes nothing, takes no lock, and keeps a bounded part of the store
-    /// in memory. Beside a live writer it covers what the log held when this store was opened or
-    /// refreshed.
+    /// in memory. It compares the store as it is now, also if a writer has changed it since this
+    /// store was opened. Beside a live writer of another process it covers what the log held when
+    /// the call began.
     ///
     /// With `deep=False` bodies are not compared with their checksums, and links of the index are
     /// not followed. `progress` is called with two ints: how many bytes of the log are done, and of

@@ -1,11 +1,14 @@
 //! What all comparisons share: the log, where it ends, who writes to it, and what was found so far.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::check::finding_id::Severity;
+use crate::check::finding_id::{FindingId, Severity};
 use crate::check::findings::{Affected, Finding, Findings};
 use crate::log::LogFiles;
+use crate::read::MessageReader;
+use crate::recovery::BrokerRecovery;
 
 /// Damaged stretches that are kept. The last of them then takes all that follow.
 const MOST_STRETCHES: usize = 1 << 16;
@@ -24,22 +27,34 @@ pub(super) enum Writer {
 /// The store that is verified.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
+    pub(super) reader: &'a MessageReader,
     pub(super) root: &'a Path,
     pub(super) log: &'a LogFiles,
     /// The physical offsets of the log that is compared.
     pub(super) bounds: Range<i64>,
     pub(super) writer: Writer,
+    /// The log has no whole message, and other files show that it had some.
+    is_log_lost: bool,
+    /// The topics in a broker's settings; `None` without readable settings.
+    pub(super) known_topics: Option<BTreeSet<String>>,
+    /// The model of a broker's next start; `None` unless a crash left the store.
+    pub(super) brokers: Option<BrokerRecovery>,
     findings: Findings,
     /// Stretches of the log that hold no whole record, ascending, each with the place of its finding.
     damaged: Vec<(Range<i64>, usize)>,
 }
 
 impl<'a> Context<'a> {
-    pub(super) fn new(root: &'a Path, log: &'a LogFiles, bounds: Range<i64>, writer: Writer) -> Self {
+    pub(super) fn of(reader: &'a MessageReader, writer: Writer) -> Self {
+        let bounds = reader.physical_bounds();
         Self {
-            root,
-            log,
+            is_log_lost: reader.recovery().missing.is_some() && bounds.is_empty(),
+            reader,
+            root: reader.path(),
+            log: reader.log(),
             bounds,
+            known_topics: None,
+            brokers: None,
             writer,
             findings: Findings::default(),
             damaged: Vec::new(),
@@ -49,6 +64,14 @@ impl<'a> Context<'a> {
     /// Whether the place is before the log, also if its segment was removed since.
     pub(super) fn has_expired(&self, at: i64) -> bool {
         at < self.bounds.start.max(self.log.first_offset())
+    }
+
+    /// Lowers a finding about a topic without queues to a note if the topic was deleted, because a broker's settings do not name it, or may
+    /// just have been made by a live writer.
+    pub(super) fn of_deleted_topic(&self, topic: &str, finding: Finding) -> Finding {
+        let is_deleted = self.known_topics.as_ref().is_some_and(|known| !known.contains(topic));
+        let is_note = finding.id == FindingId::QueueTopicMissing && (is_deleted || self.writer == Writer::Live);
+        if is_note { finding.with(Severity::Note) } else { finding }
     }
 
     /// Adds a finding that stands alone.
@@ -61,10 +84,10 @@ impl<'a> Context<'a> {
         self.findings.add(finding, step);
     }
 
-    /// Adds a finding about what names this physical offset, which is past the end of the log. A crash leaves such an entry or item, but
-    /// not one that points past the last segment.
+    /// Adds a finding about what names this physical offset, which is past the end of the log. A crash leaves such entries and items. It
+    /// never leaves one past the last segment, nor a log without any message of theirs.
     pub(super) fn add_past_end(&mut self, at: i64, finding: Finding, step: u64) {
-        if at < self.log.files_end() {
+        if at < self.log.files_end() && !self.is_log_lost {
             self.add_left_by_crash(finding, step);
         } else {
             self.add_after(finding, step);

@@ -60,14 +60,19 @@ pub struct Facts {
     pub meaning: &'static str,
 }
 
-const MAKE_ANEW: Fix = Fix::ByHand("copy the file again, or move it out of the store and have mqstore rebuild make it anew");
+const WRONG_TYPE: Fix = Fix::ByHand("put back what belongs there, or move it out of the store");
 
-/// With them a repair and a rebuild leave log, queues and index as they are. Of the first three a part is missing, and a writer refuses the
-/// store. Of the last the log or a queue is damaged, nothing tells which, and a rebuild would believe the log.
+const GIVE_SIZES: Fix = Fix::ByHand(
+    "open the store for writing once with the options max_hash_slot_num and max_index_num, as maxHashSlotNum and maxIndexNum are set in its \
+     broker's configuration",
+);
+
+/// With them a repair and a rebuild leave log, queues and index as they are. A writer refuses the store of the first three: an entry is of
+/// another type, or a part is missing. For the last, either the log or a queue is damaged, and a rebuild would believe the log.
 pub const REFUSED: [FindingId; 4] = [
+    FindingId::StoreWrongType,
     FindingId::LogMissingSegment,
     FindingId::LogCutShort,
-    FindingId::QueueFileLength,
     FindingId::QueuePlaceContradicted,
 ];
 
@@ -111,6 +116,8 @@ finding_ids! {
         "there is an abort file: the last writer crashed, or still runs";
     StoreUnfinishedFile: "store.unfinished_file", Note, Fix::Open, "#7539",
         "a writer had not finished this file when it died; it takes room only";
+    StoreWrongType: "store.wrong_type", Error, WRONG_TYPE, "",
+        "wrong file type: a writer refuses the store, or fails at the first message of that queue";
     LogDamagedRecord: "log.damaged_record", Error, Fix::Salvage, "",
         "no whole record stands here: the message, and others that were hidden by the damage, cannot be read";
     LogMissingSegment: "log.missing_segment", Error, Fix::PutBack, "#5455, #2140, #2141",
@@ -137,12 +144,14 @@ finding_ids! {
         "an earlier message has the same queue offset, so no queue leads to this one";
     LogEarlierTopic: "log.earlier_topic", Note, Fix::Nothing, "",
         "the message is of an earlier topic of the same name, which was deleted: no queue leads to it";
-    QueueTopicMissing: "queue.topic_missing", Note, Fix::Rebuild, "#8032",
-        "the log has messages of this topic, and it has no queues: it was deleted, or its queues are lost";
+    QueueTopicMissing: "queue.topic_missing", Error, Fix::Rebuild, "#8032",
+        "the log has messages of this topic, and its queues are lost; a note if topics.json does not name the topic: it was deleted";
     QueueEntryMissing: "queue.entry_missing", Error, Fix::Rebuild, "#405, #7355, #1434",
         "the queue has no entry of this message: consumers do not get it";
     QueueNotDispatched: "queue.not_dispatched", Note, Fix::Open, "#405",
         "the message is not in its queue yet: the writer, or the next open, adds it";
+    QueueNotRecovered: "queue.not_recovered_by_broker", Error, Fix::Rebuild, "",
+        "the message is not in its queue, and the recovery of a broker does not put it there, or puts it at another queue offset: rebuild the store before a broker starts";
     QueueEntryWrong: "queue.entry_wrong", Error, Fix::Rebuild, "#495",
         "the entry does not lead to the message of its queue offset";
     QueuePlaceContradicted: "queue.place_contradicted", Error, Fix::CopyWhole, "",
@@ -155,8 +164,8 @@ finding_ids! {
         "neither the queue nor the log has a message of this queue offset, and later ones are there";
     QueueZeroFile: "queue.zero_file", Error, Fix::Rebuild, "#9728, #10108",
         "the last file of the queue has no entry: a broker takes its zeros for one";
-    QueueFileLength: "queue.file_length", Error, MAKE_ANEW, "#3257",
-        "the last file of the queue is not as long as those of the other queues: a broker does not start";
+    QueueFileLength: "queue.file_length", Error, Fix::Rebuild, "#3257",
+        "a file of the queue is not as long as the others: a broker does not start";
     QueueForeignFile: "queue.foreign_file", Warning, Fix::SetAside, "#3257",
         "a file that is no queue file: a broker does not start";
     QueueNotRead: "queue.not_read", Note, Fix::Nothing, "",
@@ -167,6 +176,8 @@ finding_ids! {
         "the index has no item of a key of this message: a broker does not find it by that key";
     IndexNotIndexed: "index.not_indexed", Note, Fix::Open, "#3868, #4463",
         "the keys of the last messages are not in the index yet: the writer, or the next open, adds them";
+    IndexNotRecovered: "index.not_recovered_by_broker", Note, Fix::Rebuild, "",
+        "the recovery of a broker removes this index file and does not put these keys into a new one: a broker does not find their messages by key";
     IndexItemWrong: "index.item_wrong", Error, Fix::Rebuild, "#8018",
         "the item leads to no message with its key and time";
     IndexItemPastEnd: "index.item_past_end", Error, Fix::Rebuild, "",
@@ -177,6 +188,10 @@ finding_ids! {
         "the header contradicts the items: a broker passes the file over, or reads too much of it";
     IndexUnreadable: "index.unreadable", Error, Fix::Rebuild, "#3868",
         "the bytes of the file fit no number of slots and items: it was cut short or is damaged, and queries walk the log";
+    IndexFileLength: "index.file_length", Error, Fix::Rebuild, "",
+        "the file is not as long as the index files of this store: a writer, and a broker, find none of its keys or refuse the store";
+    IndexSizesUnknown: "index.sizes_unknown", Warning, GIVE_SIZES, "",
+        "no index file has an item that shows its sizes: a writer asks for them, a broker knows them from its configuration";
     IndexForeignFile: "index.foreign_file", Warning, Fix::SetAside, "",
         "a file that is no index file: a broker may not start";
     CheckpointMissing: "checkpoint.missing", Note, Fix::Rebuild, "",

@@ -80,6 +80,11 @@ impl Finding {
         self
     }
 
+    pub(super) fn counting(mut self, count: u64) -> Self {
+        self.count = count;
+        self
+    }
+
     pub(super) fn with(mut self, severity: Severity) -> Self {
         self.severity = severity;
         self
@@ -122,10 +127,11 @@ fn quoted(path: &Path) -> String {
 }
 
 /// They say that no entry leads to a message from the place that it names.
-const UNLED: [FindingId; 5] = [
+const UNLED: [FindingId; 6] = [
     FindingId::QueueEntryMissing,
     FindingId::QueueTopicMissing,
     FindingId::QueueNotDispatched,
+    FindingId::QueueNotRecovered,
     FindingId::LogDuplicateQueueOffset,
     FindingId::LogEarlierTopic,
 ];
@@ -173,9 +179,10 @@ impl Findings {
         self.last.contains_key(&(id, file.to_owned()))
     }
 
-    /// Whether one of this kind was found.
-    pub(super) fn has_any(&self, id: FindingId) -> bool {
-        self.listed.contains_key(&id)
+    /// Returns whether an error of this kind was found.
+    pub(super) fn has_error(&self, id: FindingId) -> bool {
+        let mut errors = self.list.iter().filter(|finding| finding.severity == Severity::Error);
+        errors.any(|finding| finding.id == id)
     }
 
     /// Names the message of a finding that has none yet.

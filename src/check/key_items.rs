@@ -23,12 +23,14 @@ pub(super) struct KeyFile {
     pub(super) first_offset: i64,
     /// A writer adds to it.
     pub(super) grows: bool,
+    /// A writer that crashed may have added items that the header does not count, and the next writer makes it agree.
+    pub(super) is_unfinished: bool,
 }
 
 impl KeyFile {
     /// # Errors
     /// Those of reading the file.
-    pub(super) fn new(file: Arc<IndexFile>, geometry: IndexGeometry, grows: bool) -> Result<Self> {
+    pub(super) fn new(file: Arc<IndexFile>, geometry: IndexGeometry, grows: bool, is_unfinished: bool) -> Result<Self> {
         let header = file.header();
         let mut key_file = Self {
             count: header.index_count.min(i32::try_from(geometry.items).unwrap_or(i32::MAX)),
@@ -37,6 +39,7 @@ impl KeyFile {
             header,
             first_offset: i64::MAX,
             grows,
+            is_unfinished,
         };
         let counted = key_file.count_items()?;
         // A broker that recovers a store writes to it before it takes the lock.
@@ -75,7 +78,7 @@ impl KeyFile {
     }
 
     /// The number of the first item of a message at `offset` or after it. Offsets do not fall in a whole file.
-    fn first_at(&self, offset: i64) -> Result<i32> {
+    pub(super) fn first_at(&self, offset: i64) -> Result<i32> {
         self.file.first_at(self.geometry, self.count, offset)
     }
 

@@ -9,14 +9,12 @@ use std::sync::Arc;
 use crate::check::context::{Context, Writer};
 use crate::check::finding_id::FindingId;
 use crate::check::findings::{Affected, Finding};
+use crate::check::key_files::{STEP, add_header, add_wrong_count, look_at_empty, look_at_length, look_at_links, look_at_sizes};
 use crate::check::key_items::{ItemsAhead, KeyFile};
 use crate::error::Result;
-use crate::format::{DispatchRequest, INDEX_DIR, ITEM_SIZE, IndexItem, MessageView};
+use crate::format::{DispatchRequest, INDEX_DIR, IndexGeometry, IndexItem, MessageView};
 use crate::interrupt;
 use crate::log::{IndexFile, IndexService};
-
-/// Findings at items that follow each other are one.
-const STEP: u64 = ITEM_SIZE as u64;
 
 /// All index files, while the log is read from start to end.
 #[derive(Debug)]
@@ -67,11 +65,18 @@ impl Keys {
         };
         let files = index.with_geometries()?;
         let newest = files.len();
+        let expected = index.geometry()?.map(IndexGeometry::file_len);
+        if expected.is_none() {
+            look_at_sizes(context)?;
+        }
         let (mut readable, mut unread_from) = (Vec::new(), None);
         let mut end = context.bounds.start;
         for (number, (file, geometry)) in files.into_iter().enumerate() {
             let seems_empty = file.header().items() == 0;
             let grows = context.writer == Writer::Live && number + 1 == newest;
+            if let Some(expected) = expected.filter(|_| !grows && (geometry.is_some() || seems_empty)) {
+                look_at_length(&file, expected, seems_empty && number + 1 == newest, context);
+            }
             let Some(geometry) = geometry else {
                 if seems_empty {
                     look_at_empty(&file, grows, context)?;
@@ -83,7 +88,8 @@ impl Keys {
                 }
                 continue;
             };
-            let of = KeyFile::new(file, geometry, grows)?;
+            let is_unfinished = context.writer == Writer::Crashed && number + 1 == newest;
+            let of = KeyFile::new(file, geometry, grows, is_unfinished)?;
             if of.count != of.header.index_count && !of.grows {
                 let what = format!("it counts {} items, and there are {}", of.header.items(), of.count - 1);
                 add_wrong_count(&of.file, what, context);
@@ -245,6 +251,9 @@ impl Keys {
             let (id, path, position) = match place.or_else(|| self.last.clone()) {
                 None if !self.has_files => (FindingId::IndexAbsent, context.root.join(INDEX_DIR), 0),
                 None => (FindingId::IndexKeyMissing, context.root.join(INDEX_DIR), 0),
+                Some((file, position)) if context.brokers.is_some_and(|brokers| is_after_all && at < brokers.start()) => {
+                    (FindingId::IndexNotRecovered, file.path().to_owned(), position)
+                }
                 Some((file, position)) if is_after_all && context.writer != Writer::Closed => {
                     (FindingId::IndexNotIndexed, file.path().to_owned(), position)
                 }
@@ -377,48 +386,4 @@ impl Cursor {
             context.add_after(finding, STEP);
         }
     }
-}
-
-fn add_header(of: &KeyFile, what: String, context: &mut Context<'_>) {
-    context.add_after(Finding::new(FindingId::IndexHeaderWrong, of.file.path(), 0, what), STEP);
-}
-
-/// A header whose count the next open of a crashed store sets right.
-fn add_wrong_count(file: &IndexFile, what: String, context: &mut Context<'_>) {
-    context.add_left_by_crash(Finding::new(FindingId::IndexHeaderWrong, file.path(), 0, what), STEP);
-}
-
-/// Looks at a file whose header counts no item, and whose bytes do not tell where its items would be.
-fn look_at_empty(file: &IndexFile, grows: bool, context: &mut Context<'_>) -> Result<()> {
-    let slots = file.header().slot_count;
-    if grows {
-        return Ok(());
-    }
-    if slots != 0 {
-        add_wrong_count(file, format!("it counts {slots} used slots and no item"), context);
-    } else if let Some(at) = file.first_used()? {
-        add_wrong_count(file, format!("it counts no item, and byte {at} is not zero"), context);
-    }
-    Ok(())
-}
-
-/// Looks at the links of a file whose items are right.
-fn look_at_links(of: &KeyFile, is_deep: bool, context: &mut Context<'_>) -> Result<()> {
-    let is_wrong = |id| context.findings().has(id, of.file.path());
-    if !is_deep || of.grows || is_wrong(FindingId::IndexItemWrong) {
-        return Ok(());
-    }
-    let Some(links) = of.file.links(of.geometry, of.count)? else {
-        return Ok(());
-    };
-    if let Some((at, what)) = links.broken {
-        context.add(Finding::new(FindingId::IndexChainBroken, of.file.path(), at, what));
-    } else if i64::from(links.used_slots) != i64::from(of.header.slot_count) {
-        let what = format!(
-            "it counts {} used slots, and there are {}",
-            of.header.slot_count, links.used_slots
-        );
-        add_header(of, what, context);
-    }
-    Ok(())
 }

@@ -13,8 +13,12 @@ mod small_files;
 mod queues;
 /// The items of the index files, in the order of the log.
 mod key_items;
+/// Length, header and links of an index file.
+mod key_files;
 /// Index beside the log.
 mod keys;
+/// Keys that brokers drop at their next start.
+mod dropped_keys;
 /// A section of the log beside queues and index, where all agree.
 mod section;
 /// The sections, read by several threads.

@@ -15,6 +15,7 @@ use crate::format::{
 };
 use crate::interrupt;
 use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogRecord, Place, QueueTable};
+use crate::recovery::RecoveredQueue;
 
 /// Findings at entries that follow each other are one.
 const STEP: u64 = CQ_UNIT_SIZE as u64;
@@ -55,6 +56,8 @@ struct Compared {
     next: i64,
     /// The topic has no queue at all, and other topics have some.
     is_topic_missing: bool,
+    /// After the next start of a broker.
+    recovered: RecoveredQueue,
 }
 
 impl<'a> Queues<'a> {
@@ -180,7 +183,9 @@ fn could_be_of_record(unit: CqUnit, context: &Context<'_>) -> bool {
 impl Compared {
     fn new(topic: Arc<str>, queue_id: i32, queue: Arc<ConsumeQueue>, at_once: i64, is_topic_missing: bool) -> Self {
         let written = queue.written();
+        let end = Some(written.end).filter(|_| !written.is_empty());
         Self {
+            recovered: RecoveredQueue::new(end),
             topic,
             queue_id,
             queue,
@@ -193,13 +198,22 @@ impl Compared {
 
     /// A live writer may just be making a file.
     fn look_at_files(&self, usual_len: Option<u64>, context: &mut Context<'_>) {
-        if let (Some(len), Some(usual)) = (self.queue.last_file_len(), usual_len)
-            && len != usual
+        for (path, len, expected) in self.queue.misfits() {
+            let what = format!("it has {len} bytes, a whole queue file has {expected}");
+            context.add(Finding::new(FindingId::QueueFileLength, path, len.min(expected), what));
+        }
+        let expected = match usual_len {
+            // The size of this queue is the length of its only file.
+            Some(usual) if self.queue.last_file_start() == Some(self.written.start) => usual,
+            usual => usual.unwrap_or(0).max(self.queue.file_size()),
+        };
+        if let Some(len) = self.queue.last_file_len()
+            && len != expected
             && context.writer != Writer::Live
         {
             let (path, _) = self.place(self.queue.last_file_start().unwrap_or(0));
-            let what = format!("it has {len} bytes, those of other queues have {usual}");
-            context.add_left_by_crash(Finding::new(FindingId::QueueFileLength, &path, len, what), 0);
+            let what = format!("it has {len} bytes, a whole queue file has {expected}");
+            context.add(Finding::new(FindingId::QueueFileLength, &path, len, what));
         }
         for path in self.queue.foreign_files() {
             let what = "this is no queue file".to_owned();
@@ -311,7 +325,7 @@ impl Compared {
             .filter(|found| found.is_valid() && self.written.contains(&offset));
         let at = unit.physical_offset;
         let (id, what) = match found {
-            _ if self.is_topic_missing => (FindingId::QueueTopicMissing, "the topic has no queue".to_owned()),
+            _ if self.is_topic_missing => self.undispatched(offset, at, context),
             Some(found) if (found.physical_offset, found.size) == (at, unit.size) => {
                 if found.ext_address().is_some() {
                     return self.pass_over(offset, offset + 1, context);
@@ -349,10 +363,11 @@ impl Compared {
             }
             None if offset < self.written.start && context.has_expired(at) => return Ok(()),
             // With its message, or with its topic.
-            None if self.queue.is_removed(offset) => return self.pass_over(offset, offset + 1, context),
-            None if offset >= self.written.end && context.writer != Writer::Closed => {
-                (FindingId::QueueNotDispatched, "the queue ends before this message".to_owned())
+            None if self.queue.is_removed(offset) => {
+                self.recovered = RecoveredQueue::new(None);
+                return self.pass_over(offset, offset + 1, context);
             }
+            None if offset >= self.written.end && context.writer != Writer::Closed => self.undispatched(offset, at, context),
             None => (
                 FindingId::QueueEntryMissing,
                 format!("the message at physical offset {at} has no entry"),
@@ -365,9 +380,32 @@ impl Compared {
             self.place(offset)
         };
         let finding = Finding::new(id, &path, position, self.sentence(offset, &what)).of(Affected::of(view));
+        let finding = context.of_deleted_topic(&self.topic, finding);
         context.add_after(finding, if self.is_topic_missing { ANYWHERE } else { STEP });
         self.next = self.next.max(offset.saturating_add(1));
         Ok(())
+    }
+
+    /// Describes a message after the last entry of its queue. A live writer dispatches it, and so does the next open for writing.
+    fn undispatched(&mut self, offset: i64, physical_offset: i64, context: &Context<'_>) -> (FindingId, String) {
+        let losing = self.losing_versions(offset, physical_offset, context);
+        if losing.is_empty() && (context.brokers.is_some() || !self.is_topic_missing) {
+            return (FindingId::QueueNotDispatched, "the queue ends before this message".to_owned());
+        }
+        if self.is_topic_missing {
+            return (FindingId::QueueTopicMissing, "the topic has no queue".to_owned());
+        }
+        let versions = losing.join(", ");
+        let what = format!(
+            "the queue ends before this message, and the recovery of RocketMQ {versions} does not put the message at this queue offset"
+        );
+        (FindingId::QueueNotRecovered, what)
+    }
+
+    /// Dispatches a message without an entry in the model of a broker's recovery, and returns the versions that lose it.
+    fn losing_versions(&mut self, offset: i64, physical_offset: i64, context: &Context<'_>) -> Vec<&'static str> {
+        let dispatch = |brokers| self.recovered.dispatch(brokers, physical_offset, offset);
+        context.brokers.as_ref().map_or_else(Vec::new, dispatch)
     }
 
     /// Whether the entry leads to a message with its queue offset.

@@ -261,7 +261,7 @@ impl Plan {
         // Nothing is copied that cannot be repaired.
         if !is_copy || plan.recovery.is_some() {
             let aside = found.findings.iter().filter(|finding| finding.remedy == Fix::SetAside);
-            plan.aside = aside.map(|finding| finding.file.clone()).collect();
+            plan.aside.extend(aside.map(|finding| finding.file.clone()));
         }
         if !is_copy && let Some(refusal) = plan.refuse_other_file_systems(env.as_ref(), path)? {
             plan = Self {
@@ -321,6 +321,12 @@ impl Plan {
             Err(error) => return Err(error),
         };
         self.recovery = Some(recovery);
+        // Nothing is written into a file of a wrong length: the queue gets another one.
+        let wrong = found
+            .findings
+            .iter()
+            .filter(|finding| finding.id == FindingId::QueueFileLength);
+        self.aside = wrong.map(|finding| finding.file.clone()).collect();
         self.entries_ahead = report.queue_entries_ahead;
         if recovery == Recovery::Salvage {
             let is_changed = |end: i64, start: i64| {
@@ -342,6 +348,8 @@ impl Plan {
                 Fix::SetAside if finding.id == FindingId::LogEmptyFile && self.recovery.is_some() => false,
                 Fix::SetAside => !self.aside.contains(&finding.file),
                 Fix::Salvage | Fix::Rebuild | Fix::Open => self.recovery.is_none(),
+                // A rebuild makes the index again and records the sizes.
+                Fix::ByHand(_) if finding.id == FindingId::IndexSizesUnknown => self.recovery.is_none(),
                 Fix::PutBack | Fix::After(_) | Fix::CopyWhole | Fix::ByHand(_) | Fix::Nothing => true,
             }
     }
@@ -398,11 +406,14 @@ fn messages(count: u64) -> String {
     format!("{count} message{}", if count == 1 { "" } else { "s" })
 }
 
-/// Whether a repair is made for it. A topic without queues may have been deleted on purpose, and notes about what a crash or a broker left
-/// mean no harm.
+/// Returns whether a repair is made for the finding. A topic that was deleted stays so, and notes about what a crash or a broker left mean
+/// no harm.
 fn is_mended(finding: &Finding) -> bool {
     match finding.remedy {
         Fix::Open => finding.severity != Severity::Note,
-        _ => finding.id != FindingId::QueueTopicMissing,
+        _ => {
+            finding.severity != Severity::Note
+                || !matches!(finding.id, FindingId::QueueTopicMissing | FindingId::IndexNotRecovered)
+        }
     }
 }

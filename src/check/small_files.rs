@@ -15,6 +15,7 @@ use crate::format::{
 use crate::log::ConsumeQueueStore;
 use crate::read::MessageReader;
 use crate::storage::{DirEntry, EntryKind, Env, read_file};
+use crate::store::misplaced_entries;
 
 /// Larger than any file of settings that is looked at.
 const MAX_SETTINGS: usize = 64 << 20;
@@ -59,6 +60,19 @@ pub(super) fn look_at_names(env: &dyn Env, context: &mut Context<'_>) -> Result<
         if let Err(Error::Corrupt { path, offset, reason }) = context.log.expect_whole() {
             context.add(Finding::new(FindingId::LogCutShort, &path, offset, reason));
         }
+    }
+    Ok(())
+}
+
+/// Looks for entries of another type than a writer needs.
+pub(super) fn look_at_types(env: &dyn Env, queues: &ConsumeQueueStore, context: &mut Context<'_>) -> Result<()> {
+    for misplaced in misplaced_entries(env, context.root)? {
+        let what = format!("it {}", misplaced.what);
+        context.add(Finding::new(FindingId::StoreWrongType, &misplaced.path, 0, what));
+    }
+    for path in queues.misplaced() {
+        let what = "it is named like a topic or a queue but is not a directory";
+        context.add(Finding::new(FindingId::StoreWrongType, path, 0, what));
     }
     Ok(())
 }
@@ -113,6 +127,7 @@ pub(super) fn look_at_settings(
         let path = dir.join(TOPICS_FILE.name);
         context.add(Finding::new(FindingId::ConfigTopicMissing, &path, 0, what).of(of_topic(topic)));
     }
+    context.known_topics = Some(known);
     Ok(())
 }
 

@@ -7,23 +7,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::check::context::{Context, Writer};
+use crate::check::dropped_keys::look_at_dropped_keys;
 use crate::check::finding_id::{FindingId, Severity};
 use crate::check::findings::{Affected, Finding};
 use crate::check::keys::Keys;
 use crate::check::queues::Queues;
 use crate::check::section::{Agreed, SectionReader};
 use crate::check::sections::Sections;
-use crate::check::small_files::{look_at_checkpoint, look_at_names, look_at_settings, look_past_end, note_unread_queues};
+use crate::check::small_files::{
+    look_at_checkpoint, look_at_names, look_at_settings, look_at_types, look_past_end, note_unread_queues,
+};
 use crate::error::{Error, Result};
-use crate::format::{ABORT_FILE, Check, DispatchRequest, INDEX_DIR, LOCK_FILE, MessageView, is_salvage_record};
+use crate::format::{ABORT_FILE, CHECKPOINT_FILE, Check, DispatchRequest, INDEX_DIR, LOCK_FILE, MessageView, is_salvage_record};
 use crate::interrupt;
-use crate::log::{ConsumeQueueStore, EntriesAhead, IndexService, LogRecord};
+use crate::log::{ConsumeQueueStore, EntriesAhead, IndexService, LogRecord, load_checkpoint};
 use crate::read::{MessageReader, Throttle};
+use crate::recovery::{BrokerRecovery, WriterState};
 use crate::storage::Env;
 
 /// Bytes after which the pass pauses.
 const PAUSE: i64 = 1 << 20;
-/// How often a store is looked at whose broker removes files meanwhile.
+/// The most passes over a store that another process changes.
 const LOOKS: usize = 4;
 /// Bytes of a section: worth the change of hands, and not too much for the cache of a core.
 const SECTION: i64 = 1 << 20;
@@ -100,13 +104,14 @@ impl VerifyReport {
     }
 }
 
-/// Compares log, queues, index, checkpoint and settings with each other and with the format, in one pass over the log. The log is
-/// that of the reader, up to where it ended when the reader was opened or refreshed; the other files are looked at anew. `tell`
-/// is called with the bytes that are done, and with all of them.
+/// Compares log, queues, index, checkpoint and settings with each other and with the format, in one pass over the log. It compares
+/// the store of the reader as it is now, also if a writer has changed it since the reader was opened. Beside a live writer of another
+/// process it covers the log up to its end at the start of the call. Calls `tell` with the bytes that were read so far, and the
+/// total.
 ///
 /// # Errors
-/// [`Error::Io`], [`Error::Corrupt`] for files that are cut short meanwhile, what [`interrupt::check`] and `tell` give. Damage is
-/// a finding.
+/// [`Error::Io`], [`Error::Corrupt`] for files that are cut short during the pass, those of [`MessageReader::open`], what
+/// [`interrupt::check`] and `tell` return. Damage is a finding.
 pub fn verify(
     env: &Arc<dyn Env>,
     reader: &MessageReader,
@@ -115,20 +120,30 @@ pub fn verify(
 ) -> Result<VerifyReport> {
     let started = Instant::now();
     let mut looks = 1;
-    let mut first: Option<VerifyReport> = None;
+    let mut earlier: Option<VerifyReport> = None;
     loop {
-        match look(env, reader, request, started, &mut tell) {
+        let before = WriterState::read(env.as_ref(), reader.path())?;
+        let reopened = reader.reopened(env)?;
+        match look(env, reopened.as_ref().unwrap_or(reader), request, started, &mut tell) {
             // A broker has removed an index file since it was listed.
             Err(error) if error.is_missing_file() && looks < LOOKS => looks += 1,
             Ok(mut found) => {
-                if let Some(first) = first {
-                    found.keep_what_stays(&first);
-                } else if !found.is_ok() && writer_of(env.as_ref(), reader.path())? == Writer::Live {
-                    // It may be what the writer was changing: damage is there at a second look.
-                    first = Some(found);
-                    continue;
+                let after = WriterState::read(env.as_ref(), reader.path())?;
+                let is_live = before.is_written_to && after.is_written_to;
+                // What no writer disturbed is damage.
+                if found.is_ok() || (!is_live && before == after) {
+                    return Ok(found);
                 }
-                return Ok(found);
+                match &earlier {
+                    Some(earlier) if is_live || looks >= LOOKS => {
+                        found.keep_what_stays(earlier);
+                        return Ok(found);
+                    }
+                    None if looks >= LOOKS => return Ok(found),
+                    _ => {}
+                }
+                earlier = Some(found);
+                looks += 1;
             }
             Err(error) => return Err(error),
         }
@@ -143,7 +158,7 @@ fn look(
     tell: &mut impl FnMut(i64, i64) -> Result<()>,
 ) -> Result<VerifyReport> {
     let (root, config, log) = (reader.path(), reader.config(), reader.log());
-    let mut context = Context::new(root, log, reader.physical_bounds(), writer_of(env.as_ref(), root)?);
+    let mut context = Context::of(reader, writer_of(env.as_ref(), root)?);
     let goes_past_end = goes_past_end(reader, &context)?;
     if goes_past_end {
         context.bounds.end = log.files_end();
@@ -153,6 +168,7 @@ fn look(
     let index = IndexService::load(env, &root.join(INDEX_DIR), config.index_geometry(), None)?;
     // What has expired since the log was listed has no queue file and no index file any more.
     log.list_again(context.bounds.end)?;
+    look_at_types(env.as_ref(), &queues, &mut context)?;
     note_unread_queues(&queues, &mut context);
     look_at_settings(env.as_ref(), reader, &queues, &mut context)?;
     let levels = config.delay_levels()?;
@@ -160,14 +176,14 @@ fn look(
     let file_queues = queues.file_queues();
     let at_once = (MOST_ENTRIES / file_queues.len().max(1)).clamp(1, EntriesAhead::MOST as usize) as i64;
     let compared = Queues::new(&queues, at_once, levels.clone(), &mut context);
+    let checkpoint = load_checkpoint(env.as_ref(), &root.join(CHECKPOINT_FILE))?;
+    if context.writer == Writer::Crashed {
+        context.brokers = Some(BrokerRecovery::of_crashed(log, &checkpoint)?);
+    }
     let keys = Keys::new(&index, request.deep, &mut context)?;
     let files = keys.files();
-    let most = match request.max_bytes_per_s {
-        // Others would read ahead of what is bounded.
-        Some(_) => 1,
-        None => MOST_KEPT / file_queues.len().max(1),
-    };
-    let threads = request.threads.clamp(1, most.max(1));
+    look_at_dropped_keys(&files, &checkpoint, &mut context)?;
+    let threads = count_threads(request, file_queues.len());
     let sections = Sections::new(log, context.bounds.clone(), request.section_bytes, threads);
     let mut pass = Pass {
         queues: compared,
@@ -189,11 +205,7 @@ fn look(
     let index_items = pass.keys.finish(&mut context)?;
     look_past_end(&mut context)?;
     look_at_checkpoint(env.as_ref(), last_store_time, &mut context)?;
-    let is_known = EXPLAINED_BY.iter().any(|id| context.findings().has_any(*id));
-    if let Some(missing) = reader.recovery().missing.as_ref().filter(|_| !is_known) {
-        let (path, position) = log.path_of(context.bounds.end);
-        context.add(Finding::new(FindingId::LogEndsEarly, &path, position, missing.clone()));
-    }
+    add_missing(reader, &mut context);
     Ok(VerifyReport {
         path: root.to_owned(),
         covered: context.bounds.clone(),
@@ -203,6 +215,25 @@ fn look(
         index_items,
         took: started.elapsed(),
     })
+}
+
+/// Returns the number of threads that read sections.
+fn count_threads(request: VerifyRequest, queues: usize) -> usize {
+    let most = match request.max_bytes_per_s {
+        // Others would read ahead of what is bounded.
+        Some(_) => 1,
+        None => MOST_KEPT / queues.max(1),
+    };
+    request.threads.clamp(1, most.max(1))
+}
+
+/// Adds what the reader knows of missing messages, unless an error explains it.
+fn add_missing(reader: &MessageReader, context: &mut Context<'_>) {
+    let is_known = EXPLAINED_BY.iter().any(|id| context.findings().has_error(*id));
+    if let Some(missing) = reader.recovery().missing.as_ref().filter(|_| !is_known) {
+        let (path, position) = context.log.path_of(context.bounds.end);
+        context.add(Finding::new(FindingId::LogEndsEarly, &path, position, missing.clone()));
+    }
 }
 
 fn writer_of(env: &dyn Env, root: &Path) -> Result<Writer> {
@@ -230,8 +261,9 @@ fn goes_past_end(reader: &MessageReader, context: &Context<'_>) -> Result<bool> 
     Ok(match log.read(end, Check::Whole)? {
         LogRecord::Corrupt(_) => true,
         LogRecord::NoRecord(_) | LogRecord::Missing if is_missing => true,
-        _ => log
-            .find_next_record(end, end + 1, reader.recovery().last_store_time)?
+        _ => reader
+            .record_starts()
+            .next_record(end, end + 1, reader.recovery().last_store_time)?
             .is_some(),
     })
 }

@@ -48,12 +48,10 @@ impl<'a> DispatchRequest<'a> {
         }
     }
 
-    /// The entry of the message in its consume queue. `None` for a half or rolled-back message, which has no entry, and for an inner batch,
-    /// whose entry stands in a batch queue.
+    /// The entry of the message in its consume queue; `None` if it [has none](MessageView::has_queue_entry).
     #[inline]
     pub fn unit(&self, delay_levels: &DelayLevels) -> Option<CqUnit> {
-        let is_visible = matches!(self.view.transaction(), Transaction::None | Transaction::Commit);
-        (is_visible && !self.view.is_inner_batch()).then(|| CqUnit {
+        self.view.has_queue_entry().then(|| CqUnit {
             physical_offset: self.view.physical_offset(),
             size: self.view.size() as i32,
             tags_code: self.tags_code(delay_levels),

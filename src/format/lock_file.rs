@@ -26,10 +26,13 @@ pub fn encode_lock_file(own_from: i64) -> [u8; LOCK_FILE_SIZE] {
     out
 }
 
-/// The physical offset from which on every record is ours; `None` if a broker has started since, or the bytes are others or torn.
+/// Returns the physical offset from which on every record is ours; `None` if a broker has started since, and for bytes that are torn or
+/// name a negative offset.
 pub fn own_from(lock_file: &[u8]) -> Option<i64> {
     let from = i64_at(lock_file, OWN_FROM_AT);
-    (lock_file.len() == LOCK_FILE_SIZE && i32_at(lock_file, CHECKSUM_AT) == checksum(from)).then_some(from)
+    let is_claim = lock_file.len() == LOCK_FILE_SIZE && i32_at(lock_file, CHECKSUM_AT) == checksum(from);
+    // A negative offset would claim the records of a broker, too.
+    (is_claim && from >= 0).then_some(from)
 }
 
 fn checksum(own_from: i64) -> i32 {

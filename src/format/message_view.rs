@@ -189,6 +189,12 @@ impl<'a> MessageView<'a> {
         }
     }
 
+    /// Returns true if one entry of a consume queue names this message. Half and rolled-back messages have none, and their queue offset
+    /// is 0; an inner batch has its entry in a batch queue.
+    pub fn has_queue_entry(&self) -> bool {
+        matches!(self.transaction(), Transaction::None | Transaction::Commit) && !self.is_inner_batch()
+    }
+
     /// The body holds several messages (`ProducerBatch` reads them), and the record counts as several in its queue.
     pub fn is_inner_batch(&self) -> bool {
         self.sys_flag() & INNER_BATCH != 0

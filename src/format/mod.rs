@@ -30,6 +30,8 @@ mod message_view;
 mod torn_record;
 /// The one parser: message, blank, end or corrupt.
 mod record;
+/// The size of a record of which a field is damaged.
+mod damaged_record;
 /// Decompression of a body.
 mod body;
 /// Batches: several messages in one body.
@@ -79,6 +81,7 @@ pub use bytes::is_zero;
 pub use checkpoint::{CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE, Checkpoint};
 pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit, CqUnit, ext_address};
 pub use crc::crc32;
+pub use damaged_record::{ClaimedSize, size_of_damaged};
 pub use date::{Date, Round, mistaken_unit};
 pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
 pub use dispatch_request::DispatchRequest;

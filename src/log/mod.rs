@@ -8,6 +8,8 @@ mod commit_log;
 mod consume_queue;
 /// Index files: from message keys to physical offsets.
 mod index;
+/// The search for the next record after damage, by log, queues and index.
+mod record_starts;
 /// Up to which store time each family is known to be on disk.
 mod store_checkpoint;
 /// The sizes of a store that this crate has made.
@@ -25,5 +27,6 @@ pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, Place, Qu
 pub use flushed_mark_file::{FlushedMarkFile, is_flushed_mark_locked, load_flushed_mark, lock_flushed_mark};
 pub use index::{Candidate, Candidates, Chains, IndexFile, IndexFileState, IndexService, Indexed, KeptIndex, KeyLookup, Source};
 pub(crate) use index::{ChainItem, IndexPut};
+pub use record_starts::RecordStarts;
 pub use recorded_geometry::{fill_from_record, record as record_geometry};
 pub use store_checkpoint::{load_checkpoint, save_checkpoint};

@@ -1,16 +1,25 @@
 //! `config/mqstore.json`: the sizes of a store that this crate has made, so that no option is needed to open it again.
 
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::config::StoreConfig;
+use crate::config::{PAGE_SIZE, Sizes, StoreConfig};
 use crate::error::{Error, Result};
-use crate::format::{COMMIT_LOG_DIR, CONFIG_DIR, GEOMETRY_FILE, parse_segment_name};
-use crate::storage::{DirEntry, Env, Step, read_file, replace_file};
+use crate::format::{
+    COMMIT_LOG_DIR, CONFIG_DIR, CQ_UNIT_SIZE, GEOMETRY_FILE, INDEX_DIR, IndexGeometry, parse_index_name, parse_segment_name,
+};
+use crate::log::consume_queue::ConsumeQueueStore;
+use crate::log::index::IndexService;
+use crate::storage::{DirEntry, Env, Step, install_guard, read_file, replace_file, usual_len};
 
 /// More bytes than any record of sizes has.
 const MAX_LEN: usize = 64 * 1024;
+
+/// Lists the lengths of the files that have a size, or enough of them to show that a file has the recorded one.
+type ListLens = fn(&dyn Env, &Path, u64) -> Result<Vec<u64>>;
 
 type Field = (&'static str, fn(&mut StoreConfig) -> &mut Option<u64>);
 
@@ -25,18 +34,19 @@ const FIELDS: [Field; 4] = [
     ("max_index_num", |config| &mut config.max_index_num),
 ];
 
-/// Fills the sizes that `config` leaves open with the recorded ones, and says whether there are any. If `config` leaves none open, the
-/// record is not read, so that a store with a damaged record can be opened.
+/// Fills the sizes that `config` leaves open with the recorded ones, and returns whether there are any. If `config` leaves none open, the
+/// record is not read, so that a store with a damaged record can be opened. A recorded size that cannot be right, or that the files
+/// [contradict](is_contradicted), is left open: the files decide it.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if the file is no JSON object of numbers, or of sizes that cannot be right; [`Error::Invalid`] for a size of segments
-/// that it and the first segment contradict; [`Error::Io`].
-pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) -> Result<bool> {
+/// [`Error::Corrupt`] if the file is no JSON object of numbers, or of sizes that cannot be right and no file corrects; [`Error::Invalid`]
+/// for a size of segments that it and the first segment contradict; [`Error::Io`].
+pub fn fill_from_record(env: &Arc<dyn Env>, root: &Path, config: &mut StoreConfig) -> Result<bool> {
     if config.has_geometry() {
         return Ok(false);
     }
     let path = root.join(CONFIG_DIR).join(GEOMETRY_FILE);
-    let Some(bytes) = read_file(env, &path, MAX_LEN)? else {
+    let Some(bytes) = read_file(env.as_ref(), &path, MAX_LEN)? else {
         return Ok(false);
     };
     let corrupt = |reason: String| Error::Corrupt {
@@ -49,7 +59,7 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
         corrupt(format!("expected a JSON object of sizes: {error}; give {names} as options"))
     })?;
     if let Some(given) = config.mapped_file_size_commit_log {
-        expect_size_of_segments(env, root, given, recorded.get(FIELDS[0].0).and_then(Value::as_u64))?;
+        expect_size_of_segments(env.as_ref(), root, given, recorded.get(FIELDS[0].0).and_then(Value::as_u64))?;
     }
     let mut filled = config.clone();
     for (name, field) in FIELDS {
@@ -61,6 +71,7 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
         };
         *field(&mut filled) = Some(value);
     }
+    leave_contradicted_open(env, root, config, &mut filled)?;
     // Every option was valid before, so a recorded size is wrong.
     filled
         .validate()
@@ -69,11 +80,86 @@ pub fn fill_from_record(env: &dyn Env, root: &Path, config: &mut StoreConfig) ->
     Ok(true)
 }
 
+/// Leaves the sizes of `filled` open that are not given and that the files contradict.
+fn leave_contradicted_open(env: &Arc<dyn Env>, root: &Path, given: &StoreConfig, filled: &mut StoreConfig) -> Result<()> {
+    let (small, broker) = (Sizes::SMALL, Sizes::BROKER);
+    let log = (PAGE_SIZE, segment_lens as ListLens, [small.commit_log, broker.commit_log]);
+    let queues = (
+        CQ_UNIT_SIZE as u64,
+        ConsumeQueueStore::sample_file_lens as ListLens,
+        [small.consume_queue, broker.consume_queue],
+    );
+    let mut given = given.clone();
+    for ((_, field), (step, lens, defaults)) in FIELDS.into_iter().zip([log, queues]) {
+        if field(&mut given).is_none()
+            && let Some(recorded) = *field(filled)
+            && is_contradicted(recorded, step, &lens(env.as_ref(), root, recorded)?, defaults)
+        {
+            *field(filled) = None;
+        }
+    }
+    if given.max_hash_slot_num.is_none()
+        && given.max_index_num.is_none()
+        && let Some(recorded) = filled.index_geometry()
+        && is_index_contradicted(env, root, recorded, filled.sigbus_guard)?
+    {
+        (filled.max_hash_slot_num, filled.max_index_num) = (None, None);
+    }
+    Ok(())
+}
+
+/// Returns whether the lengths of files show that the `recorded` one is not theirs: none has it, and it is no multiple of `step`, or most
+/// have the same other multiple. A single file proves only that it was made no shorter than it is, because a copy may be cut short. No
+/// copy is cut short to one of the `defaults`.
+fn is_contradicted(recorded: u64, step: u64, lens: &[u64], defaults: [u64; 2]) -> bool {
+    let Some(usual) = usual_len(lens.iter().copied()).filter(|usual| usual.is_multiple_of(step)) else {
+        return false;
+    };
+    let is_usual = defaults.contains(&usual) || lens.iter().filter(|len| **len == usual).count() > 1;
+    let is_sure = usual > recorded || is_usual;
+    !lens.contains(&recorded) && (is_sure || recorded == 0 || !recorded.is_multiple_of(step))
+}
+
+/// Returns whether no index file has the length that the `recorded` geometry makes, and the files have one of their own. The content of
+/// an index file shows its geometry, so that one file is enough.
+fn is_index_contradicted(env: &Arc<dyn Env>, root: &Path, recorded: IndexGeometry, sigbus_guard: bool) -> Result<bool> {
+    let dir = root.join(INDEX_DIR);
+    let is_index = |entry: &DirEntry| entry.name.to_str().and_then(parse_index_name).is_some();
+    let lens = file_lens(env.as_ref(), &dir, is_index)?;
+    if lens.is_empty() || lens.contains(&recorded.file_len()) {
+        return Ok(false);
+    }
+    if sigbus_guard {
+        install_guard().map_err(|error| Error::io("install the SIGBUS guard for", root, error))?;
+    }
+    Ok(IndexService::load(env, &dir, None, None)?.geometry()?.is_some())
+}
+
+fn segment_lens(env: &dyn Env, root: &Path, _recorded: u64) -> Result<Vec<u64>> {
+    file_lens(env, &root.join(COMMIT_LOG_DIR), is_segment)
+}
+
+/// Returns the lengths of the files in `dir` that a name makes such files; none if there is no directory.
+fn file_lens(env: &dyn Env, dir: &Path, is_named: fn(&DirEntry) -> bool) -> Result<Vec<u64>> {
+    let entries = match env.list(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed.map_err(|error| Error::io("list", dir, error))?,
+    };
+    Ok(entries
+        .iter()
+        .filter(|entry| is_named(entry))
+        .map(|entry| entry.len)
+        .collect())
+}
+
+fn is_segment(entry: &DirEntry) -> bool {
+    entry.name.to_str().and_then(parse_segment_name).is_some()
+}
+
 /// Refuses a size that the record and the first segment contradict. Without the record, a single segment of another size could be
 /// one that was cut short.
 fn expect_size_of_segments(env: &dyn Env, root: &Path, given: u64, recorded: Option<u64>) -> Result<()> {
     let dir = root.join(COMMIT_LOG_DIR);
-    let is_segment = |entry: &DirEntry| entry.name.to_str().and_then(parse_segment_name).is_some();
     let first = env.list(&dir).ok().and_then(|entries| entries.into_iter().find(is_segment));
     let Some(first) = first.filter(|first| Some(first.len) == recorded && first.len != given) else {
         return Ok(());
@@ -92,7 +178,7 @@ fn expect_size_of_segments(env: &dyn Env, root: &Path, given: u64, recorded: Opt
 ///
 /// # Errors
 /// [`Error::DiskFull`], [`Error::Io`].
-pub fn record(env: &dyn Env, root: &Path, config: &StoreConfig) -> Result<()> {
+pub fn record(env: &Arc<dyn Env>, root: &Path, config: &StoreConfig) -> Result<()> {
     let mut config = config.clone();
     let mut recorded = StoreConfig::default();
     let was_read = fill_from_record(env, root, &mut recorded).unwrap_or(false);
@@ -105,5 +191,5 @@ pub fn record(env: &dyn Env, root: &Path, config: &StoreConfig) -> Result<()> {
         .collect();
     let path = root.join(CONFIG_DIR).join(GEOMETRY_FILE);
     let text = format!("{:#}\n", Value::Object(recorded));
-    replace_file(env, &path, text.as_bytes(), Step::ConfigFile, Step::ConfigRenamed)
+    replace_file(env.as_ref(), &path, text.as_bytes(), Step::ConfigFile, Step::ConfigRenamed)
 }

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use crate::config::StoreConfig;
 use crate::error::{DAMAGE_ADVICE, Error, HOLE_ADVICE, Result};
 use crate::format::{Check, CqUnit, IndexHeader, MessageId, is_salvage_record};
-use crate::log::{ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, StoredMessage, fill_from_record};
+use crate::log::{
+    ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, RecordStarts, StoredMessage, fill_from_record,
+};
 use crate::read::unreadable::{EXPIRED, WAS_LOST, first_damage, nothing_at};
 use crate::read::walked_keys::WalkedStretches;
 use crate::recovery::{Recovered, RecoveryReport, expect_store, open_for_reading};
@@ -33,6 +35,8 @@ pub struct MessageReader {
     log: Arc<LogFiles>,
     queues: Arc<ConsumeQueueStore>,
     index: Arc<IndexService>,
+    /// The record starts that the mark and the stamp named at the open.
+    stamped_starts: [Option<i64>; 2],
     /// Where the log ends; a writer of this process moves it, or a refresh.
     pub(super) readable: Arc<Watermark>,
     /// Up to where the messages that a writer of this process has appended since the open are in their queues.
@@ -55,7 +59,7 @@ impl MessageReader {
     pub fn open(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig) -> Result<Self> {
         config.validate()?;
         expect_store(env.as_ref(), path)?;
-        fill_from_record(env.as_ref(), path, &mut config)?;
+        fill_from_record(env, path, &mut config)?;
         let recovered = open_for_reading(env, path, &config)?;
         let log_end = Arc::new(Watermark::new(recovered.report.log_end));
         let last = Mutex::new((recovered.report.last_offset, recovered.report.last_store_time));
@@ -82,6 +86,7 @@ impl MessageReader {
             log: recovered.log,
             queues: recovered.queues,
             index: recovered.index,
+            stamped_starts: recovered.stamped_starts,
             readable,
             dispatched,
             report: recovered.report,
@@ -110,6 +115,11 @@ impl MessageReader {
     /// Physical offsets from the first segment's start to the log's end.
     pub fn physical_bounds(&self) -> Range<i64> {
         self.log.first_offset()..self.readable.get()
+    }
+
+    /// Returns the evidence of where records start, for a search after damage.
+    pub(crate) fn record_starts(&self) -> RecordStarts<'_> {
+        RecordStarts::new(&self.log, &self.queues, Some(&self.index), self.stamped_starts)
     }
 
     /// Where the log ends.
@@ -399,6 +409,10 @@ impl MessageReader {
         damage.advising(if self.log.has_gap() { HOLE_ADVICE } else { DAMAGE_ADVICE })
     }
 
+    pub(crate) fn env(&self) -> &Arc<dyn Env> {
+        &self.env
+    }
+
     pub(crate) fn log(&self) -> &LogFiles {
         &self.log
     }
@@ -407,7 +421,7 @@ impl MessageReader {
         &self.queues
     }
 
-    pub(super) fn index(&self) -> &IndexService {
+    pub(crate) fn index(&self) -> &IndexService {
         &self.index
     }
 

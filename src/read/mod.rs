@@ -44,6 +44,7 @@ pub use refresh::Refreshed;
 pub use resolve::{HitBounds, KeyHit, OffsetResolver};
 pub(crate) use scan::Throttle;
 pub use scan::{
-    BodyFilter, Filled, Follow, FollowFrom, Order, Picked, Scan, ScanRequest, Section, Sections, TimeOf, Transactions,
+    BodyFilter, Filled, Follow, FollowFrom, OnMissing, Order, Picked, QueueOffsets, Scan, ScanRequest, Section, Sections, TimeOf,
+    Transactions,
 };
 pub use usage::{Shared, Usage, UsageBy, UsageCount};

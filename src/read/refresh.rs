@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::Result;
 use crate::read::message_reader::MessageReader;
 use crate::recovery::{find_growth, flushed_mark};
+use crate::storage::Env;
 
 /// What a refresh has found.
 #[derive(Debug)]
@@ -103,6 +104,15 @@ impl MessageReader {
     pub fn queued_until(&self) -> i64 {
         let _refreshing = self.last.as_ref().map(Mutex::lock);
         self.readable.get().min(self.dispatched.get().max(self.recovery().log_end))
+    }
+
+    /// Returns a reader of the store as it is now; `None` if a writer of this process keeps this one up to date.
+    ///
+    /// # Errors
+    /// As [`MessageReader::open`].
+    pub(crate) fn reopened(&self, env: &Arc<dyn Env>) -> Result<Option<Self>> {
+        let open = |_| Self::open(env, self.path(), self.config().clone());
+        self.last.as_ref().map(open).transpose()
     }
 
     fn reopen(&self, end: i64) -> Result<Refreshed> {

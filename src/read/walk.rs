@@ -64,8 +64,9 @@ impl MessageReader {
         ) {
             return Ok(at);
         }
-        let next = log
-            .find_next_record(at, at + 1, i64::MIN)?
+        let next = self
+            .record_starts()
+            .next_record(at, at + 1, i64::MIN)?
             .unwrap_or(range.end)
             .min(range.end);
         let is_alone = next - at < 2 * MIN_RECORD_SIZE as i64 || log.claimed_end(at)? == Some(next);
@@ -135,7 +136,7 @@ impl MessageReader {
     pub(crate) fn past_damage(&self, at: i64, found: &LogRecord<()>, end: i64) -> Result<(Option<Error>, i64)> {
         let log = self.log();
         let next_segment = || log.next_start(at).unwrap_or(end);
-        let next_record = || Ok(log.find_next_record(at, at + 1, i64::MIN)?.unwrap_or(end));
+        let next_record = || Ok(self.record_starts().next_record(at, at + 1, i64::MIN)?.unwrap_or(end));
         let (damage, next) = match found {
             LogRecord::Missing if log.is_removed(at) => return Ok((None, next_segment())),
             LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => (error.clone(), next_record()?),

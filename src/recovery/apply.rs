@@ -24,6 +24,7 @@ pub(crate) fn apply(env: &Arc<dyn Env>, path: &Path, recovered: &Recovered, plan
         queues,
         index,
         report,
+        ..
     } = recovered;
     let entries_from = if plan.is_rebuilt {
         Some(log.first_offset())

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::format::{COMMIT_LOG_DIR, CONFIG_DIR, FLUSHED_MARK_FILE};
 use crate::interrupt;
 use crate::log::{LogFiles, LogRecord};
+use crate::recovery::missing_end::{expect_end, expect_end_beside_a_writer};
 use crate::recovery::report::RecoveryReport;
 use crate::recovery::store_files::Opened;
 
@@ -25,18 +26,17 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
     expect_flushed(opened, report)?;
     let was_closed = opened.clean || opened.closed_at == Some(report.log_end);
     if opened.is_rebuilt && was_closed {
-        return expect_undamaged_end(opened, report);
+        expect_undamaged_end(opened, report)?;
+        return expect_end(opened, report);
     }
     if opened.clean {
-        return expect_agreement(opened, report);
+        expect_agreement(opened, report)?;
+        return expect_end(opened, report);
     }
-    let lacks_log = log.files_end() == 0 && report.queue_entries_ahead > 0;
     let after = records_after(opened, report)?;
     // Only our own stamp counts here: a broker with a pool of buffers stamps messages that are in memory only.
     let stamped = Some(opened.checkpoint.logics_physical_offset).filter(|_| opened.checkpoint.is_ours());
-    let refused = if lacks_log {
-        "the log is gone, and queue entries point into it: put its segments back".to_owned()
-    } else if let Some(first) = after.first.filter(|_| report.log_end == log.first_offset()) {
+    let refused = if let Some(first) = after.first.filter(|_| report.log_end == log.first_offset()) {
         format!("no message starts here ({}), but one starts at {first}", report.stop_reason)
     } else if let Some(last) = after.covered.filter(|_| !is_stale(opened, report)) {
         format!(
@@ -46,7 +46,7 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
     } else if let Some(stamped) = stamped.filter(|stamped| *stamped >= report.log_end) {
         format!("{}; a message at {stamped} was on disk before the crash", report.stop_reason)
     } else {
-        return Ok(());
+        return expect_end(opened, report);
     };
     let advice =
         "; open the store with recovery=\"salvage\" to keep every whole message, or with mode \"r\" to read it unchanged";
@@ -60,7 +60,8 @@ fn is_stale(opened: &Opened<'_>, report: &RecoveryReport) -> bool {
 }
 
 /// What shows that messages are missing; `None` if nothing does. A store with an `abort` file may have a live writer, whose queues run
-/// ahead of the log that was read. Then only a hole in the log, the mark of what was flushed, and our own stamp are looked at.
+/// ahead of the log that was read. Then only a hole in the log, the mark of what was flushed, our own stamp, and, if no writer has the
+/// store open, signs of a log without its end are looked at.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -79,7 +80,8 @@ pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Resu
             } else {
                 expect_stamped_message(opened, report)
             }
-        });
+        })
+        .and_then(|()| expect_end_beside_a_writer(opened, report));
     match agreed {
         Ok(()) => Ok(None),
         Err(error @ Error::Corrupt { .. }) => Ok(Some(error.to_string())),
@@ -92,13 +94,16 @@ pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Resu
 /// grows.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Corrupt`] as [`LogFiles::find_next_record`].
+/// [`Error::Io`]; [`Error::Corrupt`] as [`RecordStarts::next_record`](crate::log::RecordStarts::next_record).
 pub(super) fn find_cut(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<String>> {
     let (log, end) = (opened.log, report.log_end);
     if opened.clean || opened.is_written_to || opened.is_salvage() {
         return Ok(None);
     }
-    let Some(next) = log.find_next_record(end, end.saturating_add(1), report.last_store_time)? else {
+    let Some(next) = opened
+        .record_starts()
+        .next_record(end, end.saturating_add(1), report.last_store_time)?
+    else {
         return Ok(None);
     };
     // A writer that cannot be seen has appended here meanwhile.
@@ -174,7 +179,7 @@ fn records_after(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Records
         return Ok(after);
     }
     let mut at = report.log_end;
-    while let Some(next) = opened.log.find_next_record(at, at + 1, report.last_store_time)? {
+    while let Some(next) = opened.record_starts().next_record(at, at + 1, report.last_store_time)? {
         after.first.get_or_insert(next);
         let mut scan = opened.log.scan(next, opened.log.files_end(), opened.check);
         for message in scan.by_ref() {
@@ -215,13 +220,13 @@ fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> 
     Ok(())
 }
 
-/// Refuses to make queues and index anew from a log that damage has ended, and not its last message. What queues and checkpoint
-/// say does not count: they may be what is damaged.
+/// Refuses to rebuild queues and index from a log that damage has ended, and not its last message. Queues and checkpoint are not asked:
+/// they may be what is damaged.
 fn expect_undamaged_end(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
     let (log, end) = (opened.log, report.log_end);
     let found = match log.read(end, opened.check)? {
         LogRecord::Corrupt(_) => Some(end),
-        _ => log.find_next_record(end, end + 1, report.last_store_time)?,
+        _ => opened.record_starts().next_record(end, end + 1, report.last_store_time)?,
     };
     let Some(found) = found else {
         return log.expect_last_segment_at(end);

@@ -40,11 +40,13 @@ pub(crate) fn find_growth(
     let opened = Opened {
         log,
         queues,
+        index: None,
         checkpoint: &Checkpoint::default(),
         clean: false,
         is_written_to: true,
         own_from: claim,
         flushed: None,
+        last_indexed: None,
         shown_until: shown_until(env, path, mark)?,
         closed_at: None,
         check: check_of(config),

@@ -45,15 +45,30 @@ pub(super) fn find_index_start(
     };
     let files = index.count_kept(geometry, store_time_at)?;
     let kept = index.kept_part(geometry, files, log.first_offset()..log_end, store_time_at)?;
-    let known = checkpoint.keys_dispatched(kept.items).filter(|known| *known <= log_end);
+    let known = match checkpoint.keys_dispatched(kept.items).filter(|known| *known <= log_end) {
+        Some(known) if can_be_dispatched(log, checkpoint, known)? => Some(known),
+        _ => None,
+    };
     let from = match (known, kept.end) {
         _ if kept.is_ahead => log_end,
-        (Some(known), _) => known,
-        (None, Some(end)) => end,
-        (None, None) => 0,
+        // Keys are put in the order of the log, so a stamp before the last of them is damaged.
+        (known, end) => known.max(end).unwrap_or(0),
     };
     Ok(IndexStart {
         kept,
         from: from.clamp(log.first_offset(), log_end.max(log.first_offset())),
     })
+}
+
+/// Returns true if every message below `known` may have been dispatched when the stamp was made. No checksum covers the stamp, and a wrong
+/// offset would leave keys out of the index or stop dispatching inside a record.
+fn can_be_dispatched(log: &LogFiles, checkpoint: &Checkpoint, known: i64) -> Result<bool> {
+    let LogRecord::Message(last) = log.read(checkpoint.logics_physical_offset, Check::Structure)? else {
+        return Ok(false);
+    };
+    let end = match log.read(last.view().end(), Check::Structure)? {
+        LogRecord::Blank { next } => next,
+        _ => last.view().end(),
+    };
+    Ok(known <= end && !matches!(log.read(known, Check::Structure)?, LogRecord::NoRecord(_)))
 }

@@ -6,6 +6,8 @@ mod own_records;
 mod recovery_note;
 /// What an open found, for people and programs.
 mod report;
+/// A model of the recovery of `RocketMQ` after a crash.
+mod broker_recovery;
 /// The files of a store as an open finds them.
 mod store_files;
 /// From where the log is read.
@@ -16,6 +18,8 @@ mod undispatched;
 mod plan;
 /// What came since an open.
 mod growth;
+/// Signs that the end of a log, or all of it, is missing.
+mod missing_end;
 /// What a writer does with it: the table.
 mod decision;
 /// Where the index ends, and where indexing goes on.
@@ -26,10 +30,11 @@ mod open;
 mod apply;
 
 pub(crate) use apply::apply;
+pub use broker_recovery::{BrokerRecovery, RecoveredQueue};
 pub use decision::expect_recoverable;
 pub(crate) use growth::find_growth;
 pub(crate) use open::{Recovered, WritePlan, open_for_reading, open_for_writing};
 pub use plan::{RecoveryPlan, plan};
 pub use report::RecoveryReport;
 pub use store_files::Opened;
-pub(crate) use store_files::{expect_store, flushed_mark, measure};
+pub(crate) use store_files::{WriterState, expect_store, flushed_mark, measure};

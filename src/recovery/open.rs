@@ -7,15 +7,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::config::{FlushDiskType, Recovery, Sizes, StoreConfig};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{Checkpoint, IndexGeometry};
 use crate::log::{ConsumeQueueStore, IndexService, KeptIndex, LogFiles};
+use crate::recovery::broker_recovery::{BrokerRecovery, RecoveredQueue};
 use crate::recovery::decision::{expect_recoverable, find_cut, find_missing};
 use crate::recovery::index_end::{IndexStart, estimate_index_start, find_index_start};
 use crate::recovery::plan::{RecoveryPlan, plan};
 use crate::recovery::recovery_note::RecoveryNote;
 use crate::recovery::report::RecoveryReport;
-use crate::recovery::store_files::{Opened, StoreFiles};
+use crate::recovery::store_files::{Opened, StoreFiles, WriterState, is_closed};
 use crate::storage::Env;
 
 /// The files of a store, recovered in memory: queues and index agree with the log up to its end.
@@ -23,13 +24,16 @@ pub(crate) struct Recovered {
     pub(crate) log: Arc<LogFiles>,
     pub(crate) queues: Arc<ConsumeQueueStore>,
     pub(crate) index: Arc<IndexService>,
+    /// The record starts that the mark and the stamp named when the store was opened.
+    pub(crate) stamped_starts: [Option<i64>; 2],
     /// What was found.
     pub(crate) report: RecoveryReport,
 }
 
 impl Recovered {
-    fn of(files: StoreFiles, report: RecoveryReport) -> Self {
+    fn of(stamped_starts: [Option<i64>; 2], files: StoreFiles, report: RecoveryReport) -> Self {
         Self {
+            stamped_starts,
             log: files.log,
             queues: files.queues,
             index: files.index,
@@ -80,21 +84,36 @@ pub(crate) struct WritePlan {
 pub(crate) fn open_for_reading(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<Recovered> {
     let mut looks = 1;
     loop {
-        let (recovered, removals) = look(env, path, config)?;
-        // What a broker has removed since the plan was made may be missed in what was found after it.
-        if recovered.log.removals() == removals || looks == LOOKS {
-            return Ok(recovered);
+        let state = WriterState::read(env.as_ref(), path)?;
+        let looked = look(env, path, config, state);
+        if looks == LOOKS || is_consistent(env.as_ref(), path, &state, &looked)? {
+            return Ok(looked?.0);
         }
         looks += 1;
     }
 }
 
-/// How often a store is looked at whose broker removes files meanwhile.
-const LOOKS: usize = 4;
+/// Bounds the looks at a store that another process changes all the time.
+const LOOKS: usize = 8;
 
-/// As [`open_for_reading`]. Gives also how many removals the plan knows of.
-fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<(Recovered, u64)> {
-    let files = StoreFiles::load(env, path, config)?;
+/// Returns false if another process may have changed the store during the look: files that were read before and after a writer was
+/// opened or closed contradict each other, and so may what a broker has removed since the plan was made.
+fn is_consistent(env: &dyn Env, path: &Path, before: &WriterState, looked: &Result<(Recovered, u64)>) -> Result<bool> {
+    let is_doubtful = match looked {
+        Ok((recovered, removals)) if recovered.log.removals() != *removals => return Ok(false),
+        Ok((recovered, _)) => recovered.report.missing.is_some(),
+        Err(error) => matches!(error, Error::Corrupt { .. } | Error::Io { .. } | Error::Invalid { .. }),
+    };
+    if is_doubtful {
+        return Ok(WriterState::read(env, path)? == *before);
+    }
+    // A reader of a closed store shows what no writer has made durable yet.
+    Ok(looked.is_err() || !before.clean || is_closed(env, path)?)
+}
+
+/// Opens the files once. Returns also the number of removals on which the plan is based.
+fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterState) -> Result<(Recovered, u64)> {
+    let files = StoreFiles::load(env, path, config, state)?;
     let shown_until = files.shown_until(env.as_ref(), path)?;
     let opened = Opened {
         shown_until,
@@ -109,7 +128,13 @@ fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<(Recove
             break (plan, removals);
         }
     };
+    let lost = if opened.clean || opened.is_written_to {
+        (0, 0)
+    } else {
+        count_lost_by_brokers(&files, &plan)?
+    };
     let mut report = plan.apply_in_memory(&opened)?;
+    (report.lost_by_brokers, report.keys_lost_by_brokers) = lost;
     report.missing = match find_missing(&opened, &report)? {
         None => find_cut(&opened, &report)?,
         missing => missing,
@@ -117,7 +142,25 @@ fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<(Recove
     if report.clean_exit {
         files.log.settle(report.log_end);
     }
-    Ok((Recovered::of(files, report), removals))
+    Ok((Recovered::of(opened.stamped_starts(), files, report), removals))
+}
+
+/// Counts the messages of the plan, and the keys, that the recovery of a broker would not bring back.
+fn count_lost_by_brokers(files: &StoreFiles, plan: &RecoveryPlan) -> Result<(u64, u64)> {
+    let recovery = BrokerRecovery::of_crashed(&files.log, &files.state.found)?;
+    let mut messages = 0;
+    for ((topic, queue_id), tail) in &plan.undispatched {
+        let queue = files.queues.queue(topic, *queue_id).ok().flatten();
+        let written = queue.map(|queue| queue.written()).filter(|written| !written.is_empty());
+        let mut recovered = RecoveredQueue::new(written.map(|written| written.end));
+        for (offset, unit) in tail.iter() {
+            messages += u64::from(!recovered.dispatch(&recovery, unit.physical_offset, offset).is_empty());
+        }
+    }
+    let keys = files
+        .index
+        .count_keys(files.state.found.index_msg_timestamp, recovery.start())?;
+    Ok((messages, keys))
 }
 
 /// Opens the files of a store that this process is going to write to, and says how it goes on.
@@ -133,8 +176,8 @@ pub(crate) fn open_for_writing(
     is_rebuilt: bool,
 ) -> Result<(Recovered, WritePlan)> {
     config.validate()?;
-    let files = StoreFiles::load(env, path, config)?;
-    files.queues.expect_writable()?;
+    let files = StoreFiles::load(env, path, config, WriterState::read(env.as_ref(), path)?)?;
+    files.queues.expect_writable(is_rebuilt)?;
     let opened = Opened {
         is_rebuilt,
         ..files.opened(config, None)
@@ -142,6 +185,7 @@ pub(crate) fn open_for_writing(
     let (plan, index_start) = plan_with_index(&files, &opened, sizes.index)?;
     let unsynced_from = plan.unsynced_from;
     let mut report = plan.apply_in_memory(&opened)?;
+    files.queues.expect_directories()?;
     let note = RecoveryNote::load(env.as_ref(), path)?;
     // A clean exit shows that a writer has recovered the store since the note was written.
     let unfinished = note.filter(|_| !report.clean_exit);
@@ -162,7 +206,7 @@ pub(crate) fn open_for_writing(
     };
     let is_changed = rewrite_from.is_some() || written_until > report.log_end || files.index.is_changed_by(index_start.kept);
     // After a clock was set back, a stamp in the future is right if a message has its time.
-    let mut stamps = files.found.ignoring_future(env.now_ms().max(report.last_store_time));
+    let mut stamps = files.state.found.ignoring_future(env.now_ms().max(report.last_store_time));
     if config.recovery == Recovery::Salvage {
         stamps = stamps.of_another_history(report.last_store_time);
     }
@@ -185,14 +229,14 @@ pub(crate) fn open_for_writing(
             .filter(|_| unfinished.is_none() && !opened.is_salvage())
             .unwrap_or(0),
         flush_disk_type: config.flush_disk_type,
-        own_from: files.claim.filter(|from| *from <= report.log_end),
+        own_from: files.state.claim.filter(|from| *from <= report.log_end),
         written_until: unfinished.map_or(written_until, |_| files.log.files_end()),
         is_noted: note.is_some(),
         is_redone: unfinished.is_some(),
-        checkpoint: Some(stamps).filter(|stamps| *stamps != files.found),
+        checkpoint: Some(stamps).filter(|stamps| *stamps != files.state.found),
         covered_time: stamps.physic_msg_timestamp.min(report.last_store_time),
     };
-    Ok((Recovered::of(files, report), plan))
+    Ok((Recovered::of(opened.stamped_starts(), files, report), plan))
 }
 
 /// The plan for a writer, whose scan starts early enough for every key that the index lacks.

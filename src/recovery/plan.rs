@@ -34,6 +34,8 @@ impl RecoveryPlan {
     pub fn apply_in_memory(self, opened: &Opened<'_>) -> Result<RecoveryReport> {
         let Opened { log, queues, .. } = *opened;
         let mut report = self.report;
+        let longest = if log.files_end() == 0 { u64::MAX } else { log.segment_size() };
+        report.queue_entries_past_segments = queues.count_entries_from(log.files_end(), longest)?;
         for (topic, queue_id, queue) in queues.file_queues() {
             let leads = |queue_offset: i64, unit: CqUnit, before: Option<CqUnit>| {
                 Ok(opened.trusts_queues()
@@ -209,7 +211,7 @@ fn find_next_record(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Opti
     // The damaged stretch must have room for a salvage record, unless it ends where the segment does.
     let end = report.log_end;
     let from = (end + MIN_RECORD_SIZE as i64).min(opened.log.end_of_segment(end));
-    opened.log.find_next_record(end, from, report.last_store_time)
+    opened.record_starts().next_record(end, from, report.last_store_time)
 }
 
 /// Where the log goes on after missing segments, or after the last whole record of one that is cut short. A writing open plans

@@ -19,11 +19,18 @@ pub struct RecoveryReport {
     pub last_offset: i64,
     /// Messages of the log that the queue files lack.
     pub undispatched: u64,
+    /// Undispatched messages that the recovery of a broker does not put at their queue offsets: rebuild before a broker starts. 0 beside
+    /// a live writer and for a writing open.
+    pub lost_by_brokers: u64,
+    /// Keys in the index that the recovery of a broker drops, under the same conditions.
+    pub keys_lost_by_brokers: u64,
     /// Messages without a queue entry, because their topic or queue offset is impossible, or another message has it. They are read by
     /// physical offset, id and key only.
     pub refused: u64,
     /// Queue entries that point at or past the end of the log, or into what was lost of it.
     pub queue_entries_ahead: u64,
+    /// Queue entries past the last segment. More than one shows that the end of the log is missing.
+    pub queue_entries_past_segments: u64,
     /// Written bytes past the end of the log that were overwritten with zeros or removed. 0 for a reader.
     pub bytes_cut: u64,
     /// Damaged stretches inside the log that were passed over, by physical offset: only with

@@ -10,9 +10,11 @@ use crate::format::{
     ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, Check, Checkpoint, FlushedMark, INDEX_DIR,
     LOCK_FILE, UNFINISHED_PREFIX, parse_segment_name,
 };
-use crate::log::{ConsumeQueueStore, IndexService, LogFiles, is_flushed_mark_locked, load_checkpoint, load_flushed_mark};
+use crate::log::{
+    ConsumeQueueStore, IndexService, LogFiles, RecordStarts, is_flushed_mark_locked, load_checkpoint, load_flushed_mark,
+};
 use crate::recovery::own_records::load_own_from;
-use crate::storage::{DirEntry, EntryKind, Env, install_guard};
+use crate::storage::{Access, DirEntry, EntryKind, Env, install_guard};
 
 /// The files of a store as they were found.
 pub(crate) struct StoreFiles {
@@ -21,23 +23,62 @@ pub(crate) struct StoreFiles {
     pub(crate) index: Arc<IndexService>,
     /// Without stamps in the future.
     pub(crate) checkpoint: Checkpoint,
-    /// The stamps as they were found.
-    pub(crate) found: Checkpoint,
-    clean: bool,
+    /// Read before the other files.
+    pub(crate) state: WriterState,
+}
+
+/// The small files in which a writer records what it has done. Each open, recovery, flush and close changes one of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct WriterState {
+    /// There is no `abort` file: the last writer has closed the store.
+    pub(crate) clean: bool,
+    /// Another store of this process or another, or a broker, has the store open for writing. A closed store counts as not open:
+    /// its next writer changes nothing before it makes the `abort` file.
+    pub(crate) is_written_to: bool,
     /// The physical offset from which on every record is ours, as the lock file says.
     pub(crate) claim: Option<i64>,
     mark: Option<FlushedMark>,
+    /// The stamps, also those in the future.
+    pub(crate) found: Checkpoint,
+}
+
+impl WriterState {
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn read(env: &dyn Env, path: &Path) -> Result<Self> {
+        let clean = is_closed(env, path)?;
+        Ok(Self {
+            clean,
+            is_written_to: !clean && is_locked(env, path)?,
+            claim: load_own_from(env, path)?,
+            mark: load_flushed_mark(env, path)?,
+            found: load_checkpoint(env, &path.join(CHECKPOINT_FILE))?,
+        })
+    }
+}
+
+/// Returns true if no writer has the store open, and the last one has closed it.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn is_closed(env: &dyn Env, path: &Path) -> Result<bool> {
+    Ok(!exists(env, path, ABORT_FILE)?)
+}
+
+fn is_locked(env: &dyn Env, path: &Path) -> Result<bool> {
+    let path = path.join(LOCK_FILE);
+    match env.is_locked(&path) {
+        // Not a regular file, or a file that only its writer may read.
+        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) => Ok(false),
+        is_locked => is_locked.map_err(|error| Error::io("look at the lock of", path, error)),
+    }
 }
 
 impl StoreFiles {
-    pub(crate) fn load(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<Self> {
+    /// Lists the files of the store. `state` was read before, because a live writer raises the mark.
+    pub(crate) fn load(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterState) -> Result<Self> {
         guard_against_sigbus(path, config)?;
-        let clean = !exists(env.as_ref(), path, ABORT_FILE)?;
-        let claim = load_own_from(env.as_ref(), path)?;
-        // Before the log is looked at: a live writer raises the mark.
-        let mark = load_flushed_mark(env.as_ref(), path)?;
-        let found = load_checkpoint(env.as_ref(), &path.join(CHECKPOINT_FILE))?;
-        let checkpoint = found.ignoring_future(env.now_ms());
+        let checkpoint = state.found.ignoring_future(env.now_ms());
         let load = || LogFiles::load(env.clone(), &path.join(COMMIT_LOG_DIR), config.mapped_file_size_commit_log);
         let mut log = load()?;
         if log.has_gap() {
@@ -45,17 +86,14 @@ impl StoreFiles {
             log = load()?;
         }
         let queues = ConsumeQueueStore::load(env.clone(), path, config.mapped_file_size_consume_queue)?;
-        let safe_until = (!clean).then_some(checkpoint.index_msg_timestamp);
+        let safe_until = (!state.clean).then_some(checkpoint.index_msg_timestamp);
         let index = IndexService::load(env, &path.join(INDEX_DIR), config.index_geometry(), safe_until)?;
         Ok(Self {
             log: Arc::new(log),
             queues: Arc::new(queues),
             index: Arc::new(index),
             checkpoint,
-            found,
-            clean,
-            claim,
-            mark,
+            state,
         })
     }
 
@@ -63,11 +101,13 @@ impl StoreFiles {
         Opened {
             log: &self.log,
             queues: &self.queues,
+            index: Some(&self.index),
             checkpoint: &self.checkpoint,
-            clean: self.clean,
+            clean: self.state.clean,
             is_written_to: false,
-            own_from: self.claim.filter(|_| !self.clean),
+            own_from: self.state.claim.filter(|_| !self.state.clean),
             flushed: self.own_mark().map(|mark| mark.flushed),
+            last_indexed: self.index.last_offset(),
             closed_at: None,
             shown_until: None,
             check: check_of(config),
@@ -81,7 +121,7 @@ impl StoreFiles {
 impl StoreFiles {
     /// The mark, if it is about this log.
     fn own_mark(&self) -> Option<FlushedMark> {
-        self.mark.filter(|mark| Some(mark.own_from) == self.claim)
+        self.state.mark.filter(|mark| Some(mark.own_from) == self.state.claim)
     }
 
     /// Up to where a writer with `SYNC_FLUSH` that has the store open shows its messages; `None` if there is none.
@@ -89,23 +129,15 @@ impl StoreFiles {
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn shown_until(&self, env: &dyn Env, path: &Path) -> Result<Option<i64>> {
-        shown_until(env, path, self.own_mark().filter(|_| !self.clean))
+        shown_until(env, path, self.own_mark().filter(|_| !self.state.clean))
     }
 
-    /// Whether another store of this process or another, or a broker, has the store open for writing.
+    /// Returns true if another process has the store open for writing, or has opened it since the state was read.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn is_written_to(&self, env: &dyn Env, path: &Path) -> Result<bool> {
-        if self.clean {
-            return Ok(false);
-        }
-        let path = path.join(LOCK_FILE);
-        match env.is_locked(&path) {
-            // Not a regular file, or a file that only its writer may read.
-            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) => Ok(false),
-            is_locked => is_locked.map_err(|error| Error::io("look at the lock of", path, error)),
-        }
+        Ok(self.state.is_written_to || (!self.state.clean && is_locked(env, path)?))
     }
 }
 
@@ -143,6 +175,8 @@ pub struct Opened<'a> {
     pub log: &'a LogFiles,
     /// The queues.
     pub queues: &'a ConsumeQueueStore,
+    /// The index; `None` where nothing was opened of it.
+    pub index: Option<&'a IndexService>,
     /// The stamps, without those in the future.
     pub checkpoint: &'a Checkpoint,
     /// Whether the last writer closed the store: there is no `abort` file.
@@ -154,6 +188,8 @@ pub struct Opened<'a> {
     /// Every byte of the log below this physical offset was on disk: the mark of what was flushed. `None` if there is none, or if
     /// it is about the log of another history.
     pub flushed: Option<i64>,
+    /// The physical offset of the last message with a key, by the headers of the index files.
+    pub last_indexed: Option<i64>,
     /// A live writer shows nothing after this physical offset yet: it waits for its messages to be durable. `None` for any other store.
     pub shown_until: Option<i64>,
     /// Where the log ended when the store was last closed, if every later open has failed; `None` if one succeeded, or if nothing says so.
@@ -172,6 +208,17 @@ impl Opened<'_> {
     /// Whether damage inside the log is passed over.
     pub fn is_salvage(&self) -> bool {
         self.config.recovery == Recovery::Salvage
+    }
+
+    /// Returns the evidence of where records start, for a search after damage.
+    pub fn record_starts(&self) -> RecordStarts<'_> {
+        RecordStarts::new(self.log, self.queues, self.index, self.stamped_starts())
+    }
+
+    /// Returns the record starts of the mark of what was flushed and of our stamp.
+    pub(super) fn stamped_starts(&self) -> [Option<i64>; 2] {
+        let stamped = Some(self.checkpoint.logics_physical_offset).filter(|_| self.checkpoint.is_ours());
+        [self.flushed, stamped]
     }
 
     /// Whether this process is the only one that writes to the store.
@@ -223,10 +270,11 @@ pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig,
             ),
         });
     }
-    config.validate().map_err(|error| Error::Invalid {
-        what: format!(
-            "{}: no store is written with files of these sizes ({error}): a file was cut short or extended, so copy it again",
-            path.display()
+    config.validate().map_err(|error| Error::Corrupt {
+        path: log.path_of(log.first_offset()).0,
+        offset: 0,
+        reason: format!(
+            "no store is written with files of these sizes ({error}): a file was cut short or extended, so copy it again"
         ),
     })?;
     Ok(log.segment_size() > 0)
@@ -248,9 +296,15 @@ fn guard_against_sigbus(path: &Path, config: &StoreConfig) -> Result<()> {
     Ok(())
 }
 
+/// Returns true if there is an entry of this name that is no link that leads nowhere. It is not read, and may be of any type.
 fn exists(env: &dyn Env, dir: &Path, name: &str) -> Result<bool> {
-    let entries = env.list(dir).map_err(|error| Error::io("list", dir, error))?;
-    Ok(entries.iter().any(|entry| entry.name == name))
+    let path = dir.join(name);
+    match env.open(&path, Access::Read) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Error::io("look for", path, error)),
+    }
 }
 
 /// Refuses a `path` that is no store: neither a directory with a `commitlog` directory in it, nor a store whose first writer died while

@@ -2,15 +2,135 @@
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::mapping_pool::PooledFile;
+use crate::config::PAGE_SIZE;
 use crate::error::{Error, Result};
 use crate::format::segment_name;
 
-/// The error of a file size that is not that of the files, although they fit together.
-pub(super) fn contradicted(dir: &Path, given: u64, files: &[PooledFile]) -> Option<Error> {
-    let first = files.first().filter(|first| first.len != given)?;
+/// The rule for the lengths of a queue's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    /// All are whole; the last one may be shorter.
+    Whole,
+    /// Segments of the log: others than the last may be cut short, too. Bytes between files are missing then.
+    Segments,
+    /// Files that are made again from others: they may have any length, and what is too much of one is not read. Whole ones have a multiple
+    /// of `unit` bytes.
+    Derived { unit: u64 },
+}
+
+/// The file size of a queue, and the files that have another length.
+#[derive(Debug)]
+pub(crate) struct Fitted {
+    kind: FileKind,
+    pub(super) file_size: u64,
+    /// Files before others that have less than their whole length, and what they have.
+    pub(super) cut_short: Vec<(PathBuf, u64)>,
+    /// Files that have more than their whole length, and what they have.
+    too_long: Vec<(PathBuf, u64)>,
+    /// The error of a file size given on which all files disagree.
+    contradiction: Option<Error>,
+    /// A file has just this size.
+    has_whole: bool,
+}
+
+impl Fitted {
+    pub(super) fn without_files(file_size: u64) -> Self {
+        Self {
+            kind: FileKind::Whole,
+            file_size,
+            cut_short: Vec::new(),
+            too_long: Vec::new(),
+            contradiction: None,
+            has_whole: false,
+        }
+    }
+
+    /// Finds out how long the files are, if that is not given, and clips those that are too long where they may be.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if lengths or names do not fit together, [`Error::Invalid`] for a `file_size` of 0, and for a
+    /// `file_size` that all files contradict.
+    pub(super) fn new(dir: &Path, files: &mut [PooledFile], file_size: Option<u64>, kind: FileKind) -> Result<Self> {
+        let file_size = match (file_size, kind) {
+            (Some(0), _) => {
+                return Err(Error::Invalid {
+                    what: format!("the file size given for {} is 0", dir.display()),
+                });
+            }
+            (Some(size), _) => size,
+            (None, FileKind::Whole) => files.first().map_or(0, |file| file.len),
+            (None, _) => length_of_most(files),
+        };
+        let mut fitted = Self {
+            kind,
+            ..Self::without_files(file_size)
+        };
+        let before_last = files.split_last().map_or(&[][..], |(_, before)| before);
+        let cut_short = before_last.iter().filter(|file| file.len < file_size);
+        fitted.cut_short = cut_short.map(|file| (file.path().to_owned(), file.len)).collect();
+        let too_long = files.iter().filter(|file| file.len > file_size);
+        fitted.too_long = too_long.map(|file| (file.path().to_owned(), file.len)).collect();
+        fitted.has_whole = files.iter().any(|file| file.len == file_size);
+        let fit = check_lengths(dir, file_size, files, kind == FileKind::Segments);
+        fitted.contradiction = fit.err().and_then(|_| contradicted(dir, file_size, files, kind));
+        fitted.clip(files);
+        match fitted.check(dir, files) {
+            Ok(()) => Ok(fitted),
+            Err(damage) => Err(fitted.contradiction.unwrap_or(damage)),
+        }
+    }
+
+    /// Returns the files that are too long, or are cut short before others, and the length that they have.
+    pub(crate) fn misfits(&self) -> impl Iterator<Item = &(PathBuf, u64)> {
+        self.too_long.iter().chain(&self.cut_short)
+    }
+
+    /// Returns the error of the file size given, if the files agree on another one.
+    pub(crate) fn contradiction(&self) -> Option<&Error> {
+        self.contradiction.as_ref()
+    }
+
+    /// Returns whether a file has just the file size.
+    pub(crate) fn has_whole(&self) -> bool {
+        self.has_whole
+    }
+
+    /// Leaves out what is too much of files that may be too long.
+    pub(super) fn clip(&self, files: &mut [PooledFile]) {
+        if matches!(self.kind, FileKind::Derived { .. }) && self.file_size > 0 {
+            for file in files.iter_mut() {
+                file.len = file.len.min(self.file_size);
+            }
+        }
+    }
+
+    /// Checks that the files can follow each other.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(super) fn check(&self, dir: &Path, files: &[impl Borrow<PooledFile>]) -> Result<()> {
+        let has_gaps = match self.kind {
+            FileKind::Whole => false,
+            FileKind::Segments => !self.cut_short.is_empty(),
+            FileKind::Derived { .. } => true,
+        };
+        check_lengths(dir, self.file_size, files, has_gaps)
+    }
+}
+
+/// Returns the error of a file size that is not that of the files, although they fit together and have a length that files can have.
+fn contradicted(dir: &Path, given: u64, files: &[PooledFile], kind: FileKind) -> Option<Error> {
+    let unit = match kind {
+        FileKind::Whole => 1,
+        FileKind::Segments => PAGE_SIZE,
+        FileKind::Derived { unit } => unit,
+    };
+    let first = files
+        .first()
+        .filter(|first| first.len != given && first.len.is_multiple_of(unit))?;
     check_lengths(dir, first.len, files, false).ok()?;
     let (path, found) = (dir.join(segment_name(first.start)), first.len);
     let what = format!(
@@ -30,9 +150,28 @@ pub fn usual_len(lens: impl IntoIterator<Item = u64>) -> Option<u64> {
     most.map(|(len, _)| len)
 }
 
+/// Returns the most frequent length of the files that agrees with the distances between their names; 0 if no file has a byte. A length
+/// that does not agree is that of a damaged file.
+fn length_of_most(files: &[PooledFile]) -> u64 {
+    let first = files.first().map_or(0, |file| file.start);
+    let distance = |file: &PooledFile| file.start - first;
+    let step = files.iter().map(distance).fold(0, greatest_common_divisor);
+    let lens = || files.iter().map(|file| file.len).filter(|len| *len > 0);
+    usual_len(lens().filter(|len| step.is_multiple_of(*len)))
+        .or_else(|| usual_len(lens()))
+        .unwrap_or(0)
+}
+
+fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
 /// Whether the files can follow each other: every length but the last is `file_size`, or less where there may be gaps (`has_gaps`), every
 /// start is a multiple of it after the first, and every offset is a positive signed number.
-pub(super) fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<PooledFile>], has_gaps: bool) -> Result<()> {
+fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<PooledFile>], has_gaps: bool) -> Result<()> {
     let corrupt = |file: &PooledFile, offset: u64, reason: String| {
         Err(Error::Corrupt {
             path: dir.join(segment_name(file.start)),
@@ -44,15 +183,10 @@ pub(super) fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<Poo
     for (n, file) in files.iter().map(Borrow::borrow).enumerate() {
         let is_last = n + 1 == files.len();
         if file.len > file_size || (file.len < file_size && !is_last && !has_gaps) {
-            let found = file.len;
             return corrupt(
                 file,
-                found.min(file_size),
-                format!(
-                    "expected {file_size} bytes, as in the other files or as the option says, found {found}: the copy of this \
-                     file (or of the first) is incomplete, so copy it again, or give the right file size; if there is nothing to copy it \
-                     from, move it out of the store, and mqstore verify says what else to do"
-                ),
+                file.len.min(file_size),
+                wrong_length(&dir.join(segment_name(file.start)), file.len, file_size),
             );
         }
         if i64::try_from(file.start).is_err() || i64::try_from(file.end()).is_err() {
@@ -76,4 +210,23 @@ pub(super) fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<Poo
         }
     }
     Ok(())
+}
+
+/// Describes how the length of a file is wrong, and what to do about it.
+fn wrong_length(path: &Path, found: u64, expected: u64) -> String {
+    let path = path.display();
+    let found_by = format!("expected {expected} bytes, the length of the store's files of this kind, found {found}");
+    if found > expected {
+        let by = found - expected;
+        format!(
+            "{found_by}: it was extended by {by} bytes; copy it again, or, if the bytes after {expected} are not its own, \
+             truncate -s {expected} {path}"
+        )
+    } else {
+        let by = expected - found;
+        format!(
+            "{found_by}: it was cut short by {by} bytes; copy it again, or, if there is nothing to copy it from, give it its length in a \
+             copy of the store (truncate -s {expected} {path}) and open that: what was lost reads as zeros"
+        )
+    }
 }

@@ -1,40 +1,44 @@
 //! A directory of equally long files, each named by the offset of its first byte: `commitlog/`, `consumequeue/TOPIC/ID/`.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use super::append_file::AppendFile;
 use super::env::{Access, Advice, Env, File};
-use super::file_lengths::{check_lengths, contradicted, usual_len};
+use super::file_lengths::{FileKind, Fitted};
 use super::file_listing::{entries, segments};
 use super::mapped_file::MappedFile;
 use super::mapping_pool::{MappingPool, PooledFile};
 use super::open_file::OpenFile;
+use super::relisting::Relisting;
 use crate::error::{Error, Result};
 use crate::format::segment_name;
 
+/// Attempts to open a file that is listed, and is missing when it is opened: another process removes it and makes it again.
+const MOST_ATTEMPTS: usize = 8;
+
 /// The files of one queue, for reading, while a writer may add files at its end and remove files at its start. Each file is mapped
-/// when one of its bytes is first asked for, and then stays mapped as long as the [`MappingPool`] lets it. A file that another
-/// process has removed before it was mapped is left out from then on.
+/// when one of its bytes is first asked for, and then stays mapped as long as the [`MappingPool`] lets it. A file that is missing when
+/// it is opened has expired if it lay before all that remain. Otherwise it is forgotten until
+/// [`list_again`](MappedFileQueue::list_again) finds one of its name.
 #[derive(Debug)]
 pub struct MappedFileQueue {
     env: Arc<dyn Env>,
     dir: PathBuf,
-    file_size: u64,
+    fitted: Fitted,
     files: RwLock<Vec<Arc<PooledFile>>>,
     ignored: Vec<OsString>,
     /// Files without a byte, after the others.
     empty: Vec<PathBuf>,
-    /// See [`MappedFileQueue::cut_short`].
-    cut_short: Vec<(PathBuf, u64)>,
     pool: Arc<MappingPool>,
-    /// How often files were found to be removed.
+    /// The number of times that files were found to have expired.
     removals: AtomicU64,
+    /// Held while the directory is listed again and until `files` agrees: an older listing must not replace a newer one.
+    relisting: Mutex<()>,
 }
 
 impl MappedFileQueue {
@@ -45,7 +49,7 @@ impl MappedFileQueue {
     /// [`Error::Io`] if the directory cannot be listed, [`Error::Corrupt`] if lengths or names do not fit together,
     /// [`Error::Invalid`] for a `file_size` of 0, or one that all files contradict.
     pub fn load(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
-        Self::load_files(env, dir, file_size, pool, false)
+        Self::load_files(env, dir, file_size, pool, FileKind::Whole)
     }
 
     /// As [`load`](Self::load), but files before others may be cut short: bytes between files are missing then.
@@ -53,30 +57,30 @@ impl MappedFileQueue {
     /// # Errors
     /// As `load`.
     pub fn load_with_gaps(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
-        Self::load_files(env, dir, file_size, pool, true)
+        Self::load_files(env, dir, file_size, pool, FileKind::Segments)
     }
 
-    fn load_files(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>, has_gaps: bool) -> Result<Self> {
+    /// Lists derived files, which may have any length because they can be rebuilt. Whole files have a multiple of `unit` bytes.
+    ///
+    /// # Errors
+    /// As `load`, but no length is an error.
+    pub fn load_with_misfits(
+        env: Arc<dyn Env>,
+        dir: &Path,
+        file_size: Option<u64>,
+        pool: Arc<MappingPool>,
+        unit: u64,
+    ) -> Result<Self> {
+        Self::load_files(env, dir, file_size, pool, FileKind::Derived { unit })
+    }
+
+    fn load_files(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>, kind: FileKind) -> Result<Self> {
         let (mut files, ignored) = segments(dir, entries(env.as_ref(), dir)?)?;
         let mut empty = Vec::new();
         while let Some(file) = files.pop_if(|file| file.len == 0) {
             empty.push(dir.join(segment_name(file.start)));
         }
-        let file_size = match (file_size, files.first()) {
-            (Some(0), _) => {
-                return Err(Error::Invalid {
-                    what: format!("the file size given for {} is 0", dir.display()),
-                });
-            }
-            (Some(size), _) => size,
-            (None, _) if has_gaps => usual_len(files.iter().map(|file| file.len)).unwrap_or(0),
-            (None, first) => first.map_or(0, |f| f.len),
-        };
-        check_lengths(dir, file_size, &files, has_gaps)
-            .map_err(|damage| contradicted(dir, file_size, &files).unwrap_or(damage))?;
-        let before_last = files.split_last().map_or(&[][..], |(_, before)| before);
-        let cut_short = before_last.iter().filter(|file| file.len < file_size);
-        let cut_short: Vec<_> = cut_short.map(|file| (file.path().to_owned(), file.len)).collect();
+        let fitted = Fitted::new(dir, &mut files, file_size, kind)?;
         files.retain(|file| file.len > 0);
         let mut files: Vec<_> = files.into_iter().map(Arc::new).collect();
         // It has the room of what it was made of, and there may be very many queues.
@@ -84,19 +88,24 @@ impl MappedFileQueue {
         Ok(Self {
             env,
             dir: dir.to_owned(),
-            file_size,
+            fitted,
             files: RwLock::new(files),
             ignored,
             empty,
-            cut_short,
             pool,
             removals: AtomicU64::new(0),
+            relisting: Mutex::default(),
         })
     }
 
     /// The files before others that have less than their whole length, and the length that they have.
     pub fn cut_short(&self) -> &[(PathBuf, u64)] {
-        &self.cut_short
+        &self.fitted.cut_short
+    }
+
+    /// Returns how well the lengths of the files fit together.
+    pub(crate) fn fitted(&self) -> &Fitted {
+        &self.fitted
     }
 
     /// The files without a byte, after the others. A broker that was killed as it made a file leaves one, and then does not start.
@@ -109,13 +118,13 @@ impl MappedFileQueue {
         Self {
             env,
             dir: dir.to_owned(),
-            file_size,
+            fitted: Fitted::without_files(file_size),
             files: RwLock::default(),
             ignored: Vec::new(),
             empty: Vec::new(),
-            cut_short: Vec::new(),
             pool,
             removals: AtomicU64::new(0),
+            relisting: Mutex::default(),
         }
     }
 
@@ -126,7 +135,7 @@ impl MappedFileQueue {
 
     /// Bytes of each file but the last; 0 if nothing tells.
     pub fn file_size(&self) -> u64 {
-        self.file_size
+        self.fitted.file_size
     }
 
     /// The offset of the first byte that was not removed, `None` if there were no files.
@@ -156,49 +165,27 @@ impl MappedFileQueue {
         self.files().iter().filter(|f| !f.is_removed()).map(|f| f.start).collect()
     }
 
-    /// Lists the directory again, in which another process writes: adds the files that it has made after the last one, and leaves
-    /// out those that it has removed. A file that has not its whole length yet is added by a later call.
+    /// Lists the directory again, in which another process writes: adds the files that it has made, and leaves out those that it has
+    /// removed. A file that has not its whole length yet is added by a later call.
     ///
     /// # Errors
     /// As [`load`](Self::load).
     pub fn list_again(&self) -> Result<()> {
-        let listed = self.list()?;
-        let starts: BTreeSet<u64> = listed.iter().map(|file| file.start).collect();
-        if let Some(last) = starts.last() {
-            // One after all others was made ahead, and its writer has removed it: nothing in it has expired, and another one may
-            // take its place.
-            let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
-            files.retain(|file| file.start <= *last);
-        }
+        let _one_at_a_time = self.relisting.lock().unwrap_or_else(PoisonError::into_inner);
         let known = self.files().clone();
-        let gone = known
-            .iter()
-            .filter(|file| !file.is_removed() && !starts.contains(&file.start));
-        if gone.inspect(|file| file.set_removed()).count() > 0 {
-            self.removals.fetch_add(1, Ordering::AcqRel);
-        }
-        // A file that was cut short when it was listed first may be whole now.
-        let whole = known
-            .iter()
-            .rev()
-            .find(|file| file.len >= self.file_size)
-            .map(|file| file.end());
-        let mut new: Vec<_> = listed
-            .into_iter()
-            .filter(|file| whole.is_none_or(|end| file.start >= end))
-            .collect();
-        while new.pop_if(|file| file.len < self.file_size).is_some() {}
+        let listing = Relisting::new(&known, || self.list())?;
+        self.leave_out_missing(&known, &listing);
+        let new = listing.into_new(&known, self.file_size());
         if new.is_empty() {
             return Ok(());
         }
-        let all: Vec<_> = known
-            .iter()
-            .filter(|file| whole.is_some_and(|end| file.end() <= end))
-            .cloned()
-            .collect();
-        let all: Vec<_> = all.into_iter().chain(new.into_iter().map(Arc::new)).collect();
-        check_lengths(&self.dir, self.file_size, &all, !self.cut_short.is_empty())?;
-        *self.files.write().unwrap_or_else(PoisonError::into_inner) = all;
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = files.clone();
+        all.retain(|file| new.binary_search_by_key(&file.start, |new| new.start).is_err());
+        all.extend(new.into_iter().map(Arc::new));
+        all.sort_by_key(|file| file.start);
+        self.fitted.check(&self.dir, &all)?;
+        *files = all;
         Ok(())
     }
 
@@ -210,21 +197,22 @@ impl MappedFileQueue {
         }
     }
 
-    /// How often files were found to be removed by another process: what depends on the first offset is out of date once this
-    /// number has risen.
+    /// Returns how often files were found to have expired: what depends on the first offset is out of date once this number has risen.
     pub fn removals(&self) -> u64 {
         self.removals.load(Ordering::Acquire)
     }
 
-    /// Whether the file that held the byte at `offset` was removed by another process.
+    /// Returns whether the file that held the byte at `offset` has expired: another process has removed it, and all files before it.
     pub fn is_removed(&self, offset: u64) -> bool {
         self.holder(offset).is_some_and(|file| file.is_removed())
     }
 
     /// Adds a file that a writer has just made: almost always after every other.
     pub fn add(&self, start: u64) {
-        let file = PooledFile::new(self.dir.join(segment_name(start)), start, self.file_size);
+        let file = PooledFile::new(self.dir.join(segment_name(start)), start, self.file_size());
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        // A file of this name that has expired may be known.
+        files.retain(|known| known.start != start);
         let place = files.partition_point(|f| f.start < start);
         files.insert(place, Arc::new(file));
     }
@@ -265,7 +253,7 @@ impl MappedFileQueue {
     /// As [`AppendFile::open`].
     pub fn open_for_appending(&self, start: u64) -> Result<AppendFile> {
         let path = self.dir.join(segment_name(start));
-        AppendFile::open(path, start, self.file_size, || self.open_for_writing(start))
+        AppendFile::open(path, start, self.file_size(), || self.open_for_writing(start))
     }
 
     /// As [`File::written`], in the file that starts at `start`: nothing, if it was removed. Drops the cached pages of `range` first.
@@ -273,19 +261,12 @@ impl MappedFileQueue {
     /// # Errors
     /// [`Error::Io`].
     pub fn written(&self, start: u64, range: Range<u64>) -> Result<Vec<Range<u64>>> {
-        let path = self.dir.join(segment_name(start));
-        match self.env.open(&path, Access::Read) {
-            Ok(file) => file
-                .written_on_disk(range)
-                .map_err(|error| Error::io("look into", path, error)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if let Some(file) = self.holder(start) {
-                    self.note_removed(&file)?;
-                }
-                Ok(Vec::new())
-            }
-            Err(error) => Err(Error::io("open", path, error)),
-        }
+        let written = self.with_file(start, |file| {
+            let opened = self.open_by_name(file)?;
+            let written = opened.written_on_disk(range.clone());
+            written.map_err(|error| Error::io("look into", file.path(), error))
+        })?;
+        Ok(written.unwrap_or_default())
     }
 
     /// Drops the cached pages of a range, by offset, that lies in one file: those that are durable and that nobody else has mapped. Does
@@ -365,16 +346,7 @@ impl MappedFileQueue {
     /// # Errors
     /// As [`MappedFile::open`]. A file that was there when the queue was loaded, and is not found now, is no error.
     pub fn find(&self, offset: u64) -> Result<Option<Arc<MappedFile>>> {
-        let Some(file) = self.holder(offset).filter(|file| !file.is_removed()) else {
-            return Ok(None);
-        };
-        match self.pool.get(self.env.as_ref(), &file) {
-            Err(error) if error.is_missing_file() => {
-                self.note_removed(&file)?;
-                Ok(None)
-            }
-            mapped => mapped.map(Some),
-        }
+        self.with_file(offset, |file| self.pool.get(self.env.as_ref(), file))
     }
 
     /// The file that holds the byte at `offset`, open and not mapped: for bytes that are looked at once. `None` as for
@@ -383,17 +355,9 @@ impl MappedFileQueue {
     /// # Errors
     /// As [`OpenFile::open`].
     pub fn open(&self, offset: u64) -> Result<Option<OpenFile>> {
-        let Some(file) = self.holder(offset).filter(|file| !file.is_removed()) else {
-            return Ok(None);
-        };
-        let path = self.dir.join(segment_name(file.start));
-        match OpenFile::open(self.env.as_ref(), path, file.start, file.len) {
-            Err(error) if error.is_missing_file() => {
-                self.note_removed(&file)?;
-                Ok(None)
-            }
-            opened => opened.map(Some),
-        }
+        self.with_file(offset, |file| {
+            OpenFile::open(self.env.as_ref(), file.path().to_owned(), file.start, file.len)
+        })
     }
 
     /// Reads bytes from `offset` on from the file that has the name now, not from its mapping, and says how many there are. `None` as for
@@ -402,14 +366,29 @@ impl MappedFileQueue {
     /// # Errors
     /// [`Error::Io`].
     pub fn read_anew(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
-        let Some(file) = self.holder(offset).filter(|file| !file.is_removed()) else {
-            return Ok(None);
-        };
-        match self.env.open(file.path(), Access::Read) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.note_removed(&file).map(|()| None),
-            opened => {
-                let read = opened.and_then(|opened| opened.read_full_at(into, offset - file.start));
-                read.map(Some).map_err(|error| Error::io("read", file.path(), error))
+        self.with_file(offset, |file| {
+            let read = self.open_by_name(file)?.read_full_at(into, offset - file.start);
+            read.map_err(|error| Error::io("read", file.path(), error))
+        })
+    }
+
+    fn open_by_name(&self, file: &PooledFile) -> Result<Arc<dyn File>> {
+        let opened = self.env.open(file.path(), Access::Read);
+        opened.map_err(|error| Error::io("open", file.path(), error))
+    }
+
+    /// Calls `take` with the file that holds the byte at `offset`; returns `None` if no file holds it or the file was removed. A file
+    /// that `take` finds missing may be there again, made by the next writer: then `take` is called again.
+    fn with_file<T>(&self, offset: u64, mut take: impl FnMut(&Arc<PooledFile>) -> Result<T>) -> Result<Option<T>> {
+        let mut attempts = 0;
+        loop {
+            let Some(file) = self.holder(offset).filter(|file| !file.is_removed()) else {
+                return Ok(None);
+            };
+            attempts += 1;
+            match take(&file) {
+                Err(error) if error.is_missing_file() && attempts < MOST_ATTEMPTS => self.note_missing()?,
+                taken => return taken.map(Some),
             }
         }
     }
@@ -422,25 +401,44 @@ impl MappedFileQueue {
         holder.filter(|f| offset < f.end())
     }
 
-    /// Notes that `gone` was removed, and every other file that is not listed any more: retention removes several at a time, the oldest
-    /// first. A file after `gone` that is mapped stays in use.
-    fn note_removed(&self, gone: &Arc<PooledFile>) -> Result<()> {
+    /// Lists the directory after a file was found to be missing, and leaves out every file that is.
+    fn note_missing(&self) -> Result<()> {
+        let _one_at_a_time = self.relisting.lock().unwrap_or_else(PoisonError::into_inner);
         // Before the listing: a file that a writer of this process adds meanwhile is not in it.
         let known = self.files().clone();
-        let listed: BTreeSet<u64> = self.list()?.iter().map(|file| file.start).collect();
-        for file in &known {
-            let is_unlisted = !listed.contains(&file.start);
-            if Arc::ptr_eq(file, gone) || (is_unlisted && (file.start < gone.start || !file.is_mapped())) {
-                file.set_removed();
-            }
-        }
-        self.removals.fetch_add(1, Ordering::AcqRel);
+        let listing = Relisting::new(&known, || self.list())?;
+        self.leave_out_missing(&known, &listing);
         Ok(())
+    }
+
+    /// Leaves out the `known` files that are not listed. Those that have expired stay known as such.
+    fn leave_out_missing(&self, known: &[Arc<PooledFile>], listing: &Relisting) {
+        let mut has_expired = false;
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        files.retain(|file| {
+            let place = known.binary_search_by_key(&file.start, |known| known.start);
+            let is_known = place.is_ok_and(|n| known.get(n).is_some_and(|known| Arc::ptr_eq(known, file)));
+            if !is_known || listing.has(file.start) {
+                return true;
+            }
+            let is_expired = listing.is_expired(file.start);
+            if is_expired && !file.is_removed() {
+                file.set_removed();
+                has_expired = true;
+            }
+            is_expired
+        });
+        drop(files);
+        if has_expired {
+            self.removals.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     /// The files that are there now.
     fn list(&self) -> Result<Vec<PooledFile>> {
-        segments(&self.dir, entries(self.env.as_ref(), &self.dir)?).map(|(files, _)| files)
+        let (mut files, _) = segments(&self.dir, entries(self.env.as_ref(), &self.dir)?)?;
+        self.fitted.clip(&mut files);
+        Ok(files)
     }
 
     fn files(&self) -> RwLockReadGuard<'_, Vec<Arc<PooledFile>>> {

@@ -20,7 +20,7 @@ pub struct PooledFile {
     state: RwLock<State>,
     /// Asked for since the pool last looked at it.
     used: AtomicBool,
-    /// The file was removed before it was mapped.
+    /// The file has expired.
     removed: AtomicBool,
 }
 
@@ -53,14 +53,10 @@ impl PooledFile {
         self.removed.load(Ordering::Acquire)
     }
 
-    /// Notes that the file was removed, and drops its mapping: its bytes stay on the disk as long as they are mapped.
+    /// Notes that the file has expired, and drops its mapping: its bytes stay on the disk as long as they are mapped.
     pub(super) fn set_removed(&self) {
         self.removed.store(true, Ordering::Release);
         self.forget_mapping();
-    }
-
-    pub(super) fn is_mapped(&self) -> bool {
-        self.mapping().is_some()
     }
 
     /// The mapping, if there is one now.

@@ -37,11 +37,14 @@ mod mapping_pool;
 mod file_listing;
 /// Whether the files of a queue fit together.
 mod file_lengths;
+/// A queue's known files compared with a later listing of their directory.
+mod relisting;
 /// A directory of equally long files, each named by the offset of its first byte.
 mod mapped_file_queue;
 
 pub use append_file::{AppendFile, WarmUp};
 pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
+pub(crate) use file_lengths::Fitted;
 pub use file_lengths::usual_len;
 pub use fork::Generation;
 pub use guard::{faults as guard_faults, install as install_guard};

@@ -1,11 +1,12 @@
 //! The sizes of the files that a writer makes: given, recorded, told by the files that are there, or chosen.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::{Geometry, Sizes, StoreConfig};
 use crate::error::{Error, Result};
 use crate::log::fill_from_record;
+use crate::read::MessageReader;
 use crate::recovery::measure;
 use crate::storage::Env;
 use crate::store::store_directory::OpenMode;
@@ -16,7 +17,7 @@ use crate::store::store_directory::OpenMode;
 /// [`Error::Invalid`] for a geometry that is not the store's, and those of measuring it.
 pub fn choose_sizes(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig, is_new: bool, mode: OpenMode) -> Result<Sizes> {
     let given = config.clone();
-    let is_recorded = fill_from_record(env.as_ref(), path, config)?;
+    let is_recorded = fill_from_record(env, path, config)?;
     let is_empty = is_new || (!config.has_geometry() && !measure(env, path, config, mode == OpenMode::Rebuild)?);
     if config.geometry == Geometry::Broker && !is_empty {
         expect_broker(&given, config)?;
@@ -26,6 +27,22 @@ pub fn choose_sizes(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig, i
     let is_small =
         is_own && config.geometry == Geometry::Small && config.mapped_file_size_commit_log != Some(Sizes::BROKER.commit_log);
     Ok(config.fill(if is_small { Sizes::SMALL } else { Sizes::BROKER }))
+}
+
+/// Returns the index file for which a writer with the options of `reader` asks for sizes, where no index file shows them.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn find_index_file_without_sizes(reader: &MessageReader) -> Result<Option<PathBuf>> {
+    let mut config = reader.config().clone();
+    let sizes = match choose_sizes(reader.env(), reader.path(), &mut config, false, OpenMode::Existing) {
+        Ok(sizes) => sizes,
+        Err(error @ Error::Io { .. }) => return Err(error),
+        // The writer refuses the store for another reason.
+        Err(_) => return Ok(None),
+    };
+    let other = reader.index().find_other_geometry(sizes.index)?;
+    Ok(other.map(|file| file.path().to_owned()))
 }
 
 /// Refuses a broker's geometry for a store whose files have other sizes, but for those that options give.

@@ -75,7 +75,7 @@ impl MessageStore {
             note.save(env.as_ref(), path)?;
         }
         mark_open(env.as_ref(), path)?;
-        record_geometry(env.as_ref(), path, &config)?;
+        record_geometry(env, path, &config)?;
         if is_unfinished || plan.rewrite_from.is_some() {
             remove_unfinished(env.as_ref(), path)?;
         }

@@ -1,11 +1,12 @@
 //! What a writer finds in a store, and whether it refuses it, before it changes anything.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::{ABORT_FILE, CONFIG_DIR, CONSUME_QUEUE_DIR, FLUSHED_MARK_FILE, INDEX_DIR};
+use crate::format::{ABORT_FILE, CONFIG_DIR, CONSUME_QUEUE_DIR, FLUSHED_MARK_FILE, INDEX_DIR, RECOVERY_NOTE_FILE};
 use crate::recovery::{Recovered, WritePlan, expect_store, open_for_writing};
 use crate::storage::{EntryKind, Env, read_file};
 use crate::store::geometry::choose_sizes;
@@ -37,23 +38,54 @@ pub(crate) fn find_for_rebuild(env: &Arc<dyn Env>, path: &Path, mut config: Stor
     Ok(find(env, path, &mut config, false, OpenMode::Rebuild)?.0)
 }
 
-/// Refuses a directory where the writer is going to write a file that was not read, and a link that leads nowhere where it makes
-/// a directory: it would fail when the store is half changed.
+/// An entry of a store's directory that is of another type than a writer needs.
+pub(crate) struct Misplaced {
+    pub(crate) path: PathBuf,
+    /// The type that it has.
+    pub(crate) what: String,
+}
+
+/// Refuses a directory in which a writer would fail after it has changed a part of the store.
 fn expect_files(env: &dyn Env, path: &Path) -> Result<()> {
+    let Some(first) = misplaced_entries(env, path)?.into_iter().next() else {
+        return Ok(());
+    };
+    let (path, what) = (first.path.display(), first.what);
+    let what = format!("{path} {what}: put back what belongs there, or move it out of the store");
+    Err(Error::Invalid { what })
+}
+
+/// Lists the entries at which no writer opens the store: a link that leads nowhere where it makes a directory, and a directory
+/// where it writes a file that recovery has not read.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn misplaced_entries(env: &dyn Env, path: &Path) -> Result<Vec<Misplaced>> {
+    let mut misplaced = Vec::new();
     for entry in env.list(path).map_err(|error| Error::io("list", path, error))? {
         let is_directory = [CONSUME_QUEUE_DIR, INDEX_DIR, CONFIG_DIR]
             .iter()
             .any(|name| entry.name == *name);
         if is_directory && entry.kind == EntryKind::Other {
-            let what = format!(
-                "{} is a link that leads nowhere, or a device: put back what it leads to, or remove it",
-                path.join(entry.name).display()
-            );
-            return Err(Error::Invalid { what });
+            misplaced.push(Misplaced {
+                path: path.join(entry.name),
+                what: "is a link that leads nowhere, or a device".to_owned(),
+            });
         }
     }
-    for file in [path.join(ABORT_FILE), path.join(CONFIG_DIR).join(FLUSHED_MARK_FILE)] {
-        read_file(env, &file, 0)?;
+    let config = path.join(CONFIG_DIR);
+    for file in [
+        path.join(ABORT_FILE),
+        config.join(FLUSHED_MARK_FILE),
+        config.join(RECOVERY_NOTE_FILE),
+    ] {
+        match read_file(env, &file, 0) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => misplaced.push(Misplaced {
+                path: file,
+                what: format!("is no file of a writer: {source}"),
+            }),
+            read => drop(read?),
+        }
     }
-    Ok(())
+    Ok(misplaced)
 }

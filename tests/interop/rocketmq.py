@@ -140,6 +140,27 @@ class RocketMQ:
         served = {tuple(place) for place in answers["survey"].pop()}
         return Survey({line["physical_offset"]: with_hosts(line) for line in answers["survey"]}, served), answers["query"]
 
+    def survey_each(self, stores: list[tuple[Path, Geometry, list[dict[str, Any]]]]) -> list[tuple[Survey, list[Any]] | None]:
+        """Surveys many stores in one process, and closes them; None for a store that RocketMQ refuses."""
+        lines = []
+        for store, geometry, questions in stores:
+            file = save_lines(store.with_name(f"{store.name}.questions"), questions)
+            lines.append(self.arguments(store, geometry, "survey", f"query={file}")[len(self.command) :])
+        file = save_lines(stores[0][0].with_name("stores"), lines)
+        done = subprocess.run(
+            [*self.command, "each", str(file)], capture_output=True, text=True, timeout=TIMEOUT_S * 3, check=False
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"RocketMQ {self.version} failed on one of {len(stores)} stores:\n{done.stderr[-8000:]}")
+        printed: list[list[str]] = []
+        for line in done.stdout.splitlines():
+            if line.startswith('{"store":'):
+                printed.append([])
+            else:
+                printed[-1].append(line)
+        assert len(printed) == len(stores)
+        return [surveyed(lines) for lines in printed]
+
     def ask(self, store: Path, geometry: Geometry | None, questions: list[dict[str, Any]]) -> tuple[Dump, list[Any]]:
         """Everything in a store, and the answers to questions."""
         file = save_lines(store.with_name(f"{store.name}.questions"), questions)
@@ -196,6 +217,15 @@ def by_command(lines: list[str]) -> dict[str, list[Any]]:
         else:
             answers[command].append(line)
     return answers
+
+
+def surveyed(lines: list[str]) -> tuple[Survey, list[Any]] | None:
+    """A survey and answers to questions from the harness's lines; None if the run failed before."""
+    answers = by_command([line for line in lines if not line.startswith('{"failed":')])
+    if "query" not in answers:
+        return None
+    served = {tuple(place) for place in answers["survey"].pop()}
+    return Survey({line["physical_offset"]: with_hosts(line) for line in answers["survey"]}, served), answers["query"]
 
 
 def save_lines(path: Path, lines: list[Any]) -> Path:

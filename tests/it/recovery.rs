@@ -4,8 +4,10 @@ mod accidents;
 mod checkpoints;
 mod decision;
 mod derived;
+mod forged;
 mod index;
 mod kept;
+mod missing_end;
 mod salvage;
 mod stamps;
 

@@ -4,6 +4,8 @@ mod promises;
 mod refusals;
 mod table;
 
+pub(crate) use table::on_each_row;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,11 +18,11 @@ fn env() -> Arc<dyn Env> {
     Arc::new(RealEnv::new())
 }
 
-fn rebuilt(root: &Path, is_dry_run: bool) -> Result<RepairReport> {
+pub(crate) fn rebuilt(root: &Path, is_dry_run: bool) -> Result<RepairReport> {
     rebuild(&env(), root, &StoreConfig::default(), is_dry_run, |_, _| Ok(()))
 }
 
-fn repaired(root: &Path, is_dry_run: bool, into: Option<&Path>) -> Result<RepairReport> {
+pub(crate) fn repaired(root: &Path, is_dry_run: bool, into: Option<&Path>) -> Result<RepairReport> {
     repair(
         &env(),
         root,

@@ -80,6 +80,8 @@ struct Camera {
     random: Random,
     /// One in so many changing calls is preceded by a power cut on a copy of the machine.
     one_in: u64,
+    /// Images are those of a killed process instead of a power cut.
+    are_kills: bool,
     taken: Vec<Image>,
 }
 
@@ -220,9 +222,19 @@ impl SimulatedEnv {
 
     /// From now on takes an image before one in so many calls, with seeds drawn from this one.
     pub(crate) fn take_images(&self, seed: u64, one_in: u64) {
+        self.set_camera(seed, one_in, false);
+    }
+
+    /// Takes images as [`take_images`](Self::take_images), of a killed process.
+    pub(crate) fn take_kills(&self, seed: u64, one_in: u64) {
+        self.set_camera(seed, one_in, true);
+    }
+
+    fn set_camera(&self, seed: u64, one_in: u64, are_kills: bool) {
         *self.machine.camera.lock().unwrap() = Some(Camera {
             random: Random::new(seed),
             one_in,
+            are_kills,
             taken: Vec::new(),
         });
     }
@@ -325,7 +337,11 @@ impl SimulatedEnv {
             return;
         }
         let seed = camera.random.next();
-        let (env, report) = self.crash(seed);
+        let (env, report) = if camera.are_kills {
+            (self.copy(), CrashReport::default())
+        } else {
+            self.crash(seed)
+        };
         let call = self.count();
         camera.taken.push(Image { env, report, seed, call });
     }

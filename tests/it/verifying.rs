@@ -1,8 +1,12 @@
 //! Verifying a store: each kind of damage is found by its name, and what is whole is found whole.
 
+mod brokers;
+mod concurrent_writer;
 mod every_bit;
 mod golden_stores;
+mod killed;
 pub(crate) mod table;
+pub(crate) mod writable;
 
 use std::collections::BTreeSet;
 use std::fs;

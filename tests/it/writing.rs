@@ -28,6 +28,7 @@ mod reopening;
 mod services;
 mod shortages;
 mod sizes;
+mod start_positions;
 mod stats;
 mod supplied;
 mod sync_order;

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shutil
 import struct
+import subprocess
+import sys
 import time
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -206,9 +209,27 @@ def test_a_reader_warns_of_a_closed_store_that_lacks_the_end_of_its_log(tmp_path
     assert repr(store.recovery).startswith("<mqstore.RecoveryReport INCOMPLETE (")
     assert len(store.topics["orders"].queues[0]) == 100 - lost
     store.close()
-    (path / "abort").touch()  # now a live writer may have the store
-    with warnings.catch_warnings(action="error"), mqstore.open(path) as store:
+    (path / "abort").touch()
+    with pytest.warns(RuntimeWarning, match=f"store is INCOMPLETE: .*{lost} queue entries"):
+        mqstore.open(path).close()
+    # A live writer may have made the next segment, and its entries, after the log was listed.
+    with locked(path / "lock"), warnings.catch_warnings(action="error"), mqstore.open(path) as store:
         assert store.recovery.complete
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another process holds the lock of a writer."""
+    path.touch()
+    program = (
+        "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX, 1); print(flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        yield
+        holder.stdin.close()
 
 
 def test_a_copy_of_a_store_in_use_holds_what_was_appended_before_if_its_log_was_copied_last(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 import mqstore
+from mqstore._names import there_is
 from mqstore._rows import json_time, visible
 from mqstore.cli._main import Failure, from_the_command_line
 from mqstore.cli._output import Output, Row
@@ -108,14 +109,6 @@ def no_message_of(store: mqstore.Store, topic: str) -> str:
     """That nothing was found of a topic, and which topics have a name like it."""
     text = f"no message of {visible(topic)} is found"
     return text if topic in store.topics else f"{text}: it is no topic of {store.path}{there_is(topic, store.topics)}"
-
-
-def there_is(name: str, names: Iterable[str]) -> str:
-    """Those of the names that are like one that is not there, to be put after that."""
-    from difflib import get_close_matches
-
-    close = ", ".join(map(visible, get_close_matches(name, sorted(set(names)), 3)))
-    return f"; there is {close}" if close else ""
 
 
 def expect_none_absent(store: mqstore.Store, topics: Iterable[str]) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 import mqstore
+from mqstore._names import there_is
 from mqstore._rows import rows_of, visible
 from mqstore.cli._main import command
-from mqstore.cli._messages import there_is
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 import mqstore
+from mqstore._names import there_is
 from mqstore._rows import rows_of, visible
 from mqstore.cli._main import command
-from mqstore.cli._messages import there_is
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 

@@ -61,11 +61,8 @@ def tail(
     if follow:
         # It refreshes the store and begins there: no message is missed between the last ones and the first that comes.
         coming = store.follow(topic, tags=conditions.get("tags"))
-    is_coming = False
-    if follow and topic is not None and topic not in store.topics:
-        is_coming = True
-        out.note(f"{no_message_of(store, topic)}; waits for the first one")
-    last = scanned(store, out, -number, **conditions) if number and not is_coming else iter(())
+    is_absent = follow and topic is not None and topic not in store.topics
+    last = scanned(store, out, -number, **conditions) if number and not is_absent else iter(())
     if coming is None:
         return print_messages(out, last, body_as, no_message_of(store, topic) if topic else "no message is found")
     for row in last:

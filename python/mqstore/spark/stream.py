@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 import mqstore
+from mqstore._names import there_is
 from mqstore._native import _checksums, _flushed_mark
 from mqstore.spark._conditions import Conditions, Interval, intersection
 from mqstore.spark._options import ReadOptions, ScanOptions
@@ -83,7 +84,8 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> _Offsets:
         look = self._look()
         for topic in sorted((self._options.subscription.topics or frozenset()).difference(name.topic for name in look.bounds)):
-            logging.getLogger("mqstore.spark").warning("no store has topic %s, which is read once it is there", topic)
+            near = there_is(topic, (name for snapshot in look.snapshots.values() for name in snapshot.open().topics))
+            logging.getLogger("mqstore.spark").warning("no store has topic %s, which is read once it is there%s", topic, near)
         nexts = look.starting(self._options.starting)
         for name, offset in nexts.items():
             least, most, _ = look.bounds[name]

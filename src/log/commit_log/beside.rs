@@ -58,7 +58,7 @@ impl LogFiles {
         let mut head = [0; CLAIM_SIZE];
         Ok(match self.files.read_anew(offset.cast_unsigned(), &mut head)? {
             Some(_) => (claimed_offset(&head), claimed_store_time(&head)) != (Some(offset), Some(store_time)),
-            None => self.next_start(offset).is_none(),
+            None => !self.is_removed(offset) || self.next_start(offset).is_none(),
         })
     }
 }

@@ -22,8 +22,8 @@ mod log_scan;
 mod seen_end;
 /// What another process has changed meanwhile.
 mod beside;
-/// Where the log goes on after damage.
-mod find_next_record;
+/// Whole records where none is known to start, and the sizes that damaged records claim.
+mod record_search;
 /// Making segments.
 mod allocate;
 /// How long it is held.
@@ -61,4 +61,5 @@ pub use log_record::{LogRecord, StoredMessage};
 pub use log_scan::LogScan;
 pub use log_stats::{LogStats, PutStats, SegmentStats};
 pub use record_cursor::RecordCursor;
+pub(super) use record_search::{ClaimedEnd, RecordSearch};
 pub use sequential_read::SequentialRead;

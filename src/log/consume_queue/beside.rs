@@ -29,7 +29,7 @@ impl ConsumeQueue {
     }
 
     /// Bytes of a file; 0 if nothing tells.
-    pub(super) fn file_size(&self) -> u64 {
+    pub(crate) fn file_size(&self) -> u64 {
         self.files.file_size()
     }
 

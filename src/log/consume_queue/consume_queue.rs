@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::error::{DAMAGE_ADVICE, Error, Result};
-use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
+use crate::format::{CQ_UNIT_SIZE, CqUnit, MIN_RECORD_SIZE, segment_name};
 use crate::log::consume_queue::entries::{
     EntryReader, QueueEnds, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file,
 };
@@ -49,9 +49,9 @@ impl ConsumeQueue {
     /// Lists the queue's files in `dir` and finds its last entry.
     ///
     /// # Errors
-    /// As [`MappedFileQueue::load`].
+    /// As [`MappedFileQueue::load_with_misfits`].
     pub fn load(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
-        let files = MappedFileQueue::load(env.clone(), dir, file_size, pool)
+        let files = MappedFileQueue::load_with_misfits(env.clone(), dir, file_size, pool, CQ_UNIT_SIZE as u64)
             .map_err(|error| error.of_option("mapped_file_size_consume_queue"))?;
         let start = files.first_offset().unwrap_or(0) as i64 / UNIT;
         let (end, ends) = find_end(&files)?;
@@ -311,6 +311,21 @@ impl ConsumeQueue {
         Ok(self.files.starts().into_iter().map(in_file).sum())
     }
 
+    /// Returns the number of entries in the files that name a message at or after this physical offset, and that a record of at most
+    /// `longest` bytes can have. Only the end of the queue is looked at: entries before one of an earlier message count as damage.
+    pub(super) fn count_entries_from(&self, physical: i64, longest: u64) -> Result<u64> {
+        let names_one = |unit: CqUnit| {
+            let is_possible = (MIN_RECORD_SIZE as u64..=longest).contains(&u64::from(unit.size.unsigned_abs()));
+            names_message(unit) && unit.physical_offset >= physical && is_possible
+        };
+        if !self.last_unit()?.is_some_and(names_one) {
+            return Ok(0);
+        }
+        let in_files = self.state().in_files.clone();
+        let first = first_at(&mut self.entries(), in_files.clone(), physical)?;
+        Ok((in_files.end - first).unsigned_abs())
+    }
+
     /// Leaves out, in memory, the entries at the end of the files that point at or past the end of the `log`, or to no message of the
     /// queue. `leads` decides the second from the queue offset, the entry, and the entry before it. Returns how many. If no entry is left
     /// and the log starts at 0, the queue starts at 0 again: a power cut took its first file.
@@ -384,12 +399,30 @@ impl ConsumeQueue {
         !self.state().tail.is_empty()
     }
 
-    /// Refuses a queue whose last file is cut short. An only file does not tell that: it is compared with the `usual` length.
+    /// Returns the files that are too long, or are cut short before others, the length that they have, and the one of a whole file.
+    pub fn misfits(&self) -> impl Iterator<Item = (&Path, u64, u64)> {
+        let expected = self.files.file_size();
+        self.files
+            .fitted()
+            .misfits()
+            .map(move |(path, len)| (path.as_path(), *len, expected))
+    }
+
+    /// Refuses a queue with a file of a wrong length, or whose last file is cut short. An only file is compared with the `usual` length.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     pub(super) fn expect_whole(&self, usual: u64) -> Result<()> {
-        let otherwise = "move it out of the store and have mqstore rebuild make it anew";
+        let otherwise = "mqstore rebuild sets it aside and makes it again from the log";
+        if let Some((path, len, expected)) = self.misfits().next() {
+            return Err(Error::Corrupt {
+                path: path.to_owned(),
+                offset: len.min(expected),
+                reason: format!(
+                    "expected {expected} bytes, found {len}: copy it again, or, if there is nothing to copy it from, {otherwise}"
+                ),
+            });
+        }
         self.files.expect_whole(self.files.file_size().max(usual), otherwise)
     }
 

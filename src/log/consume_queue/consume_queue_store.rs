@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
-use crate::format::{
-    BATCH_CONSUME_QUEUE_DIR, CONSUME_QUEUE_DIR, ROCKSDB_CONSUME_QUEUE_DIR, ROCKSDB_CURRENT_FILE, UNFINISHED_PREFIX,
-};
+use crate::format::{BATCH_CONSUME_QUEUE_DIR, CONSUME_QUEUE_DIR, ROCKSDB_CONSUME_QUEUE_DIR};
 use crate::log::consume_queue::consume_queue::ConsumeQueue;
+use crate::log::consume_queue::directories::{
+    is_rocksdb, list, no_directories, parse_queue_id, queue_dirs, staged_files, topic_dirs,
+};
 use crate::log::consume_queue::truncate::UnsyncedTruncation;
 use crate::log::consume_queue::unsynced::{SYNCED_ONE_BY_ONE, Unsynced};
 use crate::log::consume_queue::write_out::StagedFile;
-use crate::storage::{DirEntry, EntryKind, Env, FileSystem, MappedFileQueue, MappingPool, Step, usual_len};
+use crate::storage::{DirEntry, Env, FileSystem, MappingPool, Step};
 
 /// The queues of one topic.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub struct ConsumeQueueStore {
     topics: RwLock<Topics>,
     /// Files that a writer had not finished when it died.
     staged: Vec<PathBuf>,
+    /// Entries that have the name of a topic or of a queue id, and are no directory.
+    misplaced: Vec<PathBuf>,
     /// The database, if the queues are only in RocksDB.
     rocksdb: Option<PathBuf>,
     /// A writer keeps it open: each sync reports the errors since the one before.
@@ -60,26 +63,37 @@ impl ConsumeQueueStore {
             pool: MappingPool::shared(),
             topics: RwLock::default(),
             staged: Vec::new(),
+            misplaced: Vec::new(),
             rocksdb: None,
             file_system: OnceLock::new(),
             unsynced: Mutex::new(Unsynced::Everything),
         };
         let mut topics = Topics::new();
-        for (topic, dir) in store.topic_dirs(CONSUME_QUEUE_DIR)? {
+        let dir = root.join(CONSUME_QUEUE_DIR);
+        let in_dir = list(store.env.as_ref(), &dir)?;
+        for (topic, dir) in topic_dirs(&dir, &in_dir) {
             let entries = list(store.env.as_ref(), &dir)?;
             store.staged.extend(staged_files(&dir, &entries));
+            store
+                .misplaced
+                .extend(no_directories(&dir, &entries, |name| parse_queue_id(name).is_some()));
             let queues = store.load_topic(&dir, &entries)?;
             if !queues.is_empty() {
                 topics.insert(topic.into(), TopicQueues::Files(queues));
             }
         }
-        for (topic, dir) in store.topic_dirs(BATCH_CONSUME_QUEUE_DIR)? {
+        let batch_dir = root.join(BATCH_CONSUME_QUEUE_DIR);
+        for (topic, dir) in topic_dirs(&batch_dir, &list(store.env.as_ref(), &batch_dir)?) {
             topics.entry(topic.into()).or_insert(TopicQueues::Batch(dir));
         }
         if topics.is_empty() {
             store.rocksdb = store.find_rocksdb()?;
         }
+        if store.rocksdb.is_none() {
+            store.misplaced.extend(no_directories(&dir, &in_dir, |_| true));
+        }
         store.topics = RwLock::new(topics);
+        store.expect_file_size()?;
         if store.file_size.is_none() {
             let sizes = store.file_queues().into_iter().map(|(_, _, queue)| queue.file_size());
             store.file_size = sizes.into_iter().find(|size| *size > 0);
@@ -96,24 +110,6 @@ impl ConsumeQueueStore {
     pub fn has_only_batch_queues(&self) -> bool {
         let topics = self.read();
         !topics.is_empty() && topics.values().all(|queues| matches!(queues, TopicQueues::Batch(_)))
-    }
-
-    /// Bytes of a queue file below the store directory `root`, if there is one: those of the first that is found.
-    ///
-    /// # Errors
-    /// As [`MappedFileQueue::load`].
-    pub fn find_file_size(env: &Arc<dyn Env>, root: &Path) -> Result<Option<u64>> {
-        let topics = root.join(CONSUME_QUEUE_DIR);
-        for topic in list(env.as_ref(), &topics)?.iter().filter(|entry| is_directory(entry)) {
-            let dir = topics.join(&topic.name);
-            for (_, queue) in queue_dirs(&dir, &list(env.as_ref(), &dir)?) {
-                let size = MappedFileQueue::load(env.clone(), &queue, None, MappingPool::shared())?.file_size();
-                if size > 0 {
-                    return Ok(Some(size));
-                }
-            }
-        }
-        Ok(None)
     }
 
     /// The topics, ascending by name.
@@ -182,9 +178,8 @@ impl ConsumeQueueStore {
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn has_lost_topic(&self) -> Result<bool> {
-        let there: BTreeSet<String> = self
-            .topic_dirs(CONSUME_QUEUE_DIR)?
-            .into_iter()
+        let dir = self.root.join(CONSUME_QUEUE_DIR);
+        let there: BTreeSet<String> = topic_dirs(&dir, &list(self.env.as_ref(), &dir)?)
             .map(|(topic, _)| topic)
             .collect();
         let is_lost = |(topic, queues): (&Arc<str>, &TopicQueues)| match queues {
@@ -205,17 +200,45 @@ impl ConsumeQueueStore {
     ///
     /// # Errors
     /// [`Error::Unsupported`], [`Error::Corrupt`].
-    pub(crate) fn expect_writable(&self) -> Result<()> {
+    pub(crate) fn expect_writable(&self, is_rebuilt: bool) -> Result<()> {
         if let Some(path) = &self.rocksdb {
             return Err(Error::Unsupported {
                 path: path.clone(),
                 what: "the consume queues are a RocksDB database: open the store with mode \"r\"".to_owned(),
             });
         }
-        self.expect_whole()
+        // A rebuild has files of a wrong length set aside.
+        if is_rebuilt { Ok(()) } else { self.expect_whole() }
     }
 
-    /// Refuses queues of which one lacks the end of its last file.
+    /// Entries that have the name of a topic or of a queue id, and are no directory: no message can be put into that queue.
+    pub(crate) fn misplaced(&self) -> &[PathBuf] {
+        &self.misplaced
+    }
+
+    /// Refuses queues with entries in memory for which no file can be made.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`].
+    pub(crate) fn expect_directories(&self) -> Result<()> {
+        let dirs = self.root.join(CONSUME_QUEUE_DIR);
+        let is_needed = |path: &&PathBuf| {
+            let queues = self.file_queues();
+            queues
+                .iter()
+                .any(|(topic, id, _)| dirs.join(&**topic).join(id.to_string()).starts_with(path))
+        };
+        self.misplaced.iter().find(is_needed).map_or(Ok(()), |path| {
+            Err(Error::Invalid {
+                what: format!(
+                    "{} is no directory, and messages belong there: move it out of the store",
+                    path.display()
+                ),
+            })
+        })
+    }
+
+    /// Refuses queues of which one has a file of a wrong length.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -232,11 +255,6 @@ impl ConsumeQueueStore {
         queues
             .iter()
             .any(|(_, _, queue)| queue.last_file_len().is_none() && queue.max_offset() == 0)
-    }
-
-    /// Bytes of the last file of most queues; `None` where there are none.
-    pub(crate) fn usual_file_len(&self) -> Option<u64> {
-        usual_len(self.file_queues().iter().filter_map(|(.., queue)| queue.last_file_len()))
     }
 
     /// Writes out the entries that these queues hold in memory. New files are synced under temporary names first, together if
@@ -329,6 +347,19 @@ impl ConsumeQueueStore {
         queues.iter().map(|(_, _, queue)| queue.count_entries(until)).sum()
     }
 
+    /// Returns the number of entries at the ends of all queues that name messages at or after this physical offset, and that records of
+    /// at most `longest` bytes can have.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn count_entries_from(&self, physical: i64, longest: u64) -> Result<u64> {
+        let queues = self.file_queues();
+        queues
+            .iter()
+            .map(|(_, _, queue)| queue.count_entries_from(physical, longest))
+            .sum()
+    }
+
     /// Makes everything that was written out durable.
     pub(crate) fn sync(&self) -> Result<()> {
         let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
@@ -375,15 +406,6 @@ impl ConsumeQueueStore {
         Ok(queues)
     }
 
-    fn topic_dirs(&self, kind: &str) -> Result<BTreeSet<(String, PathBuf)>> {
-        let dir = self.root.join(kind);
-        let entries = list(self.env.as_ref(), &dir)?;
-        let topics = entries.into_iter().filter(is_directory);
-        Ok(topics
-            .filter_map(|entry| Some((entry.name.to_str()?.to_owned(), dir.join(&entry.name))))
-            .collect())
-    }
-
     fn find_rocksdb(&self) -> Result<Option<PathBuf>> {
         for kind in [CONSUME_QUEUE_DIR, ROCKSDB_CONSUME_QUEUE_DIR] {
             let dir = self.root.join(kind);
@@ -392,40 +414,6 @@ impl ConsumeQueueStore {
             }
         }
         Ok(None)
-    }
-}
-
-/// Whether a RocksDB database lies there: it has a file `CURRENT`. A directory of that name is a topic's.
-fn is_rocksdb(entries: &[DirEntry]) -> bool {
-    let mut files = entries.iter().filter(|entry| entry.kind == EntryKind::File);
-    files.any(|file| file.name == ROCKSDB_CURRENT_FILE)
-}
-
-fn staged_files(dir: &Path, entries: &[DirEntry]) -> Vec<PathBuf> {
-    let names = entries.iter().map(|entry| &entry.name);
-    let staged = names.filter(|name| name.to_str().is_some_and(|name| name.starts_with(UNFINISHED_PREFIX)));
-    staged.map(|name| dir.join(name)).collect()
-}
-
-/// The ids and directories of a topic's queues. RocketMQ passes over entries that are no number, too.
-fn queue_dirs(topic: &Path, entries: &[DirEntry]) -> impl Iterator<Item = (i32, PathBuf)> {
-    let dirs = entries.iter().filter(|entry| is_directory(entry));
-    dirs.filter_map(|entry| Some((parse_queue_id(entry.name.to_str()?)?, topic.join(&entry.name))))
-}
-
-fn is_directory(entry: &DirEntry) -> bool {
-    entry.kind == EntryKind::Directory
-}
-
-/// The id in the name of a queue's directory, written as a broker writes it.
-fn parse_queue_id(name: &str) -> Option<i32> {
-    name.parse().ok().filter(|id: &i32| *id >= 0 && id.to_string() == name)
-}
-
-fn list(env: &dyn Env, dir: &Path) -> Result<Vec<DirEntry>> {
-    match env.list(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        listed => listed.map_err(|error| Error::io("list", dir, error)),
     }
 }
 

@@ -20,10 +20,16 @@ mod unsynced;
 mod write_out;
 /// Truncation of a queue's files.
 mod truncate;
+/// Names of topics and queues.
+mod directories;
 /// All queues of a store.
 mod consume_queue_store;
+/// File sizes: given, recorded and found.
+mod file_sizes;
 /// What another process adds and removes.
 mod beside;
+/// Lookups of entries by the physical offset that they name.
+mod by_physical_offset;
 
 pub use consume_queue::ConsumeQueue;
 pub use consume_queue_store::ConsumeQueueStore;

@@ -1,5 +1,7 @@
 //! The index files of a store, oldest first, and which part of the log each of them indexes.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -192,39 +194,58 @@ impl IndexService {
         }
     }
 
-    /// Refuses files that are not of this geometry: keys put into files of two geometries are not found again. A file that is cut
-    /// short does not count.
+    /// Refuses files that are not of this geometry: keys put into files of two geometries are not found again.
     ///
     /// # Errors
     /// [`Error::Invalid`], [`Error::Io`].
     pub(crate) fn expect_geometry(&self, geometry: IndexGeometry) -> Result<()> {
-        let len = geometry.file_len();
-        for file in self.files().iter() {
-            if file.file_len() != len && !self.is_cut_short(file, geometry)? {
-                return Err(Error::Invalid {
-                    what: format!(
-                        "{} has {} bytes; index files of max_hash_slot_num {} and max_index_num {} have {len}: give both as the \
-                         store's broker has them, or remove the file if its end is gone: its keys are taken from the log again",
-                        file.path().display(),
-                        file.file_len(),
-                        geometry.slots,
-                        geometry.items,
-                    ),
-                });
-            }
-        }
-        Ok(())
+        let Some(file) = self.find_other_geometry(geometry)? else {
+            return Ok(());
+        };
+        Err(Error::Invalid {
+            what: format!(
+                "{} has {} bytes; index files of max_hash_slot_num {} and max_index_num {} have {}: give both as the \
+                 store's broker has them, or remove the file: its keys are taken from the log again",
+                file.path().display(),
+                file.file_len(),
+                geometry.slots,
+                geometry.items,
+                geometry.file_len(),
+            ),
+        })
     }
 
-    /// Whether the file is shorter than files of this geometry because its end is gone: another file has the whole length, or its own
-    /// bytes are no whole file. After a crash it may have been one that was being made.
-    fn is_cut_short(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
-        let len = geometry.file_len();
-        if file.file_len() >= len {
+    /// Returns the first file of another geometry. A file of a wrong length is not one: it is made again.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn find_other_geometry(&self, geometry: IndexGeometry) -> Result<Option<Arc<IndexFile>>> {
+        for file in self.files().iter() {
+            if file.file_len() != geometry.file_len() && !self.has_wrong_length(file, geometry)? {
+                return Ok(Some(file.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns true if the file was cut short or extended, and is not a file of another geometry: another file has the right
+    /// length, or its own bytes fit no geometry. After a crash a short file may be half made.
+    fn has_wrong_length(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
+        let (found, len) = (file.file_len(), geometry.file_len());
+        if found == len {
             return Ok(false);
         }
-        let is_sure = self.is_crashed() || self.files().iter().any(|other| other.file_len() == len);
-        Ok(is_sure || matches!(file.guess_geometry()?, GeometryGuess::None))
+        let (is_short, files) = (found < len, self.files());
+        let is_sure = is_short && self.is_crashed() || files.iter().any(|other| other.file_len() == len);
+        if is_short && is_sure {
+            return Ok(true);
+        }
+        Ok(match file.guess_geometry()? {
+            GeometryGuess::One(own) => is_sure && own.slots == geometry.slots,
+            GeometryGuess::None => true,
+            GeometryGuess::Empty => is_sure,
+            GeometryGuess::Several => false,
+        })
     }
 
     /// Items in all files.
@@ -265,7 +286,7 @@ impl IndexService {
     /// Whether the file has its length, and the store was closed or the checkpoint says that the file is on disk: stamps are those of
     /// full files. A file that ends earlier than an older one was written after the clock was set back, perhaps after the stamp.
     pub(super) fn is_covered(&self, file: &IndexFile, geometry: IndexGeometry) -> bool {
-        if file.file_len() < geometry.file_len() {
+        if file.file_len() != geometry.file_len() {
             return false;
         }
         let Some(until) = self.safe_until() else { return true };
@@ -373,7 +394,7 @@ impl IndexService {
     pub(super) fn geometry_of(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
         if let Some(given) = self.given {
             let (len, given_len) = (file.file_len(), given.file_len());
-            if self.is_cut_short(file, given)? {
+            if self.has_wrong_length(file, given)? {
                 return Ok(None);
             }
             if len != given_len {
@@ -405,10 +426,16 @@ impl IndexService {
         }
     }
 
-    /// What the first file that admits just one shape says. One without a key admits every shape of its length; at RocketMQ's own
-    /// length it is taken for RocketMQ's.
+    /// Returns the geometry of the first file that admits only one; files of the most frequent length come first. A file without a
+    /// key admits every geometry of its length; at RocketMQ's own length it counts as RocketMQ's.
     fn find_shared_geometry(&self) -> Result<Option<IndexGeometry>> {
-        for file in self.files().iter() {
+        let mut files = self.files().to_vec();
+        let mut counts: HashMap<u64, usize> = HashMap::new();
+        for file in &files {
+            *counts.entry(file.file_len()).or_default() += 1;
+        }
+        files.sort_by_key(|file| Reverse(counts.get(&file.file_len()).copied()));
+        for file in files {
             match file.guess_geometry()? {
                 GeometryGuess::One(geometry) => return Ok(Some(geometry)),
                 GeometryGuess::Empty if file.file_len() == IndexGeometry::ROCKETMQ.file_len() => {

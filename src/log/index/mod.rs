@@ -22,6 +22,10 @@ mod beside;
 mod chain;
 /// How each file is.
 mod index_file_state;
+/// Counts of keys from the headers.
+mod key_counts;
+/// Lookups of items by the physical offset that they name.
+mod by_physical_offset;
 /// Truncation: which files and items recovery keeps.
 mod truncate;
 

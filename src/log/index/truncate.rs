@@ -42,7 +42,7 @@ impl IndexService {
             let header = file.header();
             let is_usable = || {
                 // Only the last file may have room: another one with room has lost its header.
-                let is_full = number + 1 == files.len() || header.is_full(geometry);
+                let is_full = file.file_len() == geometry.file_len() && (number + 1 == files.len() || header.is_full(geometry));
                 let begins = header.index_count == 1
                     || store_time_at(header.begin_physical_offset)?.is_none_or(|time| time == header.begin_time);
                 Ok(is_full && begins && file.is_whole(geometry)?)

@@ -1,6 +1,5 @@
 //! Messages as they come: of the whole log in its order, or of one queue.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,19 +15,7 @@ use crate::read::scan::log_places::LogPlaces;
 use crate::read::scan::pick::Picker;
 use crate::read::scan::request::ScanRequest;
 use crate::read::scan::scan::bounds;
-
-/// Where to begin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FollowFrom {
-    /// With the next message that is appended.
-    End,
-    /// With the first message that is there.
-    Begin,
-    /// With the first message that was stored at this time, in ms, or later.
-    Time(i64),
-    /// With these queue offsets of these queues; no other queues are followed.
-    Offsets(BTreeMap<(String, i32), i64>),
-}
+use crate::read::scan::start::{FollowFrom, OnMissing, QueueOffsets, expect_followable, start_offset};
 
 /// A pass that goes on when the store has grown.
 #[derive(Debug)]
@@ -47,7 +34,7 @@ enum Of {
 struct OfLog {
     request: Arc<ScanRequest>,
     /// The queues that are followed, and from which offset on.
-    offsets: Option<BTreeMap<(String, i32), i64>>,
+    offsets: Option<QueueOffsets>,
     places: LogPlaces,
     picker: Picker,
 }
@@ -57,6 +44,8 @@ struct OfQueue {
     topic: String,
     queue_id: i32,
     tags: TagFilter,
+    /// The least store time, in ms.
+    since: i64,
     /// The next queue offset.
     next: i64,
     /// Where the queue ended when it was looked at last.
@@ -78,21 +67,28 @@ impl Follow {
     /// order, its limit and its stretch.
     ///
     /// # Errors
-    /// As [`MessageReader::queue_ids`], and [`Error::Corrupt`], [`Error::Io`].
-    pub fn of_log(reader: Arc<MessageReader>, mut request: ScanRequest, from: FollowFrom, on_damage: OnDamage) -> Result<Self> {
-        let start = match &from {
+    /// [`Error::Invalid`] for topics and queues that can never return a message, [`Error::NotFound`] for a queue offset outside its
+    /// queue; as [`MessageReader::queue_ids`], and [`Error::Corrupt`], [`Error::Io`].
+    pub fn of_log(
+        reader: Arc<MessageReader>,
+        mut request: ScanRequest,
+        mut from: FollowFrom,
+        on_damage: OnDamage,
+    ) -> Result<Self> {
+        expect_followable(&reader, &request, &from)?;
+        let start = match &mut from {
             FollowFrom::End => reader.physical_bounds().end,
             FollowFrom::Begin => reader.physical_bounds().start,
             FollowFrom::Time(time) => {
                 request.times.start = *time;
                 bounds(&reader, &request)?.start
             }
-            FollowFrom::Offsets(offsets) => first_of(&reader, offsets)?,
+            FollowFrom::Offsets(offsets, on_missing) => start_of_queues(&reader, offsets, *on_missing)?,
         };
         let request = Arc::new(request);
         let of = OfLog {
             offsets: match from {
-                FollowFrom::Offsets(offsets) => Some(offsets),
+                FollowFrom::Offsets(offsets, _) => Some(offsets),
                 _ => None,
             },
             places: LogPlaces::from_record(start, &request),
@@ -109,7 +105,7 @@ impl Follow {
     /// The messages of a queue with one of some tags.
     ///
     /// # Errors
-    /// As [`MessageReader::offset_at`].
+    /// [`Error::NotFound`] for a queue offset outside the queue; as [`MessageReader::offset_at`].
     pub fn of_queue(
         reader: Arc<MessageReader>,
         topic: &str,
@@ -123,12 +119,16 @@ impl Follow {
             FollowFrom::End => bounds.end,
             FollowFrom::Begin => bounds.start,
             FollowFrom::Time(time) => reader.offset_at(topic, queue_id, *time, Side::Left)?,
-            FollowFrom::Offsets(offsets) => offsets.values().next().copied().unwrap_or(bounds.start),
+            FollowFrom::Offsets(offsets, on_missing) => {
+                let offset = offsets.values().next().copied().unwrap_or(bounds.start);
+                start_offset(&reader, (topic, queue_id), offset, *on_missing)?
+            }
         };
         let of = OfQueue {
             topic: topic.to_owned(),
             queue_id,
             tags,
+            since: if let FollowFrom::Time(time) = from { *time } else { i64::MIN },
             next,
             end: bounds.end,
             scan: None,
@@ -199,7 +199,7 @@ impl OfQueue {
         loop {
             while let Some(scan) = &mut self.scan {
                 match scan.next().transpose()? {
-                    Some(message) if self.tags.matches(message.view().tags().as_ref()) => return Ok(Some(message)),
+                    Some(message) if self.is_wanted(&message) => return Ok(Some(message)),
                     Some(_) => {}
                     None => self.scan = None,
                 }
@@ -218,6 +218,11 @@ impl OfQueue {
         }
     }
 
+    fn is_wanted(&self, message: &StoredMessage) -> bool {
+        let view = message.view();
+        view.store_time() >= self.since && self.tags.matches(view.tags().as_ref())
+    }
+
     fn begins_again(&self, end: i64) -> Error {
         Error::NotFound {
             what: format!(
@@ -228,15 +233,18 @@ impl OfQueue {
     }
 }
 
-/// Where the first message lies that these offsets ask for.
-fn first_of(reader: &MessageReader, offsets: &BTreeMap<(String, i32), i64>) -> Result<i64> {
-    let mut first = reader.physical_bounds().end;
+/// Returns the physical offset from which these queue offsets are read. An offset outside its queue is replaced in `offsets`.
+///
+/// # Errors
+/// As [`start_offset`].
+fn start_of_queues(reader: &MessageReader, offsets: &mut QueueOffsets, on_missing: OnMissing) -> Result<i64> {
+    // Before the bounds are taken: a message after this place may be in its queue or not, and is in the log in both cases.
+    let mut first = reader.queued_until();
     for ((topic, queue_id), offset) in offsets {
-        let bounds = reader.queue_bounds(topic, *queue_id)?;
-        let offset = bounds.start.max(*offset);
-        if offset < bounds.end {
-            let position = reader.position(topic, *queue_id, offset)?;
-            // Where the message was lost, nothing tells where the next one lies.
+        *offset = start_offset(reader, (topic, *queue_id), *offset, on_missing)?;
+        if *offset < reader.queue_bounds(topic, *queue_id)?.end {
+            let position = reader.position(topic, *queue_id, *offset)?;
+            // The position of a lost message is unknown, and so are those of the messages after it.
             first = first.min(position.map_or(reader.physical_bounds().start, |position| position.physical_offset));
         }
     }

@@ -25,12 +25,15 @@ mod throttle;
 mod scan;
 /// The same with several threads.
 mod sections;
+/// Start positions of passes without an end.
+mod start;
 /// The same without an end.
 mod follow;
 
-pub use follow::{Follow, FollowFrom};
+pub use follow::Follow;
 pub use pick::Picked;
 pub use request::{BodyFilter, Order, ScanRequest, TimeOf, Transactions};
 pub use scan::{Filled, Scan};
 pub use sections::{Section, Sections};
+pub use start::{FollowFrom, OnMissing, QueueOffsets};
 pub(crate) use throttle::Throttle;

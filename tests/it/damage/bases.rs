@@ -39,7 +39,7 @@ pub(crate) fn tiny() -> StoreConfig {
 }
 
 /// Message `n` of our own stores.
-pub(super) fn message(n: usize) -> Message<'static> {
+pub(crate) fn message(n: usize) -> Message<'static> {
     let properties = [
         ("KEYS", &*format!("k{n} every{}", n % 7)),
         ("TAGS", ["red", "green"][n % 2]),
@@ -67,6 +67,51 @@ pub(crate) fn append(root: &Path, mode: OpenMode, numbers: std::ops::Range<usize
     store.close().unwrap();
 }
 
+/// Appends messages of which most have one to three whole records in their bodies, each of which names its own place in the log. The
+/// offset of a message follows from the end of the last one, unless the segment ends first.
+fn append_carriers(root: &Path, mode: OpenMode, numbers: std::ops::Range<usize>) {
+    let counting = CountingEnv::new();
+    let env: Arc<dyn Env> = Arc::new(counting.clone());
+    counting.set_now(START + numbers.start as i64 * 100);
+    let store = MessageStore::open(&env, root, tiny(), mode).unwrap();
+    let mut place = store.reader().physical_bounds().end;
+    for n in numbers {
+        counting.set_now(START + n as i64 * 100);
+        let mut body = message(n).body.into_owned();
+        for record in 0..n % 4 {
+            let carried = Message {
+                // A record has 88 bytes before its body.
+                physical_offset: place + 88 + body.len() as i64,
+                store_time: START + (n * 1000) as i64,
+                queue_offset: record as i64,
+                ..message(n + record)
+            };
+            body.extend(carried.encode().unwrap());
+        }
+        let message = Message {
+            body: body.into(),
+            ..message(n)
+        };
+        let appended = store.append(message).unwrap().appended;
+        place = appended.end();
+    }
+    store.close().unwrap();
+}
+
+/// A store of ours whose messages carry records.
+fn carriers() -> Base {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append_carriers(&root, OpenMode::New, 0..30);
+    let older = Image::of(&root);
+    append_carriers(&root, OpenMode::Existing, 30..70);
+    Base {
+        name: "carriers",
+        image: Image::of(&root),
+        older,
+    }
+}
+
 fn our_own() -> Base {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
@@ -91,5 +136,6 @@ pub(super) fn bases() -> Vec<Base> {
         })
         .collect();
     bases.push(our_own());
+    bases.push(carriers());
     bases
 }

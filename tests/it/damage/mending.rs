@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use mqstore::check::VerifyRequest;
 use mqstore::config::{Recovery, StoreConfig};
 use mqstore::error::{Error, Result};
 use mqstore::format::Message;
@@ -16,6 +17,8 @@ use super::image::Image;
 use super::questions::{Answers, ask_everything};
 use super::truth::Truth;
 use crate::reading::open;
+use crate::verifying::verified_by;
+use crate::verifying::writable::promises_a_writer;
 
 /// Whatever a damaged record says, no message goes into a queue beyond it.
 const MAX_QUEUE_ID: i32 = 65_535;
@@ -63,8 +66,15 @@ fn append(store: &MessageStore) -> Result<Vec<(i64, Message<'static>)>> {
     Ok(appended)
 }
 
-/// Opens the store at `root` for writing, writes and closes it, opens it again and asks everything.
-pub(super) fn mend(root: &Path, recovery: Recovery, truth: &Truth, answers: &mut Answers<'_>) -> Mended {
+/// Returns true if verify ends and promises that a writer opens the store.
+pub(super) fn is_sound(root: &Path) -> bool {
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    verified_by(&env, root, VerifyRequest::default()).is_ok_and(|report| promises_a_writer(&report))
+}
+
+/// Opens the store at `root` for writing, writes and closes it, opens it again and asks everything. No writer is refused a store
+/// that `is_sound`.
+pub(super) fn mend(root: &Path, recovery: Recovery, is_sound: bool, truth: &Truth, answers: &mut Answers<'_>) -> Mended {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     let before = Image::of(root);
     // Where no index file is left a writer makes one of a broker's size, which takes a second.
@@ -77,6 +87,11 @@ pub(super) fn mend(root: &Path, recovery: Recovery, truth: &Truth, answers: &mut
     };
     let store = match MessageStore::open(&env, root, config, OpenMode::Existing) {
         Ok(store) => store,
+        Err(error) if is_sound && recovery == Recovery::Heal => {
+            let what = format!("verify promises a writer, which fails: {error}");
+            answers.wrong.push(what);
+            return Mended::Refused;
+        }
         // The system may refuse a call in the middle of an open.
         Err(error) if is_system(&error) => return Mended::Refused,
         refused => {

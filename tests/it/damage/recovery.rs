@@ -233,7 +233,7 @@ fn the_largest_queue_offsets_and_ids_in_the_last_record_open_and_end() {
 }
 
 #[test]
-fn recorded_sizes_that_cannot_be_right_are_damage_of_their_file() {
+fn recorded_sizes_that_cannot_be_right_are_corrected_by_files_or_damage() {
     let dir = tempdir().unwrap();
     super::plain(dir.path(), 40).0.finish(true);
     let path = dir.path().join("config/mqstore.json");
@@ -243,6 +243,11 @@ fn recorded_sizes_that_cannot_be_right_are_damage_of_their_file() {
         r#"{"mapped_file_size_commit_log": 4097}"#,
         r#"{"mapped_file_size_commit_log": 18446744073709551615}"#,
         r#"{"mapped_file_size_consume_queue": 19}"#,
+    ] {
+        fs::write(&path, sizes).unwrap();
+        assert_eq!(whole_queue(&open(dir.path()), "orders").len(), 40, "{sizes}");
+    }
+    for sizes in [
         r#"{"max_hash_slot_num": 100}"#,
         r#"{"max_hash_slot_num": 4294967396, "max_index_num": 4294967696}"#,
     ] {

@@ -11,7 +11,12 @@ use super::mutator::Base;
 
 /// The records of an intact store and of its earlier state, by physical offset.
 #[derive(Default, Clone)]
-pub(super) struct Truth(BTreeMap<i64, Vec<Vec<u8>>>);
+pub(super) struct Truth {
+    records: BTreeMap<i64, Vec<Vec<u8>>>,
+    /// Whole records in the bodies of others. They count as messages of a store with several damages.
+    carried: BTreeMap<i64, Vec<u8>>,
+    takes_carried: bool,
+}
 
 impl Truth {
     pub(super) fn of(base: &Base) -> Self {
@@ -25,8 +30,15 @@ impl Truth {
         for (path, bytes) in image.files().filter(|(path, _)| Family::of(path) == Family::Log) {
             let start = segment_start(path);
             for record in record_starts(bytes).windows(2) {
-                let records = self.0.entry(start + record[0] as i64).or_default();
-                records.push(bytes[record[0]..record[1]].to_vec());
+                let (at, bytes) = (start + record[0] as i64, &bytes[record[0]..record[1]]);
+                self.records.entry(at).or_default().push(bytes.to_vec());
+                for inside in 1..bytes.len() {
+                    if let Record::Message(view) = read_record(&bytes[inside..], Check::Whole)
+                        && view.physical_offset() == at + inside as i64
+                    {
+                        self.carried.insert(view.physical_offset(), view.bytes().to_vec());
+                    }
+                }
             }
         }
     }
@@ -37,19 +49,35 @@ impl Truth {
             physical_offset: offset,
             ..message.clone()
         };
-        self.0.entry(offset).or_default().push(message.encode().unwrap());
+        self.records.entry(offset).or_default().push(message.encode().unwrap());
     }
 
     /// Where the messages start.
     pub(super) fn starts(&self) -> impl Iterator<Item = i64> {
-        self.0.keys().copied()
+        self.records.keys().copied()
+    }
+
+    /// The number of records in the bodies of others.
+    pub(super) fn carried(&self) -> usize {
+        self.carried.len()
+    }
+
+    /// Returns the truth of a store with several damages: a reader may take a record in a body for a message.
+    pub(super) fn with_carried(&self) -> Self {
+        Self {
+            takes_carried: true,
+            ..self.clone()
+        }
     }
 
     /// In which fields a message that was read differs from the one that the intact store has there: at most those that no
     /// checksum covers. `Err` if it has no message of this body there.
     pub(super) fn deviations(&self, read: &MessageView<'_>) -> Result<BTreeSet<&'static str>, String> {
         let at = read.physical_offset();
-        let Some(known) = self.0.get(&at) else {
+        if self.takes_carried && self.carried.get(&at).is_some_and(|carried| carried == read.bytes()) {
+            return Ok(BTreeSet::new());
+        }
+        let Some(known) = self.records.get(&at) else {
             return Err(format!("there is no message at {at}"));
         };
         let of_one = known.iter().filter_map(|record| differing(record, read));

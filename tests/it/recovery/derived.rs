@@ -329,7 +329,7 @@ fn a_closed_store_whose_last_queue_file_is_cut_short_is_not_complete() {
         let missing = store.reader().recovery().missing.clone().unwrap();
         assert!(missing.starts_with(&format!("{} at byte 500: ", path.display())), "{missing}");
         assert!(
-            missing.ends_with("move it out of the store and have mqstore rebuild make it anew"),
+            missing.ends_with("mqstore rebuild sets it aside and makes it again from the log"),
             "{missing}"
         );
     }

@@ -16,7 +16,7 @@ use crate::verifying::table::{MESSAGES, ROWS, Store};
 use crate::verifying::{copy, names, told, verified};
 
 /// Carries the damage of each row out on a copy of a store, and passes it on with the name of the row.
-pub(super) fn on_each_row(mut then: impl FnMut(&str, FindingId, &Path)) {
+pub(crate) fn on_each_row(mut then: impl FnMut(&str, FindingId, &Path)) {
     let dir = tempdir().unwrap();
     let intact = dir.path().join("intact");
     append(&intact, OpenMode::New, 0..MESSAGES);

@@ -1,6 +1,8 @@
 //! Every bit of a small store, flipped: what verify finds, and in which fields it cannot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +14,9 @@ use tempfile::tempdir;
 
 use mqstore::check::VerifyRequest;
 
-use super::{told, verified_by};
+use super::table::edit;
+use super::writable::contradiction;
+use super::{copy, told, verified_by};
 use crate::damage::bases::append;
 use crate::damage::every_bit::place_names;
 use crate::damage::fields::{Family, slots_of};
@@ -111,4 +115,34 @@ fn each_bit_of_a_small_store_flipped_is_found_unless_nothing_tells_of_its_field(
         .map(|(name, _)| *name)
         .collect();
     assert_eq!(undetected, UNDETECTED);
+}
+
+/// Flips each bit of the first occurrence of each field.
+#[test]
+fn writer_opens_each_flipped_store_that_verifies_without_error() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..6);
+    let image = Image::of(&root);
+    let mut wrong = String::new();
+    let mut seen = BTreeSet::new();
+    for (path, bytes) in image.files() {
+        let names = place_names(path, bytes);
+        for (at, name) in names.iter().enumerate().filter(|(at, _)| !is_unused(path, bytes, *at)) {
+            if !seen.insert(name.clone()) {
+                continue;
+            }
+            for bit in 0..8 {
+                let flipped = dir.path().join("flipped");
+                copy(&root, &flipped);
+                edit(&flipped.join(path), |bytes| bytes[at] ^= 1 << bit);
+                if let Some(what) = contradiction(&flipped) {
+                    let _ = writeln!(wrong, "--- {name}, bit {bit} of byte {at} of {}: {what}", path.display());
+                }
+                fs::remove_dir_all(&flipped).unwrap();
+            }
+        }
+    }
+    assert!(seen.len() > 40, "{}", seen.len());
+    assert!(wrong.is_empty(), "{wrong}");
 }

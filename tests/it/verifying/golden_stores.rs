@@ -8,7 +8,10 @@ use crate::golden::{golden_dir, unpack_events};
 /// What is found in each store, as id and count.
 const FOUND: [(&str, &[(&str, u64)]); 13] = [
     ("491_basic_clean", &[]),
-    ("491_crash_image", &[("store.not_closed", 1)]),
+    (
+        "491_crash_image",
+        &[("store.not_closed", 1), ("index.not_recovered_by_broker", 2)],
+    ),
     ("491_delay_delivered", &[]),
     ("491_indexroll", &[]),
     ("491_multifile", &[]),
@@ -18,7 +21,7 @@ const FOUND: [(&str, &[(&str, u64)]); 13] = [
     ("533_batchcq", &[("queue.not_read", 1)]),
     ("533_crcprop", &[("store.not_closed", 1)]),
     ("533_mixed", &[("log.topic_name", 3)]),
-    ("533_v2_record", &[]),
+    ("533_v2_record", &[("index.sizes_unknown", 1)]),
     ("551_mixed", &[("log.topic_name", 3)]),
 ];
 
@@ -32,7 +35,9 @@ fn the_stores_of_every_version_verify_as_what_they_are() {
             .iter()
             .map(|finding| (finding.id.facts().name, finding.count))
             .collect();
-        if found != expected || !report.is_ok() || report.messages == 0 {
+        // Its only index file has no item, so that a writer needs options.
+        let is_ok = name != "533_v2_record";
+        if found != expected || report.is_ok() != is_ok || report.messages == 0 {
             let _ = write!(wrong, "{name}: {} messages\n{}\n", report.messages, told(&report));
         }
     }

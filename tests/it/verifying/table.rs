@@ -24,7 +24,7 @@ const SEGMENT: usize = 4096;
 /// Of an index file: header and slots come before the items.
 const FIRST_ITEM: usize = 40 + 4 * 10;
 
-fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = fs::read(path).unwrap();
     change(&mut bytes);
     fs::write(path, bytes).unwrap();
@@ -34,7 +34,7 @@ fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
 pub(crate) struct Store<'a>(pub(crate) &'a Path);
 
 impl Store<'_> {
-    fn files(&self, dir: &str) -> Vec<PathBuf> {
+    pub(crate) fn files(&self, dir: &str) -> Vec<PathBuf> {
         let mut files: Vec<_> = fs::read_dir(self.0.join(dir))
             .unwrap()
             .map(|entry| entry.unwrap().path())
@@ -43,17 +43,17 @@ impl Store<'_> {
         files
     }
 
-    fn put(&self, name: &str, bytes: &[u8]) {
+    pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
         fs::write(self.0.join(name), bytes).unwrap();
     }
 
-    fn remove(&self, name: &str) {
+    pub(crate) fn remove(&self, name: &str) {
         fs::remove_dir_all(self.0.join(name))
             .or_else(|_| fs::remove_file(self.0.join(name)))
             .unwrap();
     }
 
-    fn crash(&self) {
+    pub(crate) fn crash(&self) {
         self.put("abort", b"");
     }
 
@@ -128,6 +128,10 @@ pub(crate) const ROWS: &[Row] = &[
     (FindingId::StoreUnfinishedFile, &[], |store| {
         store.put("mqstore-new-x", b"half");
     }),
+    (FindingId::StoreWrongType, &[], |store| {
+        fs::create_dir(store.0.join("config/mqstore-recovery.json")).unwrap();
+    }),
+    (FindingId::StoreWrongType, &[], |store| store.put("consumequeue/new", b"x")),
     (FindingId::LogDamagedRecord, &[], |store| {
         store.edit_record(3, "body", |body| body[0] ^= 1);
     }),
@@ -223,6 +227,11 @@ pub(crate) const ROWS: &[Row] = &[
         store.crash();
         store.edit_entry(store.queue_end() - 1, |_| NO_ENTRY);
     }),
+    (FindingId::QueueNotRecovered, &[FindingId::StoreNotClosed], |store| {
+        store.crash();
+        let files = (20..store.queue_end()).step_by(5).map(|offset| store.entry(offset).0);
+        files.for_each(|file| fs::remove_file(file).unwrap());
+    }),
     (FindingId::QueueEntryWrong, &[], |store| {
         store.edit_entry(3, |unit| CqUnit {
             size: unit.size + 1,
@@ -277,6 +286,15 @@ pub(crate) const ROWS: &[Row] = &[
         assert_ne!(store.queue_end() % 5, 0);
         edit(&last, |bytes| bytes.truncate(80));
     }),
+    (FindingId::QueueFileLength, &[], |store| {
+        edit(&store.files("consumequeue/orders/0")[0], |bytes| bytes.push(0));
+    }),
+    (FindingId::QueueFileLength, &[], |store| {
+        edit(&store.files("consumequeue/orders/0")[0], |bytes| bytes.extend([1; 20]));
+    }),
+    (FindingId::QueueFileLength, &[FindingId::QueueEntryMissing], |store| {
+        edit(&store.files("consumequeue/orders/0")[0], |bytes| bytes.truncate(99));
+    }),
     (FindingId::QueueForeignFile, &[], |store| {
         store.put("consumequeue/orders/0/x", b"x");
     }),
@@ -294,6 +312,10 @@ pub(crate) const ROWS: &[Row] = &[
     (FindingId::IndexNotIndexed, &[FindingId::StoreNotClosed], |store| {
         store.crash();
         fs::remove_file(store.files("index").last().unwrap()).unwrap();
+    }),
+    (FindingId::IndexNotRecovered, &[FindingId::StoreNotClosed], |store| {
+        store.crash();
+        store.edit_checkpoint(|checkpoint| checkpoint.index_msg_timestamp = 0);
     }),
     (FindingId::IndexItemWrong, &[], |store| {
         let time = FIRST_ITEM + 3 * ITEM_SIZE + 12;
@@ -341,6 +363,13 @@ pub(crate) const ROWS: &[Row] = &[
     }),
     (FindingId::IndexUnreadable, &[], |store| {
         edit(&store.files("index")[1], |bytes| bytes.truncate(400));
+    }),
+    (FindingId::IndexFileLength, &[], |store| {
+        edit(&store.files("index")[1], |bytes| bytes.resize(500, 0));
+    }),
+    (FindingId::IndexSizesUnknown, &[], |store| {
+        fs::remove_dir_all(store.0).unwrap();
+        copy(&golden_dir().join("533_v2_record"), store.0);
     }),
     (FindingId::IndexForeignFile, &[], |store| store.put("index/x", b"x")),
     (FindingId::CheckpointMissing, &[], |store| store.remove("checkpoint")),

@@ -48,15 +48,22 @@ def offsets(path: Path, name: str) -> dict[str, Any]:
     return table
 
 
+def warnings_of(path: Path) -> list[str]:
+    """The warnings of verify about a store: the only index file of one has no item, so that a writer needs options."""
+    return ["index.sizes_unknown"] if path.name == "533_v2_record" else []
+
+
 def test_verify_and_doctor_compare_all_there_is(told: tuple[Path, Expected], run: Callable[..., Any]) -> None:
     path, expected = told
-    [report] = run("verify", path, "--json").rows
-    assert report["ok"]
+    warnings = warnings_of(path)
+    [report] = run("verify", path, "--json").objects
+    assert [finding["id"] for finding in report["findings"] if finding["severity"] != "note"] == warnings
+    assert report["ok"] == (not warnings)
     assert report["covered"] == list(expected.bounds.values())
     assert report["messages"] == sum(1 for _ in records(path))
     assert report["queue_entries"] == sum(end - begin for begin, end in expected.queues.values())
     assert report["index_items"] == index_items(path)
-    assert run("doctor", path, "--json").rows[0]["ok"]
+    assert run("doctor", path, "--json").objects[0]["ok"] == (not warnings)
 
 
 def test_du_counts_every_record(told: tuple[Path, Expected], run: Callable[..., Any]) -> None:
@@ -136,8 +143,9 @@ def test_a_rebuild_gives_every_queue_its_bounds_again(
     told: tuple[Path, Expected], tmp_path: Path, run: Callable[..., Any]
 ) -> None:
     path, expected = told
-    [nothing] = run("repair", path, "--json").rows
-    assert (nothing["changes"], nothing["left"], nothing["lost"]) == ([], [], [])
+    [nothing] = run("repair", path, "--json").objects
+    assert [finding["id"] for finding in nothing["left"]] == warnings_of(path)
+    assert (nothing["changes"], nothing["lost"]) == ([], [])
     store = shutil.copytree(path, tmp_path / "store")
     [rebuilt] = run("rebuild", store, "--yes", "--json").rows
     assert (rebuilt["ok"], rebuilt["left"]) == (True, [])
@@ -158,6 +166,7 @@ def test_dump_and_report_say_what_stands_there(told: tuple[Path, Expected], tmp_
         of_entry = {row["field"]: row["value"] for row in run("dump", path, "--queue", place, "--json").rows[:3]}
         found = (of_entry["physical_offset"], of_entry["size"])
         assert found == (str(message["physical_offset"]), str(message["store_size"]))
-    [out] = run("report", path, "-o", tmp_path / "page.html", "--json").rows
-    assert (out["ok"], out["errors"], out["warnings"]) == (True, 0, 0)
+    warnings = warnings_of(path)
+    [out] = run("report", path, "-o", tmp_path / "page.html", "--json").objects
+    assert (out["ok"], out["errors"], out["warnings"]) == (not warnings, 0, len(warnings))
     assert (tmp_path / "page.html").stat().st_size == out["bytes"]

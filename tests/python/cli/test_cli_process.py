@@ -144,8 +144,10 @@ def test_tail_says_that_a_topic_is_not_there_and_waits_for_it(tmp_path: Path) ->
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             assert running.stdout is not None
             assert running.stderr is not None
-            absent = f"no message of order is found: it is no topic of {tmp_path / 'store'}; there is orders"
-            assert running.stderr.readline() == f"mqstore: {absent}; waits for the first one\n"
+            absent = (
+                f'{tmp_path / "store"} has no topic "order"; there is orders: it is followed once its first message is stored'
+            )
+            assert running.stderr.readline() == f"mqstore: warning: {absent}\n"
             store.append("order", b"new")
             assert json.loads(running.stdout.readline())["body"] == "new"
             running.send_signal(signal.SIGINT)

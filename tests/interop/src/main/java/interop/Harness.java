@@ -36,6 +36,8 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * Commands: {@code write=PLAN}, {@code dump}, {@code survey}, {@code query=FILE}, {@code defaults}, {@code load_time},
  * {@code put=BYTES,PRODUCERS,MESSAGES,MILLISECONDS}, {@code rounds} (such questions, from the standard input), {@code encode=FILE} (bodies of producer batches), {@code unique_keys=FILE}, {@code new_unique_key},
  * {@code hold} (keep the store open until the standard input ends) and {@code halt} (do not close it).
+ *
+ * <p>{@code each FILE} runs every line of a file instead: such arguments, as a JSON array.
  */
 public final class Harness {
     static final Gson GSON = new GsonBuilder().disableHtmlEscaping().create();
@@ -59,13 +61,32 @@ public final class Harness {
         System.setOut(new PrintStream(OutputStream.nullOutputStream()));
         int exit = 0;
         try {
-            run(arguments, out);
+            if (arguments[0].equals("each")) {
+                runEach(arguments[1], out);
+            } else {
+                run(arguments, out);
+            }
         } catch (Exception | Error failure) {
             failure.printStackTrace();
             exit = 1;
         }
         out.flush();
         System.exit(exit); // some services of the store leave threads running
+    }
+
+    /** Runs each line of a file, the arguments of one run as a JSON array. A store that RocketMQ refuses or cannot close ends its run only. */
+    private static void runEach(String file, Writer out) throws Exception {
+        for (String line : lines(file)) {
+            String[] arguments = GSON.fromJson(line, String[].class);
+            GSON.toJson(line("store", arguments[0]), out);
+            out.write('\n');
+            try {
+                run(arguments, out);
+            } catch (Exception failure) {
+                GSON.toJson(line("failed", failure.toString()), out);
+                out.write('\n');
+            }
+        }
     }
 
     private static void run(String[] arguments, Writer out) throws Exception {

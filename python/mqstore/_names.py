@@ -1,0 +1,22 @@
+"""Names that were asked for and are not there, with those that are like them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mqstore._rows import visible
+
+
+def there_is(name: str, names: Iterable[str]) -> str:
+    """Returns `; there is A, B` with the closest names, or an empty string."""
+    from difflib import get_close_matches
+
+    close = ", ".join(map(visible, get_close_matches(name, sorted(set(names)), 3)))
+    return f"; there is {close}" if close else ""
+
+
+def not_there_yet(path: str, topics: Iterable[str], names: Iterable[str]) -> str:
+    """Warns of topics that a pass is to follow and that are not among the names of the store's topics."""
+    known = set(names)
+    absent = ", and ".join(f'"{visible(topic)}"{there_is(topic, known)}' for topic in topics)
+    return f"{visible(path)} has no topic {absent}: it is followed once its first message is stored"

@@ -1,0 +1,334 @@
+//! The search for the next record that was appended, and not stored inside the body of another.
+//!
+//! A body may hold whole records (a mirrored log, a backup), and each of them may name the very place where it is stored. So a whole record
+//! that is found after damage is only a candidate. Four rules decide, the first that applies:
+//!
+//! 1. A candidate to which the entry of its own queue leads is a record of the log.
+//! 2. A candidate inside the extent of a queue entry that names a place in the damaged stretch is part of a body.
+//! 3. Where an entry or an index item names a whole record after the candidate, the records from the candidate on must lead there, each to
+//!    the next. If they step over that record or end before it, the candidate is part of a body. A chain that reaches the end of its
+//!    segment consists of records of the log: no body crosses that end. A candidate that starts where the damaged record is known to end
+//!    is in no body: it only must not step over the named record.
+//! 4. Otherwise the candidate is a record of the log, unless it steps over a record that a stamp names, or its queue has another message
+//!    at its queue offset.
+//!
+//! No damaged record ends after a record that an entry or an index item names: lengths and entries that claim so are ignored.
+//!
+//! Without queue files and index files only rule 4 remains: a record stored in a body counts as a record of the log if the size of the
+//! damaged record is lost. A record that follows an accepted one must have the same store time or a later one.
+
+use crate::error::Result;
+use crate::format::{Check, DispatchRequest, MessageView};
+use crate::interrupt;
+use crate::log::commit_log::{ClaimedEnd, LogFiles, LogRecord, RecordSearch};
+use crate::log::consume_queue::{ConsumeQueueStore, EntriesAhead};
+use crate::log::index::IndexService;
+
+/// The evidence of where the records of a log start.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordStarts<'a> {
+    log: &'a LogFiles,
+    queues: &'a ConsumeQueueStore,
+    index: Option<&'a IndexService>,
+    /// The record starts of the mark of what was flushed and of our stamp.
+    stamps: [Option<i64>; 2],
+}
+
+impl<'a> RecordStarts<'a> {
+    /// Collects the evidence of queue entries, of index items, and of `stamps`.
+    pub fn new(
+        log: &'a LogFiles,
+        queues: &'a ConsumeQueueStore,
+        index: Option<&'a IndexService>,
+        stamps: [Option<i64>; 2],
+    ) -> Self {
+        Self {
+            log,
+            queues,
+            index,
+            stamps,
+        }
+    }
+
+    /// Returns where the next record starts that lies at `from` or after and was stored at `since` or after: older ones are stale.
+    /// `damaged` is where the whole records before it end. Reads every byte that was written there, so call it only after damage.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`]; [`crate::error::Error::Corrupt`] for bytes that imitate records so often that the search takes too
+    /// long.
+    pub fn next_record(&self, damaged: i64, from: i64, since: i64) -> Result<Option<i64>> {
+        let mut search = self.log.search_records(since);
+        let Some(first) = search.next(from)? else {
+            return Ok(None);
+        };
+        let mut after = AfterDamage {
+            starts: self,
+            damaged,
+            since,
+            first: first.view().physical_offset(),
+            named: None,
+            known_end: None,
+        };
+        let end = after.end_of_damaged()?;
+        let mut next = if end > from { search.next(end)? } else { Some(first) };
+        while let Some(found) = next {
+            match after.end_of_forged(&found.view(), &mut search)? {
+                None => return Ok(Some(found.view().physical_offset())),
+                Some(end) => next = search.next(end)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the first whole record at `from` or after that a queue entry or an index item names.
+    fn first_named(&self, from: i64, since: i64) -> Result<Option<i64>> {
+        let mut first: Option<i64> = None;
+        let mut take = |at: i64, is_named: &dyn Fn(&MessageView<'_>) -> bool| {
+            interrupt::check()?;
+            if first.is_some_and(|first| first <= at) {
+                return Ok(false);
+            }
+            let LogRecord::Message(message) = self.log.read(at, Check::Whole)? else {
+                return Ok(true);
+            };
+            let view = message.view();
+            let is_one = view.store_time() >= since && is_named(&view);
+            if is_one {
+                first = Some(at);
+            }
+            Ok(!is_one)
+        };
+        for (topic, queue_id, queue) in self.queues.file_queues() {
+            queue.visit_from(from, |offset, unit| {
+                take(unit.physical_offset, &|view| {
+                    view.size() as i32 == unit.size && view.stands_in_queue(&topic, queue_id, offset)
+                })
+            })?;
+        }
+        if let Some(index) = self.index {
+            index.visit_from(from, |item| {
+                take(item.physical_offset, &|view| {
+                    let mut hashes = DispatchRequest::of(view).index_key_hashes(true);
+                    hashes.any(|hash| hash == item.key_hash)
+                })
+            })?;
+        }
+        Ok(first)
+    }
+
+    /// Reads the queue entry at the record's own queue offset, and says whether it names this record or another whole record.
+    fn own_entry(&self, view: &MessageView<'_>) -> Result<OwnEntry> {
+        let Ok(Some(queue)) = self.queues.queue(&view.topic(), view.queue_id()) else {
+            return Ok(OwnEntry::Absent);
+        };
+        let Some(unit) = queue.known_unit(view.queue_offset(), &mut EntriesAhead::default())? else {
+            return Ok(OwnEntry::Absent);
+        };
+        if (unit.physical_offset, unit.size) == (view.physical_offset(), view.size() as i32) {
+            return Ok(OwnEntry::LeadsHere);
+        }
+        Ok(match self.log.read(unit.physical_offset, Check::Whole)? {
+            LogRecord::Message(other)
+                if unit.physical_offset != view.physical_offset()
+                    && other
+                        .view()
+                        .stands_in_queue(&view.topic(), view.queue_id(), view.queue_offset()) =>
+            {
+                OwnEntry::LeadsElsewhere
+            }
+            _ => OwnEntry::Absent,
+        })
+    }
+
+    /// Returns the end of a record that a queue entry names, if `is_asked` accepts its start and end. Looks at the last entry before `until`
+    /// of each queue. The bytes at the end must be able to follow a record.
+    fn extent(&self, until: i64, is_asked: impl Fn(i64, i64) -> bool) -> Result<Option<i64>> {
+        for (_, _, queue) in self.queues.file_queues() {
+            interrupt::check()?;
+            let Some(unit) = queue.last_before(until)? else { continue };
+            let end = unit.end();
+            if is_asked(unit.physical_offset, end) && self.can_end(unit.physical_offset, end)? {
+                return Ok(Some(end));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns true if the bytes at `end` can follow a record that starts at `start`.
+    fn can_end(&self, start: i64, end: i64) -> Result<bool> {
+        let is_inside = end < self.log.end_of_segment(start);
+        Ok(is_inside && (self.log.has_record_at(end)? || matches!(self.log.read(end, Check::Structure)?, LogRecord::End)))
+    }
+
+    /// Returns true if a stamp names a whole record inside the extent of this record.
+    fn steps_over_stamp(&self, view: &MessageView<'_>) -> Result<bool> {
+        let inside = view.physical_offset() + 1..view.end();
+        for stamp in self.stamps.into_iter().flatten().filter(|stamp| inside.contains(stamp)) {
+            if matches!(self.log.read(stamp, Check::Whole)?, LogRecord::Message(_)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+enum OwnEntry {
+    Absent,
+    LeadsHere,
+    LeadsElsewhere,
+}
+
+/// One damaged stretch.
+struct AfterDamage<'a> {
+    starts: &'a RecordStarts<'a>,
+    damaged: i64,
+    since: i64,
+    /// The first whole record after it, part of a body or not.
+    first: i64,
+    /// The first named record that [`named`](Self::named) has found.
+    named: Option<i64>,
+    /// The end of the damaged records, if it is known: no record stored in a body starts there.
+    known_end: Option<i64>,
+}
+
+/// The end of a damaged record.
+enum DamagedEnd {
+    /// By its own lengths, which agree, or by its queue entry.
+    Known(i64),
+    /// By one of its lengths, which disagree.
+    Likely(i64),
+    Unknown,
+}
+
+impl AfterDamage<'_> {
+    /// Returns the first record at `from` or after that an entry or an index item names; [`i64::MAX`] if there is no such record.
+    /// The search looks into every queue.
+    fn named(&mut self, from: i64) -> Result<i64> {
+        if let Some(named) = self.named.filter(|named| from <= *named) {
+            return Ok(named);
+        }
+        let named = self.starts.first_named(from, self.since)?.unwrap_or(i64::MAX);
+        Ok(*self.named.insert(named))
+    }
+
+    /// Returns true if no named record starts in the damaged stretch before `end`.
+    fn is_before_named(&mut self, end: i64) -> Result<bool> {
+        Ok(end <= self.first || end <= self.named(self.first)?)
+    }
+
+    /// Follows damaged records by their sizes. Returns the first place that has no damaged record, or one whose size is not known.
+    fn end_of_damaged(&mut self) -> Result<i64> {
+        let log = self.starts.log;
+        let mut at = self.damaged;
+        let mut is_known = true;
+        loop {
+            interrupt::check()?;
+            let end = match self.end_of_record(at)? {
+                DamagedEnd::Known(end) => end,
+                DamagedEnd::Likely(end) => {
+                    is_known = false;
+                    end
+                }
+                DamagedEnd::Unknown => return Ok(at),
+            };
+            at = match log.read(end, Check::Whole)? {
+                LogRecord::Blank { next } if next < log.files_end() => next,
+                _ => end,
+            };
+            if matches!(log.read(at, Check::Whole)?, LogRecord::Message(_)) {
+                self.known_end = Some(at).filter(|_| is_known);
+                return Ok(at);
+            }
+        }
+    }
+
+    /// Finds the end of the damaged record at `at`: by its own lengths if they agree, else by the entry that names it, else by that of its
+    /// lengths which leads to a record. If both do, the nearer end is right if the records from there on lead to the farther end.
+    /// Otherwise the nearer end lies inside the body.
+    fn end_of_record(&mut self, at: i64) -> Result<DamagedEnd> {
+        let log = self.starts.log;
+        let ends = match log.claimed_ends(at)? {
+            ClaimedEnd::Known(end) if self.is_before_named(end)? => return Ok(DamagedEnd::Known(end)),
+            ClaimedEnd::Known(_) => Vec::new(),
+            ClaimedEnd::OneOf(ends) => ends,
+        };
+        if let Some(end) = self.starts.extent(at + 1, |start, _| start == at)?
+            && self.is_before_named(end)?
+        {
+            return Ok(DamagedEnd::Known(end));
+        }
+        let mut possible = Vec::new();
+        for end in ends {
+            if self.is_before_named(end)? {
+                possible.push(end);
+            }
+        }
+        let mut leading = Vec::new();
+        for end in possible.iter().copied() {
+            if log.has_record_at(end)? {
+                leading.push(end);
+            }
+        }
+        if leading.is_empty() {
+            // It may be the last record.
+            for end in possible {
+                if self.starts.can_end(at, end)? {
+                    return Ok(DamagedEnd::Likely(end));
+                }
+            }
+        }
+        Ok(match *leading.as_slice() {
+            [near, far] if self.end_of_chain(near, far)?.is_some() => DamagedEnd::Likely(far),
+            [near, ..] => DamagedEnd::Likely(near),
+            [] => DamagedEnd::Unknown,
+        })
+    }
+
+    /// Decides about a candidate. Returns `None` for a record of the log; for a part of a body, the offset at which the search resumes.
+    fn end_of_forged(&mut self, view: &MessageView<'_>, search: &mut RecordSearch<'_>) -> Result<Option<i64>> {
+        let starts = self.starts;
+        let start = view.physical_offset();
+        let own_entry = starts.own_entry(view)?;
+        if matches!(own_entry, OwnEntry::LeadsHere) {
+            return Ok(None);
+        }
+        let named = self.named(start)?;
+        if named == start {
+            return Ok(None);
+        }
+        let damaged = self.damaged;
+        let covers = |from: i64, end: i64| from >= damaged && from < start && start < end;
+        if let Some(end) = starts.extent(start, covers)? {
+            return Ok(Some(end.min(named)));
+        }
+        let is_after_known = self.known_end == Some(start) && view.end() <= named;
+        if named < i64::MAX && !is_after_known {
+            let end = self.end_of_chain(start, named)?;
+            search.count_imitated(start, end.unwrap_or(start) - start)?;
+            return Ok(end.map(|end| end.max(start + 1)));
+        }
+        let is_forged = matches!(own_entry, OwnEntry::LeadsElsewhere) || starts.steps_over_stamp(view)?;
+        Ok(is_forged.then_some(start + 1))
+    }
+
+    /// Returns the offset at which the chain of records from `start` on ends before it reaches `wanted`; `None` if it reaches `wanted` or
+    /// the end of its segment. A damaged record whose size is known continues the chain.
+    fn end_of_chain(&self, start: i64, wanted: i64) -> Result<Option<i64>> {
+        let log = self.starts.log;
+        let segment_end = log.end_of_segment(start);
+        let mut at = start;
+        while at < wanted.min(segment_end) {
+            interrupt::check()?;
+            let end = match log.read(at, Check::Whole)? {
+                LogRecord::Message(message) => Some(message.view().end()),
+                LogRecord::Blank { .. } => return Ok(None),
+                _ => log.claimed_end(at)?,
+            };
+            match end.filter(|end| *end <= wanted) {
+                Some(end) => at = end,
+                None => return Ok(Some(at)),
+            }
+        }
+        Ok(None)
+    }
+}
