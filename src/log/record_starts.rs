@@ -10,7 +10,8 @@
 //!    segment consists of records of the log: no body crosses that end. A candidate that starts where the damaged record is known to end
 //!    is in no body: it only must not step over the named record.
 //! 4. Otherwise the candidate is a record of the log, unless it steps over a record that a stamp names, or its queue has another message
-//!    at its queue offset.
+//!    at its queue offset. The latter is no evidence where the damaged record is known to end, because messages of an earlier topic of the
+//!    same name have the queue offsets of its new messages.
 //!
 //! No damaged record ends after a record that an entry or an index item names: lengths and entries that claim so are ignored.
 //!
@@ -118,6 +119,9 @@ impl<'a> RecordStarts<'a> {
 
     /// Reads the queue entry at the record's own queue offset, and says whether it names this record or another whole record.
     fn own_entry(&self, view: &MessageView<'_>) -> Result<OwnEntry> {
+        if !view.has_queue_entry() {
+            return Ok(OwnEntry::Absent);
+        }
         let Ok(Some(queue)) = self.queues.queue(&view.topic(), view.queue_id()) else {
             return Ok(OwnEntry::Absent);
         };
@@ -307,7 +311,8 @@ impl AfterDamage<'_> {
             search.count_imitated(start, end.unwrap_or(start) - start)?;
             return Ok(end.map(|end| end.max(start + 1)));
         }
-        let is_forged = matches!(own_entry, OwnEntry::LeadsElsewhere) || starts.steps_over_stamp(view)?;
+        let is_contradicted = !is_after_known && matches!(own_entry, OwnEntry::LeadsElsewhere);
+        let is_forged = is_contradicted || starts.steps_over_stamp(view)?;
         Ok(is_forged.then_some(start + 1))
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -15,7 +16,7 @@ import compare
 import embedded
 import pytest
 from crash import AFTERWARDS, place
-from generator import Generator, Geometry
+from generator import Generator, Geometry, is_visible
 from proof import Proof
 from rocketmq import HERE, Dump, RocketMQ, need
 
@@ -106,8 +107,13 @@ def test_rocketmq_reads_every_other_message_of_a_store_with_a_damaged_record(
     source, geometry, before = written
     proof.way = "a damaged record, mqstore repairs into a new directory, RocketMQ reads"
     store, into = Path(shutil.copytree(source, tmp_path / "store")), tmp_path / "repaired"
-    starts = sorted(offset for offset, record in before.records.items() if record["body_len"] > 100)
-    damaged = starts[len(starts) // 2]
+    starts = sorted(before.records)
+    # No queue entry names the next message: only the damaged record's own lengths show where it starts.
+    damaged = next(
+        offset
+        for offset, following in itertools.pairwise(starts)
+        if before.records[offset]["body_len"] > 100 and not is_visible(before.records[following]["sys_flag"])
+    )
     segment = store / "commitlog" / f"{damaged // geometry.segment * geometry.segment:020}"
     content = bytearray(segment.read_bytes())
     content[damaged % geometry.segment + 140] ^= 1

@@ -72,6 +72,11 @@ impl StoreWriter {
         physical_offset
     }
 
+    /// Forgets the queues of a topic, as a broker does that deletes it: its messages stay in the log.
+    pub fn delete_topic(&mut self, topic: &str) {
+        self.queues.retain(|(name, _), _| name != topic);
+    }
+
     /// Where the log ends.
     pub fn end(&self) -> i64 {
         self.log.len() as i64

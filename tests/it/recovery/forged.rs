@@ -8,7 +8,7 @@ use std::sync::Arc;
 use mqstore::check::{RepairRequest, repair};
 use mqstore::config::{Errors, Recovery, StoreConfig};
 use mqstore::format::{Message, PREPARED, ROLLBACK, encode_properties};
-use mqstore::read::{Filled, MessageReader, OnDamage, Order, Scan, ScanRequest};
+use mqstore::read::{Filled, MessageReader, OnDamage, Order, Scan, ScanRequest, Transactions};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::TempDir;
 
@@ -134,6 +134,7 @@ fn scanned_by(reader: Arc<MessageReader>, order: Order, reverse: bool) -> Vec<i6
     let request = ScanRequest {
         order,
         reverse,
+        transactions: Transactions::All,
         ..ScanRequest::default()
     };
     let mut scan = Scan::new(reader, request, OnDamage::new(Errors::Skip)).unwrap();
@@ -378,45 +379,73 @@ fn a_size_that_reaches_over_a_record_with_a_queue_entry_is_ignored() {
     assert_eq!(store.lost(), store.extents(&[12]), "queue entry");
 }
 
+/// A clean store of five messages of one queue, of which the third and fourth have this system flag. Returns their physical offsets.
+fn with_transactions(root: &Path, sys_flag: i32) -> [i64; 5] {
+    let config = StoreConfig {
+        mapped_file_size_commit_log: Some(SEGMENT as u64),
+        ..StoreConfig::default()
+    };
+    let store = MessageStore::open(&real(), root, config, OpenMode::New).unwrap();
+    let offsets = [0, 0, sys_flag, sys_flag, 0].map(|sys_flag| {
+        let message = Message {
+            topic: "orders".into(),
+            body: vec![b'x'; 200].into(),
+            sys_flag,
+            ..Message::default()
+        };
+        store.append(message).unwrap().appended.physical_offset
+    });
+    store.close().unwrap();
+    offsets
+}
+
 #[test]
 fn half_and_rolled_back_messages_after_a_damaged_record_are_kept() {
-    for clean in [false, true] {
-        for sys_flag in [PREPARED, ROLLBACK] {
-            let dir = TempDir::new_in("/dev/shm").unwrap();
-            let root = dir.path().join("store");
-            let config = StoreConfig {
-                mapped_file_size_commit_log: Some(SEGMENT as u64),
-                ..StoreConfig::default()
-            };
-            let store = MessageStore::open(&real(), &root, config, OpenMode::New).unwrap();
-            let append = |sys_flag| {
-                let message = Message {
-                    topic: "orders".into(),
-                    body: vec![b'x'; 200].into(),
-                    sys_flag,
-                    ..Message::default()
-                };
-                store.append(message).unwrap().appended.start()
-            };
-            let offsets = [0, 0, sys_flag, sys_flag, 0].map(append);
-            store.close().unwrap();
-            if !clean {
-                fs::write(root.join("abort"), b"").unwrap();
-            }
-            edit(&root.join("commitlog/00000000000000000000"), |bytes| bytes[offsets[1] as usize + 140] ^= 1);
-            let others = [offsets[0], offsets[2], offsets[3], offsets[4]];
-            let case = format!("clean {clean}, sysFlag {sys_flag}");
-            assert_eq!(scanned(&root, Order::Log, false), others, "{case}");
-            assert_eq!(verified(&root).messages, 4, "{case}");
-            let into = dir.path().join("copy");
-            let request = RepairRequest {
-                is_dry_run: false,
-                into: Some(&into),
-            };
-            let repaired = repair(&real(), &root, &StoreConfig::default(), request, |_, _| Ok(())).unwrap();
-            assert_eq!(ends(&repaired.lost), [(offsets[1], offsets[2])], "{case}");
-            assert_eq!(scanned(&into, Order::Log, false), others, "{case}");
+    for (sys_flag, damaged_byte, crashed) in [PREPARED, ROLLBACK]
+        .into_iter()
+        .flat_map(|sys_flag| [4, 140].map(|byte| (sys_flag, byte)))
+        .flat_map(|(sys_flag, byte)| [false, true].map(|crashed| (sys_flag, byte, crashed)))
+    {
+        let case = format!("sysFlag {sys_flag}, byte {damaged_byte}, crashed {crashed}");
+        let dir = TempDir::new_in("/dev/shm").unwrap();
+        let root = dir.path().join("store");
+        let offsets = with_transactions(&root, sys_flag);
+        if crashed {
+            fs::write(root.join("abort"), b"").unwrap();
         }
+        edit(&root.join("commitlog/00000000000000000000"), |bytes| {
+            bytes[offsets[1] as usize + damaged_byte] ^= 1;
+        });
+        let others = [offsets[0], offsets[2], offsets[3], offsets[4]];
+        assert_eq!(scanned(&root, Order::Log, false), others, "{case}");
+        let into = dir.path().join("copy");
+        let request = RepairRequest {
+            is_dry_run: false,
+            into: Some(&into),
+        };
+        let repaired = repair(&real(), &root, &StoreConfig::default(), request, |_, _| Ok(())).unwrap();
+        assert_eq!(ends(&repaired.lost), [(offsets[1], offsets[2])], "{case}");
+        let kept: Vec<i64> = scanned(&into, Order::Log, false);
+        assert!(others.iter().all(|offset| kept.contains(offset)), "{case}: {kept:?}");
+    }
+}
+
+#[test]
+fn messages_of_an_earlier_topic_after_a_damaged_record_are_kept() {
+    for (damaged, damaged_byte) in [(1, 4), (1, 140), (2, 4), (2, 140)] {
+        let case = format!("record {damaged}, byte {damaged_byte}");
+        let dir = TempDir::new_in("/dev/shm").unwrap();
+        let root = dir.path().join("store");
+        let mut writer = StoreWriter::small(&root);
+        let mut offsets: Vec<i64> = (0..6).map(|_| writer.put("orders", 0, &[b'x'; 200], &[])).collect();
+        writer.delete_topic("orders");
+        offsets.extend((0..6).map(|_| writer.put("orders", 0, &[b'y'; 200], &[])));
+        writer.finish(false);
+        edit(&root.join("commitlog/00000000000000000000"), |bytes| {
+            bytes[offsets[damaged] as usize + damaged_byte] ^= 1;
+        });
+        let lost = reader(&root, Recovery::Salvage).recovery().lost.clone();
+        assert_eq!(ends(&lost), [(offsets[damaged], offsets[damaged + 1])], "{case}");
     }
 }
 
