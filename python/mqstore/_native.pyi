@@ -1739,11 +1739,11 @@ class VerifyReport:
 class Change:
     """One change that a repair has made, or would make."""
     @property
-    def action(self) -> Literal["copy", "set_aside", "back_up", "salvage", "rebuild"]:
+    def action(self) -> Literal["copy", "set_aside", "back_up", "correct", "salvage", "rebuild"]:
         """`"copy"`: all files are copied, and the copy is repaired. `"set_aside"`: the file is moved into the backup.
-        `"back_up"`: the segment is copied into the backup, because it is changed. `"salvage"`: a salvage record is put over
-        a stretch of the log that holds no whole record. `"rebuild"`: queues, index and checkpoint are made anew from the
-        log.
+        `"back_up"`: the segment is copied into the backup, because it is changed. `"correct"`: a record gets the topic,
+        queue id and queue offset of the queue entry that leads to it. `"salvage"`: a salvage record is put over a stretch
+        of the log that holds no whole record. `"rebuild"`: queues, index and checkpoint are made anew from the log.
         """
     @property
     def file(self) -> str:

@@ -26,7 +26,8 @@ pub(super) struct Change(check::Change);
 impl Change {
     /// `"copy"`: all files are copied, and the copy is repaired. `"set_aside"`: the file is moved
     /// into the backup. `"back_up"`: the segment is copied into the backup, because it is changed.
-    /// `"salvage"`: a salvage record is put over a stretch of the log that holds no whole record.
+    /// `"correct"`: a record gets the topic, queue id and queue offset of the queue entry that leads to
+    /// it. `"salvage"`: a salvage record is put over a stretch of the log that holds no whole record.
     /// `"rebuild"`: queues, index and checkpoint are made anew from the log.
     #[getter]
     fn action(&self) -> &'static str {

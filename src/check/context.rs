@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
+use crate::check::contradictions::Contradictions;
 use crate::check::finding_id::{FindingId, Severity};
 use crate::check::findings::{Affected, Finding, Findings};
 use crate::log::LogFiles;
@@ -39,6 +40,8 @@ pub(super) struct Context<'a> {
     pub(super) known_topics: Option<BTreeSet<String>>,
     /// The model of a broker's next start; `None` unless a crash left the store.
     pub(super) brokers: Option<BrokerRecovery>,
+    /// Messages of which record and queue entry name different places.
+    pub(super) contradictions: Contradictions,
     findings: Findings,
     /// Stretches of the log that hold no whole record, ascending, each with the place of its finding.
     damaged: Vec<(Range<i64>, usize)>,
@@ -56,6 +59,7 @@ impl<'a> Context<'a> {
             known_topics: None,
             brokers: None,
             writer,
+            contradictions: Contradictions::default(),
             findings: Findings::default(),
             damaged: Vec::new(),
         }
@@ -135,7 +139,8 @@ impl<'a> Context<'a> {
         &self.findings
     }
 
-    pub(super) fn into_findings(self) -> Vec<Finding> {
-        self.findings.into_list()
+    /// Returns the findings, the worst first. `is_corrected` says that a repair corrects each record that contradicts its queue entry.
+    pub(super) fn into_findings(self, is_corrected: bool) -> Vec<Finding> {
+        self.findings.into_list(is_corrected)
     }
 }

@@ -31,6 +31,8 @@ pub enum Fix {
     Salvage,
     /// Move the file aside.
     SetAside,
+    /// Write the place of its queue entry into a record.
+    Correct,
     /// Take over each whole message, with a new queue offset.
     CopyWhole,
     /// The next open for writing, by mqstore or a broker.
@@ -67,13 +69,12 @@ const GIVE_SIZES: Fix = Fix::ByHand(
      broker's configuration",
 );
 
-/// With them a repair and a rebuild leave log, queues and index as they are. A writer refuses the store of the first three: an entry is of
-/// another type, or a part is missing. For the last, either the log or a queue is damaged, and a rebuild would believe the log.
-pub const REFUSED: [FindingId; 4] = [
+/// With them a repair and a rebuild leave log, queues and index as they are, because a writer refuses the store: an entry is of another
+/// type, or a part is missing.
+pub const REFUSED: [FindingId; 3] = [
     FindingId::StoreWrongType,
     FindingId::LogMissingSegment,
     FindingId::LogCutShort,
-    FindingId::QueuePlaceContradicted,
 ];
 
 /// Two of them, or two queue entries, show that the end of the log is missing. Without it queue offsets would be given again.
@@ -154,7 +155,7 @@ finding_ids! {
         "the message is not in its queue, and the recovery of a broker does not put it there, or puts it at another queue offset: rebuild the store before a broker starts";
     QueueEntryWrong: "queue.entry_wrong", Error, Fix::Rebuild, "#495",
         "the entry does not lead to the message of its queue offset";
-    QueuePlaceContradicted: "queue.place_contradicted", Error, Fix::CopyWhole, "",
+    QueuePlaceContradicted: "queue.place_contradicted", Error, Fix::Correct, "",
         "the entry leads to a whole message that names another place in the queues, from which nothing leads to it: no checksum covers the place";
     QueueTagsCode: "queue.tags_code", Error, Fix::Rebuild, "",
         "the entry has another tags code than its message: consumers of that tag do not get it";

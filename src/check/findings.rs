@@ -100,7 +100,7 @@ impl Finding {
             ),
             Fix::Rebuild => format!("with no writer running: mqstore rebuild {root} --yes"),
             Fix::Salvage => format!("with no writer running: mqstore repair {root} --into NEW --yes"),
-            Fix::SetAside => format!("with no writer running: mqstore repair {root} --yes"),
+            Fix::SetAside | Fix::Correct => format!("with no writer running: mqstore repair {root} --yes"),
             Fix::CopyWhole => {
                 format!("mqstore copy {root} NEW --skip-damaged takes over what is whole; queue offsets are new there")
             }
@@ -192,9 +192,9 @@ impl Findings {
         }
     }
 
-    /// The worst ones first, and otherwise in the order in which they were found.
-    pub(super) fn into_list(mut self) -> Vec<Finding> {
-        self.tell_contradicted_places();
+    /// Returns the worst ones first, and otherwise in the order in which they were found.
+    pub(super) fn into_list(mut self, is_corrected: bool) -> Vec<Finding> {
+        self.tell_contradicted_places(is_corrected);
         self.list.sort_by_key(|finding| finding.severity);
         self.tell_what_comes_first();
         self.list
@@ -203,19 +203,21 @@ impl Findings {
     /// Where the store refuses a rebuild, or anything at all, a finding that asks for that asks for what comes first.
     fn tell_what_comes_first(&mut self) {
         let first = first_to_mend(&self.list).map(|finding| finding.id);
-        let is_damaged = self.list.iter().any(|finding| finding.remedy == Fix::Salvage);
+        let has = |fix| self.list.iter().any(|finding| finding.remedy == fix);
+        let (is_damaged, is_contradicted) = (has(Fix::Salvage), has(Fix::Correct));
         for finding in &mut self.list {
             finding.remedy = match (finding.remedy, first) {
                 (Fix::Rebuild, Some(first)) if PAST_END.contains(&first) && PAST_END.contains(&finding.id) => Fix::PutBack,
-                (Fix::Rebuild | Fix::Salvage | Fix::Open, Some(first)) => Fix::After(first),
-                (Fix::Rebuild | Fix::Open, None) if is_damaged => Fix::Salvage,
+                (Fix::Rebuild | Fix::Salvage | Fix::Correct | Fix::Open, Some(first)) => Fix::After(first),
+                (Fix::Rebuild | Fix::Correct | Fix::Open, None) if is_damaged => Fix::Salvage,
+                (Fix::Rebuild | Fix::Open, None) if is_contradicted => Fix::Correct,
                 (remedy, _) => remedy,
             };
         }
     }
 
     /// An entry that leads to a message of another place is wrong, unless nothing leads to the message from there: then the message may be.
-    fn tell_contradicted_places(&mut self) {
+    fn tell_contradicted_places(&mut self, is_corrected: bool) {
         let unled: HashSet<i64> = self
             .list
             .iter()
@@ -229,7 +231,7 @@ impl Findings {
         {
             if finding.affected.physical_offset.is_some_and(|at| unled.contains(&at)) {
                 finding.id = FindingId::QueuePlaceContradicted;
-                finding.remedy = finding.id.facts().fix;
+                finding.remedy = if is_corrected { Fix::Correct } else { Fix::CopyWhole };
             }
         }
     }
@@ -245,5 +247,11 @@ pub(super) fn first_to_mend(findings: &[Finding]) -> Option<&Finding> {
     let entries: u64 = errors(FindingId::QueueEntryPastEnd).map(|finding| finding.count).sum();
     let kinds = PAST_END.iter().filter(|id| errors(**id).next().is_some()).count();
     let lacks_end = entries > 1 || kinds > 1;
-    first_of(&REFUSED).or_else(|| first_of(&PAST_END).filter(|_| lacks_end))
+    let unknown_place = || {
+        let mut contradicted = errors(FindingId::QueuePlaceContradicted);
+        contradicted.find(|finding| finding.remedy == Fix::CopyWhole)
+    };
+    first_of(&REFUSED)
+        .or_else(unknown_place)
+        .or_else(|| first_of(&PAST_END).filter(|_| lacks_end))
 }

@@ -5,6 +5,8 @@
 mod finding_id;
 /// What was found.
 mod findings;
+/// Messages of which record and queue entry name different places.
+mod contradictions;
 /// What the comparisons share.
 mod context;
 /// Names of files, the checkpoint and the settings.

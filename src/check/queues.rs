@@ -302,6 +302,7 @@ impl Compared {
                 if is_its {
                     format!("it leads to physical offset {at}, where a half or rolled-back message stands, which has no entry")
                 } else {
+                    context.contradictions.add(&self.topic, self.queue_id, offset, unit);
                     format!(
                         "it leads to physical offset {at}, where the message of topic {:?}, queue {}, queue offset {} stands",
                         view.topic(),

@@ -1,5 +1,5 @@
-//! Mending what was found: queues, index and checkpoint are made anew from the log, damage of the log is salvaged, and files that do not
-//! belong there are set aside.
+//! Repairs what was found: queues, index and checkpoint are rebuilt from the log, damage of the log is salvaged, records that name another
+//! place than their queue entry are corrected, and files that do not belong there are set aside.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::check::contradictions::Correction;
 use crate::check::finding_id::{FindingId, Fix, Severity};
 use crate::check::findings::{Finding, first_to_mend};
 use crate::check::set_aside::{copy_store, expect_empty, set_aside};
@@ -39,6 +40,8 @@ pub enum Action {
     SetAside,
     /// The segment is copied into the backup, because it is changed.
     BackUp,
+    /// The place of its queue entry is written into a record.
+    Correct,
     /// A salvage record is put over a stretch that holds no whole record.
     Salvage,
     /// Queues, index and checkpoint are made anew from the log.
@@ -52,6 +55,7 @@ impl Action {
             Self::Copy => "copy",
             Self::SetAside => "set_aside",
             Self::BackUp => "back_up",
+            Self::Correct => "correct",
             Self::Salvage => "salvage",
             Self::Rebuild => "rebuild",
         }
@@ -170,10 +174,10 @@ fn carry_out(
     }
     if let Some(into) = request.into {
         expect_unlocked(env.as_ref(), path)?;
-        copy_store(env.as_ref(), path, into, &plan.aside)?;
+        copy_store(env.as_ref(), path, into, &plan.aside, &plan.corrections)?;
     } else if !plan.aside.is_empty() || !plan.segments.is_empty() {
         let _lock = take_lock(env.as_ref(), path)?;
-        report.backup = Some(set_aside(env.as_ref(), path, &plan.segments, &plan.aside)?);
+        report.backup = Some(set_aside(env.as_ref(), path, &plan.segments, &plan.aside, &plan.corrections)?);
     }
     if let Some(recovery) = plan.recovery {
         make_anew(env, &report.path, recovering(config, recovery), &mut tell)?;
@@ -227,6 +231,8 @@ struct Plan {
     aside: Vec<PathBuf>,
     /// Segments that are changed.
     segments: Vec<PathBuf>,
+    /// Records that get the place of their queue entry.
+    corrections: Vec<Correction>,
     lost: Vec<Range<i64>>,
     /// Queue entries of messages that the log does not have. They are not made anew.
     entries_ahead: u64,
@@ -238,6 +244,11 @@ struct Plan {
 impl Plan {
     fn of_rebuild(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, found: &VerifyReport) -> Result<Self> {
         let mut plan = Self::default();
+        // A rebuild changes no record, and the queue entry is the only proof of the right place.
+        if let Some(contradicted) = found.findings.iter().find(|finding| finding.remedy == Fix::Correct) {
+            plan.refusal = Some(refused_by(contradicted, path));
+            return Ok(plan);
+        }
         plan.make_anew(env, path, config, found, Recovery::Heal)?;
         Ok(plan)
     }
@@ -255,7 +266,13 @@ impl Plan {
         } else {
             Recovery::Heal
         };
-        if is_copy || has(Fix::Salvage) || has(Fix::Rebuild) || has(Fix::Open) || first_to_mend(&found.findings).is_some() {
+        if is_copy
+            || has(Fix::Salvage)
+            || has(Fix::Correct)
+            || has(Fix::Rebuild)
+            || has(Fix::Open)
+            || first_to_mend(&found.findings).is_some()
+        {
             plan.make_anew(env, path, config, found, recovery)?;
         }
         // Nothing is copied that cannot be repaired.
@@ -305,11 +322,7 @@ impl Plan {
         recovery: Recovery,
     ) -> Result<()> {
         if let Some(first) = first_to_mend(&found.findings) {
-            self.refusal = Some(Error::Corrupt {
-                path: first.file.clone(),
-                offset: first.offset,
-                reason: format!("{}; {}", first.what, first.fix(path)),
-            });
+            self.refusal = Some(refused_by(first, path));
             return Ok(());
         }
         let (log, report) = match find_for_rebuild(env, path, recovering(config, recovery)) {
@@ -328,13 +341,17 @@ impl Plan {
             .filter(|finding| finding.id == FindingId::QueueFileLength);
         self.aside = wrong.map(|finding| finding.file.clone()).collect();
         self.entries_ahead = report.queue_entries_ahead;
+        self.corrections.clone_from(&found.corrections);
+        self.segments = corrected_segments(&self.corrections);
         if recovery == Recovery::Salvage {
             let is_changed = |end: i64, start: i64| {
                 end > report.log_end || report.lost.iter().any(|lost| lost.start < end && start < lost.end)
             };
             let changed = log.starts().filter(|start| is_changed(log.end_of_segment(*start), *start));
             let path_of = |start: i64| path.join(COMMIT_LOG_DIR).join(segment_name(start.unsigned_abs()));
-            self.segments = changed.map(path_of).collect();
+            self.segments.extend(changed.map(path_of));
+            self.segments.sort_unstable();
+            self.segments.dedup();
         }
         self.lost = report.lost;
         Ok(())
@@ -347,7 +364,7 @@ impl Plan {
                 // A writer removes a segment without a byte.
                 Fix::SetAside if finding.id == FindingId::LogEmptyFile && self.recovery.is_some() => false,
                 Fix::SetAside => !self.aside.contains(&finding.file),
-                Fix::Salvage | Fix::Rebuild | Fix::Open => self.recovery.is_none(),
+                Fix::Salvage | Fix::Correct | Fix::Rebuild | Fix::Open => self.recovery.is_none(),
                 // A rebuild makes the index again and records the sizes.
                 Fix::ByHand(_) if finding.id == FindingId::IndexSizesUnknown => self.recovery.is_none(),
                 Fix::PutBack | Fix::After(_) | Fix::CopyWhole | Fix::ByHand(_) | Fix::Nothing => true,
@@ -379,6 +396,9 @@ impl Plan {
         for file in self.segments.iter().filter(|_| into.is_none()) {
             changes.push(change(Action::BackUp, file, "it is copied into the backup".to_owned()));
         }
+        for correction in &self.corrections {
+            changes.push(change(Action::Correct, &correction.file, correction.what.clone()));
+        }
         let root = into.unwrap_or(path);
         for lost in &self.lost {
             let what = format!(
@@ -399,6 +419,20 @@ impl Plan {
             changes.push(change(Action::Rebuild, &root.join(CONSUME_QUEUE_DIR), what));
         }
         changes
+    }
+}
+
+/// Returns the segments of the corrected records, each once, in their order.
+fn corrected_segments(corrections: &[Correction]) -> Vec<PathBuf> {
+    let files: BTreeSet<_> = corrections.iter().map(|correction| correction.file.clone()).collect();
+    files.into_iter().collect()
+}
+
+fn refused_by(finding: &Finding, path: &Path) -> Error {
+    Error::Corrupt {
+        path: finding.file.clone(),
+        offset: finding.offset,
+        reason: format!("{}; {}", finding.what, finding.fix(path)),
     }
 }
 

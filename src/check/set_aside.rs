@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::check::contradictions::Correction;
 use crate::error::{Error, Result};
 use crate::format::{BACKUP_PREFIX, COMMIT_LOG_DIR, UNFINISHED_PREFIX};
 use crate::interrupt;
@@ -12,11 +13,18 @@ use crate::storage::{Access, EntryKind, Env, File, Step, create_dir, remove_file
 const AT_ONCE: u64 = 1 << 20;
 
 /// Copies the segments `copied` and moves `moved`, all of them files of the store at `root`, into a new directory there, durably.
-/// Gives that directory. New files take the places of the segments, so that those may be changed: readers keep the old ones.
+/// Returns that directory. New files with the corrections take the places of the segments, so that those may be changed: readers keep the
+/// old ones.
 ///
 /// # Errors
 /// [`Error::DiskFull`], [`Error::Io`]: no file of the store is changed, and some may be moved.
-pub(super) fn set_aside(env: &dyn Env, root: &Path, copied: &[PathBuf], moved: &[PathBuf]) -> Result<PathBuf> {
+pub(super) fn set_aside(
+    env: &dyn Env,
+    root: &Path,
+    copied: &[PathBuf],
+    moved: &[PathBuf],
+    corrections: &[Correction],
+) -> Result<PathBuf> {
     // Before anything is written: an error that is reported to another process first is then reported here, too.
     let file_system = env.file_system(root).map_err(|error| Error::io("open", root, error))?;
     let numbered = |ms: i64| root.join(format!("{BACKUP_PREFIX}{ms}"));
@@ -25,7 +33,7 @@ pub(super) fn set_aside(env: &dyn Env, root: &Path, copied: &[PathBuf], moved: &
         ms += 1;
     }
     let backup = numbered(ms);
-    let replaced = copy_and_move(env, root, &backup, copied, moved).and_then(|()| {
+    let replaced = copy_and_move(env, root, &backup, copied, moved, corrections).and_then(|()| {
         file_system
             .sync(Step::SetAside)
             .map_err(|error| Error::io("sync", root, error))?;
@@ -41,18 +49,42 @@ pub(super) fn set_aside(env: &dyn Env, root: &Path, copied: &[PathBuf], moved: &
     replaced.map(|()| backup)
 }
 
-fn copy_and_move(env: &dyn Env, root: &Path, backup: &Path, copied: &[PathBuf], moved: &[PathBuf]) -> Result<()> {
+fn copy_and_move(
+    env: &dyn Env,
+    root: &Path,
+    backup: &Path,
+    copied: &[PathBuf],
+    moved: &[PathBuf],
+    corrections: &[Correction],
+) -> Result<()> {
     for file in copied {
         copy_file(env, file, &place_for(env, root, backup, file)?)?;
         let new = place_of_new(root, file);
         // An earlier repair may have died while it made this file.
         remove_file(env, &new)?;
         copy_file(env, file, &new)?;
+        correct(env, file, &new, corrections)?;
     }
     for file in moved {
         let to = place_for(env, root, backup, file)?;
         env.rename(file, &to)
             .map_err(|error| Error::full_or_io("move", file, error))?;
+    }
+    Ok(())
+}
+
+/// Writes the corrections of a segment into its copy.
+fn correct(env: &dyn Env, segment: &Path, copy: &Path, corrections: &[Correction]) -> Result<()> {
+    let of_segment: Vec<_> = corrections.iter().filter(|correction| correction.file == segment).collect();
+    if of_segment.is_empty() {
+        return Ok(());
+    }
+    let file = env
+        .open(copy, Access::ReadWrite)
+        .map_err(|error| Error::io("open", copy, error))?;
+    for (at, bytes) in of_segment.into_iter().flat_map(|correction| &correction.changes) {
+        file.write_all_at(bytes, *at)
+            .map_err(|error| Error::full_or_io("write", copy, error))?;
     }
     Ok(())
 }
@@ -73,12 +105,18 @@ fn place_of_new(root: &Path, segment: &Path) -> PathBuf {
     root.join(format!("{UNFINISHED_PREFIX}{}", name.display()))
 }
 
-/// Copies the files of the store at `root`, without those of `left_out` and earlier backups, into the directory `into`, durably. The log is
-/// copied last: until then nothing there is taken for a store.
+/// Copies the files of the store at `root`, without those of `left_out` and earlier backups, into the directory `into`, with the
+/// corrections, durably. The log is copied last: until then nothing there is taken for a store.
 ///
 /// # Errors
 /// [`Error::Exists`] for a directory that is not empty; [`Error::DiskFull`], [`Error::Io`].
-pub(super) fn copy_store(env: &dyn Env, root: &Path, into: &Path, left_out: &[PathBuf]) -> Result<()> {
+pub(super) fn copy_store(
+    env: &dyn Env,
+    root: &Path,
+    into: &Path,
+    left_out: &[PathBuf],
+    corrections: &[Correction],
+) -> Result<()> {
     // Before there is a copy: it may lie in the store.
     let copied = entries_to_copy(env, root, left_out)?;
     create_dir(env, into)?;
@@ -92,6 +130,7 @@ pub(super) fn copy_store(env: &dyn Env, root: &Path, into: &Path, left_out: &[Pa
                 .map_err(|error| Error::io("set the mode and owner of", made, error))?;
         } else {
             copy_file(env, &root.join(&path), &into.join(&path))?;
+            correct(env, &root.join(&path), &into.join(&path), corrections)?;
         }
     }
     file_system

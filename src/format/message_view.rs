@@ -215,6 +215,23 @@ impl<'a> MessageView<'a> {
         places.any(|(name, offset)| name == topic && offset.parse() == Ok(queue_offset))
     }
 
+    /// Returns the changes that give this record another place in the queues: positions in the record, each with its new bytes. `None` for
+    /// a topic of another length.
+    pub fn changes_of_place(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Option<[(usize, Vec<u8>); 3]> {
+        (topic.len() == self.topic_bytes().len()).then(|| {
+            [
+                (QUEUE_ID_AT, queue_id.to_be_bytes().to_vec()),
+                (QUEUE_OFFSET_AT, queue_offset.to_be_bytes().to_vec()),
+                (self.layout.topic_at(), topic.as_bytes().to_vec()),
+            ]
+        })
+    }
+
+    /// Returns true if a checksum covers the whole record (`__CRC32#`).
+    pub fn has_crc_property(&self) -> bool {
+        split_crc_property(self.properties().bytes()).is_some()
+    }
+
     /// Everything in it, owned. Encoding that again gives the same bytes if the checksums were right and the topic UTF-8.
     pub fn to_message(&self) -> Message<'a> {
         let (properties, crc_property) = self.properties_for_encoding();

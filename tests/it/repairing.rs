@@ -1,5 +1,6 @@
 //! Repair and rebuild: what verify finds is mended, and no answer about a whole message changes.
 
+mod places;
 mod promises;
 mod refusals;
 mod table;

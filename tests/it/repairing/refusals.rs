@@ -100,14 +100,14 @@ fn bytes_after_the_entries_of_a_queue_that_are_no_entries_are_no_sign_of_a_missi
 }
 
 #[test]
-fn a_rebuild_believes_neither_a_queue_entry_nor_a_record_of_which_one_is_damaged() {
+fn a_rebuild_leaves_a_contradicted_place_to_a_repair() {
     on_each_row(|row, id, root| {
         if id != FindingId::QueuePlaceContradicted {
             return;
         }
         let before = Image::of(root);
         let error = rebuilt(root, false).unwrap_err();
-        assert!(error.to_string().contains("mqstore copy"), "{row}: {error}");
+        assert!(error.to_string().contains("mqstore repair"), "{row}: {error}");
         assert!(before.files().eq(Image::of(root).files()), "{row}");
     });
 }

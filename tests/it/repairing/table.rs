@@ -48,7 +48,7 @@ fn a_rebuild_mends_every_damage_of_queues_index_and_checkpoint() {
 fn a_rebuild_refuses_a_damaged_log_and_a_file_that_was_cut_short_and_changes_nothing() {
     let mut wrong = String::new();
     on_each_row(|row, id, root| {
-        let is_refused = id.facts().fix == Fix::Salvage || REFUSED.contains(&id) && id.facts().fix != Fix::CopyWhole;
+        let is_refused = id.facts().fix == Fix::Salvage || REFUSED.contains(&id);
         if !is_refused {
             return;
         }
@@ -72,7 +72,10 @@ fn a_repair_leaves_no_error_but_what_it_says_and_a_dry_run_changes_nothing() {
             let _ = writeln!(wrong, "--- {row}: the dry run changed it");
         }
         let report = repaired(root, false, None).unwrap_or_else(|error| panic!("{row}: {error}"));
-        let is_mended = matches!(id.facts().fix, Fix::Rebuild | Fix::Salvage | Fix::SetAside | Fix::Open);
+        let is_mended = matches!(
+            id.facts().fix,
+            Fix::Rebuild | Fix::Salvage | Fix::Correct | Fix::SetAside | Fix::Open
+        );
         let left: Vec<_> = report.left.iter().map(|finding| finding.id).collect();
         let told_left: Vec<_> = planned.left.iter().map(|finding| finding.id).collect();
         if left != told_left || planned.changes != report.changes || (is_mended && !left.is_empty()) {
@@ -115,7 +118,7 @@ fn a_repaired_copy_is_whole_and_its_source_is_as_it_was() {
 #[test]
 fn what_is_set_aside_stands_in_the_backup_as_it_was() {
     on_each_row(|row, id, root| {
-        if !matches!(id.facts().fix, Fix::SetAside | Fix::Salvage) {
+        if !matches!(id.facts().fix, Fix::SetAside | Fix::Salvage | Fix::Correct) {
             return;
         }
         let before = Image::of(root);

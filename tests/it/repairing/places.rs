@@ -1,0 +1,114 @@
+//! Records of which one bit of topic, queue id or queue offset was flipped, repaired.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use mqstore::check::{FindingId, Fix};
+use mqstore::store::OpenMode;
+use tempfile::tempdir;
+
+use super::repaired;
+use crate::damage::bases::append;
+use crate::damage::fields::{fields, record_starts};
+use crate::damage::image::Image;
+use crate::verifying::table::{MESSAGES, edit};
+use crate::verifying::{copy, told, verified};
+
+const SEGMENT: &str = "commitlog/00000000000000004096";
+
+/// The bits of the fields that name the place of record `n` of the second segment: positions in the segment.
+fn bits_of_place(root: &Path, n: usize) -> Vec<(&'static str, usize, u8)> {
+    let bytes = std::fs::read(root.join(SEGMENT)).unwrap();
+    let starts = record_starts(&bytes);
+    let place = ["topic", "queue id", "queue offset"];
+    let of_record = fields(Path::new(SEGMENT), &bytes)
+        .into_iter()
+        .filter(|field| (starts[n]..starts[n + 1]).contains(&field.at) && place.contains(&field.name));
+    of_record
+        .flat_map(|field| (field.at..field.at + field.width).map(move |at| (field.name, at)))
+        .flat_map(|(name, at)| (0..8).map(move |bit| (name, at, 1 << bit)))
+        .collect()
+}
+
+#[test]
+fn repair_corrects_a_flipped_bit_of_a_place_and_keeps_every_offset() {
+    let dir = tempdir().unwrap();
+    let intact = dir.path().join("intact");
+    append(&intact, OpenMode::New, 0..MESSAGES);
+    let log = |root: &Path| -> BTreeMap<_, _> {
+        let image = Image::of(root);
+        let segments = image.files().filter(|(path, _)| path.starts_with("commitlog"));
+        segments.map(|(path, bytes)| (path.to_owned(), bytes.to_vec())).collect()
+    };
+    let (mut wrong, mut corrected) = (String::new(), 0);
+    for (n, is_copy) in [(0, false), (4, true), (9, false)] {
+        // Every seventh bit meets each byte and each bit of a byte.
+        for (field, at, bit) in bits_of_place(&intact, n).into_iter().step_by(7) {
+            let root = dir.path().join("store");
+            let into = is_copy.then(|| dir.path().join("into"));
+            copy(&intact, &root);
+            edit(&root.join(SEGMENT), |bytes| bytes[at] ^= bit);
+            let report = repaired(&root, false, into.as_deref()).unwrap();
+            let mended = into.as_deref().unwrap_or(&root);
+            let case = format!("record {n}, {field}, byte {at}, bit {bit:#x}");
+            if !report.left.is_empty() || log(mended) != log(&intact) || !verified(mended).findings.is_empty() {
+                let _ = writeln!(wrong, "--- {case}: {report:?}");
+            }
+            corrected += 1;
+            for made in [Some(&root), into.as_ref()].into_iter().flatten() {
+                std::fs::remove_dir_all(made).unwrap();
+            }
+        }
+    }
+    assert_eq!(wrong, "");
+    assert!(corrected > 60, "{corrected}");
+}
+
+#[test]
+fn repair_changes_no_record_whose_right_place_is_not_proven() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..MESSAGES);
+    // The entries of two messages of one queue, exchanged: each message is where its record says.
+    let path = root.join("consumequeue/orders/0/00000000000000000000");
+    edit(&path, |bytes| bytes[20..60].rotate_left(20));
+    let exchanged = verified(&root);
+    assert!(
+        exchanged.findings.iter().all(|finding| finding.remedy == Fix::Rebuild),
+        "{}",
+        told(&exchanged)
+    );
+    let before = Image::of(&root);
+    let report = repaired(&root, false, None).unwrap();
+    assert!(report.left.is_empty(), "{report:?}");
+    let after = Image::of(&root);
+    for (file, bytes) in before.files().filter(|(path, _)| path.starts_with("commitlog")) {
+        assert_eq!(after.file(file), Some(bytes), "{}", file.display());
+    }
+}
+
+#[test]
+fn repair_refuses_a_place_that_leaves_a_hole_in_the_other_queue() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..MESSAGES);
+    let reader = crate::reading::open(&root);
+    let at = reader.message_in_queue("orders", 0, 3).unwrap().view().physical_offset() as usize;
+    assert!(at < 4096);
+    // The record names queue offset 7, whose entry is missing: it may be right.
+    edit(&root.join("commitlog/00000000000000000000"), |bytes| bytes[at + 27] ^= 4);
+    std::fs::remove_file(root.join("consumequeue/orders/0/00000000000000000100")).unwrap();
+    let before = Image::of(&root);
+    let found = verified(&root);
+    let contradicted = found
+        .findings
+        .iter()
+        .find(|finding| finding.id == FindingId::QueuePlaceContradicted);
+    assert_eq!(contradicted.unwrap().remedy, Fix::CopyWhole, "{}", told(&found));
+    for is_dry_run in [true, false] {
+        let report = repaired(&root, is_dry_run, None).unwrap();
+        assert!(report.refusal.is_some() && report.changes.is_empty(), "{report:?}");
+    }
+    assert!(before.files().eq(Image::of(&root).files()));
+}
