@@ -297,7 +297,8 @@ impl IndexFile {
     pub(super) fn newest_items(&self, geometry: IndexGeometry, count: i32, window: Range<u32>) -> Result<NewestItems> {
         let mapped = self.map()?;
         let mut newest = NewestItems::none(window);
-        for number in 1..count {
+        // The count of a damaged header may be any number.
+        for number in 1..count.min(geometry.items.cast_signed()) {
             if let Some(item) = item(&mapped, geometry, number) {
                 newest.replace(geometry.slot_of(item.key_hash), number);
             }

@@ -170,6 +170,11 @@ fn kept_of(
             (kept.files, empty) = (kept.files - 1, empty + 1);
             continue;
         }
+        if header.index_count.cast_unsigned() > geometry.items {
+            // The header is damaged. Nothing says which items were in use.
+            (kept.files, empty) = (kept.files - 1, 0);
+            continue;
+        }
         let count = file.count_before(geometry, log.end)?;
         kept.is_ahead |= count < header.index_count;
         if count > 1 {
