@@ -138,7 +138,7 @@ impl MessageReader {
         let next_segment = || log.next_start(at).unwrap_or(end);
         let next_record = || Ok(self.record_starts().next_record(at, at + 1, i64::MIN)?.unwrap_or(end));
         let (damage, next) = match found {
-            LogRecord::Missing if log.is_removed(at) => return Ok((None, next_segment())),
+            LogRecord::Missing if at < log.first_offset() || log.is_removed(at) => return Ok((None, next_segment())),
             LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => (error.clone(), next_record()?),
             LogRecord::Missing => (
                 log.corrupt(at, "the segment is missing: copy it again".to_owned()),

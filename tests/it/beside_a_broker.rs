@@ -184,6 +184,18 @@ fn a_reader_goes_on_though_its_last_message_has_expired() {
 }
 
 #[test]
+fn a_follower_continues_though_its_last_message_has_expired() {
+    let mut broker = Broker::new();
+    let reader = broker.reader();
+    broker.roll();
+    fs::remove_file(broker.segment(0)).unwrap();
+    let refreshed = reader.read_on().unwrap();
+    assert!(refreshed.bytes > 0);
+    let reader = refreshed.reopened.unwrap_or(reader);
+    assert_eq!(end_of(&reader, "orders"), 45);
+}
+
+#[test]
 fn a_reader_follows_the_log_into_new_segments() {
     let mut broker = Broker::new();
     let reader = broker.reader();

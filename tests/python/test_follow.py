@@ -261,6 +261,28 @@ def test_a_fork_cannot_go_on_with_the_iteration_of_its_parent_and_begins_its_own
         assert bodies(following) == ["1", "2", "3"]
 
 
+@pytest.mark.parametrize("by_queue", [False, True])
+def test_a_follower_continues_when_its_last_message_has_expired(tmp_path: Path, by_queue: bool) -> None:
+    path = tmp_path / "small"
+    with mqstore.open(path, "a", mapped_file_size_commit_log=4096) as writer:
+        for number in range(5):
+            writer.append("orders", b"%d" % number)
+        writer.wait_dispatched()
+        with mqstore.open(path) as reader:
+            queue = reader.topics["orders"].queues[0]
+            messages = queue.tail(0.5, start="begin") if by_queue else reader.follow("orders", start="begin", timeout=0.5)
+            read = [next(messages).queue_offset for _ in range(5)]
+            for number in range(5, 80):
+                writer.append("orders", b"%d" % number + b"." * 300)
+            writer.flush()
+            # As a broker's retention does.
+            (path / "commitlog" / f"{0:020}").unlink()
+            read += [message.queue_offset for message in messages]
+    assert read[:5] == [0, 1, 2, 3, 4]
+    assert read[5:] == list(range(read[5], 80))
+    assert read[5] < 30
+
+
 def test_a_queue_whose_topic_a_broker_deletes_ends_in_an_error(tmp_path: Path) -> None:
     encoder = Encoder(tmp_path / "broker")
     for topic in ("orders", "payments"):

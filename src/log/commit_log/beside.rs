@@ -50,15 +50,17 @@ impl LogFiles {
     }
 
     /// Whether the record that started at `offset`, and was stored at this time, has been replaced or removed, and not because it
-    /// expired: then its writer was killed, and the next one has cut the log.
+    /// expired: then its writer was killed, and the next one has cut the log. Lists the files again if the record's segment is gone.
     ///
     /// # Errors
-    /// [`crate::error::Error::Io`].
+    /// As [`LogFiles::load`].
     pub fn has_lost(&self, offset: i64, store_time: i64) -> Result<bool> {
         let mut head = [0; CLAIM_SIZE];
-        Ok(match self.files.read_anew(offset.cast_unsigned(), &mut head)? {
-            Some(_) => (claimed_offset(&head), claimed_store_time(&head)) != (Some(offset), Some(store_time)),
-            None => !self.is_removed(offset) || self.next_start(offset).is_none(),
-        })
+        if self.files.read_anew(offset.cast_unsigned(), &mut head)?.is_some() {
+            return Ok((claimed_offset(&head), claimed_store_time(&head)) != (Some(offset), Some(store_time)));
+        }
+        // The segment may have expired since the files were listed.
+        self.files.list_again()?;
+        Ok(!self.is_removed(offset) || self.next_start(offset).is_none())
     }
 }
