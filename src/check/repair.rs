@@ -17,6 +17,7 @@ use crate::config::{Recovery, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::{COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, LOCK_FILE, segment_name};
 use crate::interrupt;
+use crate::log::ConsumeQueueStore;
 use crate::read::MessageReader;
 use crate::services::{Next, Service};
 use crate::storage::Env;
@@ -160,7 +161,7 @@ fn carry_out(
         changes,
         refusal: plan.refusal.clone(),
         backup: None,
-        lost: plan.lost.clone(),
+        lost: plan.lost.iter().chain(&plan.cut).cloned().collect(),
         left: found
             .findings
             .iter()
@@ -234,6 +235,8 @@ struct Plan {
     /// Records that get the place of their queue entry.
     corrections: Vec<Correction>,
     lost: Vec<Range<i64>>,
+    /// The end of the log where no whole record follows the damage, up to the last message that a queue entry names.
+    cut: Option<Range<i64>>,
     /// Queue entries of messages that the log does not have. They are not made anew.
     entries_ahead: u64,
     /// How the store is opened to make queues, index and checkpoint anew; `None` if they stay.
@@ -344,6 +347,8 @@ impl Plan {
         self.corrections.clone_from(&found.corrections);
         self.segments = corrected_segments(&self.corrections);
         if recovery == Recovery::Salvage {
+            let named_end = end_of_named(env, path, config, log.files_end())?;
+            self.cut = (report.log_end < named_end).then_some(report.log_end..named_end);
             let is_changed = |end: i64, start: i64| {
                 end > report.log_end || report.lost.iter().any(|lost| lost.start < end && start < lost.end)
             };
@@ -407,6 +412,13 @@ impl Plan {
             );
             changes.push(change(Action::Salvage, &root.join(COMMIT_LOG_DIR), what));
         }
+        if let Some(cut) = &self.cut {
+            let what = format!(
+                "physical offsets {} to {} hold no whole record, and none follows: the log ends before the messages that were there",
+                cut.start, cut.end
+            );
+            changes.push(change(Action::Salvage, &root.join(COMMIT_LOG_DIR), what));
+        }
         if self.recovery.is_some() {
             let mut what = "queues, index and checkpoint are made anew from the log".to_owned();
             if self.entries_ahead > 0 {
@@ -426,6 +438,18 @@ impl Plan {
 fn corrected_segments(corrections: &[Correction]) -> Vec<PathBuf> {
     let files: BTreeSet<_> = corrections.iter().map(|correction| correction.file.clone()).collect();
     files.into_iter().collect()
+}
+
+/// Returns the end of the last message before `files_end` that the queue files name; 0 if they name none.
+fn end_of_named(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, files_end: i64) -> Result<i64> {
+    let queues = ConsumeQueueStore::load(Arc::clone(env), path, config.mapped_file_size_consume_queue)?;
+    let mut end = 0;
+    for (_, _, queue) in queues.file_queues() {
+        if let Some(unit) = queue.last_before(files_end)? {
+            end = end.max(unit.end().min(files_end));
+        }
+    }
+    Ok(end)
 }
 
 fn refused_by(finding: &Finding, path: &Path) -> Error {

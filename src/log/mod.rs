@@ -27,6 +27,6 @@ pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, Place, Qu
 pub use flushed_mark_file::{FlushedMarkFile, is_flushed_mark_locked, load_flushed_mark, lock_flushed_mark};
 pub use index::{Candidate, Candidates, Chains, IndexFile, IndexFileState, IndexService, Indexed, KeptIndex, KeyLookup, Source};
 pub(crate) use index::{ChainItem, IndexPut};
-pub use record_starts::RecordStarts;
+pub use record_starts::{LastWriter, RecordStarts};
 pub use recorded_geometry::{fill_from_record, record as record_geometry};
 pub use store_checkpoint::{load_checkpoint, save_checkpoint};

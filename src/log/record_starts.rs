@@ -9,14 +9,18 @@
 //!    the next. If they step over that record or end before it, the candidate is part of a body. A chain that reaches the end of its
 //!    segment consists of records of the log: no body crosses that end. A candidate that starts where the damaged record is known to end
 //!    is in no body: it only must not step over the named record.
-//! 4. Otherwise the candidate is a record of the log, unless it steps over a record that a stamp names, or its queue has another message
+//! 4. Otherwise the candidate is a record of the log, unless it was stored before the last record in front of the damage, steps over a record that a stamp names, or its queue has another message
 //!    at its queue offset. The latter is no evidence where the damaged record is known to end, because messages of an earlier topic of the
 //!    same name have the queue offsets of its new messages.
 //!
 //! No damaged record ends after a record that an entry or an index item names: lengths and entries that claim so are ignored.
 //!
 //! Without queue files and index files only rule 4 remains: a record stored in a body counts as a record of the log if the size of the
-//! damaged record is lost. A record that follows an accepted one must have the same store time or a later one.
+//! damaged record is lost.
+//!
+//! A record that was stored earlier than the last one before the damage is stale: an earlier recovery of a broker has cut it, and its bytes
+//! remain. The clock of a broker may have been set back, and one flipped bit changes a store time. So in a closed store a record is not
+//! stale if the entry of its own queue names it, nor is any record before it. In a crashed store entries may be stale, too.
 
 use crate::error::Result;
 use crate::format::{Check, DispatchRequest, MessageView};
@@ -25,40 +29,53 @@ use crate::log::commit_log::{ClaimedEnd, LogFiles, LogRecord, RecordSearch};
 use crate::log::consume_queue::{ConsumeQueueStore, EntriesAhead};
 use crate::log::index::IndexService;
 
+/// What the last writer of a store has left.
+#[derive(Debug, Clone, Copy)]
+pub struct LastWriter {
+    /// The record starts of the mark of what was flushed and of our stamp.
+    pub named: [Option<i64>; 2],
+    /// It has closed the store, so no queue entry is stale.
+    pub has_closed: bool,
+}
+
 /// The evidence of where the records of a log start.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordStarts<'a> {
     log: &'a LogFiles,
     queues: &'a ConsumeQueueStore,
     index: Option<&'a IndexService>,
-    /// The record starts of the mark of what was flushed and of our stamp.
-    stamps: [Option<i64>; 2],
+    last_writer: LastWriter,
 }
 
 impl<'a> RecordStarts<'a> {
-    /// Collects the evidence of queue entries, of index items, and of `stamps`.
+    /// Collects the evidence of queue entries, of index items, and of the last writer.
     pub fn new(
         log: &'a LogFiles,
         queues: &'a ConsumeQueueStore,
         index: Option<&'a IndexService>,
-        stamps: [Option<i64>; 2],
+        last_writer: LastWriter,
     ) -> Self {
         Self {
             log,
             queues,
             index,
-            stamps,
+            last_writer,
         }
     }
 
-    /// Returns where the next record starts that lies at `from` or after and was stored at `since` or after: older ones are stale.
+    /// The earliest store time of a record that a queue entry names.
+    fn since_of_named(&self, since: i64) -> i64 {
+        if self.last_writer.has_closed { i64::MIN } else { since }
+    }
+
+    /// Returns where the next record starts that lies at `from` or after. Records that were stored before `since` may be stale.
     /// `damaged` is where the whole records before it end. Reads every byte that was written there, so call it only after damage.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`]; [`crate::error::Error::Corrupt`] for bytes that imitate records so often that the search takes too
     /// long.
     pub fn next_record(&self, damaged: i64, from: i64, since: i64) -> Result<Option<i64>> {
-        let mut search = self.log.search_records(since);
+        let mut search = self.log.search_records(self.since_of_named(since));
         let Some(first) = search.next(from)? else {
             return Ok(None);
         };
@@ -84,7 +101,7 @@ impl<'a> RecordStarts<'a> {
     /// Returns the first whole record at `from` or after that a queue entry or an index item names.
     fn first_named(&self, from: i64, since: i64) -> Result<Option<i64>> {
         let mut first: Option<i64> = None;
-        let mut take = |at: i64, is_named: &dyn Fn(&MessageView<'_>) -> bool| {
+        let mut take = |at: i64, since: i64, is_named: &dyn Fn(&MessageView<'_>) -> bool| {
             interrupt::check()?;
             if first.is_some_and(|first| first <= at) {
                 return Ok(false);
@@ -101,14 +118,14 @@ impl<'a> RecordStarts<'a> {
         };
         for (topic, queue_id, queue) in self.queues.file_queues() {
             queue.visit_from(from, |offset, unit| {
-                take(unit.physical_offset, &|view| {
+                take(unit.physical_offset, self.since_of_named(since), &|view| {
                     view.size() as i32 == unit.size && view.stands_in_queue(&topic, queue_id, offset)
                 })
             })?;
         }
         if let Some(index) = self.index {
             index.visit_from(from, |item| {
-                take(item.physical_offset, &|view| {
+                take(item.physical_offset, since, &|view| {
                     let mut hashes = DispatchRequest::of(view).index_key_hashes(true);
                     hashes.any(|hash| hash == item.key_hash)
                 })
@@ -167,7 +184,13 @@ impl<'a> RecordStarts<'a> {
     /// Returns true if a stamp names a whole record inside the extent of this record.
     fn steps_over_stamp(&self, view: &MessageView<'_>) -> Result<bool> {
         let inside = view.physical_offset() + 1..view.end();
-        for stamp in self.stamps.into_iter().flatten().filter(|stamp| inside.contains(stamp)) {
+        for stamp in self
+            .last_writer
+            .named
+            .into_iter()
+            .flatten()
+            .filter(|stamp| inside.contains(stamp))
+        {
             if matches!(self.log.read(stamp, Check::Whole)?, LogRecord::Message(_)) {
                 return Ok(true);
             }
@@ -310,6 +333,10 @@ impl AfterDamage<'_> {
             let end = self.end_of_chain(start, named)?;
             search.count_imitated(start, end.unwrap_or(start) - start)?;
             return Ok(end.map(|end| end.max(start + 1)));
+        }
+        if named == i64::MAX && view.store_time() < self.since {
+            search.count_imitated(start, i64::from(view.size()))?;
+            return Ok(Some(start + 1));
         }
         let is_contradicted = !is_after_known && matches!(own_entry, OwnEntry::LeadsElsewhere);
         let is_forged = is_contradicted || starts.steps_over_stamp(view)?;

@@ -8,7 +8,7 @@ use crate::config::StoreConfig;
 use crate::error::{DAMAGE_ADVICE, Error, HOLE_ADVICE, Result};
 use crate::format::{Check, CqUnit, IndexHeader, MessageId, is_salvage_record};
 use crate::log::{
-    ConsumeQueue, ConsumeQueueStore, IndexService, LogFiles, LogRecord, RecordStarts, StoredMessage, fill_from_record,
+    ConsumeQueue, ConsumeQueueStore, IndexService, LastWriter, LogFiles, LogRecord, RecordStarts, StoredMessage, fill_from_record,
 };
 use crate::read::unreadable::{EXPIRED, WAS_LOST, first_damage, nothing_at};
 use crate::read::walked_keys::WalkedStretches;
@@ -35,8 +35,8 @@ pub struct MessageReader {
     log: Arc<LogFiles>,
     queues: Arc<ConsumeQueueStore>,
     index: Arc<IndexService>,
-    /// The record starts that the mark and the stamp named at the open.
-    stamped_starts: [Option<i64>; 2],
+    /// As found at the open.
+    last_writer: LastWriter,
     /// Where the log ends; a writer of this process moves it, or a refresh.
     pub(super) readable: Arc<Watermark>,
     /// Up to where the messages that a writer of this process has appended since the open are in their queues.
@@ -86,7 +86,7 @@ impl MessageReader {
             log: recovered.log,
             queues: recovered.queues,
             index: recovered.index,
-            stamped_starts: recovered.stamped_starts,
+            last_writer: recovered.last_writer,
             readable,
             dispatched,
             report: recovered.report,
@@ -119,7 +119,7 @@ impl MessageReader {
 
     /// Returns the evidence of where records start, for a search after damage.
     pub(crate) fn record_starts(&self) -> RecordStarts<'_> {
-        RecordStarts::new(&self.log, &self.queues, Some(&self.index), self.stamped_starts)
+        RecordStarts::new(&self.log, &self.queues, Some(&self.index), self.last_writer)
     }
 
     /// Where the log ends.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::config::{FlushDiskType, Recovery, Sizes, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::{Checkpoint, IndexGeometry};
-use crate::log::{ConsumeQueueStore, IndexService, KeptIndex, LogFiles};
+use crate::log::{ConsumeQueueStore, IndexService, KeptIndex, LastWriter, LogFiles};
 use crate::recovery::broker_recovery::{BrokerRecovery, RecoveredQueue};
 use crate::recovery::decision::{expect_recoverable, find_cut, find_missing};
 use crate::recovery::index_end::{IndexStart, estimate_index_start, find_index_start};
@@ -25,15 +25,15 @@ pub(crate) struct Recovered {
     pub(crate) queues: Arc<ConsumeQueueStore>,
     pub(crate) index: Arc<IndexService>,
     /// The record starts that the mark and the stamp named when the store was opened.
-    pub(crate) stamped_starts: [Option<i64>; 2],
+    pub(crate) last_writer: LastWriter,
     /// What was found.
     pub(crate) report: RecoveryReport,
 }
 
 impl Recovered {
-    fn of(stamped_starts: [Option<i64>; 2], files: StoreFiles, report: RecoveryReport) -> Self {
+    fn of(last_writer: LastWriter, files: StoreFiles, report: RecoveryReport) -> Self {
         Self {
-            stamped_starts,
+            last_writer,
             log: files.log,
             queues: files.queues,
             index: files.index,
@@ -115,8 +115,10 @@ fn is_consistent(env: &dyn Env, path: &Path, before: &WriterState, looked: &Resu
 fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterState) -> Result<(Recovered, u64)> {
     let files = StoreFiles::load(env, path, config, state)?;
     let shown_until = files.shown_until(env.as_ref(), path)?;
+    let unfinished = unfinished_recovery(env.as_ref(), path, &files)?;
     let opened = Opened {
         shown_until,
+        closed_at: unfinished.and_then(|note| note.closed_at),
         is_written_to: files.is_written_to(env.as_ref(), path)?,
         ..files.opened(config, None)
     };
@@ -133,16 +135,23 @@ fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterStat
     } else {
         count_lost_by_brokers(&files, &plan)?
     };
+    // The plan leaves out the queue entries past the end, which show where records start.
+    let cut = find_cut(&opened, &plan.report)?;
     let mut report = plan.apply_in_memory(&opened)?;
     (report.lost_by_brokers, report.keys_lost_by_brokers) = lost;
-    report.missing = match find_missing(&opened, &report)? {
-        None => find_cut(&opened, &report)?,
-        missing => missing,
-    };
+    report.missing = find_missing(&opened, &report)?.or(cut);
     if report.clean_exit {
         files.log.settle(report.log_end);
     }
-    Ok((Recovered::of(opened.stamped_starts(), files, report), removals))
+    Ok((Recovered::of(opened.last_writer(), files, report), removals))
+}
+
+/// Returns the note of a recovery that has not ended. A clean exit shows that a writer has recovered the store since a note was written.
+fn unfinished_recovery(env: &dyn Env, path: &Path, files: &StoreFiles) -> Result<Option<RecoveryNote>> {
+    if files.state.clean {
+        return Ok(None);
+    }
+    RecoveryNote::load(env, path)
 }
 
 /// Counts the messages of the plan, and the keys, that the recovery of a broker would not bring back.
@@ -178,21 +187,21 @@ pub(crate) fn open_for_writing(
     config.validate()?;
     let files = StoreFiles::load(env, path, config, WriterState::read(env.as_ref(), path)?)?;
     files.queues.expect_writable(is_rebuilt)?;
+    let note = RecoveryNote::load(env.as_ref(), path)?;
+    let unfinished = note.filter(|_| !files.state.clean);
     let opened = Opened {
         is_rebuilt,
+        closed_at: unfinished.and_then(|note| note.closed_at),
         ..files.opened(config, None)
     };
     let (plan, index_start) = plan_with_index(&files, &opened, sizes.index)?;
     let unsynced_from = plan.unsynced_from;
     let mut report = plan.apply_in_memory(&opened)?;
     files.queues.expect_directories()?;
-    let note = RecoveryNote::load(env.as_ref(), path)?;
-    // A clean exit shows that a writer has recovered the store since the note was written.
-    let unfinished = note.filter(|_| !report.clean_exit);
     let closed_at = if report.clean_exit {
         Some(report.log_end)
     } else {
-        unfinished.and_then(|note| note.closed_at)
+        opened.closed_at
     };
     expect_recoverable(&Opened { closed_at, ..opened }, &report)?;
     report.missing = find_missing(&opened, &report)?;
@@ -236,7 +245,7 @@ pub(crate) fn open_for_writing(
         checkpoint: Some(stamps).filter(|stamps| *stamps != files.state.found),
         covered_time: stamps.physic_msg_timestamp.min(report.last_store_time),
     };
-    Ok((Recovered::of(opened.stamped_starts(), files, report), plan))
+    Ok((Recovered::of(opened.last_writer(), files, report), plan))
 }
 
 /// The plan for a writer, whose scan starts early enough for every key that the index lacks.

@@ -11,7 +11,8 @@ use crate::format::{
     LOCK_FILE, UNFINISHED_PREFIX, parse_segment_name,
 };
 use crate::log::{
-    ConsumeQueueStore, IndexService, LogFiles, RecordStarts, is_flushed_mark_locked, load_checkpoint, load_flushed_mark,
+    ConsumeQueueStore, IndexService, LastWriter, LogFiles, RecordStarts, is_flushed_mark_locked, load_checkpoint,
+    load_flushed_mark,
 };
 use crate::recovery::own_records::load_own_from;
 use crate::storage::{Access, DirEntry, EntryKind, Env, install_guard};
@@ -212,13 +213,16 @@ impl Opened<'_> {
 
     /// Returns the evidence of where records start, for a search after damage.
     pub fn record_starts(&self) -> RecordStarts<'_> {
-        RecordStarts::new(self.log, self.queues, self.index, self.stamped_starts())
+        RecordStarts::new(self.log, self.queues, self.index, self.last_writer())
     }
 
-    /// Returns the record starts of the mark of what was flushed and of our stamp.
-    pub(super) fn stamped_starts(&self) -> [Option<i64>; 2] {
+    /// Returns what the last writer left. A recovery that has not ended hides that the store was closed before it.
+    pub(super) fn last_writer(&self) -> LastWriter {
         let stamped = Some(self.checkpoint.logics_physical_offset).filter(|_| self.checkpoint.is_ours());
-        [self.flushed, stamped]
+        LastWriter {
+            named: [self.flushed, stamped],
+            has_closed: self.clean || self.closed_at.is_some(),
+        }
     }
 
     /// Whether this process is the only one that writes to the store.

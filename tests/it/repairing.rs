@@ -1,5 +1,6 @@
 //! Repair and rebuild: what verify finds is mended, and no answer about a whole message changes.
 
+mod clock_set_back;
 mod places;
 mod promises;
 mod refusals;
@@ -15,7 +16,7 @@ use mqstore::config::StoreConfig;
 use mqstore::error::Result;
 use mqstore::storage::{Env, RealEnv};
 
-fn env() -> Arc<dyn Env> {
+pub(crate) fn env() -> Arc<dyn Env> {
     Arc::new(RealEnv::new())
 }
 

@@ -38,6 +38,14 @@ impl StoreWriter {
         Self::new(root, 16384, 50, 100, 400)
     }
 
+    /// Appends a half or rolled-back message, which has no queue entry. Returns the physical offset.
+    pub fn append_without_entry(&mut self, message: Message) -> i64 {
+        let queue = (message.topic.clone().into(), message.queue_id);
+        let offset = self.append(message);
+        self.queues.get_mut(&queue).unwrap().pop();
+        offset
+    }
+
     /// Appends and dispatches; the message gets the next queue offset unless it names one. Returns the physical offset.
     pub fn append(&mut self, mut message: Message) -> i64 {
         if message.store_time == 0 {

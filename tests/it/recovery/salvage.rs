@@ -6,7 +6,7 @@ use std::path::Path;
 use mqstore::config::{Recovery, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::{BLANK_SIZE, Check, Message, Record, read_record};
-use mqstore::log::{ConsumeQueueStore, LogFiles, RecordStarts};
+use mqstore::log::{ConsumeQueueStore, LastWriter, LogFiles, RecordStarts};
 use mqstore::read::MessageReader;
 use tempfile::TempDir;
 
@@ -187,7 +187,11 @@ fn a_log_in_which_every_byte_imitates_a_record_ends_the_search_with_an_error() {
     fs::write(store.segment(0).0, imitated).unwrap();
     let log = LogFiles::load(real(), &store.at("commitlog"), None).unwrap();
     let queues = ConsumeQueueStore::load(real(), store.path(), None).unwrap();
-    let starts = RecordStarts::new(&log, &queues, None, [None; 2]);
+    let crashed = LastWriter {
+        named: [None; 2],
+        has_closed: false,
+    };
+    let starts = RecordStarts::new(&log, &queues, None, crashed);
     let refused = starts.next_record(0, 1, 0).unwrap_err();
     assert!(refused.to_string().contains("look like the start of a record"), "{refused}");
 }
