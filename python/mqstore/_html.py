@@ -9,6 +9,7 @@ from itertools import chain, islice
 from typing import TypeAlias
 
 import mqstore
+from mqstore._rows import first_rows
 
 #: Most rows of a table.
 ROWS = 20
@@ -35,7 +36,8 @@ _FACTS: dict[type, Sequence[str]] = {
 
 def shown(value: object) -> str:
     """The object as HTML. What cannot be read is named in its place."""
-    lines = [f'<caption style="text-align:left">{_text(repr(value), 1000)}</caption>']
+    head = repr(value).partition("\n")[0] if isinstance(value, mqstore.RecordBatch) else repr(value)
+    lines = [f'<caption style="text-align:left">{_text(head, 1000)}</caption>']
     try:
         heads, rows = _table(value)
         if heads:
@@ -78,7 +80,7 @@ def _table(value: object) -> _Table:
             changed = ("action", "file", "message")
             return changed, ([_read(change, name) for name in changed] for change in value.changes)
         case mqstore.RecordBatch():
-            return value.column_names, _rows(value)
+            return value.column_names, first_rows(value, ROWS + 1)
         case mqstore.Batches():
             return ("column", "type"), _columns(value)
         case mqstore.Queue() | mqstore.QueueSlice() | mqstore.GetResult() | mqstore.QueryResult():
@@ -116,15 +118,6 @@ def _lengths(topic: mqstore.Topic) -> tuple[object, object]:
         return len(topic.queue_ids), sum(len(topic.queues[queue]) for queue in topic.queue_ids)
     except mqstore.UnsupportedFormatError as error:
         return type(error).__name__, None
-
-
-def _rows(batch: mqstore.RecordBatch) -> Iterable[_Row]:
-    """The first rows, where there is pyarrow: nothing here reads Arrow without it."""
-    try:
-        rows = batch.to_arrow().slice(0, ROWS + 1)
-    except ImportError:
-        return [[f"{len(batch)} rows"]]
-    return zip(*(column.to_pylist() for column in rows.columns), strict=True)
 
 
 def _columns(batches: mqstore.Batches) -> Iterable[_Row]:

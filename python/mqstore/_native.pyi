@@ -1564,7 +1564,13 @@ class Message:
 
 @disjoint_base
 class RecordBatch:
-    """One Arrow record batch. Hand it to pyarrow, polars, duckdb or pandas as it is, or call one of the `to_` methods."""
+    """One Arrow record batch. Hand it to pyarrow, polars, duckdb or pandas as it is, or call one of the `to_` methods.
+
+    No other package is needed to read its rows. Iteration yields a named tuple for each, with a field for each column
+    (`row.topic`, `row[0]`, `row._asdict()`); `to_pylist` returns dicts; `repr` shows the first rows as a table. A null
+    reads as None, a time as a datetime in UTC, a list as a list, and a struct or a map as a dict. A time outside the years
+    1 to 9999 raises `OverflowError`.
+    """
     @property
     def column_names(self) -> list[str]:
         """The names of its columns, a list of str."""
@@ -1583,6 +1589,9 @@ class RecordBatch:
 
         Raises `ImportError` without pandas or pyarrow.
         """
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Returns the rows as a list of dicts by column name."""
+    def __iter__(self) -> Iterator[Any]: ...
     def __len__(self) -> int: ...
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[CapsuleType, CapsuleType]: ...
@@ -1811,9 +1820,9 @@ class RecoveryReport:
         """Messages that the log holds and the queue files lack; they are read all the same."""
     @property
     def lost_by_brokers(self) -> int:
-        """Messages of `undispatched` that the recovery of RocketMQ 4.9.8, 5.3.3 or 5.5.1 does not put into their queues, or puts
-        at another queue offset: `mqstore.rebuild` before a broker starts. 0 beside a live writer and for a store opened for
-        writing.
+        """Messages of `undispatched` that the recovery of RocketMQ 4.9.8, 5.3.3 or 5.5.1 does not put into their queues, or
+        puts at another queue offset: `mqstore.rebuild` before a broker starts. 0 beside a live writer and for a store
+        opened for writing.
         """
     @property
     def keys_lost_by_brokers(self) -> int:

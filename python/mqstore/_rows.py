@@ -1,12 +1,13 @@
-"""What statistics and text are turned into before people read them."""
+"""Rows of tables, and text, in the forms in which people read them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import namedtuple
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import chain
-from typing import Any
+from itertools import chain, islice
+from typing import Any, cast
 
 from mqstore._native import RecordBatch, _json_lines
 
@@ -14,6 +15,35 @@ from mqstore._native import RecordBatch, _json_lines
 CONTROLS = {code: f"\\u{code:04x}" for code in chain(range(0x7F, 0xA0), range(0x2028, 0x202F), range(0x2066, 0x206A))}
 _CONTROLS_OF_TEXT = CONTROLS | {code: f"\\x{code:02x}" for code in range(0x20)}
 _CONTROLS_OF_TEXT |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
+
+
+#: The classes of rows by the names of their columns.
+_CLASSES: dict[tuple[str, ...], type[tuple[Any, ...]]] = {}
+
+
+def row_class(names: tuple[str, ...]) -> type[tuple[Any, ...]]:
+    """Returns the class of the rows of a `RecordBatch` with these columns: a named tuple that pickles."""
+    if names not in _CLASSES:
+        plain = cast(Any, namedtuple)("Row", names, rename=True, module="mqstore")  # mypy takes a list of names alone
+
+        def __reduce__(self: tuple[Any, ...]) -> tuple[Any, ...]:
+            return _row, (names, tuple(self))
+
+        _CLASSES[names] = type("Row", (plain,), {"__slots__": (), "__module__": "mqstore", "__reduce__": __reduce__})
+    return _CLASSES[names]
+
+
+def _row(names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Makes a row that was pickled."""
+    return row_class(names)(*values)
+
+
+def first_rows(batch: RecordBatch, most: int) -> list[Sequence[object]]:
+    """Returns the first rows, at most `most`. If one holds a time that no datetime can hold, all are as in JSON."""
+    try:
+        return list(islice(batch, most))
+    except OverflowError:
+        return [tuple(row.values()) for row in islice(each_row(batch), most)]
 
 
 def each_row(batch: RecordBatch) -> Iterator[dict[str, Any]]:

@@ -43,6 +43,8 @@ mod message;
 mod message_iterator;
 /// Where the messages of batches come from.
 mod source;
+/// The rows of a `RecordBatch` as named tuples and dicts.
+mod row_iterator;
 /// `RecordBatch`.
 mod record_batch;
 /// Whose turn it is to read a pass that several threads share.

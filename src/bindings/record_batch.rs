@@ -1,16 +1,23 @@
-//! `RecordBatch`, and how batches turn into objects of pyarrow, polars and pandas.
+//! `RecordBatch`, and how batches turn into objects of Python, pyarrow, polars and pandas.
 
 use arrow_array as arrow;
 use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyList};
 
 use super::capsule::{export_batch, export_schema, export_stream};
 use super::imports;
 use super::interpreter_exit::hang_at_exit;
+use super::row_iterator::{RowIterator, dicts};
 
 /// One Arrow record batch. Hand it to pyarrow, polars, duckdb or pandas as it is, or call one of
 /// the `to_` methods.
+///
+/// No other package is needed to read its rows. Iteration yields a named tuple for each, with a
+/// field for each column (`row.topic`, `row[0]`, `row._asdict()`); `to_pylist` returns dicts; `repr`
+/// shows the first rows as a table. A null reads as None, a time as a datetime in UTC, a list as a
+/// list, and a struct or a map as a dict. A time outside the years 1 to 9999 raises
+/// `OverflowError`.
 #[pyclass(frozen, subclass, module = "mqstore")]
 pub(super) struct RecordBatch(pub(super) arrow::RecordBatch);
 
@@ -48,6 +55,17 @@ impl RecordBatch {
         to_pandas(slf.as_any(), "record_batch")
     }
 
+    /// Returns the rows as a list of dicts by column name.
+    fn to_pylist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        hang_at_exit();
+        dicts(py, &self.0)
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<RowIterator> {
+        hang_at_exit();
+        RowIterator::over(py, self.0.clone())
+    }
+
     /// The Arrow PyCapsule interface.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         export_schema(py, self.0.schema_ref())
@@ -79,13 +97,21 @@ impl RecordBatch {
         self.0.num_rows()
     }
 
-    fn __repr__(&self) -> String {
-        format!(
+    fn __repr__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let batch = slf.get();
+        let head = format!(
             "<mqstore.RecordBatch {} rows: {}>",
-            self.0.num_rows(),
-            self.column_names().join(", ")
-        )
+            batch.0.num_rows(),
+            batch.column_names().join(", ")
+        );
+        shown(slf, head)
     }
+}
+
+/// Returns the representation of a batch: this line, and its first rows as a table.
+pub(super) fn shown<'py>(batch: &Bound<'py, RecordBatch>, head: String) -> PyResult<Bound<'py, PyAny>> {
+    hang_at_exit();
+    imports::call(batch.py(), "mqstore._table", "shown", (head, batch), None)
 }
 
 pub(super) fn to_arrow<'py>(batches: &Bound<'py, PyAny>, function: &str) -> PyResult<Bound<'py, PyAny>> {

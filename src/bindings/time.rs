@@ -46,13 +46,26 @@ impl Utc {
 /// # Errors
 /// `OverflowError` outside the years 1 to 9999.
 pub(super) fn to_datetime(py: Python<'_>, ms: i64) -> PyResult<Bound<'_, PyDateTime>> {
+    datetime_of(py, ms, 0)
+}
+
+/// A `datetime` in UTC, of microseconds since 1970.
+///
+/// # Errors
+/// As [`to_datetime`].
+pub(super) fn us_to_datetime(py: Python<'_>, us: i64) -> PyResult<Bound<'_, PyDateTime>> {
+    datetime_of(py, us.div_euclid(1000), us.rem_euclid(1000) as u32)
+}
+
+/// A `datetime` in UTC: `ms` since 1970, and `us` more.
+fn datetime_of(py: Python<'_>, ms: i64, us: u32) -> PyResult<Bound<'_, PyDateTime>> {
     let Some(utc) = Utc::of(ms) else {
         return Err(PyOverflowError::new_err(format!(
             "{ms} ms since 1970 lies outside the years 1 to 9999 that a datetime holds"
         )));
     };
     let zone = PyTzInfo::utc(py)?;
-    let microsecond = utc.millisecond * 1000;
+    let microsecond = utc.millisecond * 1000 + us;
     PyDateTime::new(
         py,
         utc.year,

@@ -8,7 +8,7 @@ use pyo3::types::PyString;
 
 use super::arguments::{explained, repr_of, type_of};
 use super::interpreter_exit::hang_at_exit;
-use super::record_batch::RecordBatch;
+use super::record_batch::{RecordBatch, shown};
 use crate::arrow::{self, USAGE_COLUMNS};
 use crate::read::{self, UsageBy};
 
@@ -52,13 +52,14 @@ impl Usage {
         self.unread.iter().map(|unread| (unread.start, unread.end)).collect()
     }
 
-    fn __repr__(slf: &Bound<'_, Self>) -> String {
+    fn __repr__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (usage, rows) = (slf.get(), slf.as_super().get().0.num_rows());
         let unread: i64 = usage.unread.iter().map(|unread| unread.end - unread.start).sum();
-        format!(
+        let head = format!(
             "<mqstore.Usage {rows} rows, covers {}..{}, {unread} bytes unread>",
             usage.covers.start, usage.covers.end
-        )
+        );
+        shown(slf.as_super(), head)
     }
 }
 
