@@ -1175,8 +1175,13 @@ class Tabular:
         """Raises TypeError: NumPy, and pandas.DataFrame through it, would make one column of objects."""
 
 @final
-class Topic(Tabular):
-    """One topic of a store."""
+class Topic(Tabular, Collection[Message]):
+    """One topic of a store, a collection of its messages.
+
+    Iteration yields the messages queue by queue, in the order of their ids, and treats damage as iteration of a `Queue`
+    does. `len(topic)` is the sum of the lengths of its queues. A topic without messages is therefore false: `name in
+    store.topics` tests whether it exists.
+    """
     @property
     def name(self) -> str:
         """Its name."""
@@ -1200,6 +1205,10 @@ class Topic(Tabular):
 
         `columns`, `max_bytes` and `errors` as in `QueueSlice.batches`. Raises `UnsupportedFormatError` as `queues` does.
         """
+    def __contains__(self, value: object, /) -> bool: ...
+    def __iter__(self) -> MessageIterator: ...
+    def __aiter__(self) -> AsyncIterator[Message]: ...
+    def __len__(self) -> int: ...
 
 @final
 class Queues(Sequence[Queue]):
@@ -1332,9 +1341,11 @@ class QueueSlice(Tabular, Reversible[Message], Collection[Message]):
 
 @final
 class MessageIterator(Iterator[Message]):
-    """Messages one by one. They are read in blocks, without the interpreter, so that other threads run meanwhile.
-    `Store.follow` and `Queue.tail` give one that waits for more messages, and may be asked again after it has ended at its
-    timeout.
+    """Messages one by one: `iter` of a topic, a queue or a slice of one.
+
+    It reads blocks of messages and releases the interpreter for that, so other threads run. `Store.follow` and `Queue.tail`
+    return an iterator that waits for more messages; it may be asked again after it has ended at its timeout. `async for`
+    reads it without blocking the event loop.
     """
     @property
     def skipped(self) -> int:

@@ -14,13 +14,13 @@
 (10, 499500)
 
 Thousands of tasks may append at the same time: one sync is for all that were there, and there is no thread for each. What reads
-files does so in a thread of the event loop's pool, without the interpreter, so that the other tasks go on meanwhile: the calls of
-`Store` below, and `async for` over a queue, a slice of one and `Batches`. If a task is cancelled meanwhile, the thread ends what
+files does so in a thread of the event loop's pool, without the interpreter, so that the other tasks run: the calls of `Store`
+below, and `async for` over a topic, a queue, a slice of one and `Batches`. If a task is cancelled meanwhile, the thread ends what
 it has begun, which is a call, at most 64 messages or a batch.
 
-A task that waits for messages (`async for` over what `follow` and `Queue.tail` give) keeps no thread: it looks for them every
-0.5 ms at first and every 20 ms at last. If it is cancelled, the next `async for` over the same iterator gives what has come
-meanwhile.
+A task that waits for messages (`async for message in store.follow()`, or over what `Queue.tail` gives) keeps no thread: it looks
+for them every 0.5 ms at first and every 20 ms at last. If it is cancelled, the next `async for` over the same iterator yields
+what has come since then.
 
 The plain `mqstore.Store` is `store.store`. A read of one message, such as `queue[-1]`, takes microseconds where memory holds it,
 and may be called as it is; `asyncio.to_thread` runs any other call, such as `queue.to_polars`.
@@ -33,19 +33,19 @@ import asyncio
 # The threads of an event loop need it, which imports it when it starts the first one: too late where no descriptor is left then.
 import concurrent.futures.thread  # noqa: F401
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import wraps
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack
 
 import mqstore
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from mqstore._native import MessageIterator, _Properties, _Time
+    from mqstore._native import _Properties, _Time
 
 __all__ = ["Store", "open"]
 
@@ -69,6 +69,49 @@ def _in_a_thread(call: Callable[Concatenate[mqstore.Store, _P], _T]) -> Callable
     @wraps(call)
     async def run(self: Store, /, *args: _P.args, **options: _P.kwargs) -> _T:
         return await asyncio.to_thread(call, self.store, *args, **options)
+
+    return run
+
+
+_Items = TypeVar("_Items", bound=AsyncIterable[Any])
+
+
+class _Pass(Coroutine[Any, Any, _Items], Generic[_Items, _T]):
+    """A coroutine that returns the messages or batches of a pass; `async for` over it awaits it first."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, _Items]) -> None:
+        self._coroutine = coroutine
+        self._items: _Items | None = None
+
+    def __await__(self) -> Generator[Any, Any, _Items]:
+        return self._coroutine.__await__()
+
+    async def __aiter__(self) -> AsyncIterator[_T]:
+        if self._items is None:
+            self._items = await self._coroutine
+        async for item in self._items:
+            yield item
+
+    # `asyncio.create_task` takes a coroutine alone.
+    def send(self, value: Any, /) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, *exception: Any) -> Any:
+        return self._coroutine.throw(*exception)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+
+def _begins(
+    call: Callable[Concatenate[mqstore.Store, _P], _Items], _item: type[_T]
+) -> Callable[Concatenate[Store, _P], _Pass[_Items, _T]]:
+    """Returns the method of the plain store, run in a thread, as one whose result `async for` takes, too."""
+    begin = _in_a_thread(call)
+
+    @wraps(call)
+    def run(self: Store, /, *args: _P.args, **options: _P.kwargs) -> _Pass[_Items, _T]:
+        return _Pass(begin(self, *args, **options))
 
     return run
 
@@ -149,10 +192,12 @@ class Store:
     resolve_keys = _in_a_thread(mqstore.Store.resolve_keys)
     resolve_times = _in_a_thread(mqstore.Store.resolve_times)
     resolve_ids = _in_a_thread(mqstore.Store.resolve_ids)
-    fetch = _in_a_thread(mqstore.Store.fetch)
-    scan = _in_a_thread(mqstore.Store.scan)
     refresh = _in_a_thread(mqstore.Store.refresh)
-    follow = _in_a_thread(mqstore.Store.follow)
+
+    # `async for` over what these return awaits it first.
+    fetch = _begins(mqstore.Store.fetch, mqstore.RecordBatch)
+    scan = _begins(mqstore.Store.scan, mqstore.RecordBatch)
+    follow = _begins(mqstore.Store.follow, mqstore.Message)
 
     # Callables are called in the thread.
     export = _in_a_thread(mqstore.Store.export)
@@ -173,7 +218,7 @@ class Store:
 
     @property
     def topics(self) -> mqstore.Topics:
-        """The topics by name, as `mqstore.Store.topics`. Their queues, slices and batches are read by `async for`."""
+        """The topics by name, as `mqstore.Store.topics`. `async for` reads them, their queues, slices and batches."""
         return self.store.topics
 
 
@@ -199,7 +244,7 @@ async def _each(items: Iterable[_T]) -> AsyncIterator[_T]:
 _SHORTEST, _LONGEST, _PATIENCE = 0.0005, 0.02, 128
 
 
-async def _as_they_come(messages: MessageIterator) -> AsyncIterator[mqstore.Message]:
+async def _as_they_come(messages: mqstore.MessageIterator) -> AsyncIterator[mqstore.Message]:
     """What an iterator gives that may wait for the next one: `__aiter__` of what `follow` and `tail` give.
 
     The task waits, and takes the messages. A thread that did so would keep its place in the pool while it waits, and take a

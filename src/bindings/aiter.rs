@@ -6,6 +6,7 @@ use super::batches::Batches;
 use super::imports::call;
 use super::message_iterator::MessageIterator;
 use super::queue::{Queue, QueueSlice};
+use super::topic::Topic;
 
 /// The same as iterating gives, for the tasks of an event loop.
 macro_rules! in_a_thread {
@@ -19,5 +20,5 @@ macro_rules! in_a_thread {
     };
 }
 
-in_a_thread!("_each": Batches Queue QueueSlice);
+in_a_thread!("_each": Batches Queue QueueSlice Topic);
 in_a_thread!("_as_they_come": MessageIterator);

@@ -132,7 +132,7 @@ impl Message {
 
     /// The queue of that topic.
     #[getter]
-    fn queue_id(&self) -> Result<i32> {
+    pub(super) fn queue_id(&self) -> Result<i32> {
         self.0.read(|message| message.queue_id())
     }
 

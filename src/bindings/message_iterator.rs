@@ -16,10 +16,12 @@ use crate::read::{OnDamage, StoredMessage};
 use crate::storage::Generation;
 use crate::sync::try_lock;
 
-/// Messages one by one. They are read in blocks, without the interpreter, so that other threads run
-/// meanwhile. `Store.follow` and `Queue.tail` give one that waits for more messages, and may be
-/// asked again after it has ended at its timeout.
-#[pyclass(frozen, module = "mqstore._native")]
+/// Messages one by one: `iter` of a topic, a queue or a slice of one.
+///
+/// It reads blocks of messages and releases the interpreter for that, so other threads run.
+/// `Store.follow` and `Queue.tail` return an iterator that waits for more messages; it may be asked
+/// again after it has ended at its timeout. `async for` reads it without blocking the event loop.
+#[pyclass(frozen, module = "mqstore")]
 pub(super) struct MessageIterator {
     handle: Arc<Handle>,
     on_damage: OnDamage,

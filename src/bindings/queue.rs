@@ -241,7 +241,7 @@ impl Queue {
         self.backward(py, self.bounds(py)?)
     }
 
-    fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    pub(super) fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
         Ok(self.find(py, value, &(i64::MIN..i64::MAX))?.is_some())
     }
 

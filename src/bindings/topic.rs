@@ -1,5 +1,6 @@
 //! `Topics`, `Topic`, `Queues`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyIndexError, PyKeyError, PyOverflowError, PyValueError};
@@ -9,12 +10,15 @@ use pyo3::types::{PyIterator, PyList, PyRange, PySlice};
 use super::arguments::{self, explained, type_of};
 use super::batches::Batches;
 use super::handle::Handle;
+use super::message::Message;
+use super::message_iterator::MessageIterator;
 use super::queue::Queue;
 use super::recipe::{Recipe, Reduced, of_native, part_of_pickle};
 use super::source::{Part, Source};
 use super::tabular::{Tabular, tabular};
 use crate::config::Errors;
 use crate::error::Result;
+use crate::read::{OnDamage, QueueScan};
 
 /// The topics of a store by name, ascending: a mapping of str to Topic.
 ///
@@ -127,13 +131,29 @@ fn view<'py>(topics: &Bound<'py, Topics>, kind: &str) -> PyResult<Bound<'py, PyA
     topics.py().import("collections.abc")?.call_method1(kind, (topics,))
 }
 
-/// One topic of a store.
+/// One topic of a store, a collection of its messages.
+///
+/// Iteration yields the messages queue by queue, in the order of their ids, and treats damage as
+/// iteration of a `Queue` does. `len(topic)` is the sum of the lengths of its queues. A topic
+/// without messages is therefore false: `name in store.topics` tests whether it exists.
 #[pyclass(frozen, extends = Tabular, module = "mqstore")]
 pub(super) struct Topic {
     handle: Arc<Handle>,
     #[pyo3(get)]
     /// Its name.
     name: String,
+}
+
+impl Topic {
+    /// Returns the ids of its queues, each with its bounds.
+    fn bounds(&self, py: Python<'_>) -> PyResult<Vec<(i32, Range<i64>)>> {
+        let reader = self.handle.reader(py)?;
+        let bounds: Result<Vec<_>> = self.handle.detach(py, || {
+            let ids = reader.queue_ids(&self.name)?.into_iter();
+            ids.map(|id| Ok((id, reader.queue_bounds(&self.name, id)?))).collect()
+        });
+        Ok(bounds?)
+    }
 }
 
 #[pymethods]
@@ -166,12 +186,7 @@ impl Topic {
         #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Batches> {
-        let reader = self.handle.reader(py)?;
-        let ranges: Result<Vec<_>> = self.handle.detach(py, || {
-            let ids = reader.queue_ids(&self.name)?.into_iter();
-            ids.map(|id| Ok((id, reader.queue_bounds(&self.name, id)?))).collect()
-        });
-        let source = Source::Store(self.handle.clone(), Part::Queues(self.name.clone(), ranges?));
+        let source = Source::Store(self.handle.clone(), Part::Queues(self.name.clone(), self.bounds(py)?));
         Batches::new(source, columns.as_deref(), max_bytes, errors)
     }
 
@@ -183,6 +198,35 @@ impl Topic {
     fn queue_ids(&self, py: Python<'_>) -> PyResult<Vec<i32>> {
         let reader = self.handle.reader(py)?;
         Ok(self.handle.detach(py, || reader.queue_ids(&self.name))?)
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let bounds = self.bounds(py)?.into_iter();
+        Ok(bounds.map(|(_, offsets)| (offsets.end - offsets.start) as usize).sum())
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
+        let (bounds, reader) = (self.bounds(py)?, self.handle.reader(py)?);
+        let on_damage = OnDamage::new(self.handle.errors());
+        let scans: Result<Vec<_>> = self.handle.detach(py, || {
+            let scan = |(id, offsets)| {
+                let scan = QueueScan::new(Arc::clone(&reader), self.name.clone(), id, offsets)?;
+                Ok(scan.on_damage(on_damage.clone()))
+            };
+            bounds.into_iter().map(scan).collect()
+        });
+        Ok(MessageIterator::over(
+            self.handle.clone(),
+            scans?.into_iter().flatten(),
+            on_damage,
+        ))
+    }
+
+    fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let Ok(message) = value.cast::<Message>() else {
+            return Ok(false);
+        };
+        Queue::new(self.handle.clone(), self.name.clone(), message.get().queue_id()?).__contains__(py, value)
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>, &str)> {

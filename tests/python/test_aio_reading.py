@@ -16,6 +16,8 @@ import mqstore.aio
 
 _T = TypeVar("_T")
 
+#: What begins a pass: a coroutine that `async for` takes, too.
+PASSES = {"fetch", "follow", "scan"}
 #: What the plain store does at once, or what asyncio has in another form.
 NO_TWIN = {"append_nowait", "close", "stats"}
 
@@ -44,7 +46,7 @@ def test_every_call_of_the_plain_store_has_a_twin_with_the_same_arguments() -> N
     plain = {name for name, call in vars(mqstore.Store).items() if not name.startswith("_") and callable(call)}
     assert plain >= {"get", "query", "fetch", "append", *NO_TWIN}
     twins = {name for name in plain if inspect.iscoroutinefunction(getattr(mqstore.aio.Store, name, None))}
-    assert plain - twins == NO_TWIN
+    assert plain - twins == NO_TWIN | PASSES
     for name in plain - {"append", *NO_TWIN}:
         of_plain, of_twin = (
             inspect.signature(getattr(of, name)).parameters.values() for of in (mqstore.Store, mqstore.aio.Store)
@@ -236,6 +238,75 @@ def test_a_task_follows_a_store_while_others_append(tmp_path: Path) -> None:
             return await following
 
     assert asyncio.run(run()) == [b"%d" % number for number in range(100)]
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_async_for_follows_a_store_without_a_second_await(path: Path, mode: Literal["r", "r+"]) -> None:
+    async def main() -> list[bytes]:
+        async with mqstore.aio.open(path, "r+") as writer, mqstore.aio.open(path) as reader:
+            came: list[bytes] = []
+            begun = asyncio.Event()
+
+            async def take() -> None:
+                following = (reader if mode == "r" else writer).follow("orders", start={("orders", 0): 998}, timeout=30)
+                async for message in following:
+                    came.append(message.body)
+                    begun.set()
+                    if len(came) == 12:
+                        break
+
+            task = asyncio.create_task(take())
+            await begun.wait()
+            for number in range(10):
+                await writer.append("orders", b"new %d" % number)
+            await asyncio.wait_for(task, 30)
+            return came
+
+    assert asyncio.run(main()) == [b"998", b"999", *(b"new %d" % number for number in range(10))]
+
+
+def test_async_for_reads_a_scan_and_a_fetch_without_a_second_await(path: Path) -> None:
+    async def work(store: mqstore.aio.Store) -> None:
+        assert sum(map(len, await each(store.scan(topics="orders", tags="paid")))) == 1000
+        batch = next(iter(store.store.topics["orders"].queues[0][5:8].batches(["physical_offset"])))
+        assert [row.body for rows in await each(store.fetch(batch)) for row in rows] == [b"5", b"6", b"7"]
+        with pytest.raises(TypeError, match="topics is a str or several"):
+            await each(store.scan(topics=7))  # type: ignore[arg-type]
+
+    run(path, work)
+
+
+def test_a_pass_is_also_a_coroutine_for_tasks_and_time_limits(path: Path) -> None:
+    async def work(store: mqstore.aio.Store) -> None:
+        batches = await asyncio.create_task(store.scan(columns=["body"]))
+        assert isinstance(batches, mqstore.Batches)
+        following = await asyncio.wait_for(store.follow("orders", start="begin", timeout=0), 30)
+        assert isinstance(following, mqstore.MessageIterator)
+        assert len(await each(following)) == 1000
+        first, second = await asyncio.gather(store.scan(), store.follow(timeout=0))
+        assert (isinstance(first, mqstore.Batches), await each(second)) == (True, [])
+
+    run(path, work)
+
+
+def test_a_second_async_for_over_the_same_pass_continues_it(path: Path) -> None:
+    async def work(store: mqstore.aio.Store) -> None:
+        following = store.follow("orders", start="begin", timeout=0.05)
+        async for message in following:
+            assert message.body == b"0"
+            break
+        assert [message.body for message in await each(following)] == [b"%d" % number for number in range(1, 1000)]
+        assert await each(following) == []
+
+    run(path, work)
+
+
+def test_a_pass_that_is_never_awaited_is_warned_of_by_its_name(path: Path) -> None:
+    async def work(store: mqstore.aio.Store) -> None:
+        with pytest.warns(RuntimeWarning, match="'Store.follow' was never awaited"):
+            store.follow()
+
+    run(path, work)
 
 
 @pytest.mark.parametrize("mode", ["r", "r+"])
