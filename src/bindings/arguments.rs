@@ -9,7 +9,7 @@ use pyo3::Borrowed;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::type_object::PyTypeInfo;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyIterator, PyMapping, PyString};
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyMapping, PyString};
 
 use super::interpreter_exit::hang_at_exit;
 use crate::config::Errors;
@@ -103,13 +103,17 @@ fn optional_whole<T: TryFrom<i64>>(value: &Bound<'_, PyAny>, name: &str) -> PyRe
 
 /// Yes or no.
 fn truth(value: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
-    match value.cast::<PyBool>() {
-        Ok(truth) => Ok(truth.is_true()),
-        Err(_) => Err(PyTypeError::new_err(format!(
-            "{name} is True or False, not {}",
-            repr_of(value)?
-        ))),
+    let wrong = || Ok(format!("{name} is True or False, not {}", repr_of(value)?));
+    value.extract().map_err(|error| explained(value.py(), error, wrong))
+}
+
+/// Converts True, False or None.
+fn optional_truth(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<bool>> {
+    if value.is_none() {
+        return Ok(None);
     }
+    let wrong = || Ok(format!("{name} is True, False or None, not {}", repr_of(value)?));
+    value.extract().map(Some).map_err(|error| explained(value.py(), error, wrong))
 }
 
 /// Names of columns; None for all.
@@ -370,6 +374,11 @@ arguments! {
     columns: Option<Vec<String>>, names;
     side<'a>: &'a str, argument;
     bounded: bool, truth;
+    durable: Option<bool>, optional_truth;
+    one_segment: bool, truth;
+    keep_store_time: bool, truth;
+    dry_run: bool, truth;
+    deep: bool, truth;
     walk: bool, truth;
     delay_level: i32, whole;
     flag: i32, whole;

@@ -148,7 +148,7 @@ impl Store {
         py: Python<'_>,
         batches: &Batches,
         rename: HashMap<String, String>,
-        keep_store_time: bool,
+        #[pyo3(from_py_with = arguments::keep_store_time)] keep_store_time: bool,
     ) -> PyResult<Copied> {
         let writer = self.handle.writer()?;
         let mut copier = Copier::new(writer.appender(Some(false)), rename, keep_store_time);

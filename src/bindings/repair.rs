@@ -173,7 +173,7 @@ impl RepairReport {
 pub(super) fn repair(
     py: Python<'_>,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,
-    dry_run: bool,
+    #[pyo3(from_py_with = arguments::dry_run)] dry_run: bool,
     into: Option<&Bound<'_, PyAny>>,
     progress: Option<&Bound<'_, PyAny>>,
     options: Option<&Bound<'_, PyDict>>,
@@ -211,7 +211,7 @@ pub(super) fn repair(
 pub(super) fn rebuild(
     py: Python<'_>,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,
-    dry_run: bool,
+    #[pyo3(from_py_with = arguments::dry_run)] dry_run: bool,
     progress: Option<&Bound<'_, PyAny>>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<RepairReport> {

@@ -68,7 +68,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
         #[pyo3(from_py_with = arguments::reconsume_times)] reconsume_times: i32,
         #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
-        durable: Option<bool>,
+        #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
     ) -> PyResult<AppendResult> {
         self.handle.expect_writable()?;
         let properties = PropertyArguments {
@@ -132,7 +132,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
         #[pyo3(from_py_with = arguments::reconsume_times)] reconsume_times: i32,
         #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
-        durable: Option<bool>,
+        #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.handle.expect_writable()?;
         let properties = PropertyArguments {
@@ -208,8 +208,8 @@ impl Store {
         rows: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = arguments::default_topic)] topic: Option<&str>,
         #[pyo3(from_py_with = arguments::default_queue)] queue: Option<i32>,
-        one_segment: bool,
-        durable: Option<bool>,
+        #[pyo3(from_py_with = arguments::one_segment)] one_segment: bool,
+        #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
     ) -> PyResult<Offsets> {
         self.handle.expect_writable()?;
         let defaults = Defaults {
@@ -265,7 +265,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::born_host)] born_host: Option<&str>,
         #[pyo3(from_py_with = arguments::store_host)] store_host: Option<&str>,
         #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
-        durable: Option<bool>,
+        #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
     ) -> PyResult<Offsets> {
         self.handle.expect_writable()?;
         let common = format::Message {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
+use super::arguments;
 use super::finding::Finding;
 use super::pass::reading_threads;
 use super::scan::{bytes_per_s, callable};
@@ -98,7 +99,7 @@ impl Store {
     fn verify(
         &self,
         py: Python<'_>,
-        deep: bool,
+        #[pyo3(from_py_with = arguments::deep)] deep: bool,
         progress: Option<&Bound<'_, PyAny>>,
         max_mb_per_s: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<VerifyReport> {

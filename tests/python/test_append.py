@@ -260,13 +260,25 @@ def test_properties_take_at_most_32767_bytes(store: mqstore.Store) -> None:
         ({"unique_key": 7}, "unique_key is a str, not int"),
         ({"born_time": "now"}, "born_time: expected a datetime with a timezone or an int"),
         ({"born_host": 7}, "born_host is a str, not int"),
+        ({"durable": "yes"}, "durable is True, False or None, not 'yes'"),
     ],
 )
 def test_what_has_the_wrong_type_is_named(store: mqstore.Store, fields: dict[str, Any], argument: str) -> None:
     arguments: dict[str, Any] = {"topic": "orders", "body": b""} | fields
-    with pytest.raises(TypeError) as raised:
-        store.append(**arguments)
-    assert argument in str(raised.value)
+    for append in (store.append, store.append_nowait):
+        with pytest.raises(TypeError) as raised:
+            append(**arguments)
+        assert argument in str(raised.value)
+    assert store.max_physical_offset == 0
+
+
+@pytest.mark.parametrize("call", ["append_batch", "append_producer_batch"])
+def test_truth_of_a_batch_that_has_the_wrong_type_is_named(store: mqstore.Store, call: str) -> None:
+    arguments: list[Any] = [[b"x"], "orders"] if call == "append_batch" else ["orders", b""]
+    with pytest.raises(TypeError, match="durable is True, False or None, not 1"):
+        getattr(store, call)(*arguments, durable=1)
+    with pytest.raises(TypeError, match="one_segment is True or False, not 'no'"):
+        store.append_batch([b"x"], "orders", one_segment="no")  # type: ignore[arg-type]
     assert store.max_physical_offset == 0
 
 

@@ -107,6 +107,7 @@ CALLS: dict[str, Callable[[mqstore.Store, Any], object]] = {
     "append pair": lambda store, value: store.append("t", b"", properties=[value]),
     "append queue": lambda store, value: store.append("t", b"", queue=value),
     "append born_time": lambda store, value: store.append("t", b"", born_time=value),
+    "append durable": lambda store, value: store.append("t", b"", durable=value),
     "append_batch": lambda store, value: store.append_batch(value, topic="t"),
     "append_batch row": lambda store, value: store.append_batch([value], topic="t"),
     "append_batch tuple": lambda store, value: store.append_batch([("t", b"", None, value)]),
@@ -129,6 +130,7 @@ CALLS: dict[str, Callable[[mqstore.Store, Any], object]] = {
     "scan max_mb_per_s": lambda store, value: store.scan(max_mb_per_s=value),
     "usage by": lambda store, value: store.usage(by=value),
     "resolve_keys": lambda store, value: store.resolve_keys(value),
+    "verify deep": lambda store, value: store.verify(deep=value),
 }
 
 
