@@ -1,11 +1,10 @@
 //! `Store.refresh`, `Store.follow`, `Queue.tail`: a store that grows.
 
-use std::ffi::CString;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyRuntimeWarning, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyIterator, PyString};
 
@@ -16,6 +15,7 @@ use super::message_iterator::{MessageIterator, Ready, Source, read_ahead};
 use super::queue::Queue;
 use super::store::Store;
 use super::time::{to_ms, to_wait};
+use super::warnings::warn;
 use crate::config::Errors;
 use crate::error::Result;
 use crate::format::Round;
@@ -366,6 +366,5 @@ fn warn_of_absent(
     }
     let arguments = (handle.path().as_os_str(), Vec::from_iter(absent), reader.topics()?);
     let text = imports::call(py, "mqstore._names", "not_there_yet", arguments, None)?;
-    let text = CString::new(text.extract::<String>()?.replace('\0', "\\0"))?;
-    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)
+    warn(py, &text.extract::<String>()?)
 }

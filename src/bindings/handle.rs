@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyAttributeError, PyRuntimeWarning, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 
@@ -15,6 +15,7 @@ use super::interpreter_exit::hang_at_exit;
 use super::mode::Mode;
 use super::nowait::Completer;
 use super::recipe::Recipe;
+use super::warnings::warn;
 use crate::config::{Errors, Geometry, StoreConfig};
 use crate::error::{Error, Result};
 use crate::interrupt::interruptible;
@@ -423,10 +424,10 @@ impl Drop for Handle {
 
 /// A read through the queues answers with what is in them, and does not know what is missing.
 fn warn_of_lag(py: Python<'_>, (reader, is_there): (Arc<MessageReader>, bool)) -> PyResult<Arc<MessageReader>> {
-    let text = c"the last messages that were appended are not in their queues yet, and may be missing in this answer: wait_dispatched() waits \
+    let text = "the last messages that were appended are not in their queues yet, and may be missing in this answer: wait_dispatched() waits \
                  for them, or raises why they cannot come";
     if !is_there {
-        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), text, 1)?;
+        warn(py, text)?;
     }
     Ok(reader)
 }

@@ -23,6 +23,8 @@ mod imports;
 mod time;
 /// What a store is opened for.
 mod mode;
+/// Warnings, at the line of the caller.
+mod warnings;
 /// The error of a close that nobody has called.
 mod failed_close;
 /// What opens a reader again, for pickle and copy.

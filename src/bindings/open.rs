@@ -1,10 +1,9 @@
 //! `open`: the mode and the options of a store.
 
-use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyOverflowError, PyRuntimeWarning, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -14,6 +13,7 @@ use super::mode::Mode;
 use super::nowait;
 use super::recipe::Recipe;
 use super::store::Store;
+use super::warnings::warn;
 use crate::config::{FlushDiskType, Geometry, Recovery, StoreConfig};
 use crate::error::Error;
 
@@ -139,9 +139,7 @@ fn warn_of_missing(py: Python<'_>, handle: &Handle) -> PyResult<()> {
     let Some(missing) = &reader.recovery().missing else {
         return Ok(());
     };
-    // No text of ours holds a NUL, and a path cannot.
-    let text = CString::new(format!("{} is INCOMPLETE: {missing}", handle.path().display()))?;
-    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)
+    warn(py, &format!("{} is INCOMPLETE: {missing}", handle.path().display()))
 }
 
 /// A pool that is not locked works, until the machine is short of memory.
@@ -150,12 +148,12 @@ fn warn_of_unlocked_pool(py: Python<'_>, handle: &Handle) -> PyResult<()> {
     let Some(refusal) = store.lock_refusal() else {
         return Ok(());
     };
-    let text = CString::new(format!(
+    let text = format!(
         "the transient store pool of {} is not locked in memory ({refusal}), and appends are slow where it is swapped out: raise \
          RLIMIT_MEMLOCK (ulimit -l) or make transient_store_pool_buffer_size smaller",
         handle.path().display()
-    ))?;
-    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)
+    );
+    warn(py, &text)
 }
 
 /// A store from its path and options: what pickle calls for a `Recipe`.

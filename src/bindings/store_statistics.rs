@@ -1,8 +1,5 @@
 //! `Store`: what it tells of its messages, its files, and the consumers of a broker.
 
-use std::ffi::CString;
-
-use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 
@@ -10,6 +7,7 @@ use super::arguments;
 use super::record_batch::RecordBatch;
 use super::store::Store;
 use super::usage::{Usage, usage_by};
+use super::warnings::warn;
 use crate::arrow;
 use crate::config::Errors;
 use crate::error::Result;
@@ -181,8 +179,7 @@ impl Store {
         let reader = self.handle.reader(py)?;
         let (batch, doubts) = self.handle.detach(py, || ask(&reader))?;
         for doubt in doubts {
-            let text = CString::new(doubt.replace('\0', "\u{fffd}"))?;
-            PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)?;
+            warn(py, &doubt)?;
         }
         Ok(RecordBatch(batch))
     }
