@@ -1,5 +1,7 @@
 //! The options of a store: RocketMQ's names in `snake_case`, with its defaults.
 
+use std::time::Duration;
+
 use crate::error::{Error, Result};
 use crate::format::{DelayLevels, IndexGeometry};
 
@@ -150,6 +152,8 @@ pub struct StoreConfig {
     pub os_page_cache_busy_time_out_mills: u64,
     /// Bytes of dispatched messages after which the checkpoint is stamped again: about what recovery reads, and a segment.
     pub checkpoint_interval: u64,
+    /// The longest time that a writer waits at its open for another one to release the lock. Zero: it fails at once.
+    pub lock_timeout: Duration,
     /// What opening does with damage inside the log.
     pub recovery: Recovery,
     /// What a read of many messages does at one that was lost or is damaged, where the call does not say.
@@ -195,6 +199,7 @@ impl Default for StoreConfig {
             wait_time_out: 5000,
             os_page_cache_busy_time_out_mills: 1000,
             checkpoint_interval: 64 << 20,
+            lock_timeout: Duration::ZERO,
             recovery: Recovery::Heal,
             errors: Errors::Raise,
             index_tags: false,

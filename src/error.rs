@@ -70,6 +70,8 @@ pub enum Error {
     Locked {
         /// The lock file.
         path: PathBuf,
+        /// The time for which the caller has waited for the lock (`lock_timeout`).
+        waited: Duration,
     },
     /// A message that no store would take: nothing was written.
     IllegalMessage {
@@ -308,6 +310,14 @@ pub(crate) fn io_advice(source: &io::Error) -> &'static str {
     }
 }
 
+/// Returns the part of the text of [`Error::Locked`] that says how long the caller has waited; it is empty if there was no wait.
+pub(crate) fn wait_in_words(waited: Duration) -> String {
+    if waited.is_zero() {
+        return String::new();
+    }
+    format!(" (waited {:.2} s)", waited.as_secs_f64())
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -321,11 +331,12 @@ impl fmt::Display for Error {
             Self::Unsupported { path, what } => write!(f, "{}: {what}", path.display()),
             Self::NotFound { what } | Self::Invalid { what } | Self::TimedOut { what } => f.write_str(what),
             Self::Exists { path } => write!(f, "{}: a new store needs an empty directory", path.display()),
-            Self::Locked { path } => write!(
+            Self::Locked { path, waited } => write!(
                 f,
-                "{}: locked: another store, of this process or another, or a broker writes here; close it first (lsof on this file names its \
-                 process)",
-                path.display()
+                "{}: locked{}: another store, of this process or another, or a broker writes here; close it first (lsof on this file names \
+                 its process)",
+                path.display(),
+                wait_in_words(*waited)
             ),
             Self::IllegalMessage { what, status } => write!(f, "{status}: {what}"),
             Self::DiskFull { path } => write!(f, "no space left on the disk for {}", path.display()),

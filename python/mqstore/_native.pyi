@@ -225,6 +225,7 @@ def open(
     wait_time_out: int = 5000,
     os_page_cache_busy_time_out_mills: int = 1000,
     checkpoint_interval: int = 67108864,
+    lock_timeout: float | timedelta | None = 0,
     recovery: Literal["heal", "salvage"] = "heal",
     errors: _Errors = "raise",
     index_tags: bool = False,
@@ -234,7 +235,9 @@ def open(
 
     `mode` is "r" to read: no file is changed and no lock is taken, so a running broker may own the store, and what is read
     is the store as it was when it was opened. The others write, one process at a time and no broker beside it: "r+" goes on
-    with a store that must exist, "a" makes it if it does not, "x" makes it and wants a missing or empty directory.
+    with a store that must exist, "a" makes it if it does not, "x" makes it and wants a missing or empty directory. While
+    another writer has the store, such an open waits up to `lock_timeout` (seconds, or a timedelta; None for no limit) and
+    then raises `LockedError`; by default it does not wait. Signals interrupt the wait.
 
     Options are RocketMQ's by name. Sizes, by default as the files say: `mapped_file_size_commit_log`,
     `mapped_file_size_consume_queue` (bytes), `max_hash_slot_num`, `max_index_num`; a new store has segments of 64 MiB and
@@ -288,7 +291,7 @@ def open(
     `FileExistsError`) if it holds anything and the mode is "x", `CorruptError` if its files cannot belong together,
     `ValueError` for a mode or value that cannot be, `TypeError` for an unknown option, `StoreIOError` (an `OSError`: a
     `FileNotFoundError`, a `PermissionError`) for what the system refuses; and where the mode writes, `LockedError` (a
-    `BlockingIOError`) while another writer has the store.
+    `BlockingIOError`) while another writer has the store; its text says how long the call waited.
     """
 
 @final

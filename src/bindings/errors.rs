@@ -4,7 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::{PyErr, import_exception};
 
-use crate::error::{Error, io_advice};
+use crate::error::{Error, io_advice, wait_in_words};
 
 macro_rules! exceptions {
     ($($name:ident)*) => {
@@ -65,9 +65,12 @@ impl From<Error> for PyErr {
                 let why = "a new store wants a missing or an empty directory";
                 StoreExistsError::new_err((libc::EEXIST, why, path.into_os_string()))
             }
-            Error::Locked { path } => {
-                let why = "another store, of this process or another, or a broker writes here: close it first, or open with mode \"r\"; \
-                           lsof or fuser on this file names the process";
+            Error::Locked { path, waited } => {
+                let why = format!(
+                    "another store, of this process or another, or a broker writes here{}: close it first, or open with mode \"r\"; \
+                     lsof or fuser on this file names the process",
+                    wait_in_words(waited)
+                );
                 LockedError::new_err((libc::EAGAIN, why, path.into_os_string()))
             }
             Error::IllegalMessage { what, status } => IllegalMessageError::new_err((what, status)),

@@ -231,7 +231,7 @@ impl Store {
             tags: TagFilter::parse(tags.unwrap_or("*")),
             ..ScanRequest::default()
         };
-        let timeout = to_wait(timeout)?;
+        let timeout = to_wait(timeout, "timeout")?;
         let on_damage = OnDamage::new(errors.unwrap_or(self.handle.errors()));
         let reader = up_to_date(py, &self.handle)?;
         let in_start = match &from {
@@ -285,7 +285,7 @@ impl Queue {
                 None => FollowFrom::Time(time(start)?),
             },
         };
-        let timeout = to_wait(timeout)?;
+        let timeout = to_wait(timeout, "timeout")?;
         let tags = TagFilter::parse(tags.unwrap_or("*"));
         let on_damage = OnDamage::new(errors.unwrap_or(handle.errors()));
         let reader = up_to_date(py, handle)?;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -13,6 +14,7 @@ use super::mode::Mode;
 use super::nowait;
 use super::recipe::Recipe;
 use super::store::Store;
+use super::time::to_wait;
 use super::warnings::warn;
 use crate::config::{FlushDiskType, Geometry, Recovery, StoreConfig};
 use crate::error::Error;
@@ -22,7 +24,9 @@ use crate::error::Error;
 /// `mode` is "r" to read: no file is changed and no lock is taken, so a running broker may own the
 /// store, and what is read is the store as it was when it was opened. The others write, one process
 /// at a time and no broker beside it: "r+" goes on with a store that must exist, "a" makes it if it
-/// does not, "x" makes it and wants a missing or empty directory.
+/// does not, "x" makes it and wants a missing or empty directory. While another writer has the
+/// store, such an open waits up to `lock_timeout` (seconds, or a timedelta; None for no limit) and
+/// then raises `LockedError`; by default it does not wait. Signals interrupt the wait.
 ///
 /// Options are RocketMQ's by name. Sizes, by default as the files say:
 /// `mapped_file_size_commit_log`, `mapped_file_size_consume_queue` (bytes), `max_hash_slot_num`,
@@ -88,7 +92,7 @@ use crate::error::Error;
 /// `CorruptError` if its files cannot belong together, `ValueError` for a mode or value that cannot
 /// be, `TypeError` for an unknown option, `StoreIOError` (an `OSError`: a `FileNotFoundError`, a
 /// `PermissionError`) for what the system refuses; and where the mode writes, `LockedError` (a
-/// `BlockingIOError`) while another writer has the store.
+/// `BlockingIOError`) while another writer has the store; its text says how long the call waited.
 #[pyfunction]
 #[pyo3(
     signature = (path, mode="r", **options),
@@ -103,7 +107,7 @@ flush_commit_log_timed=True, warm_mapped_file_enable=False, flush_least_pages_wh
 transient_store_pool_enable=False, transient_store_pool_size=5, \
 transient_store_pool_buffer_size=4194304, commit_interval_commit_log=200, commit_commit_log_least_pages=4, \
 commit_commit_log_thorough_interval=200, wait_time_out=5000, os_page_cache_busy_time_out_mills=1000, checkpoint_interval=67108864, \
-recovery='heal', errors='raise', index_tags=False, sigbus_guard=True)"
+lock_timeout=0, recovery='heal', errors='raise', index_tags=False, sigbus_guard=True)"
 )]
 pub(super) fn open(
     py: Python<'_>,
@@ -205,6 +209,7 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
         "wait_time_out" => assign(&mut config.wait_time_out, value),
         "os_page_cache_busy_time_out_mills" => assign(&mut config.os_page_cache_busy_time_out_mills, value),
         "checkpoint_interval" => assign(&mut config.checkpoint_interval, value),
+        "lock_timeout" => return lock_timeout(value).map(|timeout| config.lock_timeout = timeout),
         "recovery" => recovery(value).map(|recovery| config.recovery = recovery),
         "errors" => arguments::parse_errors(value).map(|errors| config.errors = errors),
         "index_tags" => assign(&mut config.index_tags, value),
@@ -256,6 +261,12 @@ where
         }
     })?;
     Ok(())
+}
+
+/// Converts the longest wait for the lock. None, and a time that no clock can count to, mean no limit.
+fn lock_timeout(value: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    let timeout = to_wait(Some(value).filter(|value| !value.is_none()), "lock_timeout")?;
+    Ok(timeout.unwrap_or(Duration::MAX))
 }
 
 fn recovery(value: &Bound<'_, PyAny>) -> PyResult<Recovery> {

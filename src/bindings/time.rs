@@ -157,32 +157,32 @@ fn convert(time: &Bound<'_, PyAny>, round: Round) -> PyResult<i64> {
     Ok(ms + i64::from(between && matches!(round, Round::Up)))
 }
 
-/// When a time that may be waited is up: seconds or a `timedelta`, `None` for ever.
+/// Returns when the argument `timeout` is up: seconds or a `timedelta`, `None` for ever.
 ///
 /// # Errors
 /// As [`to_wait`].
 pub(super) fn to_deadline(timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Instant>> {
-    Ok(to_wait(timeout)?.and_then(|wait| Instant::now().checked_add(wait)))
+    Ok(to_wait(timeout, "timeout")?.and_then(|wait| Instant::now().checked_add(wait)))
 }
 
-/// A time that may be waited: seconds or a `timedelta`, `None` for ever.
+/// Converts the longest time of a wait, the argument `name`: seconds or a `timedelta`, `None` for ever.
 ///
 /// # Errors
 /// `ValueError` for a negative time, `TypeError` for anything else.
-pub(super) fn to_wait(timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
+pub(super) fn to_wait(timeout: Option<&Bound<'_, PyAny>>, name: &str) -> PyResult<Option<Duration>> {
     let Some(timeout) = timeout else { return Ok(None) };
     let seconds: f64 = match timeout.cast::<PyDelta>() {
         Ok(delta) => delta.call_method0("total_seconds")?.extract()?,
         Err(_) => timeout.extract().map_err(|error| {
             explained(timeout.py(), error, || {
                 let given = repr_of(&timeout.get_type())?;
-                Ok(format!("expected seconds, a timedelta or None as timeout, got {given}"))
+                Ok(format!("expected seconds, a timedelta or None as {name}, got {given}"))
             })
         })?,
     };
     if seconds.is_nan() || seconds < 0.0 {
         return Err(PyValueError::new_err(format!(
-            "timeout is {}: expected 0 or more seconds",
+            "{name} is {}: expected 0 or more seconds",
             str_of(timeout)?
         )));
     }

@@ -15,13 +15,13 @@ use crate::check::set_aside::{copy_store, expect_empty, set_aside};
 use crate::check::verify::{VerifyReport, VerifyRequest, verify};
 use crate::config::{Recovery, StoreConfig};
 use crate::error::{Error, Result};
-use crate::format::{COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, LOCK_FILE, segment_name};
+use crate::format::{COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, segment_name};
 use crate::interrupt;
 use crate::log::ConsumeQueueStore;
 use crate::read::MessageReader;
 use crate::services::{Next, Service};
 use crate::storage::Env;
-use crate::store::{MessageStore, OpenMode, expect_outside, find_for_rebuild, take_lock};
+use crate::store::{MessageStore, OpenMode, expect_outside, expect_unlocked, find_for_rebuild, take_lock};
 
 /// How a store is repaired.
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +110,7 @@ pub fn rebuild(
     mut tell: impl FnMut(i64, i64) -> Result<()>,
 ) -> Result<RepairReport> {
     if !is_dry_run {
-        expect_unlocked(env.as_ref(), path)?;
+        expect_unlocked(env.as_ref(), path, config.lock_timeout)?;
     }
     let found = look(env, path, config, &mut tell)?;
     let plan = Plan::of_rebuild(env, path, config, &found)?;
@@ -174,10 +174,10 @@ fn carry_out(
         return Ok(report);
     }
     if let Some(into) = request.into {
-        expect_unlocked(env.as_ref(), path)?;
+        expect_unlocked(env.as_ref(), path, config.lock_timeout)?;
         copy_store(env.as_ref(), path, into, &plan.aside, &plan.corrections)?;
     } else if !plan.aside.is_empty() || !plan.segments.is_empty() {
-        let _lock = take_lock(env.as_ref(), path)?;
+        let _lock = take_lock(env.as_ref(), path, config.lock_timeout)?;
         report.backup = Some(set_aside(env.as_ref(), path, &plan.segments, &plan.aside, &plan.corrections)?);
     }
     if let Some(recovery) = plan.recovery {
@@ -215,14 +215,6 @@ fn look(
 ) -> Result<VerifyReport> {
     let reader = MessageReader::open(env, path, config.clone())?;
     verify(env, &reader, VerifyRequest::default(), tell)
-}
-
-fn expect_unlocked(env: &dyn Env, path: &Path) -> Result<()> {
-    let path = path.join(LOCK_FILE);
-    let is_locked = env
-        .is_locked(&path)
-        .map_err(|error| Error::io("look at the lock of", &path, error))?;
-    if is_locked { Err(Error::Locked { path }) } else { Ok(()) }
 }
 
 /// What is going to be done.

@@ -50,8 +50,9 @@ impl MessageStore {
     /// stays as it was.
     ///
     /// # Errors
-    /// [`Error::Locked`], [`Error::NotAStore`], [`Error::Exists`], [`Error::Corrupt`] for a store whose
-    /// files do not agree (see `recovery::expect_recoverable`), [`Error::Unsupported`], and those of [`MessageReader::open`].
+    /// [`Error::Locked`] if another writer has the store for longer than `lock_timeout`, [`Error::NotAStore`], [`Error::Exists`],
+    /// [`Error::Corrupt`] for a store whose files do not agree (see `recovery::expect_recoverable`), [`Error::Unsupported`], and those of
+    /// [`MessageReader::open`].
     pub fn open(env: &Arc<dyn Env>, path: &Path, config: StoreConfig, mode: OpenMode) -> Result<Self> {
         let store = Self::open_stepped(env, path, config, mode)?;
         store.start_threads()?;
@@ -65,7 +66,7 @@ impl MessageStore {
     /// As [`MessageStore::open`].
     pub fn open_stepped(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig, mode: OpenMode) -> Result<Self> {
         config.validate()?;
-        let (lock, is_new) = enter(env.as_ref(), path, mode)?;
+        let (lock, is_new) = enter(env.as_ref(), path, mode, config.lock_timeout)?;
         let (recovered, plan) = find(env, path, &mut config, is_new, mode)?;
         let pool = make_pool(&config)?;
         // A store without a record may be one whose first writer died while it made the store.

@@ -31,5 +31,5 @@ pub use message_store::MessageStore;
 pub(crate) use opening::{find_for_rebuild, misplaced_entries};
 pub use stats::StoreStats;
 pub use store_directory::OpenMode;
-pub(crate) use store_directory::{expect_outside, take_lock};
+pub(crate) use store_directory::{expect_outside, expect_unlocked, take_lock};
 pub use unique_key::new_unique_key;

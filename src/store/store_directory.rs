@@ -2,9 +2,12 @@
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::format::{ABORT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, INDEX_DIR, LOCK_FILE, UNFINISHED_PREFIX};
+use crate::interrupt;
 use crate::recovery::expect_store;
 use crate::storage::{EntryKind, Env, Lock, Step, create_dir};
 
@@ -21,12 +24,13 @@ pub enum OpenMode {
     Rebuild,
 }
 
-/// Takes the lock of the store at `path`, which is made if it may be. Says whether there was no store.
+/// Takes the lock of the store at `path`, which is made if it may be, and waits for it up to `lock_timeout`. Says whether there was no
+/// store.
 ///
 /// # Errors
 /// [`Error::NotAStore`], [`Error::Exists`], [`Error::Locked`], [`Error::DiskFull`], [`Error::Io`]; [`Error::Invalid`] for a new store in
 /// another one.
-pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<(Lock, bool)> {
+pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode, lock_timeout: Duration) -> Result<(Lock, bool)> {
     if matches!(mode, OpenMode::Append | OpenMode::New) {
         if expect_store(env, path).is_err() {
             expect_outside(env, path)?;
@@ -35,7 +39,7 @@ pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<(Lock,
     }
     // Checked twice: before the lock, so that no lock file is made where no store is, and under it, because only then nobody changes it.
     is_new(env, path, mode)?;
-    let lock = take_lock(env, path)?;
+    let lock = take_lock(env, path, lock_timeout)?;
     let is_new = is_new(env, path, mode)?;
     Ok((lock, is_new))
 }
@@ -145,13 +149,51 @@ pub(crate) fn expect_outside(env: &dyn Env, path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The pause between two attempts to take a lock that another writer holds. An attempt takes some 10 us.
+const LOCK_RETRY: Duration = Duration::from_millis(20);
+
+/// Takes the lock of the store at `path`, and waits for it up to `timeout`.
+///
 /// # Errors
-/// [`Error::Locked`] while another writer has the store; [`Error::DiskFull`], [`Error::Io`].
-pub(crate) fn take_lock(env: &dyn Env, path: &Path) -> Result<Lock> {
+/// [`Error::Locked`] if another writer has the store for longer; [`Error::DiskFull`], [`Error::Io`], [`Error::Interrupted`].
+pub(crate) fn take_lock(env: &dyn Env, path: &Path, timeout: Duration) -> Result<Lock> {
     let path = path.join(LOCK_FILE);
-    match env.lock(&path) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Error::Locked { path }),
-        taken => taken.map_err(|error| Error::full_or_io("lock", &path, error)),
+    retry_while_locked(&path, timeout, || match env.lock(&path) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        taken => taken.map(Some).map_err(|error| Error::full_or_io("lock", &path, error)),
+    })
+}
+
+/// Waits up to `timeout` until no writer has the store at `path`, and takes no lock.
+///
+/// # Errors
+/// As [`take_lock`].
+pub(crate) fn expect_unlocked(env: &dyn Env, path: &Path, timeout: Duration) -> Result<()> {
+    let path = path.join(LOCK_FILE);
+    retry_while_locked(&path, timeout, || match env.is_locked(&path) {
+        Ok(is_locked) => Ok((!is_locked).then_some(())),
+        Err(error) => Err(Error::io("look at the lock of", &path, error)),
+    })
+}
+
+/// Makes attempts until one returns a value, or `timeout` is over. The file is opened again for each, so a lock file that was replaced
+/// is noticed.
+fn retry_while_locked<T>(path: &Path, timeout: Duration, attempt: impl Fn() -> Result<Option<T>>) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        if let Some(free) = attempt()? {
+            return Ok(free);
+        }
+        let waited = begun.elapsed();
+        let left = timeout.saturating_sub(waited);
+        if left.is_zero() {
+            return Err(Error::Locked {
+                path: path.to_owned(),
+                waited: if timeout.is_zero() { Duration::ZERO } else { waited },
+            });
+        }
+        thread::sleep(left.min(LOCK_RETRY));
+        interrupt::check_after_wait()?;
     }
 }
 

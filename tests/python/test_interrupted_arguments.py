@@ -108,6 +108,7 @@ CALLS: dict[str, Callable[[mqstore.Store, Any], object]] = {
     "append queue": lambda store, value: store.append("t", b"", queue=value),
     "append born_time": lambda store, value: store.append("t", b"", born_time=value),
     "append durable": lambda store, value: store.append("t", b"", durable=value),
+    "open lock_timeout": lambda store, value: mqstore.open(store.path, lock_timeout=value),
     "append_batch": lambda store, value: store.append_batch(value, topic="t"),
     "append_batch row": lambda store, value: store.append_batch([value], topic="t"),
     "append_batch tuple": lambda store, value: store.append_batch([("t", b"", None, value)]),

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
@@ -12,7 +14,7 @@ use mqstore::storage::{Access, Region};
 use mqstore::store::{Incoming, MessageStore, OpenMode};
 
 use super::services::{stepped, stepped_with};
-use super::{Place, bodies, message, open, put, real, record_of, small, with};
+use super::{Place, bodies, message, open, open_in, put, real, record_of, small, with};
 use crate::counting_env::CountingEnv;
 use crate::heap;
 use crate::queries::by_key;
@@ -56,6 +58,58 @@ fn a_second_writer_is_refused_while_the_first_is_open() {
     assert!(matches!(second(), Err(Error::Locked { .. })));
     store.close().unwrap();
     second().unwrap();
+}
+
+#[test]
+fn a_second_writer_waits_for_lock_timeout_then_opens_or_is_refused() {
+    let place = Place::new();
+    let store = place.create();
+    let second = |lock_timeout| {
+        let config = StoreConfig {
+            lock_timeout,
+            ..StoreConfig::default()
+        };
+        open(&place.store, config, OpenMode::Existing)
+    };
+    let timeout = Duration::from_millis(50);
+    match second(timeout) {
+        Err(Error::Locked { waited, .. }) => assert!(waited >= timeout && waited < 100 * timeout, "{waited:?}"),
+        other => panic!("{:?}", other.map(drop)),
+    }
+    assert!(matches!(
+        second(Duration::ZERO),
+        Err(Error::Locked {
+            waited: Duration::ZERO,
+            ..
+        })
+    ));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(timeout);
+            store.close().unwrap();
+        });
+        second(Duration::MAX).unwrap();
+    });
+}
+
+#[test]
+fn a_writer_that_waits_for_the_lock_opens_no_file_and_changes_nothing() {
+    let place = Place::new();
+    let store = place.create();
+    let env = CountingEnv::new();
+    let config = StoreConfig {
+        lock_timeout: Duration::from_millis(100),
+        ..small()
+    };
+    assert!(matches!(
+        open_in(&env, &place.store, config, OpenMode::Existing),
+        Err(Error::Locked { .. })
+    ));
+    let changes = env.changes();
+    assert!(changes.len() > 2, "{changes:?}");
+    assert!(changes.iter().all(|change| change.starts_with("lock ")), "{changes:?}");
+    assert_eq!(env.opened(), Vec::<PathBuf>::new());
+    store.close().unwrap();
 }
 
 #[test]
