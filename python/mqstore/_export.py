@@ -198,6 +198,7 @@ def export(
     partition_by: str | Iterable[str] | None = (),
     rewrite: Callable[[RecordBatch], Any] | None = None,
     body_as: str = "base64",
+    decode_body: bool = False,
     **conditions: Any,
 ) -> Exported:
     """See `Store.export`."""
@@ -210,7 +211,7 @@ def export(
     if "topic" in keys:
         conditions.setdefault("order", "queue")
     conditions.setdefault("batch_bytes", BATCH_BYTES)
-    batches = store.scan(columns=columns, **conditions)
+    batches = store.scan(columns=columns, decode_body=decode_body, **conditions)
     with whole(path) as part:
         if keys:
             part.mkdir()

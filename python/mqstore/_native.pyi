@@ -123,7 +123,6 @@ class _ExportConditions(_Conditions, total=False):
     transactions: Literal["committed", "all"]
     order: Literal["log", "queue"]
     reverse: bool
-    decode_body: bool
     batch_bytes: int
 
 def repair(
@@ -712,8 +711,9 @@ class Store:
         exclusive, of the store time, or of the born time with `by="born"`; `physical` is such a pair of physical offsets at
         which records start. `tags` wants one of some tags ("paid || refund"), `keys` one of some keys (a unique key, or one
         of the keys of a message; no message has one of none), `properties` all of some properties with their values.
-        `body_contains` (bytes or str) and `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed;
-        with `decode_body=True` the column `body` has it so.
+        `body_contains` (bytes or str) and `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed.
+        With `decode_body=True` the column `body` is decompressed, and the compression bits of `sys_flag` are cleared, so
+        that the row can be appended as it is; a body that does not decompress counts as damaged.
 
         By default this is what consumers see, and, of topics whose queues are gone or are a database, what they would see.
         A message that stands in light queues, too, is given once. `transactions="all"` gives every whole record of the log:
@@ -774,9 +774,10 @@ class Store:
         partition_by: _Partition | Iterable[_Partition] | None = (),
         rewrite: Callable[[RecordBatch], _Table] | None = None,
         body_as: _BodyAs = "base64",
+        decode_body: bool = False,
         **conditions: Unpack[_ExportConditions],
     ) -> Exported:
-        """Write messages to files: Parquet, Arrow IPC or JSON Lines; gives an `mqstore.files.Exported` with the files and
+        """Writes messages to files: Parquet, Arrow IPC or JSON Lines. Returns an `mqstore.files.Exported` with the files and
         exact counts.
 
         `target` gets its name when all of it is written and synced: until then it is in a directory `.mqstore-*.part`
@@ -784,6 +785,11 @@ class Store:
         ends (.parquet, .arrow, .jsonl, .ndjson). The first two need pyarrow (extra `arrow`). The other arguments are those
         of `scan`, which selects the messages; memory is taken for one batch of `batch_bytes` (32 MiB by default), a row
         group of Parquet.
+
+        Bodies are written as they are stored. With `decode_body=True` they are decompressed (zlib, LZ4 or Zstandard), and
+        the compression bits of `sys_flag` are cleared, so that consumers can read the messages that `import_from` appends.
+        A body that does not decompress counts as damaged: it raises `CorruptError`, or is left out and counted with
+        `errors="skip"`.
 
         `partition_by` is "topic", "hour" (of the store time, in UTC) or both. `target` is then a directory, of files
         `topic=orders/hour=2026-11-23T05/part-00000.parquet`, and the files lack the column `topic`: pyarrow, polars, duckdb
@@ -798,8 +804,7 @@ class Store:
         the body is: "base64", "text" (it must be UTF-8), or "json" (it must be JSON, and becomes a value of the object; its
         line ends become spaces).
 
-        `import_from` reads these files. Bodies that were decompressed (`decode_body=True`) are not to be imported:
-        `sys_flag` still says that they are compressed.
+        `import_from` reads these files.
 
         Raises `FileExistsError` if `target` exists, `ValueError` and `TypeError` for an argument and for a body that is not
         what `body_as` says, `ImportError` without pyarrow, `OSError` where the system refuses, and what a `scan`, `rewrite`
@@ -814,7 +819,7 @@ class Store:
         body_as: _BodyAs = "base64",
         progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
-        """Append the messages of files that `export` wrote; gives an `mqstore.files.Imported` with exact counts.
+        """Appends the messages of files that `export` wrote. Returns an `mqstore.files.Imported` with exact counts.
 
         `source` is a file, a directory with files below it (in the order of their names; a folder `topic=...` names the
         topic of its files), or several of these. `format` is as in `export`, and so is `body_as`: with "json" a body is the

@@ -12,6 +12,8 @@ pub(super) struct Row<'a> {
     pub(super) message: &'a MessageView<'a>,
     /// As it goes into the batch.
     pub(super) body: &'a [u8],
+    /// The sysFlag that describes that body.
+    pub(super) sys_flag: i32,
     pub(super) properties: &'a [(&'a str, &'a str)],
 }
 
@@ -28,7 +30,7 @@ impl<'a> Row<'a> {
     }
 }
 
-pub(super) type Int32Of = fn(&MessageView<'_>) -> i32;
+pub(super) type Int32Of = fn(&Row<'_>) -> i32;
 pub(super) type Int64Of = fn(&MessageView<'_>) -> i64;
 pub(super) type HostOf = fn(&MessageView<'_>) -> Host;
 
@@ -83,10 +85,10 @@ const fn column(name: &'static str, kind: Kind, given_by: GivenBy) -> Column {
 )]
 const COLUMNS: [Column; 19] = [
     column("topic", Kind::Topic, Caller),
-    column("queue_id", Kind::Int32(|message| message.queue_id()), Caller),
+    column("queue_id", Kind::Int32(|row| row.message.queue_id()), Caller),
     column("queue_offset", Kind::Int64(|message| message.queue_offset()), Store),
     column("physical_offset", Kind::Int64(|message| message.physical_offset()), Store),
-    column("store_size", Kind::Int32(|message| message.size() as i32), Store),
+    column("store_size", Kind::Int32(|row| row.message.size() as i32), Store),
     column("store_time", Kind::Time(|message| message.store_time()), Store),
     column("born_time", Kind::Time(|message| message.born_time()), Caller),
     column("message_id", Kind::MessageId, Store),
@@ -95,9 +97,9 @@ const COLUMNS: [Column; 19] = [
     column("keys", Kind::Keys, Caller),
     column("body", Kind::Body, Caller),
     column("properties", Kind::Properties, Caller),
-    column("sys_flag", Kind::Int32(|message| message.sys_flag()), Caller),
-    column("flag", Kind::Int32(|message| message.flag()), Caller),
-    column("reconsume_times", Kind::Int32(|message| message.reconsume_times()), Caller),
+    column("sys_flag", Kind::Int32(|row| row.sys_flag), Caller),
+    column("flag", Kind::Int32(|row| row.message.flag()), Caller),
+    column("reconsume_times", Kind::Int32(|row| row.message.reconsume_times()), Caller),
     column(
         "prepared_transaction_offset",
         Kind::Int64(|message| message.prepared_transaction_offset()),

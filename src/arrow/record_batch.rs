@@ -57,7 +57,7 @@ impl Column {
 
     fn append(&mut self, row: &Row<'_>) -> Result<(), ArrowError> {
         match self {
-            Self::Int32(value, builder) => builder.append_value(value(row.message)),
+            Self::Int32(value, builder) => builder.append_value(value(row)),
             Self::Int64(value, builder) => builder.append_value(value(row.message)),
             // A time that microseconds cannot hold (292,000 years away) is nobody's time.
             Self::Time(value, builder) => builder.append_option(value(row.message).checked_mul(1000)),
@@ -167,9 +167,15 @@ impl BatchBuilder {
         self.rows == 0
     }
 
-    /// Appends a message with this body, or returns `false` if the batch would exceed `max_bytes` with it. An empty batch takes
+    /// Appends a message with this body and sysFlag, or returns `false` if the batch would exceed `max_bytes` with it. An empty batch takes
     /// any message.
-    pub(crate) fn append(&mut self, message: &MessageView<'_>, body: &[u8], max_bytes: usize) -> Result<bool, ArrowError> {
+    pub(crate) fn append(
+        &mut self,
+        message: &MessageView<'_>,
+        body: &[u8],
+        sys_flag: i32,
+        max_bytes: usize,
+    ) -> Result<bool, ArrowError> {
         let text = if self.needs_properties {
             message.properties().text()
         } else {
@@ -179,6 +185,7 @@ impl BatchBuilder {
         let row = Row {
             message,
             body,
+            sys_flag,
             properties,
         };
         let size: usize = self.wanted.kinds().iter().map(|kind| kind.size(&row)).sum();

@@ -24,8 +24,8 @@ type Copied = (BTreeMap<String, u64>, u64, BTreeMap<String, u64>, u64);
 
 #[pymethods]
 impl Store {
-    /// Write messages to files: Parquet, Arrow IPC or JSON Lines; gives an `mqstore.files.Exported`
-    /// with the files and exact counts.
+    /// Writes messages to files: Parquet, Arrow IPC or JSON Lines. Returns an
+    /// `mqstore.files.Exported` with the files and exact counts.
     ///
     /// `target` gets its name when all of it is written and synced: until then it is in a directory
     /// `.mqstore-*.part` beside it, which a killed process leaves there. `format` is "parquet",
@@ -33,6 +33,11 @@ impl Store {
     /// first two need pyarrow (extra `arrow`). The other arguments are those of `scan`, which
     /// selects the messages; memory is taken for one batch of `batch_bytes` (32 MiB by default), a
     /// row group of Parquet.
+    ///
+    /// Bodies are written as they are stored. With `decode_body=True` they are decompressed (zlib,
+    /// LZ4 or Zstandard), and the compression bits of `sys_flag` are cleared, so that consumers can
+    /// read the messages that `import_from` appends. A body that does not decompress counts as
+    /// damaged: it raises `CorruptError`, or is left out and counted with `errors="skip"`.
     ///
     /// `partition_by` is "topic", "hour" (of the store time, in UTC) or both. `target` is then a
     /// directory, of files `topic=orders/hour=2026-11-23T05/part-00000.parquet`, and the files lack
@@ -48,8 +53,7 @@ impl Store {
     /// be UTF-8), or "json" (it must be JSON, and becomes a value of the object; its line ends
     /// become spaces).
     ///
-    /// `import_from` reads these files. Bodies that were decompressed (`decode_body=True`) are not
-    /// to be imported: `sys_flag` still says that they are compressed.
+    /// `import_from` reads these files.
     ///
     /// Raises `FileExistsError` if `target` exists, `ValueError` and `TypeError` for an argument
     /// and for a body that is not what `body_as` says, `ImportError` without pyarrow, `OSError`
@@ -57,7 +61,7 @@ impl Store {
     /// there then.
     #[pyo3(
         signature = (target, **options),
-        text_signature = "(self, target, *, format=None, columns=None, partition_by=(), rewrite=None, body_as='base64', **conditions)"
+        text_signature = "(self, target, *, format=None, columns=None, partition_by=(), rewrite=None, body_as='base64', decode_body=False, **conditions)"
     )]
     fn export<'py>(
         slf: &Bound<'py, Self>,
@@ -67,7 +71,7 @@ impl Store {
         in_python(slf, "mqstore._export", "export", target, options)
     }
 
-    /// Append the messages of files that `export` wrote; gives an `mqstore.files.Imported` with
+    /// Appends the messages of files that `export` wrote. Returns an `mqstore.files.Imported` with
     /// exact counts.
     ///
     /// `source` is a file, a directory with files below it (in the order of their names; a folder

@@ -169,7 +169,11 @@ impl Pass {
             return after_batch(error).map(Some);
         }
         loop {
-            let filled = messages.fill(|picked| builder.append(picked.view, picked.body, self.max_bytes).map_err(from_arrow))?;
+            let filled = messages.fill(|picked| {
+                builder
+                    .append(picked.view, picked.body, picked.sys_flag, self.max_bytes)
+                    .map_err(from_arrow)
+            })?;
             *self.latest.coverage() = messages.coverage();
             let told = self.tell(messages.progress());
             match (filled, told) {
@@ -272,7 +276,11 @@ fn after_batch(error: Error) -> Result<Item> {
 fn batches_of(section: &mut Section<'_>, columns: &MessageColumns, max_bytes: usize) -> (Vec<Item>, Option<Error>) {
     let (mut builder, mut items) = (BatchBuilder::new(columns), Vec::new());
     loop {
-        let filled = section.fill(|picked| builder.append(picked.view, picked.body, max_bytes).map_err(from_arrow));
+        let filled = section.fill(|picked| {
+            builder
+                .append(picked.view, picked.body, picked.sys_flag, max_bytes)
+                .map_err(from_arrow)
+        });
         let filled = match filled {
             Ok(filled) => filled,
             // What was taken last is void.

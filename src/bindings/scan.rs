@@ -27,8 +27,10 @@ impl Store {
     /// offsets at which records start. `tags` wants one of some tags ("paid || refund"), `keys` one
     /// of some keys (a unique key, or one of the keys of a message; no message has one of none),
     /// `properties` all of some properties with their values. `body_contains` (bytes or str) and
-    /// `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed; with
-    /// `decode_body=True` the column `body` has it so.
+    /// `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed. With
+    /// `decode_body=True` the column `body` is decompressed, and the compression bits of `sys_flag`
+    /// are cleared, so that the row can be appended as it is; a body that does not decompress
+    /// counts as damaged.
     ///
     /// By default this is what consumers see, and, of topics whose queues are gone or are a
     /// database, what they would see. A message that stands in light queues, too, is given once.

@@ -85,8 +85,12 @@ impl Messages {
         };
         while let Some(message) = messages.get(*given) {
             let view = message.view();
-            let body = view.body();
-            if !take(Picked { view: &view, body })? {
+            let (body, sys_flag) = (view.body(), view.sys_flag());
+            if !take(Picked {
+                view: &view,
+                body,
+                sys_flag,
+            })? {
                 return Ok(Filled::Full);
             }
             message.intact()?;

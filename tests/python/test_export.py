@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,6 +41,7 @@ GOLDEN = [
     "551_mixed",
 ]
 FORMATS = ["parquet", "arrow", "jsonl"]
+TEXT = "a letter that nobody reads, größe \U0001f4e8".encode() * 20
 #: What the store gives, whatever a caller says.
 GIVEN = ["queue_offset", "physical_offset", "store_size", "store_time", "message_id"]
 
@@ -60,6 +62,17 @@ def goes_round(store: Store, path: Path, tmp_path: Path, **options: Any) -> mqst
         order = options.get("order", "queue" if "topic" in str(options.get("partition_by")) else "log")
         assert of_caller(copy, order=order) == of_caller(store, order=order)
     return told
+
+
+@pytest.fixture
+def dead_letters(tmp_path: Path) -> Path:
+    """A store with a dead letter of each kind of compression, and an uncompressed letter."""
+    with mqstore.open(tmp_path / "letters", "x") as store:
+        compressed = {0x001: zlib.compress(TEXT), 0x301: zlib.compress(TEXT), 0: TEXT}
+        compressed |= {kind: pa.Codec(name).compress(TEXT, asbytes=True) for kind, name in ((0x101, "lz4"), (0x201, "zstd"))}
+        for sys_flag, body in compressed.items():
+            store.append("%DLQ%billing", body, sys_flag=sys_flag | 0x2, properties={"RETRY_TOPIC": "orders"})
+    return tmp_path / "letters"
 
 
 @pytest.fixture
@@ -353,6 +366,7 @@ def test_arguments_are_checked_before_anything_is_written(shop: Store, tmp_path:
     wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
         (ValueError, "format is missing, and the name does not end in", {}),
         (ValueError, "format is 'csv'", {"format": "csv"}),
+        (TypeError, "decode_body", {"format": "jsonl", "decode_body": "yes"}),
         (ValueError, "partition_by is", {"format": "jsonl", "partition_by": "tags"}),
         (ValueError, "partition_by is", {"format": "jsonl", "partition_by": ("topic", "topic")}),
         (ValueError, "body_as is", {"format": "jsonl", "body_as": "hex"}),
@@ -465,3 +479,44 @@ def test_nothing_is_exported_into_a_store(shop: Store, tmp_path: Path, folder: s
         shop.export(tmp_path / folder / "out.jsonl", partition_by=partition_by)
     assert not [*tmp_path.rglob("*out*"), *tmp_path.rglob("*.part")]
     assert shop.export(tmp_path / "shop/../out.jsonl").rows > 0
+
+
+@pytest.mark.parametrize("partition_by", [(), "topic"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_decoded_bodies_come_back_as_messages_that_consumers_read(
+    dead_letters: Path, tmp_path: Path, format: str, partition_by: Any
+) -> None:
+    with mqstore.open(dead_letters) as store, mqstore.open(tmp_path / "new", "x") as new:
+        stored = store.export(tmp_path / "stored", format=format, partition_by=partition_by)
+        told = store.export(tmp_path / "out", format=format, partition_by=partition_by, decode_body=True)
+        assert (stored.rows, told.rows, told.complete) == (5, 5, True)
+        new.import_from(told.path, format=format)
+        letters = list(new.topics["%DLQ%billing"].queues[0])
+        assert [letter.body for letter in letters] == [TEXT] * 5
+        assert [letter.decoded_body for letter in letters] == [TEXT] * 5
+        assert [letter.sys_flag for letter in letters] == [0x2] * 5
+        new.import_from(stored.path, format=format)
+        assert of_caller(new, order="queue")[5:] == of_caller(store, order="queue")
+
+
+def test_a_scan_clears_the_bits_of_compression_only_with_decoded_bodies(dead_letters: Path) -> None:
+    with mqstore.open(dead_letters) as store:
+        for columns in (["sys_flag"], ["sys_flag", "body"]):
+            decoded = store.scan(columns=columns, decode_body=True).to_arrow()
+            assert decoded.column("sys_flag").to_pylist() == [0x2] * 5
+        stored = store.scan(columns=["sys_flag"], body_contains=TEXT[:8]).to_arrow().column("sys_flag").to_pylist()
+        assert sorted(stored) == [0x2, 0x3, 0x103, 0x203, 0x303]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("sys_flag", [0x1, 0x101, 0x201, 0x301, 0x501])
+def test_a_body_that_does_not_decompress_is_raised_or_counted(tmp_path: Path, format: str, sys_flag: int) -> None:
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.append("orders", b"whole")
+        place = store.append("orders", b"these are no compressed bytes", sys_flag=sys_flag).physical_offset
+        path = tmp_path / f"out.{format}"
+        with pytest.raises(mqstore.CorruptError, match="compress") as raised:
+            store.export(path, decode_body=True)
+        assert (raised.value.offset, path.exists()) == (place, False)
+        told = store.export(path, decode_body=True, errors="skip")
+        assert (told.rows, told.skipped, told.complete) == (1, 1, False)

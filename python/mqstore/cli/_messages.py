@@ -34,6 +34,10 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+#: The compression bits of `sys_flag`: `COMPRESSED` and `COMPRESSION_MASK` of docs/FORMAT.md.
+_COMPRESSION = 0x701
+
+
 def chosen_by(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command options by which messages are chosen, in the argument `conditions` as `Store.scan` takes them."""
 
@@ -154,12 +158,13 @@ def scanned(store: mqstore.Store, out: Output, number: int | None = None, **cond
 
 
 def row_of(message: mqstore.Message) -> Row:
-    """The columns of one message."""
+    """Returns the columns of one message, as a scan that decompresses bodies has them."""
     row = message.to_dict()
     for name in ("store_time", "born_time"):
         row[name] = json_time(row[name])
     try:
         row["body"] = message.decoded_body
+        row["sys_flag"] &= ~_COMPRESSION
     except (mqstore.CorruptError, ValueError):
         # It does not decompress: what is stored tells more than nothing.
         row["body"] = message.body

@@ -31,15 +31,14 @@ source = click.argument("path", metavar="STORE", type=click.Path())
 target = click.argument("target", type=click.Path())
 
 
-@command(
-    examples=("export /data/store orders.parquet --topic orders", "export /data/store out --format jsonl --partition-by topic")
-)
+@command(examples="export /data/store dead.jsonl --topic %DLQ%billing --decode-body")
 @source
 @target
 @prints
 @file_format
 @click.option("--partition-by", metavar="LIST", help="By topic, hour or topic,hour: TARGET is a directory.")
 @body_as
+@click.option("--decode-body", is_flag=True, help="Decompresses bodies, and says so in sys_flag.")
 @chosen_by("topics", "tags", "properties", "body_regex", "since", "until", "everything")
 @skip_damaged
 @recovery
@@ -50,6 +49,7 @@ def export(
     format: Any,
     partition_by: str | None,
     body_as: Any,
+    decode_body: bool,
     conditions: dict[str, Any],
     skip_damaged: bool,
     recovery: str,
@@ -58,7 +58,8 @@ def export(
     partitions: Any = partition_by.split(",") if partition_by else ()
     with opened(path, out, errors=_errors(skip_damaged), recovery=recovery) as store, from_the_command_line():
         _expect_a_topic(store, out, conditions.get("topics", ()))
-        how: dict[str, Any] = {"format": format, "partition_by": partitions, "body_as": body_as, "progress": out.progress}
+        how: dict[str, Any] = {"format": format, "partition_by": partitions, "progress": out.progress}
+        how |= {"body_as": body_as, "decode_body": decode_body}
         done = out.counting(store.export(target, **how, **conditions))
         out.document(_facts(done, {"files": len(done.files)}))
         expect_none_absent(store, done.absent_topics)

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{Check, MAX_DECODED_BODY, MessageView, decode_body};
+use crate::format::{COMPRESSED, COMPRESSION_MASK, Check, MAX_DECODED_BODY, MessageView, decode_body};
 use crate::log::{LogRecord, RecordCursor, StoredMessage};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
@@ -20,6 +20,8 @@ pub struct Picked<'a> {
     pub view: &'a MessageView<'a>,
     /// Its body, decompressed if the request says so.
     pub body: &'a [u8],
+    /// Its sysFlag; the compression bits are cleared if the request asks for decompressed bodies.
+    pub sys_flag: i32,
 }
 
 /// What became of a place. It holds no error: a copy of one, to be moved after each message, would wait until the body is in memory.
@@ -161,7 +163,7 @@ impl Picker {
 
     fn hand_over(&self, view: &MessageView<'_>, mut take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Outcome> {
         let ScanRequest { body, decode_body, .. } = &*self.request;
-        let mut given = Cow::Borrowed(view.body());
+        let (mut given, mut sys_flag) = (Cow::Borrowed(view.body()), view.sys_flag());
         if *decode_body || !body.is_any() {
             let decoded = match decode_body_of(view) {
                 Ok(decoded) => decoded,
@@ -175,9 +177,11 @@ impl Picker {
             }
             if *decode_body {
                 given = decoded;
+                sys_flag &= !(COMPRESSED | COMPRESSION_MASK);
             }
         }
-        Ok(if take(Picked { view, body: &given })? {
+        let body = &given;
+        Ok(if take(Picked { view, body, sys_flag })? {
             Outcome::Taken
         } else {
             Outcome::NoRoom

@@ -185,3 +185,11 @@ def test_a_body_is_text_json_or_base64(mqstore_broker: Broker, run: Callable[...
     assert bodies("--body-as", "base64") == ["eyJhIjogWzEsIG51bGxdfQ==", "dGV4dA==", "/wA=", "TmFO"]
     lines = run("cat", mqstore_broker.path, "orders").out.splitlines()
     assert [line.rpartition("  ")[2] for line in lines] == ['{"a": [1, null]}', "text", r"b'\xff\x00'", "NaN"]
+
+
+def test_every_export_of_dead_letters_decompresses_their_bodies(run: Callable[..., Any]) -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))]
+    texts += [" ".join(run(command, "--help").out.split()) for command in ("dead", "export")]
+    exports = [found for text in texts for found in re.findall(r"mqstore export \S+ \S+ --topic %DLQ%[^`\n]*", text)]
+    assert len(exports) >= 3
+    assert [found for found in exports if "--decode-body" not in found] == []

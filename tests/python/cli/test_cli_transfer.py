@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,27 @@ def test_a_copy_has_what_its_source_has(golden: Path, tmp_path: Path, name: str,
         ran.err
         == f"mqstore: no difference: {out['rows']} messages in {len(run('queues', tmp_path / 'copy', '--json').rows)} queues\n"
     )
+
+
+def test_export_decodes_bodies_for_import(tmp_path: Path, run: Callable[..., Any]) -> None:
+    text = b"a letter" * 20
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.append("%DLQ%billing", zlib.compress(text), sys_flag=0x301)
+    run("export", tmp_path / "store", tmp_path / "dead.jsonl", "--decode-body", "--body-as", "text")
+    [row] = [json.loads(line) for line in (tmp_path / "dead.jsonl").open()]
+    assert (row["body"], row["sys_flag"]) == (text.decode(), 0)
+    assert run("import", tmp_path / "new", tmp_path / "dead.jsonl", "--body-as", "text").code == 0
+    assert [(letter.decoded_body, letter.sys_flag) for letter in messages(tmp_path / "new")] == [(text, 0)]
+
+
+def test_commands_print_a_sys_flag_that_fits_the_body(tmp_path: Path, run: Callable[..., Any]) -> None:
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.append("orders", zlib.compress(b"text"), sys_flag=0x303, keys="k")
+        store.append("orders", b"text", sys_flag=0x2, keys="k")
+    for arguments in (("cat", "orders"), ("find", "--body", "text"), ("find", "--topic", "orders", "--key", "k")):
+        rows = run(arguments[0], tmp_path / "store", *arguments[1:], "--json").rows
+        assert [(row["body"], row["sys_flag"]) for row in rows] == [("text", 0x2)] * 2
+    assert [run("get", tmp_path / "store", f"orders/0@{at}", "--json").rows[0]["sys_flag"] for at in (0, 1)] == [0x2] * 2
 
 
 def test_an_import_that_fails_names_the_file_and_says_how_much_is_stored(tmp_path: Path, run: Callable[..., Any]) -> None:
