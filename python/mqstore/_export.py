@@ -8,9 +8,11 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from mqstore._csv import CsvFile
 from mqstore._files import NULL, absolute, format_named, format_of, whole
 from mqstore._native import RecordBatch, Store, _json_lines, _no_messages
 from mqstore.files import Exported
@@ -88,7 +90,9 @@ def _arrow(path: Path, schema: _PyArrowSchema) -> Any:
     return pa.ipc.new_file(os.fspath(path), schema)
 
 
-def _begin(path: Path, format: str, body_as: str) -> _File:
+def _begin(format: str, body_as: str, spreadsheet: bool, path: Path) -> _File:
+    if format == "csv":
+        return CsvFile(path, body_as, spreadsheet)
     if format == "jsonl":
         return _Lines(path, body_as)
     return _Table(path, _parquet if format == "parquet" else _arrow)
@@ -97,11 +101,11 @@ def _begin(path: Path, format: str, body_as: str) -> _File:
 class _Files:
     """The files of an export, by partition. Without partitions there is one, at the path itself."""
 
-    def __init__(self, path: Path, keys: Sequence[str], format: str, body_as: str) -> None:
+    def __init__(self, path: Path, keys: Sequence[str], suffix: str, begin: Callable[[Path], _File]) -> None:
         self._path = path
         self._keys = keys
-        self._format = format
-        self._body_as = body_as
+        self._suffix = suffix
+        self._begin = begin
         self._open: OrderedDict[Path, _File] = OrderedDict()
         self._begun: Counter[Path] = Counter()
         self.files: list[Path] = []
@@ -118,13 +122,13 @@ class _Files:
         if len(self._open) == MOST_OPEN:
             _, oldest = self._open.popitem(last=False)
             oldest.close()
-        name = folder / f"part-{self._begun[folder]:05}.{self._format}" if self._keys else folder
+        name = folder / f"part-{self._begun[folder]:05}.{self._suffix}" if self._keys else folder
         self._begun[folder] += 1
         path = self._path / name
         if self._keys:
             path.parent.mkdir(parents=True, exist_ok=True)
         self.files.append(name)
-        self._open[folder] = file = _begin(path, self._format, self._body_as)
+        self._open[folder] = file = self._begin(path)
         return file
 
     def close(self) -> None:
@@ -182,11 +186,11 @@ def _keys(partition_by: str | Iterable[str] | None) -> tuple[str, ...]:
     return keys
 
 
-def _expect_pyarrow(needs: str) -> None:
+def _expect_pyarrow(needs: str, instead: str = "") -> None:
     try:
         import pyarrow as _  # noqa: F401
     except ModuleNotFoundError:
-        raise ModuleNotFoundError(f"{needs} needs pyarrow: pip install mqstore[arrow]") from None
+        raise ModuleNotFoundError(f"{needs} needs pyarrow: pip install 'mqstore[arrow]'{instead}") from None
 
 
 def export(
@@ -199,15 +203,20 @@ def export(
     rewrite: Callable[[RecordBatch], Any] | None = None,
     body_as: str = "base64",
     decode_body: bool = False,
+    spreadsheet: bool = False,
     **conditions: Any,
 ) -> Exported:
     """See `Store.export`."""
     path, keys = absolute(target), _keys(partition_by)
     chosen = format_of(path) if format is None else format_named(format)
-    if chosen != "jsonl" or keys:
-        _expect_pyarrow("partition_by" if keys else f"format {chosen!r}")
+    if keys:
+        _expect_pyarrow("partition_by")
+    elif chosen in ("parquet", "arrow"):
+        _expect_pyarrow(f"format {chosen!r}", instead="; the formats 'jsonl' and 'csv' need no package")
     if body_as not in ("base64", "text", "json"):
         raise ValueError(f'body_as is {body_as!r}: expected "base64", "text" or "json"')
+    if spreadsheet and chosen != "csv":
+        raise ValueError(f"spreadsheet is for the format 'csv', and this one is {chosen!r}")
     if "topic" in keys:
         conditions.setdefault("order", "queue")
     conditions.setdefault("batch_bytes", BATCH_BYTES)
@@ -215,7 +224,7 @@ def export(
     with whole(path) as part:
         if keys:
             part.mkdir()
-        with _Files(part, keys, chosen, body_as) as files:
+        with _Files(part, keys, chosen, partial(_begin, chosen, body_as, spreadsheet)) as files:
             # The columns of an empty file are those of no messages.
             first = None
             for first in batches:

@@ -12,23 +12,27 @@ from tempfile import mkdtemp
 
 from mqstore._native import _expect_outside
 
-SUFFIXES: dict[str, str] = {".parquet": "parquet", ".arrow": "arrow", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+SUFFIXES: dict[str, str] = {
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+}
 #: What partitions are called where the value is null: Hive's name.
 NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def format_named(name: str) -> str:
-    """The format of this name."""
+    """Returns the name of a format, if it is one."""
     if name not in SUFFIXES.values():
-        raise ValueError(f'format is {name!r}: expected "parquet", "arrow" or "jsonl"')
+        raise ValueError(f'format is {name!r}: expected "parquet", "arrow", "jsonl" or "csv"')
     return name
 
 
 def format_of(path: Path) -> str:
-    """The format that the name of a file tells."""
-    if (told := SUFFIXES.get(path.suffix.lower())) is None:
-        raise ValueError(f"format is missing, and the name does not end in {', '.join(SUFFIXES)}: {path}")
-    return told
+    """Returns the format of the suffix of a file, Parquet for an unknown suffix."""
+    return SUFFIXES.get(path.suffix.lower(), "parquet")
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import binascii
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -17,6 +16,7 @@ from urllib.parse import unquote
 from mqstore._export import _expect_pyarrow
 from mqstore._files import NULL, SUFFIXES, absolute, format_named, format_of
 from mqstore._native import Store
+from mqstore._rows import members
 from mqstore.files import Imported
 
 #: Bytes that are appended at once, about.
@@ -61,7 +61,7 @@ def _row(line: str, body_as: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise ValueError(f"expected an object with the fields of a message, got {row!r:.50}")
     if body_as == "json" and "body" in row:
-        row["body"] = dict(_members(line))["body"].encode()
+        row["body"] = dict(members(line))["body"].encode()
     elif row.get("body") is not None:
         row["body"] = _body(row["body"], body_as)
     for name in TIMES:
@@ -73,27 +73,6 @@ def _row(line: str, body_as: str) -> dict[str, Any]:
 def _refuse(constant: str) -> NoReturn:
     """Python reads NaN and infinities, too."""
     raise ValueError(f"{constant} is no JSON")
-
-
-_SPACE = re.compile(r"[ \t\n\r]*")
-_DECODER = json.JSONDecoder()
-
-
-def _members(line: str) -> Iterator[tuple[str, str]]:
-    """The members of an object that has been read, with their values as they are written: a number of Python has fewer digits."""
-
-    def past_space(place: int) -> int:
-        return _SPACE.match(line, place).end()  # type: ignore[union-attr]
-
-    place = past_space(past_space(0) + len("{"))
-    while line[place] != "}":
-        name, place = _DECODER.raw_decode(line, place)
-        begin = past_space(past_space(place) + len(":"))
-        _, end = _DECODER.raw_decode(line, begin)
-        yield name, line[begin:end]
-        place = past_space(end)
-        if line[place] == ",":
-            place = past_space(place + len(","))
 
 
 def _body(body: Any, body_as: str) -> bytes:
@@ -130,7 +109,8 @@ def _found(source: Any, format: str | None) -> Iterator[tuple[Path, str | None]]
             empty = False
             yield file, _topic((path.name, *inside.parts[:-1]))
     if empty:
-        raise FileNotFoundError(ENOENT, f"there is no file below it whose name ends in {', '.join(SUFFIXES)}", str(path))
+        suffixes = ", ".join(suffix for suffix, named in SUFFIXES.items() if named in READERS)
+        raise FileNotFoundError(ENOENT, f"there is no file below it whose name ends in {suffixes}", str(path))
 
 
 def _topic(folders: Iterable[str]) -> str | None:
@@ -152,6 +132,9 @@ def import_from(
         raise ValueError(f'body_as is {body_as!r}: expected "base64", "text" or "json"')
     given = None if format is None else format_named(format)
     files = [(path, given or format_of(path), told) for path, told in _found(source, given)]
+    for path, chosen, _ in files:
+        if chosen not in READERS:
+            raise ValueError(f'format of {path} is {chosen!r}, which is only written: expected "parquet", "arrow" or "jsonl"')
     for name in {chosen for _, chosen, _ in files} - {"jsonl"}:
         _expect_pyarrow(f"format {name!r}")
     rows = 0

@@ -46,6 +46,7 @@ __all__ = [
     "_json_lines",
     "_landmarks",
     "_message",
+    "_named_json_lines",
     "_no_messages",
     "_offsets",
     "_part",
@@ -769,22 +770,23 @@ class Store:
         self,
         target: str | os.PathLike[str],
         *,
-        format: Literal["parquet", "arrow", "jsonl"] | None = None,
+        format: Literal["parquet", "arrow", "jsonl", "csv"] | None = None,
         columns: Sequence[str] | None = None,
         partition_by: _Partition | Iterable[_Partition] | None = (),
         rewrite: Callable[[RecordBatch], _Table] | None = None,
         body_as: _BodyAs = "base64",
         decode_body: bool = False,
+        spreadsheet: bool = False,
         **conditions: Unpack[_ExportConditions],
     ) -> Exported:
-        """Writes messages to files: Parquet, Arrow IPC or JSON Lines. Returns an `mqstore.files.Exported` with the files and
-        exact counts.
+        """Writes messages to files: Parquet, Arrow IPC, JSON Lines or CSV. Returns an `mqstore.files.Exported` with the files
+        and exact counts.
 
         `target` gets its name when all of it is written and synced: until then it is in a directory `.mqstore-*.part`
-        beside it, which a killed process leaves there. `format` is "parquet", "arrow" or "jsonl"; by default as the name
-        ends (.parquet, .arrow, .jsonl, .ndjson). The first two need pyarrow (extra `arrow`). The other arguments are those
-        of `scan`, which selects the messages; memory is taken for one batch of `batch_bytes` (32 MiB by default), a row
-        group of Parquet.
+        beside it, which a killed process leaves there. `format` is "parquet", "arrow", "jsonl" or "csv"; by default as the
+        name ends (.parquet, .arrow, .jsonl, .ndjson, .csv), and "parquet" for any other name. The first two need pyarrow
+        (extra `arrow`). The other arguments are those of `scan`, which selects the messages; memory is taken for one batch
+        of `batch_bytes` (32 MiB by default), a row group of Parquet.
 
         Bodies are written as they are stored. With `decode_body=True` they are decompressed (zlib, LZ4 or Zstandard), and
         the compression bits of `sys_flag` are cleared, so that consumers can read the messages that `import_from` appends.
@@ -804,7 +806,13 @@ class Store:
         the body is: "base64", "text" (it must be UTF-8), or "json" (it must be JSON, and becomes a value of the object; its
         line ends become spaces).
 
-        `import_from` reads these files.
+        A CSV file follows RFC 4180, in UTF-8: a header with the names of the columns, then a row a message, each ended by
+        CRLF. Its cells have the values of JSON Lines: times and numbers are written in the same way, `keys` and
+        `properties` as JSON text, the body as `body_as` says, and null as an empty cell. `spreadsheet=True` puts a `'`
+        before each cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return, because a spreadsheet may run such
+        a cell as a formula; only CSV takes it.
+
+        `import_from` reads these files, except CSV.
 
         Raises `FileExistsError` if `target` exists, `ValueError` and `TypeError` for an argument and for a body that is not
         what `body_as` says, `ImportError` without pyarrow, `OSError` where the system refuses, and what a `scan`, `rewrite`
@@ -822,9 +830,10 @@ class Store:
         """Appends the messages of files that `export` wrote. Returns an `mqstore.files.Imported` with exact counts.
 
         `source` is a file, a directory with files below it (in the order of their names; a folder `topic=...` names the
-        topic of its files), or several of these. `format` is as in `export`, and so is `body_as`: with "json" a body is the
-        value as it is written. Other tables with columns as `append_batch` takes them are read as well. `topic` is that of
-        rows that name none. `progress` is called with the files that are done, and how many there are.
+        topic of its files), or several of these. `format` is as in `export`, but CSV is not read; so is `body_as`: with
+        "json" a body is the value as it is written. Other tables with columns as `append_batch` takes them are read as
+        well. `topic` is that of rows that name none. `progress` is called with the files that are done, and how many there
+        are.
 
         Every field that a caller of `append` can set is as it was. Offsets, store time and offset id are given anew;
         `copy_to` keeps store times.
@@ -1891,6 +1900,7 @@ def _offsets(values: list[int]) -> Offsets: ...
 def _message(record: bytes) -> Message: ...
 def _expect_outside(path: str | os.PathLike[str]) -> None: ...
 def _json_lines(rows: _Table, body_as: str) -> bytes: ...
+def _named_json_lines(rows: _Table, body_as: str) -> tuple[list[str], bytes]: ...
 def _no_messages(columns: Sequence[str] | None = None) -> RecordBatch: ...
 def _reopen(path: str, options: dict[str, Any]) -> Store: ...
 def _stop_clock(time: _Time | None) -> None: ...

@@ -24,15 +24,15 @@ type Copied = (BTreeMap<String, u64>, u64, BTreeMap<String, u64>, u64);
 
 #[pymethods]
 impl Store {
-    /// Writes messages to files: Parquet, Arrow IPC or JSON Lines. Returns an
+    /// Writes messages to files: Parquet, Arrow IPC, JSON Lines or CSV. Returns an
     /// `mqstore.files.Exported` with the files and exact counts.
     ///
     /// `target` gets its name when all of it is written and synced: until then it is in a directory
     /// `.mqstore-*.part` beside it, which a killed process leaves there. `format` is "parquet",
-    /// "arrow" or "jsonl"; by default as the name ends (.parquet, .arrow, .jsonl, .ndjson). The
-    /// first two need pyarrow (extra `arrow`). The other arguments are those of `scan`, which
-    /// selects the messages; memory is taken for one batch of `batch_bytes` (32 MiB by default), a
-    /// row group of Parquet.
+    /// "arrow", "jsonl" or "csv"; by default as the name ends (.parquet, .arrow, .jsonl, .ndjson,
+    /// .csv), and "parquet" for any other name. The first two need pyarrow (extra `arrow`). The
+    /// other arguments are those of `scan`, which selects the messages; memory is taken for one
+    /// batch of `batch_bytes` (32 MiB by default), a row group of Parquet.
     ///
     /// Bodies are written as they are stored. With `decode_body=True` they are decompressed (zlib,
     /// LZ4 or Zstandard), and the compression bits of `sys_flag` are cleared, so that consumers can
@@ -53,7 +53,14 @@ impl Store {
     /// be UTF-8), or "json" (it must be JSON, and becomes a value of the object; its line ends
     /// become spaces).
     ///
-    /// `import_from` reads these files.
+    /// A CSV file follows RFC 4180, in UTF-8: a header with the names of the columns, then a row a
+    /// message, each ended by CRLF. Its cells have the values of JSON Lines: times and numbers are
+    /// written in the same way, `keys` and `properties` as JSON text, the body as `body_as` says,
+    /// and null as an empty cell. `spreadsheet=True` puts a `'` before each cell that begins with
+    /// `=`, `+`, `-`, `@`, a tab or a carriage return, because a spreadsheet may run such a cell as
+    /// a formula; only CSV takes it.
+    ///
+    /// `import_from` reads these files, except CSV.
     ///
     /// Raises `FileExistsError` if `target` exists, `ValueError` and `TypeError` for an argument
     /// and for a body that is not what `body_as` says, `ImportError` without pyarrow, `OSError`
@@ -61,7 +68,7 @@ impl Store {
     /// there then.
     #[pyo3(
         signature = (target, **options),
-        text_signature = "(self, target, *, format=None, columns=None, partition_by=(), rewrite=None, body_as='base64', decode_body=False, **conditions)"
+        text_signature = "(self, target, *, format=None, columns=None, partition_by=(), rewrite=None, body_as='base64', decode_body=False, spreadsheet=False, **conditions)"
     )]
     fn export<'py>(
         slf: &Bound<'py, Self>,
@@ -76,9 +83,9 @@ impl Store {
     ///
     /// `source` is a file, a directory with files below it (in the order of their names; a folder
     /// `topic=...` names the topic of its files), or several of these. `format` is as in `export`,
-    /// and so is `body_as`: with "json" a body is the value as it is written. Other tables with
-    /// columns as `append_batch` takes them are read as well. `topic` is that of rows that name
-    /// none. `progress` is called with the files that are done, and how many there are.
+    /// but CSV is not read; so is `body_as`: with "json" a body is the value as it is written. Other
+    /// tables with columns as `append_batch` takes them are read as well. `topic` is that of rows
+    /// that name none. `progress` is called with the files that are done, and how many there are.
     ///
     /// Every field that a caller of `append` can set is as it was. Offsets, store time and offset
     /// id are given anew; `copy_to` keeps store times.
@@ -192,9 +199,13 @@ fn in_python<'py>(
     call(store.py(), module, function, (store, argument), options)
 }
 
-/// The rows of a table as lines of JSON.
-#[pyfunction(name = "_json_lines")]
-pub(super) fn json_lines<'py>(py: Python<'py>, rows: &Bound<'py, PyAny>, body_as: &str) -> PyResult<Bound<'py, PyBytes>> {
+/// The names of the columns of a table, in order, and its rows as lines of JSON.
+#[pyfunction(name = "_named_json_lines")]
+pub(super) fn named_json_lines<'py>(
+    py: Python<'py>,
+    rows: &Bound<'py, PyAny>,
+    body_as: &str,
+) -> PyResult<(Vec<String>, Bound<'py, PyBytes>)> {
     let written_as = match body_as {
         "base64" => BodyAs::Base64,
         "text" => BodyAs::Text,
@@ -207,7 +218,14 @@ pub(super) fn json_lines<'py>(py: Python<'py>, rows: &Bound<'py, PyAny>, body_as
     };
     let table = import_table(rows)?;
     let lines = py.detach(|| arrow::json_lines(&table, written_as))?;
-    Ok(PyBytes::new(py, &lines))
+    let names = table.names().map(str::to_owned).collect();
+    Ok((names, PyBytes::new(py, &lines)))
+}
+
+/// The rows of a table as lines of JSON.
+#[pyfunction(name = "_json_lines")]
+pub(super) fn json_lines<'py>(py: Python<'py>, rows: &Bound<'py, PyAny>, body_as: &str) -> PyResult<Bound<'py, PyBytes>> {
+    named_json_lines(py, rows, body_as).map(|(_, lines)| lines)
 }
 
 /// Raises `ValueError` if this path lies in a store.

@@ -142,7 +142,7 @@ mod _native {
     #[pymodule_export]
     use super::clock::stop_clock;
     #[pymodule_export]
-    use super::files::{expect_path_outside, json_lines, no_messages};
+    use super::files::{expect_path_outside, json_lines, named_json_lines, no_messages};
     #[pymodule_export]
     use super::finding::Finding;
     #[pymodule_export]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import json
 import random
 import signal
@@ -41,6 +42,7 @@ GOLDEN = [
     "551_mixed",
 ]
 FORMATS = ["parquet", "arrow", "jsonl"]
+WRITTEN = [*FORMATS, "csv"]
 TEXT = "a letter that nobody reads, größe \U0001f4e8".encode() * 20
 #: What the store gives, whatever a caller says.
 GIVEN = ["queue_offset", "physical_offset", "store_size", "store_time", "message_id"]
@@ -142,15 +144,15 @@ def test_bodies_of_every_length_become_base64(tmp_path: Path) -> None:
     assert lines == [b'{"body":"%s"}' % base64.b64encode(body) for body in bodies]
 
 
-def test_json_lines_need_no_package(shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_lines_and_csv_need_no_package(shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, name, None)
     told = shop.export(tmp_path / "out.jsonl", rewrite=lambda batch: batch)
-    assert told.rows == 4
+    assert told.rows == shop.export(tmp_path / "out.csv", rewrite=lambda batch: batch).rows == 4
     with mqstore.open(tmp_path / "copy", "x") as copy:
         assert copy.import_from(told.path).rows == 4
-    for arguments in ({"format": "parquet"}, {"format": "arrow"}, {"format": "jsonl", "partition_by": "topic"}):
-        with pytest.raises(ModuleNotFoundError, match=r"needs pyarrow: pip install mqstore\[arrow\]"):
+    for arguments in ({}, {"format": "parquet"}, {"format": "arrow"}, {"format": "jsonl", "partition_by": "topic"}):
+        with pytest.raises(ModuleNotFoundError, match=r"needs pyarrow: pip install 'mqstore\[arrow\]'"):
             shop.export(tmp_path / "out", **arguments)
     with pytest.raises(ModuleNotFoundError, match="format 'parquet' needs pyarrow"):
         shop.import_from(told.path, format="parquet")
@@ -172,10 +174,11 @@ def test_text_and_json_bodies_are_readable_and_go_round(tmp_path: Path) -> None:
             assert [row["body"] for row in of_caller(copy)] == [*bodies[:-1], b'{ "n":  1 }']
 
 
+@pytest.mark.parametrize("format", ["jsonl", "csv"])
 @pytest.mark.parametrize(("body_as", "what"), [("text", "no UTF-8"), ("json", "no JSON")])
-def test_a_body_that_is_not_what_it_should_be_is_named(shop: Store, tmp_path: Path, body_as: str, what: str) -> None:
+def test_a_body_that_is_not_what_it_should_be_is_named(shop: Store, tmp_path: Path, body_as: str, what: str, format: str) -> None:
     with pytest.raises(ValueError, match=f"the message at physical offset 0: the body is {what}.*base64"):
-        shop.export(tmp_path / "out.jsonl", body_as=body_as)
+        shop.export(tmp_path / "out", format=format, body_as=body_as)
     assert leftovers(tmp_path) == ["shop"]
 
 
@@ -256,7 +259,7 @@ def test_what_rewrite_gives_is_written(shop: Store, tmp_path: Path) -> None:
     assert "none" not in " ".join(leftovers(tmp_path))
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", WRITTEN)
 @pytest.mark.parametrize("partition_by", [(), "topic"])
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, ZeroDivisionError])
 def test_what_a_callable_raises_leaves_nothing(
@@ -299,7 +302,7 @@ with mqstore.open(sys.argv[1]) as store:
 """
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", WRITTEN)
 def test_a_killed_export_leaves_no_file_of_the_name(events: Path, tmp_path: Path, format: str) -> None:
     path = tmp_path / f"out.{format}"
     done = subprocess.run([sys.executable, "-c", KILLED, events, path], check=False)
@@ -324,7 +327,7 @@ with mqstore.open(sys.argv[1]) as store:
 """
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", WRITTEN)
 def test_a_disk_without_room_leaves_nothing(events: Path, tmp_path: Path, format: str) -> None:
     subprocess.run([sys.executable, "-c", FULL, events, tmp_path / f"out.{format}"], check=True)
     assert leftovers(tmp_path) == []
@@ -364,8 +367,8 @@ def test_damage_is_counted_or_raised(tmp_path: Path) -> None:
 
 def test_arguments_are_checked_before_anything_is_written(shop: Store, tmp_path: Path) -> None:
     wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
-        (ValueError, "format is missing, and the name does not end in", {}),
-        (ValueError, "format is 'csv'", {"format": "csv"}),
+        (ValueError, "format is 'cvs'", {"format": "cvs"}),
+        (ValueError, "spreadsheet is for the format 'csv', and this one is 'parquet'", {"spreadsheet": True}),
         (TypeError, "decode_body", {"format": "jsonl", "decode_body": "yes"}),
         (ValueError, "partition_by is", {"format": "jsonl", "partition_by": "tags"}),
         (ValueError, "partition_by is", {"format": "jsonl", "partition_by": ("topic", "topic")}),
@@ -508,7 +511,7 @@ def test_a_scan_clears_the_bits_of_compression_only_with_decoded_bodies(dead_let
         assert sorted(stored) == [0x2, 0x3, 0x103, 0x203, 0x303]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", WRITTEN)
 @pytest.mark.parametrize("sys_flag", [0x1, 0x101, 0x201, 0x301, 0x501])
 def test_a_body_that_does_not_decompress_is_raised_or_counted(tmp_path: Path, format: str, sys_flag: int) -> None:
     with mqstore.open(tmp_path / "store", "x") as store:
@@ -520,3 +523,102 @@ def test_a_body_that_does_not_decompress_is_raised_or_counted(tmp_path: Path, fo
         assert (raised.value.offset, path.exists()) == (place, False)
         told = store.export(path, decode_body=True, errors="skip")
         assert (told.rows, told.skipped, told.complete) == (1, 1, False)
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Reads a CSV file as RFC 4180 says; fails for a row of another length or form."""
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file, strict=True)
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def test_csv_has_rows_as_rfc_4180_says(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.append("orders", 'a "b", c\r\nd é'.encode(), tags="paid", keys=["k1", "k2"], properties={"p": 'q"'})
+        store.append("orders", b"plain")
+        columns = ["topic", "queue_offset", "tags", "keys", "body"]
+        path = store.export(tmp_path / "out.csv", columns=columns, body_as="text").path
+    assert path.read_bytes().decode() == (
+        'topic,queue_offset,tags,keys,body\r\norders,0,paid,"[""k1"",""k2""]","a ""b"", c\r\nd é"\r\norders,1,,[],plain\r\n'
+    )
+
+
+def test_a_row_of_csv_has_the_values_of_a_line_of_json(shop: Store, tmp_path: Path) -> None:
+    rows = read_csv(shop.export(tmp_path / "out.csv").path)
+    lines = [json.loads(line) for line in shop.export(tmp_path / "out.jsonl").path.read_bytes().splitlines()]
+    of_json = {"keys", "properties", "queue_id", "queue_offset", "flag", "sys_flag"}
+    for row, line in zip(rows, lines, strict=True):
+        assert list(row) == list(line)
+        for name, value in line.items():
+            if name in of_json:
+                assert json.loads(row[name]) == value
+            else:
+                assert row[name] == ("" if value is None else str(value))
+
+
+def test_other_readers_read_7865_events_as_csv(events: Path, tmp_path: Path) -> None:
+    with mqstore.open(events) as store:
+        told = store.export(tmp_path / "all.csv", body_as="text", decode_body=True)
+        expected = [(row["topic"], row["queue_offset"], row["body"].decode()) for row in store.scan().to_arrow().to_pylist()]
+    assert told.rows == len(expected) == 7865
+    assert [(row["topic"], int(row["queue_offset"]), row["body"]) for row in read_csv(told.path)] == expected
+    query = f"select topic, queue_offset, body from read_csv('{told.path}', header=true, all_varchar=true)"
+    assert [(topic, int(offset), body) for topic, offset, body in duckdb.sql(query).fetchall()] == expected
+
+
+def test_a_cell_of_csv_has_the_json_of_a_body_as_it_is_written(tmp_path: Path) -> None:
+    bodies = [b'{"n":1.50}', b"1.0000000000000000001", b"7" * 300, b' [1E5,\r\n"," ] ', b'"x"', b"null"]
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.append_batch(bodies, "orders")
+        path = store.export(tmp_path / "out.csv", columns=["body", "tags"], body_as="json").path
+    assert [row["body"].encode() for row in read_csv(path)] == [body.replace(b"\r\n", b"  ").strip() for body in bodies]
+
+
+def test_spreadsheet_cells_that_begin_a_formula_become_text(tmp_path: Path) -> None:
+    formulas = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"]
+    others = ["1+1", "'=1", " =1", ""]
+    with mqstore.open(tmp_path / "store", "x") as store:
+        for body in formulas + others:
+            store.append("orders", body.encode(), flag=-7)
+        plain, safe = (
+            read_csv(store.export(tmp_path / f"{so}.csv", columns=["body", "flag"], body_as="text", spreadsheet=so).path)
+            for so in (False, True)
+        )
+    assert [(row["body"], row["flag"]) for row in plain] == [(body, "-7") for body in formulas + others]
+    assert [row["body"] for row in safe] == [f"'{body}" for body in formulas] + others
+    assert {row["flag"] for row in safe} == {"'-7"}
+
+
+def test_csv_of_no_messages_is_a_header(shop: Store, tmp_path: Path) -> None:
+    told = shop.export(tmp_path / "out.csv", topics="none", columns=["topic", "body"])
+    assert (told.rows, told.path.read_bytes()) == (0, b"topic,body\r\n")
+
+
+def test_csv_is_written_by_partition_and_with_rewritten_columns(shop: Store, tmp_path: Path) -> None:
+    told = shop.export(tmp_path / "parts", format="csv", partition_by="topic")
+    assert sum(len(read_csv(path)) for path in told.files) == told.rows == 4
+    sums = pa.table({"paid": [None, True, False], "share": [0.5, None, 2.0]})
+    shop.export(tmp_path / "sums.csv", rewrite=lambda _: sums)
+    assert (tmp_path / "sums.csv").read_bytes() == b"paid,share\r\n,0.5\r\ntrue,\r\nfalse,2.0\r\n"
+    tables = iter([sums, sums.select(["share"])])
+    with pytest.raises(ValueError, match=r"rewrite gave the columns \['share'\] after \['paid', 'share'\]"):
+        shop.export(tmp_path / "other.csv", rewrite=lambda _: next(tables), batch_bytes=1)
+
+
+def test_import_refuses_csv_before_it_stores_anything(shop: Store, tmp_path: Path) -> None:
+    good = shop.export(tmp_path / "good.jsonl").path
+    file = shop.export(tmp_path / "c.csv").path
+    parts = shop.export(tmp_path / "c", format="csv", partition_by="topic").path
+    with mqstore.open(tmp_path / "new", "x") as new:
+        for source, format in (([good, file], None), (parts, None), (file, "csv")):
+            with pytest.raises(ValueError, match=r"format of .*\.csv is 'csv', which is only written: expected \"parquet\""):
+                new.import_from(source, format=format)  # type: ignore[arg-type]
+        assert list(new.topics) == []
+
+
+@pytest.mark.parametrize("name", ["out", "out.2026-11-23", "out.dat"])
+def test_a_name_with_an_unknown_suffix_is_a_parquet_file(shop: Store, tmp_path: Path, name: str) -> None:
+    told = goes_round(shop, tmp_path / name, tmp_path)
+    assert pq.read_metadata(told.path).num_rows == 4
+    parts = shop.export(tmp_path / "parts", partition_by="topic")
+    assert {path.suffix for path in parts.files} == {".parquet"}

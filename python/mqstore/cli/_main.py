@@ -53,6 +53,13 @@ class Command(click.Command):
         super().__init__(*arguments, **more)
         self.examples = examples
 
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Returns the option that prints the help, which does not list it: its reader has found it."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.hidden = True
+        return option
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the examples."""
         with formatter.section("Examples" if len(self.examples) > 1 else "Example"):

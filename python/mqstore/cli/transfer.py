@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -14,31 +14,32 @@ from mqstore.cli._output import Output, Row
 from mqstore.cli._store import opened, options, prints, recovery
 
 skip_damaged = click.option("--skip-damaged", is_flag=True, help="Leaves out what was lost or is damaged, and counts it.")
-file_format = click.option(
-    "--format",
-    type=click.Choice(["parquet", "arrow", "jsonl"]),
-    metavar="FORM",
-    help="parquet, arrow or jsonl; by default as the name ends.",
-)
 body_as = click.option(
     "--body-as",
     type=click.Choice(["base64", "text", "json"]),
     default="base64",
     metavar="FORM",
-    help="How jsonl has the body: base64, text or json (a value).",
+    help="How text files have the body: base64, text or json.",
 )
 source = click.argument("path", metavar="STORE", type=click.Path())
 target = click.argument("target", type=click.Path())
+
+
+def file_format(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command the option for the format of its files."""
+    words = f"{', '.join(names)}; default: by name, or parquet."
+    return click.option("--format", type=click.Choice(names), metavar="FORM", help=words)
 
 
 @command(examples="export /data/store dead.jsonl --topic %DLQ%billing --decode-body")
 @source
 @target
 @prints
-@file_format
+@file_format("parquet", "arrow", "jsonl", "csv")
 @click.option("--partition-by", metavar="LIST", help="By topic, hour or topic,hour: TARGET is a directory.")
 @body_as
 @click.option("--decode-body", is_flag=True, help="Decompresses bodies, and says so in sys_flag.")
+@click.option("--spreadsheet", is_flag=True, help="A ' before each cell of csv that begins like a formula.")
 @chosen_by("topics", "tags", "properties", "body_regex", "since", "until", "everything")
 @skip_damaged
 @recovery
@@ -50,16 +51,17 @@ def export(
     partition_by: str | None,
     body_as: Any,
     decode_body: bool,
+    spreadsheet: bool,
     conditions: dict[str, Any],
     skip_damaged: bool,
     recovery: str,
 ) -> None:
-    """Writes messages to Parquet, Arrow IPC or JSON Lines."""
+    """Writes messages to Parquet, Arrow IPC, JSON Lines or CSV."""
     partitions: Any = partition_by.split(",") if partition_by else ()
     with opened(path, out, errors=_errors(skip_damaged), recovery=recovery) as store, from_the_command_line():
         _expect_a_topic(store, out, conditions.get("topics", ()))
         how: dict[str, Any] = {"format": format, "partition_by": partitions, "progress": out.progress}
-        how |= {"body_as": body_as, "decode_body": decode_body}
+        how |= {"body_as": body_as, "decode_body": decode_body, "spreadsheet": spreadsheet}
         done = out.counting(store.export(target, **how, **conditions))
         out.document(_facts(done, {"files": len(done.files)}))
         expect_none_absent(store, done.absent_topics)
@@ -69,14 +71,14 @@ def export(
 @source
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True))
 @prints
-@file_format
+@file_format("parquet", "arrow", "jsonl")
 @click.option("--topic", help="Of rows that name none.")
 @body_as
 @options
 def import_from(
     path: str, files: tuple[str, ...], out: Output, format: Any, topic: str | None, body_as: Any, options: dict[str, Any]
 ) -> None:
-    """Appends the messages of files that export wrote.
+    """Appends the messages of files that export wrote, except CSV.
 
     It writes to STORE, which is made if it is missing: no broker may have the store open. Offsets and store times are new;
     copy keeps store times.

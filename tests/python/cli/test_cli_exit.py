@@ -248,7 +248,7 @@ def test_doctor_names_the_place_of_offsets_that_it_cannot_read_once(
         (("find", "--tag", "a && b"), '--tag is "a && b": a message has one tag'),
         (("du", "--by", "topic,topic"), '--by names "topic" twice: expected some of topic, queue_id, tags, hour, segment\n'),
         (("export", "out", "--format", "jsonl", "--partition-by", "day"), "--partition-by is ['day']: expected"),
-        (("export", "out.csv"), "--format is missing, and the name does not end in .parquet, .arrow, .jsonl, .ndjson: /"),
+        (("export", "out.jsonl", "--spreadsheet"), "--spreadsheet is for the format 'csv', and this one is 'jsonl'"),
         (("verify", "--max-mb-per-s", 0), "--max-mb-per-s is 0: expected more than 0"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

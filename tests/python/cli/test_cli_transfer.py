@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,6 +88,29 @@ def test_commands_print_a_sys_flag_that_fits_the_body(tmp_path: Path, run: Calla
         rows = run(arguments[0], tmp_path / "store", *arguments[1:], "--json").rows
         assert [(row["body"], row["sys_flag"]) for row in rows] == [("text", 0x2)] * 2
     assert [run("get", tmp_path / "store", f"orders/0@{at}", "--json").rows[0]["sys_flag"] for at in (0, 1)] == [0x2] * 2
+
+
+def test_export_writes_csv_and_import_refuses_it(tmp_path: Path, run: Callable[..., Any]) -> None:
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.append("orders", b"=1+1")
+    file = tmp_path / "all.csv"
+    [out] = run("export", tmp_path / "store", file, "--body-as", "text", "--spreadsheet", "--json").rows
+    assert (out["rows"], out["bytes"], ",'=1+1," in file.read_text()) == (1, file.stat().st_size, True)
+    refused = run("import", tmp_path / "new", file)
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith(f"mqstore: --format of {file} is 'csv', which is only written: expected \"parquet\"")
+    named = run("import", tmp_path / "new", file, "--format", "csv")
+    assert (named.code, "'csv' is not one of 'parquet', 'arrow', 'jsonl'" in named.err) == (2, True)
+
+
+def test_export_without_pyarrow_says_what_to_install(
+    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    ran = run("export", golden / "498_mixed", tmp_path / "all")
+    assert (ran.code, ran.out) == (2, "")
+    install = "pip install 'mqstore[arrow]'; the formats 'jsonl' and 'csv' need no package"
+    assert ran.err == f"mqstore: format 'parquet' needs pyarrow: {install}\n"
 
 
 def test_an_import_that_fails_names_the_file_and_says_how_much_is_stored(tmp_path: Path, run: Callable[..., Any]) -> None:
