@@ -88,8 +88,7 @@ class Output:
         """Says how many messages were skipped."""
         self.end_progress()
         if skipped := sum(read.skipped for read in self._reads):
-            told = "1 message was skipped: it was" if skipped == 1 else f"{skipped} messages were skipped: they were"
-            self.lack(f"{told} lost or damaged")
+            self.lack(skipped_in_words(skipped))
 
     def document(self, row: Row) -> None:
         """Prints one object, for people a line a name."""
@@ -140,6 +139,12 @@ class Output:
                 return visible(" ".join(f"{key}={text}" for key, text in value.items())) or "-"
             case _:
                 return visible(str(value))
+
+
+def skipped_in_words(number: int) -> str:
+    """Returns the sentence for a number of messages that a read has skipped."""
+    subject = "1 message was skipped: it was" if number == 1 else f"{number} messages were skipped: they were"
+    return f"{subject} lost or damaged"
 
 
 def _print_plain(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 import mqstore
-from mqstore.cli._main import command, from_the_command_line
-from mqstore.cli._messages import chosen_by, expect_none_absent
-from mqstore.cli._output import Output, Row
+from mqstore.cli._main import Failure, command, from_the_command_line, text_of
+from mqstore.cli._messages import chosen_by, expect_none_absent, no_message_of
+from mqstore.cli._output import Output, Row, skipped_in_words
 from mqstore.cli._store import opened, options, prints, recovery
+from mqstore.files import Copied, Exported
 
 skip_damaged = click.option("--skip-damaged", is_flag=True, help="Leaves out what was lost or is damaged, and counts it.")
 body_as = click.option(
@@ -62,9 +64,9 @@ def export(
         _expect_a_topic(store, out, conditions.get("topics", ()))
         how: dict[str, Any] = {"format": format, "partition_by": partitions, "progress": out.progress}
         how |= {"body_as": body_as, "decode_body": decode_body, "spreadsheet": spreadsheet}
-        done = out.counting(store.export(target, **how, **conditions))
+        done = store.export(target, **how, **conditions)
         out.document(_facts(done, {"files": len(done.files)}))
-        expect_none_absent(store, done.absent_topics)
+        _expect_whole(store, done)
 
 
 @command(name="import", examples="import /data/store orders.parquet")
@@ -84,7 +86,12 @@ def import_from(
     copy keeps store times.
     """
     with from_the_command_line(), opened(path, out, "a", **options) as store:
-        done = store.import_from(files, format=format, topic=topic, body_as=body_as, progress=out.progress)
+        try:
+            done = store.import_from(files, format=format, topic=topic, body_as=body_as, progress=out.progress)
+        except Exception as error:
+            if not getattr(error, "stored", 0):
+                raise
+            raise Failure(f"the import is partial: {text_of(error, store.path)}") from None
     out.document({"path": store.path, "files": len(done.files), "rows": done.rows})
 
 
@@ -120,10 +127,10 @@ def copy(
         for topics in (conditions.get("topics", ()), *([old] for old in names)):
             _expect_a_topic(store, out, topics)
         how: dict[str, Any] = {"rename": names, "keep_store_time": not new_store_times, "progress": out.progress}
-        done = out.counting(store.copy_to(target, **how, **conditions))
+        done = store.copy_to(target, **how, **conditions)
         left_out = sum(done.left_out.values())
         out.document(_facts(done, {"topics": len(done.topics), "left_out": left_out, "raised": done.raised}))
-        expect_none_absent(store, done.absent_topics)
+        _expect_whole(store, done)
 
 
 def _expect_a_topic(store: mqstore.Store, out: Output, topics: Sequence[str]) -> None:
@@ -132,6 +139,20 @@ def _expect_a_topic(store: mqstore.Store, out: Output, topics: Sequence[str]) ->
         batches = store.scan(topics=topics, columns=["topic"], limit=1, progress=out.progress)
         if not list(batches):
             expect_none_absent(store, batches.absent_topics)
+
+
+def _expect_whole(store: mqstore.Store, done: Exported | Copied) -> None:
+    """Fails, with a last line that says why, if messages are missing from what was written."""
+    reasons = [skipped_in_words(done.skipped)] if done.skipped else []
+    if store.recovery.missing is not None:
+        reasons.append("the store is incomplete")
+    if not reasons and not done.complete:
+        reasons.append("messages expired while they were read")
+    reasons += [no_message_of(store, topic) for topic in done.absent_topics]
+    if reasons:
+        # What was written is printed first, also where stdout and stderr are one file.
+        sys.stdout.flush()
+        raise Failure(f"{done.path} is partial: {'; '.join(reasons)}")
 
 
 def _errors(skip_damaged: bool) -> str:

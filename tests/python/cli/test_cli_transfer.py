@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -117,9 +118,13 @@ def test_an_import_that_fails_names_the_file_and_says_how_much_is_stored(tmp_pat
     (tmp_path / "good.jsonl").write_text('{"topic": "orders", "body": "YQ=="}\n')
     (tmp_path / "null.jsonl").write_text('{"topic": "orders"}\n')
     (tmp_path / "no.parquet").write_text("no")
-    for wrong, code in (("null.jsonl", 1), ("no.parquet", 2)):
+    for wrong in ("null.jsonl", "no.parquet"):
         ran = run("import", tmp_path / wrong.replace(".", "-"), tmp_path / "good.jsonl", tmp_path / wrong)
-        assert (ran.code, ran.err.endswith(f"; in {tmp_path / wrong}, after 1 rows that are stored\n")) == (code, True)
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.err.startswith("mqstore: the import is partial: ")
+        assert ran.err.endswith(f"; in {tmp_path / wrong}, after 1 rows that are stored\n")
+    alone = run("import", tmp_path / "new", tmp_path / "no.parquet")
+    assert (alone.code, "partial" in alone.err) == (2, False)
 
 
 def test_copy_renames_topics(golden: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
@@ -275,3 +280,42 @@ def test_nothing_is_written_where_no_topic_that_was_named_is(copied: Callable[[s
     shutil.rmtree(path / "consumequeue" / "orders")
     [out] = run("export", path, path.with_name("deleted.jsonl"), "--topic", "orders", "--json").rows
     assert out["rows"] > 0
+
+
+@pytest.mark.parametrize("command", ["export", "copy"])
+def test_the_last_line_of_a_partial_answer_says_so(tmp_path: Path, command: str, run: Callable[..., Any]) -> None:
+    damaged(tmp_path / "store")
+    target = tmp_path / "out.jsonl"
+    words = [command, tmp_path / "store", target, "--skip-damaged"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "mqstore", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    why = f"mqstore: {target} is partial: 1 message was skipped: it was lost or damaged"
+    assert (ran.returncode, ran.stdout.splitlines()[-1]) == (1, why)
+    more = run(command, tmp_path / "store", tmp_path / "more", "--skip-damaged", "--topic", "orders", "--topic", "order")
+    [last] = more.err.splitlines()
+    assert (more.code, last.startswith(f"{why.replace('out.jsonl', 'more')}; no message of order is found")) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["export", "copy"])
+def test_what_is_taken_from_an_incomplete_store_is_partial(
+    copied: Callable[[str], Path], command: str, run: Callable[..., Any]
+) -> None:
+    path = copied("491_crash_image")
+    with (path / "commitlog" / f"{81_920:020}").open("r+b") as file:
+        file.seek(4096)
+        file.write(bytes(512))
+    target = path.with_name("out.jsonl")
+    ran = run(command, path, target, "--json")
+    assert (ran.code, ran.objects[0]["complete"], target.exists()) == (1, False, True)
+    assert ran.err.splitlines()[-1] == f"mqstore: {target} is partial: the store is incomplete"
+
+
+def test_an_export_that_misses_expired_messages_is_partial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]
+) -> None:
+    damaged(tmp_path / "store")
+    short = mqstore.files.Exported(tmp_path / "out", (), 0, 0, 0, complete=False, covers=None, absent_topics=())
+    monkeypatch.setattr("mqstore._export.export", lambda *_, **__: short)
+    ran = run("export", tmp_path / "store", tmp_path / "out")
+    assert (ran.code, ran.err) == (1, f"mqstore: {tmp_path / 'out'} is partial: messages expired while they were read\n")
