@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from errno import ENOENT
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import unquote
@@ -30,7 +31,8 @@ def _parquet(path: Path, _: str) -> Iterator[Any]:
     with pq.ParquetFile(path) as file:
         meta = file.metadata
         size = sum(meta.row_group(at).total_byte_size for at in range(meta.num_row_groups))
-        yield from file.iter_batches(batch_size=max(1, min(1 << 20, meta.num_rows * BATCH_BYTES // max(1, size))))
+        batches = file.iter_batches(batch_size=max(1, min(1 << 20, meta.num_rows * BATCH_BYTES // max(1, size))))
+        yield from map(_without_repeated_keys, batches)
 
 
 def _arrow(path: Path, _: str) -> Iterator[Any]:
@@ -38,7 +40,29 @@ def _arrow(path: Path, _: str) -> Iterator[Any]:
 
     with pa.OSFile(os.fspath(path)) as file, pa.ipc.open_file(file) as reader:
         for at in range(reader.num_record_batches):
-            yield reader.get_batch(at)
+            yield _without_repeated_keys(reader.get_batch(at))
+
+
+def _without_repeated_keys(batch: Any) -> Any:
+    """Sets `keys` to null where the property `KEYS` has the same keys.
+
+    The property is stored as it is. A column of keys is checked as an argument of `append` is, and a key of an earlier writer may
+    have characters that `append` refuses.
+    """
+    import pyarrow as pa
+
+    # It makes its functions when it is imported: type checkers know none of them.
+    pc: Any = import_module("pyarrow.compute")
+    at, of_properties = (batch.schema.get_field_index(name) for name in ("keys", "properties"))
+    exported = [pa.list_(pa.string()), pa.map_(pa.string(), pa.string())]
+    if min(at, of_properties) < 0 or [batch.schema.types[at], batch.schema.types[of_properties]] != exported:
+        return batch
+    listed = batch.column(at)
+    spaced = pc.map_lookup(batch.column(of_properties), "KEYS", "last")
+    text = pc.utf8_trim(pc.replace_substring_regex(spaced, " +", " "), " ")
+    repeats = pc.fill_null(pc.equal(pc.binary_join(listed, " "), text), False)
+    keys = pc.if_else(repeats, pa.scalar(None, listed.type), listed)
+    return batch.set_column(at, "keys", keys)
 
 
 def _lines(path: Path, body_as: str) -> Iterator[list[dict[str, Any]]]:
@@ -67,6 +91,11 @@ def _row(line: str, body_as: str) -> dict[str, Any]:
     for name in TIMES:
         if isinstance(row.get(name), str):
             row[name] = datetime.fromisoformat(row[name])
+    properties = row.get("properties")
+    spaced = properties.get("KEYS") if isinstance(properties, dict) else None
+    # See _without_repeated_keys.
+    if isinstance(spaced, str) and row.get("keys") == [key for key in spaced.split(" ") if key]:
+        del row["keys"]
     return row
 
 

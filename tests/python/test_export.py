@@ -123,6 +123,38 @@ def test_every_field_of_a_caller_goes_round(shop: Store, tmp_path: Path, format:
     }
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_keys_with_control_characters_are_imported_as_they_are_copied(tmp_path: Path, format: str) -> None:
+    with mqstore.open(tmp_path / "store", "x") as store:
+        for keys in ("a\x01b c", "a\tb", " a\x7f  b "):
+            store.append("orders", b"x", properties={"KEYS": keys})
+        store.append("orders", b"x", keys=["a", "b"])
+        store.append("orders", b"x")
+        goes_round(store, tmp_path / f"all.{format}", tmp_path)
+        store.copy_to(tmp_path / "copy")
+        with mqstore.open(tmp_path / "copy") as copy:
+            assert of_caller(copy) == of_caller(store)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_keys_that_were_changed_in_the_file_replace_the_property(tmp_path: Path, format: str) -> None:
+    rows = [{"topic": "orders", "body": b"x", "keys": ["new"], "properties": [("KEYS", "old")]}]
+    path = tmp_path / f"rows.{format}"
+    properties = pa.map_(pa.string(), pa.string())
+    schema = pa.schema({"topic": pa.string(), "body": pa.binary(), "keys": pa.list_(pa.string()), "properties": properties})
+    table = pa.Table.from_pylist(rows, schema)
+    if format == "parquet":
+        pq.write_table(table, path)
+    elif format == "arrow":
+        with pa.ipc.new_file(path, schema) as file:
+            file.write(table)
+    else:
+        path.write_text('{"topic": "orders", "body": "eA==", "keys": ["new"], "properties": {"KEYS": "old"}}\n')
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.import_from(path)
+        assert [message.keys for message in store.topics["orders"].queues[0]] == [["new"]]
+
+
 def test_a_line_of_json_is_the_message(shop: Store, tmp_path: Path) -> None:
     path = shop.export(tmp_path / "out.ndjson").path
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
