@@ -193,14 +193,14 @@ def print_message(out: Output, row: Row, body_as: str) -> None:
     out.line(line)
 
 
-def print_messages(out: Output, rows: Iterator[Row], body_as: str, nothing: str) -> None:
-    """Prints messages, a line each. Without any the command fails and says so."""
+def print_messages(out: Output, rows: Iterator[Row], body_as: str, nothing: Callable[[], str]) -> None:
+    """Prints messages, a line each. Without any the command fails with the sentence that `nothing` returns."""
     found = False
     for row in rows:
         found = True
         print_message(out, row, body_as)
     if not found:
-        raise Failure(nothing)
+        raise Failure(nothing())
 
 
 def shown_body(body: bytes | None) -> str:

@@ -84,6 +84,10 @@ class Output:
         self._reads.append(read)
         return read
 
+    def covers_all(self) -> bool:
+        """Returns whether each read that was counted has looked at everything it was asked for."""
+        return all(getattr(read, "complete", True) for read in self._reads)
+
     def end(self) -> None:
         """Says how many messages were skipped."""
         self.end_progress()

@@ -55,4 +55,4 @@ def cat(store: mqstore.Store, out: Output, where: str, number: int | None, body_
         if begin != offset:
             out.note(f"begins at offset {begin}: what is before has expired, or cannot be read")
         conditions["physical"] = (first.physical_offset, None)
-    print_messages(out, scanned(store, out, number, **conditions), body_as, no_message_of(store, topic))
+    print_messages(out, scanned(store, out, number, **conditions), body_as, lambda: no_message_of(store, topic))

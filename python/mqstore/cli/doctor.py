@@ -12,12 +12,12 @@ import click
 
 import mqstore
 from mqstore._rows import rows_of
+from mqstore._transactions import open_halves
 from mqstore.cli._findings import print_findings, rows_of_findings
 from mqstore.cli._main import FINDINGS, command
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 from mqstore.cli.dead import DEAD
-from mqstore.cli.transactions import open_transactions
 
 SEVERITIES = ("error", "warning", "note")
 #: What a finding of `verify` says that those here do not.
@@ -142,7 +142,7 @@ def _of_transactions(store: mqstore.Store, out: Output) -> Iterator[Row]:
     number = 0
     # A broker's progress that cannot be read is a finding about consumers.
     with suppress(mqstore.CorruptError, mqstore.UnsupportedFormatError):
-        number = sum(1 for _ in open_transactions(store, out))
+        number = sum(1 for _ in open_halves(store, out.counting))
     if number:
         yield _finding(
             "transaction.open",

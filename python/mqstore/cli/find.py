@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
 
 import mqstore
+from mqstore._facts import facts_of, file_queues
+from mqstore._rows import json_time
+from mqstore._transactions import fate_of
 from mqstore.cli._main import command, from_the_command_line
 from mqstore.cli._messages import body_as, chosen_by, count, expect_none_absent, print_messages, row_of, scanned
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
+from mqstore.cli._times import shown_time
+from mqstore.cli._words import without_advice
 
 ONE_MS = timedelta(milliseconds=1)
 
@@ -20,7 +26,7 @@ ONE_MS = timedelta(milliseconds=1)
 @command(examples="find /data/store --topic orders --key o-1 --since -2h --json")
 @on_store
 @click.option("--key", metavar="KEY", help="With this key or unique key; fast with --topic.")
-@click.option("--id", "message_id", metavar="ID", help="The message with this offset id or unique key.")
+@click.option("--id", "message_id", metavar="ID", help="With this offset id or unique key, half messages too.")
 @chosen_by("topics", "tags", "properties", "body_regex", "since", "until", "everything")
 @count
 @body_as
@@ -37,26 +43,67 @@ def find(
     The log is read in one pass, unless a key, a topic or a time helps.
     """
     if message_id is not None:
+        # An id is looked for everywhere: --all changes nothing.
+        conditions.pop("transactions", None)
         if key is not None or conditions:
             raise click.UsageError("--id goes without other conditions: an id names one message")
         rows = _by_id(store, out, message_id)
     elif key is not None:
         rows = _by_key(store, out, key, number, conditions)
-    elif conditions:
+    elif conditions.keys() - {"transactions"}:
         rows = scanned(store, out, number, **conditions)
     else:
-        raise click.UsageError("give a condition, such as --key or --since; cat prints all messages of a topic")
-    print_messages(out, rows, body_as, "no message is found")
+        only_all = "--all is no condition: " if conditions else ""
+        raise click.UsageError(f"{only_all}give a condition, such as --key or --since; cat prints all messages of a topic")
+    everything = message_id is not None or "transactions" in conditions
+    print_messages(out, rows, body_as, lambda: f"no message is found: {_looked_at(store, out, conditions, everything)}")
 
 
 def _by_id(store: mqstore.Store, out: Output, message_id: str) -> Iterator[Row]:
     """By an offset id or the index, and else by reading the log."""
+    message = None
+    with suppress(mqstore.NotFoundError), from_the_command_line():
+        message = store.message(message_id)
+    if message is not None:
+        yield _with_fate(store, out, row_of(message), message)
+        return
+    for row in scanned(store, out, keys=message_id, transactions="all"):
+        yield _with_fate(store, out, row, store.message_at(row["physical_offset"]))
+
+
+def _with_fate(store: mqstore.Store, out: Output, row: Row, message: mqstore.Message) -> Row:
+    """Returns the row with the state of its transaction, and says on stderr what that means."""
+    fate, place = None, f"the message at physical offset {message.physical_offset}"
     try:
-        with from_the_command_line():
-            message = store.message(message_id)
-        yield row_of(message)
-    except mqstore.NotFoundError:
-        yield from scanned(store, out, keys=message_id, transactions="all")
+        fate = fate_of(store, message, out.counting)
+    except mqstore.StoreError as error:
+        out.lack(f"{place} belongs to a transaction whose state cannot be read: {without_advice(str(error))}")
+    if fate is not None:
+        out.note(f"{place} is {fate.text}")
+    return {**row, "transaction": fate and fate.state}
+
+
+def _looked_at(store: mqstore.Store, out: Output, conditions: dict[str, Any], everything: bool) -> str:
+    """Returns how many messages a search has looked at, and when the first and the last of them were stored."""
+    facts, (since, until) = facts_of(store), conditions.get("time", (None, None))
+    if facts["first_store_time"] is None:
+        return "the log has no message"
+    first, last = (shown_time(facts[name], out.utc) for name in ("first_store_time", "last_store_time"))
+    with suppress(TypeError, ValueError):
+        begin, end = (datetime.fromisoformat(facts[name]) for name in ("first_store_time", "last_store_time"))
+        if (since and since > end) or (until and until <= begin) or (since and until and since == until):
+            return f"nothing was stored in that time; the log has messages from {first} to {last}"
+        first, last = (shown_time(json_time(time), out.utc) for time in (max(begin, since or begin), min(end, until or end)))
+    topics = conditions.get("topics") or [None]
+    queues = [queue for topic in topics if topic is None or topic in store.topics for _, queue in file_queues(store, topic)]
+    number = sum(_offset_at(queue, until, queue.max_offset) - _offset_at(queue, since, queue.min_offset) for queue in queues)
+    more = " and all records that are in no queue" if everything else ""
+    part = "" if out.covers_all() else "; a part of the log was not covered"
+    return f"looked at {number} messages in queues{more}, stored from {first} to {last}{part}"
+
+
+def _offset_at(queue: mqstore.Queue, time: datetime | None, otherwise: int) -> int:
+    return otherwise if time is None else queue.offset_at(time)
 
 
 def _by_key(store: mqstore.Store, out: Output, key: str, number: int | None, conditions: dict[str, Any]) -> Iterator[Row]:

@@ -64,7 +64,7 @@ def tail(
     is_absent = follow and topic is not None and topic not in store.topics
     last = scanned(store, out, -number, **conditions) if number and not is_absent else iter(())
     if coming is None:
-        return print_messages(out, last, body_as, no_message_of(store, topic) if topic else "no message is found")
+        return print_messages(out, last, body_as, lambda: no_message_of(store, topic) if topic else "no message is found")
     for row in last:
         print_message(out, row, body_as)
     out.end_progress()

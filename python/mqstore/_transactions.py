@@ -1,0 +1,175 @@
+"""Transactions of brokers: the half messages that are open, and the fate of a message that belongs to a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import mqstore
+from mqstore._rows import each_row, rows_of, visible
+
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+#: Half messages after the last check: the broker asks no more, and nobody gets them.
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+#: The broker's own group, whose offsets are its progress in these topics.
+GROUP = "CID_RMQ_SYS_TRANS"
+#: The bits of `sys_flag` with the type of a transaction message, and two of the types.
+TYPE, COMMIT, ROLLBACK = 0xC, 0x8, 0xC
+
+#: Registers a read, whose skipped messages the caller counts.
+Counting: TypeAlias = Callable[[Any], Any]
+if TYPE_CHECKING:  # stubtest does not compare an alias of literals
+    _State: TypeAlias = Literal["open", "committed", "rolled_back", "given_up", "ended"]
+
+
+@dataclass(frozen=True)
+class Fate:
+    """The state of the transaction of a message, and a sentence on it for people."""
+
+    state: _State
+    text: str
+
+
+def open_halves(store: mqstore.Store, counting: Counting) -> Iterator[mqstore.Message]:
+    """Returns the half messages whose transactions are open, in the order in which they were stored."""
+    if HALF_TOPIC not in store.topics:
+        return
+    begins = _progress(store)
+    for queue_id in store.topics[HALF_TOPIC].queue_ids:
+        queue = store.topics[HALF_TOPIC].queues[queue_id]
+        begin = max(begins.get(queue_id, 0), queue.min_offset)
+        ended = {offset for offset in _ended(store, queue_id, counting) if offset >= begin}
+        # When the broker asks, it stores the half message again, and the last copy counts.
+        latest: dict[str | int, mqstore.Message] = {}
+        for message in counting(iter(queue[begin:])):
+            name = message.unique_key or message.queue_offset
+            latest.pop(name, None)
+            latest[name] = message
+        yield from (message for message in latest.values() if message.queue_offset not in ended)
+
+
+def fate_of(store: mqstore.Store, message: mqstore.Message, counting: Counting) -> Fate | None:
+    """Returns the fate of a message of a transaction, or None for any other message."""
+    match message.transaction:
+        case "commit":
+            return Fate("committed", "the message of a committed transaction: consumers get it")
+        case "rollback":
+            return Fate("rolled_back", "a rolled-back message: consumers do not get it")
+        case "prepared":
+            return _fate_of_prepared(store, message, counting)
+    match message.topic:
+        case topic if topic == HALF_TOPIC:
+            return _fate_of_half(store, message, counting)
+        case topic if topic == OP_TOPIC:
+            return _fate_of_op(store, message, counting)
+        case topic if topic == GIVEN_UP_TOPIC:
+            return Fate("given_up", f"{_GIVEN_UP}: consumers do not get it")
+    return None
+
+
+_GIVEN_UP = "a half message whose producers never answered the broker, which asks no more"
+
+
+def _progress(store: mqstore.Store) -> dict[int, int]:
+    """Returns by queue id the offset of the first half message that the broker is not done with."""
+    with suppress(mqstore.NotFoundError):
+        rows = rows_of(store.consumer_offsets())
+        return {row["queue_id"]: row["offset"] for row in rows if (row["group"], row["topic"]) == (GROUP, HALF_TOPIC)}
+    return {}
+
+
+def _ended(store: mqstore.Store, queue_id: int, counting: Counting) -> set[int]:
+    """Returns the queue offsets of half messages that have ended: each op message lists some of them."""
+    if OP_TOPIC not in store.topics or queue_id >= len(queues := store.topics[OP_TOPIC].queues):
+        return set()
+    return {offset for message in counting(iter(queues[queue_id])) for offset in _listed(message)}
+
+
+def _listed(op: mqstore.Message) -> Iterator[int]:
+    return (int(text) for text in op.body.split(b",") if text.strip().isdigit())
+
+
+def _fate_of_prepared(store: mqstore.Store, half: mqstore.Message, counting: Counting) -> Fate:
+    """Returns the fate of a half message in its own topic: no op message lists it, but its end names its place."""
+    [end, *_] = [*_ends(store, half.topic, {half.physical_offset}, counting), None]
+    if end is None:
+        return Fate("open", "a half message whose transaction is open: consumers do not get it")
+    if end[0] == ROLLBACK:
+        return Fate("rolled_back", "a half message whose transaction was rolled back: consumers do not get it")
+    return _committed(end[1])
+
+
+def _fate_of_half(store: mqstore.Store, half: mqstore.Message, counting: Counting) -> Fate:
+    """Returns the fate of a half message of a broker, by its last copy, the op messages and the committed message."""
+    copies, commit, is_complete = _commit_of(store, half, counting)
+    if commit is not None:
+        return _committed(commit)
+    last = copies[-1]
+    if last.queue_offset in _ended(store, last.queue_id, counting):
+        if is_complete:
+            return Fate("rolled_back", "a half message whose transaction was rolled back: consumers do not get it")
+        return Fate("ended", "a half message whose transaction has ended: the committed message, if there was one, is lost")
+    begins: dict[int, int] = {}
+    with suppress(mqstore.CorruptError):
+        begins = _progress(store)
+    if last.queue_offset >= begins.get(last.queue_id, 0):
+        topic = visible(half.properties.get("REAL_TOPIC", "-"))
+        return Fate("open", f"a half message whose transaction is open: consumers of {topic} do not get it until it is committed")
+    if half.unique_key and GIVEN_UP_TOPIC in store.topics and counting(store.query(GIVEN_UP_TOPIC, half.unique_key)):
+        return Fate("given_up", f"{_GIVEN_UP}: consumers do not get it")
+    return Fate("ended", "a half message that the broker is done with: no committed message of it is in the log")
+
+
+def _fate_of_op(store: mqstore.Store, op: mqstore.Message, counting: Counting) -> Fate:
+    """Returns the fate of the half messages that an op message lists."""
+    queue = store.topics[HALF_TOPIC].queues[op.queue_id] if HALF_TOPIC in store.topics else None
+    states: dict[_State, int] = {"committed": 0, "rolled_back": 0, "ended": 0}
+    for offset in _listed(op):
+        half = None if queue is None else next(counting(iter(queue[offset : offset + 1])), None)
+        _, commit, is_complete = ((), None, False) if half is None else _commit_of(store, half, counting)
+        states["committed" if commit is not None else "rolled_back" if is_complete else "ended"] += 1
+    found: dict[_State, int] = {state: number for state, number in states.items() if number}
+    ends = ", ".join(f"{number} {_WORDS[state]}" for state, number in found.items()) or "none"
+    text = f"a broker's op message, which lists transactions that have ended: {ends}"
+    state: _State = next(iter(found)) if len(found) == 1 else "ended"
+    return Fate(state, text)
+
+
+_WORDS = {"committed": "committed", "rolled_back": "rolled back", "ended": "whose half message is not in the log"}
+
+
+def _committed(place: str) -> Fate:
+    return Fate("committed", f"a half message whose transaction was committed: consumers get {place}")
+
+
+def _commit_of(store: mqstore.Store, half: mqstore.Message, counting: Counting) -> tuple[list[mqstore.Message], str | None, bool]:
+    """Returns the copies of a half message, the place of the committed message, and whether nothing that could be it is lost."""
+    topic, key = half.properties.get("REAL_TOPIC"), half.unique_key
+    copies = [half] if key is None else [*counting(store.query(HALF_TOPIC, key, limit=None))] or [half]
+    places = {copy.physical_offset for copy in copies}
+    if topic is None:
+        return copies, None, False
+    if key is None or topic not in store.topics:
+        [end, *_] = [*_ends(store, topic, places, counting), None]
+        return copies, None if end is None else end[1], store.recovery.complete
+    found = counting(store.query(topic, key, limit=None))
+    commits = [_place(message.to_dict()) for message in found if message.prepared_transaction_offset in places]
+    return copies, next(iter(commits), None), found.complete
+
+
+def _ends(store: mqstore.Store, topic: str, halves: Iterable[int], counting: Counting) -> Iterator[tuple[int, str]]:
+    """Returns the type and place of each message that ends a transaction, found by a pass over the log after its half message."""
+    columns = ["topic", "queue_id", "queue_offset", "sys_flag", "prepared_transaction_offset"]
+    places = set(halves)
+    for batch in counting(store.scan(topics=topic, physical=(min(places), None), transactions="all", columns=columns)):
+        for row in each_row(batch):
+            kind = row["sys_flag"] & TYPE
+            if kind in (COMMIT, ROLLBACK) and row["prepared_transaction_offset"] in places:
+                yield kind, _place(row)
+
+
+def _place(row: dict[str, Any]) -> str:
+    return visible(f"{row['topic']}/{row['queue_id']}@{row['queue_offset']}")
