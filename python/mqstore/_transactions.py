@@ -8,14 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import mqstore
+from mqstore._broker_topics import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from mqstore._rows import each_row, rows_of, visible
 
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-#: Half messages after the last check: the broker asks no more, and nobody gets them.
-GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-#: The broker's own group, whose offsets are its progress in these topics.
-GROUP = "CID_RMQ_SYS_TRANS"
 #: The bits of `sys_flag` with the type of a transaction message, and two of the types.
 TYPE, COMMIT, ROLLBACK = 0xC, 0x8, 0xC
 
@@ -77,7 +72,7 @@ def _progress(store: mqstore.Store) -> dict[int, int]:
     """Returns by queue id the offset of the first half message that the broker is not done with."""
     with suppress(mqstore.NotFoundError):
         rows = rows_of(store.consumer_offsets())
-        return {row["queue_id"]: row["offset"] for row in rows if (row["group"], row["topic"]) == (GROUP, HALF_TOPIC)}
+        return {row["queue_id"]: row["offset"] for row in rows if (row["group"], row["topic"]) == (TRANSACTION_GROUP, HALF_TOPIC)}
     return {}
 
 

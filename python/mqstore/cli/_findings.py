@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import mqstore
 from mqstore._rows import visible
 from mqstore.cli._output import Output, Row
 from mqstore.cli._words import without_advice
@@ -15,9 +14,9 @@ SHARED = ("severity", "id", "meaning", "known_as", "fix")
 SHOWN = 3
 
 
-def rows_of_findings(findings: Iterable[mqstore.Finding]) -> list[Row]:
-    """What `verify` found, as JSON has it."""
-    return [finding.to_dict() | {"message": without_advice(finding.message)} for finding in findings]
+def without_advice_in(findings: Iterable[Row]) -> list[Row]:
+    """Findings in the words of the command line."""
+    return [{**finding, "message": without_advice(finding["message"])} for finding in findings]
 
 
 def print_findings(out: Output, findings: Iterable[Row]) -> None:

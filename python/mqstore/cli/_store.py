@@ -16,6 +16,9 @@ from mqstore.cli._main import FINDINGS, CannotOpen, text_of
 from mqstore.cli._output import Output
 from mqstore.cli._words import of_damage
 
+#: Commands whose answer says what an incomplete store lacks.
+ANSWERS_WITH_MISSING = ("info", "doctor")
+
 
 @contextmanager
 def printing(as_json: bool, utc: bool) -> Iterator[Output]:
@@ -56,7 +59,8 @@ def opened(path: str, out: Output, mode: Any = "r", **options: Any) -> Iterator[
     with store:
         if store.recovery.missing is not None:
             missing = store.recovery.missing.replace(f"{store.path}/", "")
-            out.lack(f"{store.path} is incomplete: {of_damage(missing, store.path)}")
+            in_answer = click.get_current_context().info_name in ANSWERS_WITH_MISSING
+            out.lack(f"{store.path} is incomplete: {of_damage(missing, store.path, only_place=in_answer)}")
         yield store
 
 

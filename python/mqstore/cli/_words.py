@@ -34,14 +34,15 @@ def missing_of(store: mqstore.Store) -> str | None:
     return None if missing is None else without_advice(missing)
 
 
-def of_damage(text: str, path: str | None) -> str:
-    """What is missing or damaged, and what the command that runs, or another one, can do in the store."""
+def of_damage(text: str, path: str | None, only_place: bool = False) -> str:
+    """Returns what is missing or damaged, or only the place, and what the command that runs, or another one, can do."""
     context = click.get_current_context()
     parameters = {parameter.name for parameter in context.command.params}
     ways = [what for words, (parameter, what) in _OPTIONS.items() if words in text and parameter in parameters]
     if path is not None and context.info_name not in ("doctor", "verify"):
         ways.append(f"see mqstore doctor {shlex.quote(path)}")
-    return "; ".join([without_advice(text), *ways])
+    # The sentence begins with the file and the byte.
+    return "; ".join([text.partition(": ")[0] if only_place else without_advice(text), *ways])
 
 
 def of_argument(text: str) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 import mqstore
+from mqstore._broker_topics import DEAD, RETRY
 from mqstore._names import there_is
 from mqstore._rows import rows_of, visible
 from mqstore.cli._main import command
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 
-DEAD, RETRY = "%DLQ%", "%RETRY%"
 COLUMNS = ["topic", "queue_id", "queue_offset", "store_time", "properties", "reconsume_times"]
 
 

@@ -11,13 +11,13 @@ from itertools import islice
 import click
 
 import mqstore
+from mqstore._broker_topics import SCHEDULE_TOPIC
 from mqstore._rows import json_time, rows_of
 from mqstore.cli._main import command
 from mqstore.cli._messages import whole_number
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 #: After every time, for a level that the list lacks.
 UNKNOWN = "~"

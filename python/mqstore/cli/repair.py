@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 import mqstore
+from mqstore._findings import rows_of_findings
 from mqstore._rows import visible
-from mqstore.cli._findings import print_findings, rows_of_findings
+from mqstore.cli._findings import print_findings, without_advice_in
 from mqstore.cli._main import FINDINGS, command, from_the_command_line
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import opening, options, prints
@@ -67,7 +68,7 @@ def _tell(report: mqstore.RepairReport, out: Output) -> None:
 def _print(report: mqstore.RepairReport, out: Output) -> None:
     for change in report.changes:
         out.line(f"{'would ' if report.dry_run else ''}{change.action}: {visible(change.file)}: {visible(change.message)}")
-    print_findings(out, rows_of_findings(report.left))
+    print_findings(out, _findings(report))
     if report.backup is not None:
         out.line(f"what was set aside is in {visible(report.backup)}")
     if (refusal := _refusal(report)) is not None:
@@ -86,4 +87,8 @@ def _refusal(report: mqstore.RepairReport) -> str | None:
 
 def _left(report: mqstore.RepairReport) -> list[Row]:
     names = ("id", "severity", "file", "offset", "message", "fix")
-    return [{name: row[name] for name in names} for row in rows_of_findings(report.left)]
+    return [{name: row[name] for name in names} for row in _findings(report)]
+
+
+def _findings(report: mqstore.RepairReport) -> list[Row]:
+    return without_advice_in(rows_of_findings(report.left, report.path))

@@ -32,8 +32,8 @@ def report(store: mqstore.Store, out: Output, target: str, quick: bool) -> None:
         raise Failure(f"there is no such directory: make it first: {Path(target).parent}")
     made = report_on(store, deep=not quick, progress=out.progress)
     written = made.save(target)
-    severities = [finding.severity for finding in made.findings.findings]
+    severities = [finding["severity"] for finding in made.findings]
     counts = {"errors": severities.count("error"), "warnings": severities.count("warning")}
-    out.document({"path": str(written), "bytes": written.stat().st_size, "ok": made.findings.ok} | counts)
-    if not made.findings.ok:
+    out.document({"path": str(written), "bytes": written.stat().st_size, "ok": made.ok} | counts)
+    if not made.ok:
         raise click.exceptions.Exit(FINDINGS)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 import mqstore
-from mqstore.cli._findings import print_findings, rows_of_findings
+from mqstore._findings import rows_of_findings
+from mqstore.cli._findings import print_findings, without_advice_in
 from mqstore.cli._main import FINDINGS, command, from_the_command_line
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
@@ -23,11 +24,12 @@ def verify(store: mqstore.Store, out: Output, quick: bool, max_mb_per_s: float |
     """
     with from_the_command_line():
         report = store.verify(deep=not quick, progress=out.progress, max_mb_per_s=max_mb_per_s)
+    found = without_advice_in(rows_of_findings(report.findings, store.path))
     if out.as_json:
         names = ("ok", "covered", "messages", "queue_entries", "index_items", "seconds")
-        out.object({name: getattr(report, name) for name in names} | {"findings": rows_of_findings(report.findings)})
+        out.object({name: getattr(report, name) for name in names} | {"findings": found})
     else:
-        print_findings(out, rows_of_findings(report.findings))
+        print_findings(out, found)
         begin, end = report.covered
         out.line(
             f"{'nothing is wrong' if report.ok else 'something is wrong'}: log {begin} to {end}, messages {report.messages}, "

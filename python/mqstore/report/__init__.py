@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import mqstore
+from mqstore._findings import findings_of, is_ok
 from mqstore._native import _expect_outside
 
 __all__ = ["Report", "report"]
@@ -27,8 +29,13 @@ class Report:
     """The store."""
     html: str
     """The page. It refers to nothing outside of itself."""
-    findings: mqstore.VerifyReport
-    """What `Store.verify` found."""
+    findings: list[dict[str, Any]]
+    """The findings that `mqstore doctor` prints, the worst first: dicts as of `Finding.to_dict`."""
+
+    @property
+    def ok(self) -> bool:
+        """True where nothing is wrong: every finding is a note."""
+        return is_ok(self.findings)
 
     def save(self, target: str | os.PathLike[str]) -> Path:
         """Writes the page to a file, over one that is there. `OSError` if it cannot be written, `ValueError` in a store."""
@@ -71,12 +78,13 @@ def report(
         # What it warns of stands in the page.
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning), mqstore.open(store, errors="skip") as opened:
             return report(opened, deep=deep, progress=progress)
-    found = store.verify(deep=deep, progress=progress)
+    verified = store.verify(deep=deep, progress=progress)
+    found = findings_of(store, verified, lambda read: read)
     used = _sections.used_of(store)
     lag = _sections.lag_of(store)
     rows = [] if isinstance(lag, str) else lag
     sections = [
-        _sections.findings_section(store, found, deep),
+        _sections.findings_section(store, verified, found, deep),
         _sections.segments_section(store, used, _sections.needs_of(store, rows)),
         _sections.topics_section(used),
         _sections.hours_section(used),
@@ -96,9 +104,9 @@ def report(
     return Report(store.path, page(store.path, made, _verdict(found), tiles, sections), found)
 
 
-def _verdict(found: mqstore.VerifyReport) -> tuple[str, str]:
+def _verdict(found: list[dict[str, Any]]) -> tuple[str, str]:
     """How bad it is, and the words for it."""
-    kinds = [finding.severity for finding in found.findings]
+    kinds = [finding["severity"] for finding in found]
     worst = [kind for kind in ("error", "warning") if kind in kinds]
     if not worst:
         return "good", "nothing is wrong"

@@ -10,6 +10,7 @@ from typing import Any
 
 import mqstore
 from mqstore._facts import facts_of
+from mqstore._findings import do_next
 from mqstore._rows import each_row, rows_of, visible
 from mqstore.report import _figures
 from mqstore.report._figures import NAMED, amount, size
@@ -98,33 +99,41 @@ def store_section(store: mqstore.Store) -> Section:
     return Section("store", "The store", text, table=Table(("fact", "value"), list(facts.items())), is_open=True)
 
 
-def findings_section(store: mqstore.Store, report: mqstore.VerifyReport, deep: bool) -> Section:
-    """What `verify` found."""
+def findings_section(
+    store: mqstore.Store, report: mqstore.VerifyReport, findings: Sequence[Mapping[str, Any]], deep: bool
+) -> Section:
+    """Returns the section of the findings, with the next step."""
     begin, end = report.covered
     looked = (
         f"mqstore verify compared the log from {amount(begin)} to {amount(end)} with queues, index, checkpoint and settings: "
         f"{amount(report.messages)} messages, {amount(report.queue_entries)} queue entries, {amount(report.index_items)} index "
         f"items. {'' if deep else 'Checksums of bodies and links of the index were left out. '}"
     )
-    if not report.findings:
+    if not findings:
         return Section("findings", "What is wrong", f"{looked}It found nothing.")
     text = (
         f"{looked}An error means that messages are lost or not found, or that a broker will do harm. A warning costs time, or is "
         "set right by the next open. A note needs nothing."
     )
+    if (step := do_next(findings)) is not None:
+        text += f" Do next: {step}"
     rows = [
         [
-            finding.severity,
-            finding.id,
-            f"{finding.file.removeprefix(f'{store.path}/')} at byte {finding.offset}"
-            + (f", {finding.count} times up to byte {finding.last_offset}" if finding.count > 1 else ""),
-            f"{finding.message}; {finding.meaning}",
-            finding.fix,
+            finding["severity"],
+            finding["id"],
+            None if finding["file"] is None else _place_of(finding, store.path),
+            f"{finding['message']}; {finding['meaning']}",
+            finding["fix"],
         ]
-        for finding in report.findings[:ROWS]
+        for finding in findings[:ROWS]
     ]
-    table = Table(("severity", "id", "where", "what", "what to do"), rows, len(report.findings) - len(rows))
+    table = Table(("severity", "id", "where", "what", "what to do"), rows, len(findings) - len(rows))
     return Section("findings", "What is wrong", text, table=table, is_open=True)
+
+
+def _place_of(finding: Mapping[str, Any], path: str) -> str:
+    place = f"{finding['file'].removeprefix(f'{path}/')} at byte {finding['offset']}"
+    return place if finding["count"] == 1 else f"{place}, {finding['count']} times up to byte {finding['last_offset']}"
 
 
 def segments_section(store: mqstore.Store, used: Used, needs: Sequence[tuple[int, str]]) -> Section:

@@ -12,16 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import mqstore
+from mqstore._broker_topics import DEAD, HALF_TOPIC, OP_TOPIC, RETRY, SCHEDULE_TOPIC, TRANSACTION_GROUP
 from mqstore.testing import _config
 from mqstore.testing._clock import Clock
 
 if TYPE_CHECKING:
     from typing import Self
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 #: `sys_flag` of a message that a transaction committed.
 COMMIT = 0x8
 
@@ -175,10 +172,10 @@ class Broker:
         more = {"born_time": message.born_time, "born_host": message.born_host, "flag": message.flag}
         more |= {"sys_flag": message.sys_flag, "reconsume_times": times + 1}
         if delay_level < 0 or times >= max_reconsume_times:
-            self.topics.setdefault(f"%DLQ%{group}", 1)
-            return self._put(f"%DLQ%{group}", 0, message.body, _in_order(given | {"DELAY": "0"}), **more)
-        self.topics.setdefault(f"%RETRY%{group}", 1)
-        return self._delay(f"%RETRY%{group}", 0, message.body, given, delay_level or 3 + times, **more)
+            self.topics.setdefault(f"{DEAD}{group}", 1)
+            return self._put(f"{DEAD}{group}", 0, message.body, _in_order(given | {"DELAY": "0"}), **more)
+        self.topics.setdefault(f"{RETRY}{group}", 1)
+        return self._delay(f"{RETRY}{group}", 0, message.body, given, delay_level or 3 + times, **more)
 
     def commit_offset(self, group: str, topic: str, queue: int, offset: int) -> None:
         """A group has consumed a queue up to this queue offset, exclusive: `config/consumerOffset.json` says so."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,3 +58,19 @@ def told(request: pytest.FixtureRequest) -> tuple[Path, Expected]:
     is_broker = request.param == "533_broker"
     path = request.getfixturevalue("broker") if is_broker else request.getfixturevalue("golden") / request.param
     return path, Expected(request.param)
+
+
+def torn(path: Path) -> Path:
+    """The crashed store with damage in what was not flushed."""
+    with (path / "commitlog" / f"{81_920:020}").open("r+b") as file:
+        file.seek(4096)
+        file.write(bytes(512))
+    return path
+
+
+@pytest.fixture
+def stores(broker: Path, copied: Callable[[str], Path], tmp_path: Path) -> dict[str, Path]:
+    """A whole store, a store that a crash damaged, and a store without its last segment."""
+    incomplete = shutil.copytree(broker, tmp_path / "incomplete")
+    (incomplete / "commitlog" / f"{1 << 20:020}").unlink()
+    return {"whole": broker, "torn": torn(copied("491_crash_image")), "incomplete": incomplete}

@@ -33,8 +33,8 @@ def test_find_by_id_reports_how_each_transaction_of_a_broker_ended(broker: Path,
     for line in sent:
         key = line["unique_key"]
         expected = "committed" if key in committed else "open" if line["local"] == "unknown" else "rolled_back"
-        told, err = state(run, broker, key)
-        assert (told, "a half message whose transaction" in err) == (expected, True), line
+        answer, err = state(run, broker, key)
+        assert (answer, "a half message whose transaction" in err) == (expected, True), line
         ends[expected] += 1
     assert min(ends.values()) > 0
 
@@ -51,8 +51,8 @@ def test_find_by_id_follows_a_half_message_that_the_broker_stored_again(mqstore_
             [("committed", "consumers get payments/"), ("rolled_back", "do not get it"), ("open", "until it is committed")]
         ):
             for half in (halves[number], asked[number]):
-                told, err = state(run, mqstore_broker.path, half.message_id)
-                assert (told, words in err) == (expected, True), err
+                answer, err = state(run, mqstore_broker.path, half.message_id)
+                assert (answer, words in err) == (expected, True), err
 
 
 def test_find_by_id_reports_half_and_rolled_back_messages_of_any_topic(tmp_path: Path, run: Callable[..., Any]) -> None:
@@ -67,12 +67,12 @@ def test_find_by_id_reports_half_and_rolled_back_messages_of_any_topic(tmp_path:
         store.append("orders", b"x", properties={"UNIQ_KEY": key}, sys_flag=ROLLBACK)
     path = tmp_path / "store"
     states = [state(run, path, place.message_id) for place in places]
-    assert [told for told, _ in states] == ["open", "committed", "rolled_back", "committed", "rolled_back", None]
+    assert [answer for answer, _ in states] == ["open", "committed", "rolled_back", "committed", "rolled_back", None]
     assert ["do not get it" in err for _, err in states] == [True, False, True, False, True, False]
     assert states[-1][1] == ""
     # The index has no rolled-back message.
-    told, err = state(run, path, key)
-    assert (told, "a rolled-back message: consumers do not get it" in err) == ("rolled_back", True)
+    answer, err = state(run, path, key)
+    assert (answer, "a rolled-back message: consumers do not get it" in err) == ("rolled_back", True)
     text = run("find", path, "--id", places[0].message_id)
     assert (text.code, len(text.out.splitlines()), "is a half message" in text.err) == (0, 1, True)
 
@@ -86,9 +86,9 @@ def test_find_by_id_counts_the_transactions_that_an_op_message_ends(mqstore_brok
     mqstore_broker.store.append(ops[0].topic, b"0,1,9,", tags="d")
     with mqstore.open(mqstore_broker.path) as store:
         ids = [message.message_id for message in store.topics[ops[0].topic].queues[0]]
-    told = [state(run, mqstore_broker.path, each) for each in ids]
-    assert [each for each, _ in told] == ["committed", "rolled_back", "ended"]
-    assert "1 committed, 1 rolled back, 1 whose half message is not in the log" in told[2][1]
+    answer = [state(run, mqstore_broker.path, each) for each in ids]
+    assert [each for each, _ in answer] == ["committed", "rolled_back", "ended"]
+    assert "1 committed, 1 rolled back, 1 whose half message is not in the log" in answer[2][1]
 
 
 def test_find_by_id_reports_a_half_message_that_the_broker_gave_up(mqstore_broker: Broker, run: Callable[..., Any]) -> None:
@@ -98,8 +98,8 @@ def test_find_by_id_reports_a_half_message_that_the_broker_gave_up(mqstore_broke
     offsets = Path(mqstore_broker.path, "config", "consumerOffset.json")
     offsets.write_text(offsets.read_text().replace("{0:0", "{0:1"))
     for message in (half.message_id, place.message_id):
-        told, err = state(run, mqstore_broker.path, message)
-        assert (told, "consumers do not get it" in err) == ("given_up", True), err
+        answer, err = state(run, mqstore_broker.path, message)
+        assert (answer, "consumers do not get it" in err) == ("given_up", True), err
 
 
 def test_find_by_id_prints_a_message_whose_transaction_cannot_be_read(

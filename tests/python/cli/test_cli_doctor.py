@@ -1,0 +1,105 @@
+"""`mqstore doctor`: its findings, their order, and the next step."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mqstore
+from mqstore.testing import Broker
+
+#: Findings that come last, in this order.
+NOTES = ["dead.letters", "transaction.open", "delayed.waiting", "timer.waiting", "consumer.lag"]
+
+
+def test_doctor_puts_the_worst_first_and_what_waits_last(stores: dict[str, Path], run: Callable[..., Any]) -> None:
+    for path in stores.values():
+        findings = run("doctor", path, "--json").objects[0]["findings"]
+        severities = [finding["severity"] for finding in findings]
+        assert severities == sorted(severities, key=["error", "warning", "note"].index)
+        ids = [key for key, _ in itertools.groupby(finding["id"] for finding in findings)]
+        waiting = [each for each in NOTES if each in ids]
+        assert ids[len(ids) - len(waiting) :] == waiting
+    assert run("doctor", stores["torn"], "--json").objects[0]["findings"][0]["id"] == "log.whole_after_end"
+
+
+def test_doctor_counts_what_waits_for_consumers(mqstore_broker: Broker, run: Callable[..., Any]) -> None:
+    order = mqstore_broker.send("orders", b"x", queue=0)
+    mqstore_broker.send("orders", b"x", queue=0)
+    mqstore_broker.send_back(order, "billing", delay_level=-1)
+    mqstore_broker.send_half("payments", b"x", group="tellers")
+    for _ in range(2):
+        mqstore_broker.send("reminders", b"x", delay_level=1)
+    mqstore_broker.clock.advance(1)
+    mqstore_broker.deliver()
+    mqstore_broker.send("reminders", b"x", delay_level=3)
+    now = int(mqstore_broker.clock.now.timestamp() * 1000)
+    for due, more in ((-1000, {}), (1000, {}), (2000, {}), (2000, {"TIMER_ROLL_TIMES": "1"})):
+        mqstore_broker.store.append("rmq_sys_wheel_timer", b"x", properties={"TIMER_OUT_MS": str(now + due), **more})
+    mqstore_broker.commit_offset("billing", "orders", 0, 1)
+    mqstore_broker.commit_offset("done", "orders", 0, 2)
+    mqstore_broker.persist()
+    [answer] = run("doctor", mqstore_broker.path, "--json").rows
+    found = [(finding["id"], finding["message"]) for finding in answer["findings"] if finding["id"] in NOTES]
+    assert found == [
+        ("dead.letters", "1 messages were given up, after consumers of group billing had failed on them"),
+        ("transaction.open", "1 transactions are neither committed nor rolled back"),
+        ("delayed.waiting", "1 messages wait for their delivery"),
+        ("timer.waiting", "2 timer messages are due after the last message of the store"),
+        ("consumer.lag", "group billing has 1 messages to consume"),
+    ]
+
+
+def test_doctor_ends_with_the_most_urgent_step(stores: dict[str, Path], events: Path, run: Callable[..., Any]) -> None:
+    steps = {
+        "whole": f"mqstore dead {stores['whole']} flaky-group",
+        "torn": f"before anything is started on it: mqstore repair {stores['torn']} --into NEW --yes keeps what is whole on both "
+        "sides, in a copy",
+        "incomplete": "put back the part of the log that is missing",
+    }
+    for name, step in steps.items():
+        assert run("doctor", stores[name]).out.splitlines()[-1] == f"do next: {step}"
+        assert run("doctor", stores[name], "--json").objects[0]["do_next"] == step
+    assert "do next" not in run("doctor", events).out
+    assert run("doctor", events, "--json").rows[0]["do_next"] is None
+
+
+@pytest.mark.parametrize("command", ["doctor", "verify"])
+def test_no_rebuild_is_advised_while_a_writer_runs(command: str, copied: Callable[[str], Path], run: Callable[..., Any]) -> None:
+    path = copied("498_mixed")
+    with mqstore.open(path, "r+"):
+        with next((path / "consumequeue" / "orders").glob("*/*")).open("r+b") as entries:
+            entries.seek(12)  # the tags code
+            entries.write(b"\x01")
+        ran = run(command, path, "--json")
+        [finding] = [finding for finding in json.loads(ran.out)["findings"] if finding["id"] == "queue.tags_code"]
+        assert finding["fix"] == f"stop the writer, and ask again: mqstore doctor {path}"
+        assert "mqstore rebuild" not in ran.out
+    closed = json.loads(run(command, path, "--json").out)["findings"]
+    assert f"with no writer running: mqstore rebuild {path} --yes" in {finding["fix"] for finding in closed}
+
+
+def test_a_finding_about_the_index_names_its_file(copied: Callable[[str], Path], run: Callable[..., Any]) -> None:
+    path = copied("491_crash_image")
+    for command in ("doctor", "verify"):
+        findings = run(command, path, "--json").objects[0]["findings"]
+        [finding] = [finding for finding in findings if finding["id"].startswith("index.")]
+        assert finding["message"].startswith(f"index file {Path(finding['file']).name}: a broker drops its first 2 keys")
+
+
+@pytest.mark.parametrize("command", ["info", "doctor"])
+def test_missing_messages_are_described_once(command: str, stores: dict[str, Path], run: Callable[..., Any]) -> None:
+    for name, place, words in (
+        ("torn", f"commitlog/{81_920:020} at byte 4075", "and whole messages follow"),
+        ("incomplete", f"commitlog/{0:020} at byte 1042730", "a part of the log is missing"),
+    ):
+        ran = run(command, stores[name])
+        [line] = ran.err.splitlines()
+        assert line.startswith(f"mqstore: {stores[name]} is incomplete: {place}")
+        assert words not in line
+        assert words in ran.out
