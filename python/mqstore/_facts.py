@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -44,6 +45,32 @@ def facts_of(store: mqstore.Store) -> dict[str, Any]:
         "bytes_lost": sum(end - begin for begin, end in lost),
         "log_ends_because": recovery.stop_reason,
     }
+
+
+#: Directories of a store by the field that counts their files; the rest counts as `other_bytes`.
+_FIELDS = {
+    "commitlog": "log_bytes",
+    **dict.fromkeys(("consumequeue", "batchconsumequeue", "consumequeue_ext", "consumequeue_rocksdb"), "queue_bytes"),
+    "index": "index_bytes",
+}
+
+
+def disk_of(path: str) -> dict[str, int]:
+    """Returns the bytes that the files of a store take on disk, by family, and the free bytes of the log's file system.
+
+    A file that is written in part takes less than its length: the system stores no zeros that nobody wrote.
+    """
+    sizes: dict[str, int] = dict.fromkeys(("log_bytes", "queue_bytes", "index_bytes", "other_bytes"), 0)
+    for name in os.listdir(path):
+        top = os.path.realpath(os.path.join(path, name))
+        files = [top] if os.path.isfile(top) else [os.path.join(at, file) for at, _, files in os.walk(top) for file in files]
+        for file in files:
+            # A broker removes files while it runs.
+            with suppress(FileNotFoundError):
+                sizes[_FIELDS.get(name, "other_bytes")] += os.lstat(file).st_blocks * 512
+    log = os.path.join(path, "commitlog")
+    system = os.statvfs(log if os.path.exists(log) else path)
+    return sizes | {"free_bytes": system.f_bavail * system.f_frsize}
 
 
 def file_queues(store: mqstore.Store, only: str | None = None) -> Iterator[tuple[str, mqstore.Queue]]:

@@ -279,3 +279,29 @@ def test_du_takes_the_names_of_the_columns_too(golden: Path, run: Callable[..., 
     assert run("du", path, "--by", "queue_id,tags", "--json").rows == run("du", path, "--by", "queue,tag", "--json").rows
     for wrong in ("colour", "topic,topic", "queue,queue_id"):
         assert run("du", path, "--by", wrong).code == 2
+
+
+def test_du_counts_the_files_of_each_family_and_the_free_bytes(broker: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    path = shutil.copytree(broker, tmp_path / "store")
+    (path / "commitlog").rename(tmp_path / "elsewhere")
+    (path / "commitlog").symlink_to(tmp_path / "elsewhere")
+    (path / "left").write_bytes(b"x" * 10_000)
+
+    def taken(*folders: str) -> int:
+        files = [file for folder in folders for file in (tmp_path / folder).rglob("*") if file.is_file()]
+        return sum(file.stat().st_blocks * 512 for file in files)
+
+    [files] = run("du", path, "--files", "--json").rows
+    free = files.pop("free_bytes")
+    assert files == {
+        "log_bytes": taken("elsewhere"),
+        "queue_bytes": taken("store/consumequeue"),
+        "index_bytes": taken("store/index"),
+        "other_bytes": taken("store") - taken("store/consumequeue", "store/index"),
+    }
+    assert min(files.values()) > 0
+    assert 0 < free <= shutil.disk_usage(path).total
+    lines = run("du", path, "-n", 2).out.splitlines()
+    assert [line.partition(" ")[0] for line in lines] == ["topic", "orders", "payments", "", *files, "free_bytes"]
+    assert [line.split()[1] for line in lines[4:8]] == [str(size) for size in files.values()]
+    assert len(run("du", path, "-n", 2, "--json").rows) == 2
