@@ -409,10 +409,13 @@ impl Compared {
         context.brokers.as_ref().map_or_else(Vec::new, dispatch)
     }
 
-    /// Whether the entry leads to a message with its queue offset.
+    /// Whether the entry leads to a message with its queue offset, or to the salvage record of one that was lost.
     fn leads(&self, offset: i64, unit: CqUnit, context: &Context<'_>) -> Result<bool> {
         Ok(match context.log.read(unit.physical_offset, Check::Structure)? {
-            LogRecord::Message(message) => message.view().stands_in_queue(&self.topic, self.queue_id, offset),
+            LogRecord::Message(message) => {
+                let view = message.view();
+                unit.is_lost() && is_salvage_record(&view) || view.stands_in_queue(&self.topic, self.queue_id, offset)
+            }
             _ => false,
         })
     }

@@ -14,7 +14,7 @@ use crate::log::{LogFiles, LogRecord, LogScan, StoredMessage};
 use crate::recovery::report::RecoveryReport;
 use crate::recovery::scan_start::{last_stamped, last_unit, scan_start};
 use crate::recovery::store_files::Opened;
-use crate::recovery::undispatched::{QueueTails, Undispatched, leads};
+use crate::recovery::undispatched::{QueueTails, Undispatched, leads, leads_to_salvage_record};
 
 /// What makes queues and log agree.
 #[derive(Debug)]
@@ -238,15 +238,6 @@ fn is_kept_unread(log: &LogFiles, report: &RecoveryReport, unit: CqUnit, before:
         Some(_) if at < report.scan_start => true,
         _ => report.lost.iter().any(|lost| lost.contains(&at)) || !log.holds(at)?,
     })
-}
-
-/// Whether the entry leads to a salvage record of an earlier recovery.
-fn leads_to_salvage_record(log: &LogFiles, unit: CqUnit) -> Result<bool> {
-    Ok(unit.is_lost()
-        && match log.read(unit.physical_offset, Check::Structure)? {
-            LogRecord::Message(message) => is_salvage_record(&message.view()) && message.view().size() as i32 == unit.size,
-            _ => false,
-        })
 }
 
 /// Where a scan has stopped, and why.

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::{CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MIN_RECORD_SIZE, MessageView, validate_topic};
+use crate::format::{
+    CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MIN_RECORD_SIZE, MessageView, is_salvage_record, validate_topic,
+};
 use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogFiles, LogRecord, QueueTable, QueueTail};
 
 /// For each topic and queue id: the entries that the queue lacks.
@@ -108,8 +110,10 @@ impl<'a> Undispatched<'a> {
             return Ok(());
         }
         let is_possible = lacking.is_valid && (0..MAX_QUEUE_OFFSET).contains(&queue_offset) && queue_id >= 0;
-        // The entry leads to another message with this queue offset.
+        // The entry leads to another message with this queue offset, or to a salvage record after this one: then the message that was lost
+        // there belongs to the queue, and this one to an earlier topic of the same name.
         let is_taken = match known.filter(|known| known.physical_offset != unit.physical_offset) {
+            Some(known) if known.physical_offset > unit.physical_offset && leads_to_salvage_record(log, known)? => true,
             Some(known) => leads(log, &lacking.topic, queue_id, queue_offset, known)?,
             None => false,
         };
@@ -177,7 +181,9 @@ impl Lacking {
         let Some(queue) = &self.queue else { return Ok(false) };
         let last = queue.max_offset() - 1;
         match queue.known_unit(last, &mut EntriesAhead::default())? {
-            Some(unit) if unit.physical_offset > physical_offset => leads(log, &self.topic, self.queue_id, last, unit),
+            Some(unit) if unit.physical_offset > physical_offset => {
+                Ok(leads(log, &self.topic, self.queue_id, last, unit)? || leads_to_salvage_record(log, unit)?)
+            }
             _ => Ok(false),
         }
     }
@@ -225,6 +231,15 @@ impl Lacking {
 
 /// The name of a queue file cannot express this queue offset, nor a higher one.
 const MAX_QUEUE_OFFSET: i64 = i64::MAX / CQ_UNIT_SIZE as i64;
+
+/// Whether the entry leads to a salvage record of an earlier recovery.
+pub(super) fn leads_to_salvage_record(log: &LogFiles, unit: CqUnit) -> Result<bool> {
+    Ok(unit.is_lost()
+        && match log.read(unit.physical_offset, Check::Structure)? {
+            LogRecord::Message(message) => is_salvage_record(&message.view()) && message.view().size() as i32 == unit.size,
+            _ => false,
+        })
+}
 
 /// Whether the entry points to the message of this queue and queue offset.
 pub(super) fn leads(log: &LogFiles, topic: &str, queue_id: i32, queue_offset: i64, unit: CqUnit) -> Result<bool> {

@@ -1,6 +1,7 @@
 //! Repair and rebuild: what verify finds is mended, and no answer about a whole message changes.
 
 mod clock_set_back;
+mod earlier_topic;
 mod places;
 mod promises;
 mod refusals;
