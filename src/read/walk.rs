@@ -64,11 +64,7 @@ impl MessageReader {
         ) {
             return Ok(at);
         }
-        let next = self
-            .record_starts()
-            .next_record(at, at + 1, i64::MIN)?
-            .unwrap_or(range.end)
-            .min(range.end);
+        let next = self.next_record(at, range.end)?.min(range.end);
         let is_alone = next - at < 2 * MIN_RECORD_SIZE as i64 || log.claimed_end(at)? == Some(next);
         Ok(if is_alone { next } else { at })
     }
@@ -131,12 +127,21 @@ impl MessageReader {
         Ok(())
     }
 
+    /// Returns where the next record starts after damage at `at`; `end` if none does. A salvage has found that at the open, when the entries of
+    /// lost messages still named their records.
+    fn next_record(&self, at: i64, end: i64) -> Result<i64> {
+        if let Some(lost) = self.recovery().lost.iter().find(|lost| lost.contains(&at)) {
+            return Ok(lost.end);
+        }
+        Ok(self.record_starts().next_record(at, at + 1, i64::MIN)?.unwrap_or(end))
+    }
+
     /// What is wrong at a place where a pass over the log found no record, and where it goes on: at the next whole record, or at
     /// `end`. What stood there may have expired, and then nothing is wrong.
     pub(crate) fn past_damage(&self, at: i64, found: &LogRecord<()>, end: i64) -> Result<(Option<Error>, i64)> {
         let log = self.log();
         let next_segment = || log.next_start(at).unwrap_or(end);
-        let next_record = || Ok(self.record_starts().next_record(at, at + 1, i64::MIN)?.unwrap_or(end));
+        let next_record = || self.next_record(at, end);
         let (damage, next) = match found {
             LogRecord::Missing if at < log.first_offset() || log.is_removed(at) => return Ok((None, next_segment())),
             LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => (error.clone(), next_record()?),

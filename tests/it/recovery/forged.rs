@@ -379,14 +379,14 @@ fn a_size_that_reaches_over_a_record_with_a_queue_entry_is_ignored() {
     assert_eq!(store.lost(), store.extents(&[12]), "queue entry");
 }
 
-/// A clean store of five messages of one queue, of which the third and fourth have this system flag. Returns their physical offsets.
-fn with_transactions(root: &Path, sys_flag: i32) -> [i64; 5] {
+/// A clean store of messages of one queue with these system flags. Returns their physical offsets.
+fn with_transactions<const N: usize>(root: &Path, sys_flags: [i32; N]) -> [i64; N] {
     let config = StoreConfig {
         mapped_file_size_commit_log: Some(SEGMENT as u64),
         ..StoreConfig::default()
     };
     let store = MessageStore::open(&real(), root, config, OpenMode::New).unwrap();
-    let offsets = [0, 0, sys_flag, sys_flag, 0].map(|sys_flag| {
+    let offsets = sys_flags.map(|sys_flag| {
         let message = Message {
             topic: "orders".into(),
             body: vec![b'x'; 200].into(),
@@ -409,7 +409,7 @@ fn half_and_rolled_back_messages_after_a_damaged_record_are_kept() {
         let case = format!("sysFlag {sys_flag}, byte {damaged_byte}, crashed {crashed}");
         let dir = TempDir::new_in("/dev/shm").unwrap();
         let root = dir.path().join("store");
-        let offsets = with_transactions(&root, sys_flag);
+        let offsets = with_transactions(&root, [0, 0, sys_flag, sys_flag, 0]);
         if crashed {
             fs::write(root.join("abort"), b"").unwrap();
         }
@@ -428,6 +428,24 @@ fn half_and_rolled_back_messages_after_a_damaged_record_are_kept() {
         let kept: Vec<i64> = scanned(&into, Order::Log, false);
         assert!(others.iter().all(|offset| kept.contains(offset)), "{case}: {kept:?}");
     }
+}
+
+#[test]
+fn a_salvage_reader_scans_all_messages_that_its_recovery_kept() {
+    let dir = TempDir::new_in("/dev/shm").unwrap();
+    let root = dir.path().join("store");
+    let half = PREPARED;
+    let offsets = with_transactions(&root, [0, 0, half, half, half, 0, 0]);
+    edit(&root.join("commitlog/00000000000000000000"), |bytes| {
+        for damaged in [offsets[1], offsets[5]] {
+            bytes[damaged as usize..(damaged + HEAD) as usize].fill(0);
+        }
+    });
+    let salvaging = reader(&root, Recovery::Salvage);
+    let lost = [(offsets[1], offsets[2]), (offsets[5], offsets[6])];
+    assert_eq!(ends(&salvaging.recovery().lost), lost);
+    let others = [offsets[0], offsets[2], offsets[3], offsets[4], offsets[6]];
+    assert_eq!(scanned_by(salvaging, Order::Log, false), others);
 }
 
 #[test]
