@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::check::contradictions::Contradictions;
+use crate::check::contradictions::{Contradictions, Decided};
 use crate::check::finding_id::{FindingId, Severity};
 use crate::check::findings::{Affected, Finding, Findings};
 use crate::log::LogFiles;
@@ -139,8 +139,8 @@ impl<'a> Context<'a> {
         &self.findings
     }
 
-    /// Returns the findings, the worst first. `is_corrected` says that a repair corrects each record that contradicts its queue entry.
-    pub(super) fn into_findings(self, is_corrected: bool) -> Vec<Finding> {
-        self.findings.into_list(is_corrected)
+    /// Returns the findings, the worst first.
+    pub(super) fn into_findings(self, contradictions: &Decided) -> Vec<Finding> {
+        self.findings.into_list(contradictions)
     }
 }

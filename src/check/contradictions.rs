@@ -4,11 +4,13 @@
 //! size, no other message has the place of the entry, and the queue that the record names has no hole without this message. A repair
 //! then writes the place of the entry into the record.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::check::finding_id::Fix;
 use crate::error::{Error, Result};
-use crate::format::{Check, CqUnit, MessageView, Record, read_record};
+use crate::format::{Check, CqUnit, MessageView, Record, is_salvage_record, read_record};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord};
 
 /// Contradictions that are kept. A repair of a store with more of them corrects no record.
@@ -55,28 +57,52 @@ impl Contradictions {
         }
     }
 
-    /// Returns the corrections of the records; `None` if the right place of one of them is not known.
+    /// Decides about each contradiction.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(super) fn corrections(&self, log: &LogFiles, queues: &ConsumeQueueStore) -> Result<Option<Vec<Correction>>> {
-        let mut corrections = Vec::new();
+    pub(super) fn decide(&self, log: &LogFiles, queues: &ConsumeQueueStore) -> Result<Decided> {
+        let mut decided = Decided {
+            physical_offsets: HashSet::new(),
+            corrections: (!self.is_full).then(Vec::new),
+        };
         for contradiction in &self.list {
             let unit = contradiction.unit;
             let LogRecord::Message(message) = log.read(unit.physical_offset, Check::Structure)? else {
-                return Ok(None);
+                continue; // It was damaged since.
             };
             let view = message.view();
             let entry = OwnEntry::of(&view, log, queues)?;
             if entry == OwnEntry::LeadsHere {
                 continue; // The other entry is wrong, and a rebuild replaces it.
             }
-            let Some(correction) = contradiction.correction(&view, entry, log) else {
-                return Ok(None);
-            };
-            corrections.push(correction);
+            decided.physical_offsets.insert(unit.physical_offset);
+            let correction = contradiction.correction(&view, entry, log);
+            decided.corrections = decided.corrections.zip(correction).map(|(mut corrections, correction)| {
+                corrections.push(correction);
+                corrections
+            });
         }
-        Ok((!self.is_full).then_some(corrections))
+        Ok(decided)
+    }
+}
+
+/// The contradictions in which the record may be wrong.
+#[derive(Debug, Clone)]
+pub(super) struct Decided {
+    /// Where the records start.
+    pub(super) physical_offsets: HashSet<i64>,
+    /// The corrections of all records; `None` if the right place of one of them is not known.
+    pub(super) corrections: Option<Vec<Correction>>,
+}
+
+impl Decided {
+    /// Returns what sets the contradictions right; `None` if there is none.
+    pub(super) fn remedy(&self) -> Option<Fix> {
+        match &self.corrections {
+            None => Some(Fix::CopyWhole),
+            Some(corrections) => (!corrections.is_empty()).then_some(Fix::Correct),
+        }
     }
 }
 
@@ -117,7 +143,7 @@ impl Contradiction {
 enum OwnEntry {
     /// It leads to the record.
     LeadsHere,
-    /// It leads to another message of that place, or the queue does not reach to that place.
+    /// It leads to another message of that place, whole or lost, or the queue does not reach to that place.
     NotNeeded,
     /// The queue has other entries around that place, and none for it.
     Missing,
@@ -142,7 +168,15 @@ impl OwnEntry {
             return Ok(Self::LeadsHere);
         }
         Ok(match log.read(unit.physical_offset, Check::Structure)? {
-            LogRecord::Message(other) if other.view().stands_in_queue(&topic, queue_id, offset) => Self::NotNeeded,
+            LogRecord::Message(other) => {
+                let other = other.view();
+                let is_lost = unit.is_lost() && is_salvage_record(&other);
+                if is_lost || other.stands_in_queue(&topic, queue_id, offset) {
+                    Self::NotNeeded
+                } else {
+                    Self::Missing
+                }
+            }
             _ => Self::Missing,
         })
     }

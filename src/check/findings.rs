@@ -1,8 +1,9 @@
 //! What was found, and the list of it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use crate::check::contradictions::Decided;
 use crate::check::finding_id::{FindingId, Fix, PAST_END, REFUSED, Severity};
 use crate::format::MessageView;
 
@@ -126,16 +127,6 @@ fn quoted(path: &Path) -> String {
     format!("'{}'", text.replace('\'', r#"'"'"'"#))
 }
 
-/// They say that no entry leads to a message from the place that it names.
-const UNLED: [FindingId; 6] = [
-    FindingId::QueueEntryMissing,
-    FindingId::QueueTopicMissing,
-    FindingId::QueueNotDispatched,
-    FindingId::QueueNotRecovered,
-    FindingId::LogDuplicateQueueOffset,
-    FindingId::LogEarlierTopic,
-];
-
 /// What was found so far. It takes a bounded room, however much is wrong.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
@@ -193,46 +184,34 @@ impl Findings {
     }
 
     /// Returns the worst ones first, and otherwise in the order in which they were found.
-    pub(super) fn into_list(mut self, is_corrected: bool) -> Vec<Finding> {
-        self.tell_contradicted_places(is_corrected);
+    pub(super) fn into_list(mut self, contradictions: &Decided) -> Vec<Finding> {
+        let is_contradicted = |finding: &Finding| {
+            let at = finding.affected.physical_offset;
+            finding.id == FindingId::QueueEntryWrong && at.is_some_and(|at| contradictions.physical_offsets.contains(&at))
+        };
+        if let Some(remedy) = contradictions.remedy() {
+            for finding in self.list.iter_mut().filter(|finding| is_contradicted(finding)) {
+                finding.id = FindingId::QueuePlaceContradicted;
+                finding.remedy = remedy;
+            }
+        }
         self.list.sort_by_key(|finding| finding.severity);
-        self.tell_what_comes_first();
+        self.tell_what_comes_first(contradictions.remedy());
         self.list
     }
 
     /// Where the store refuses a rebuild, or anything at all, a finding that asks for that asks for what comes first.
-    fn tell_what_comes_first(&mut self) {
+    fn tell_what_comes_first(&mut self, of_contradictions: Option<Fix>) {
         let first = first_to_mend(&self.list).map(|finding| finding.id);
-        let has = |fix| self.list.iter().any(|finding| finding.remedy == fix);
-        let (is_damaged, is_contradicted) = (has(Fix::Salvage), has(Fix::Correct));
+        let is_damaged = self.list.iter().any(|finding| finding.remedy == Fix::Salvage);
         for finding in &mut self.list {
             finding.remedy = match (finding.remedy, first) {
                 (Fix::Rebuild, Some(first)) if PAST_END.contains(&first) && PAST_END.contains(&finding.id) => Fix::PutBack,
                 (Fix::Rebuild | Fix::Salvage | Fix::Correct | Fix::Open, Some(first)) => Fix::After(first),
                 (Fix::Rebuild | Fix::Correct | Fix::Open, None) if is_damaged => Fix::Salvage,
-                (Fix::Rebuild | Fix::Open, None) if is_contradicted => Fix::Correct,
+                (Fix::Rebuild | Fix::Open, None) => of_contradictions.unwrap_or(finding.remedy),
                 (remedy, _) => remedy,
             };
-        }
-    }
-
-    /// An entry that leads to a message of another place is wrong, unless nothing leads to the message from there: then the message may be.
-    fn tell_contradicted_places(&mut self, is_corrected: bool) {
-        let unled: HashSet<i64> = self
-            .list
-            .iter()
-            .filter(|finding| UNLED.contains(&finding.id))
-            .filter_map(|finding| finding.affected.physical_offset)
-            .collect();
-        for finding in self
-            .list
-            .iter_mut()
-            .filter(|finding| finding.id == FindingId::QueueEntryWrong)
-        {
-            if finding.affected.physical_offset.is_some_and(|at| unled.contains(&at)) {
-                finding.id = FindingId::QueuePlaceContradicted;
-                finding.remedy = if is_corrected { Fix::Correct } else { Fix::CopyWhole };
-            }
         }
     }
 }

@@ -3,10 +3,10 @@
 
 /// The list of everything that can be found.
 mod finding_id;
-/// What was found.
-mod findings;
 /// Messages of which record and queue entry name different places.
 mod contradictions;
+/// What was found.
+mod findings;
 /// What the comparisons share.
 mod context;
 /// Names of files, the checkpoint and the settings.

@@ -14,7 +14,7 @@ use crate::format::{
     is_salvage_record,
 };
 use crate::interrupt;
-use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogRecord, Place, QueueTable};
+use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogFiles, LogRecord, Place, QueueTable};
 use crate::recovery::RecoveredQueue;
 
 /// Findings at entries that follow each other are one.
@@ -175,9 +175,9 @@ fn check_name(topic: &str, context: &mut Context<'_>) {
 
 /// Whether a record of the log can be so long. Where none can, the entry is no sign of a part of the log that is missing. A log without a
 /// segment does not tell.
-fn could_be_of_record(unit: CqUnit, context: &Context<'_>) -> bool {
+pub(super) fn could_be_of_record(unit: CqUnit, log: &LogFiles) -> bool {
     let size = unit.size.unsigned_abs();
-    size as usize >= MIN_RECORD_SIZE && (context.bounds.is_empty() || u64::from(size) <= context.log.segment_size())
+    size as usize >= MIN_RECORD_SIZE && (log.segment_size() == 0 || u64::from(size) <= log.segment_size())
 }
 
 impl Compared {
@@ -279,7 +279,7 @@ impl Compared {
         if unit.is_pre_blank() || has_expired || is_damaged || unit.is_lost() {
             return Ok(());
         }
-        if at >= context.bounds.end && could_be_of_record(unit, context) {
+        if at >= context.bounds.end && could_be_of_record(unit, context.log) {
             if context.writer != Writer::Live {
                 let what = format!("it names physical offset {at}, and the log ends at {}", context.bounds.end);
                 context.add_past_end(
@@ -409,7 +409,7 @@ impl Compared {
         context.brokers.as_ref().map_or_else(Vec::new, dispatch)
     }
 
-    /// Whether the entry leads to a message with its queue offset, or to the salvage record of one that was lost.
+    /// Returns true if the entry leads to a message with its queue offset, or to the salvage record of one that was lost.
     fn leads(&self, offset: i64, unit: CqUnit, context: &Context<'_>) -> Result<bool> {
         Ok(match context.log.read(unit.physical_offset, Check::Structure)? {
             LogRecord::Message(message) => {

@@ -11,13 +11,14 @@ use std::time::Instant;
 use crate::check::contradictions::Correction;
 use crate::check::finding_id::{FindingId, Fix, Severity};
 use crate::check::findings::{Finding, first_to_mend};
+use crate::check::queues::could_be_of_record;
 use crate::check::set_aside::{copy_store, expect_empty, set_aside};
 use crate::check::verify::{VerifyReport, VerifyRequest, verify};
 use crate::config::{Recovery, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::{COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, segment_name};
 use crate::interrupt;
-use crate::log::ConsumeQueueStore;
+use crate::log::{ConsumeQueueStore, LogFiles};
 use crate::read::MessageReader;
 use crate::services::{Next, Service};
 use crate::storage::Env;
@@ -138,6 +139,10 @@ pub fn repair(
         expect_outside(env.as_ref(), into)?;
         expect_empty(env.as_ref(), into)?;
     }
+    // What is found beside a writer is out of date when it has closed the store.
+    if !request.is_dry_run {
+        expect_unlocked(env.as_ref(), path, config.lock_timeout)?;
+    }
     let found = look(env, path, config, &mut tell)?;
     let plan = Plan::of_repair(env, path, config, &found, request.into.is_some())?;
     carry_out(env, path, config, request, found, &plan, tell)
@@ -240,8 +245,8 @@ impl Plan {
     fn of_rebuild(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, found: &VerifyReport) -> Result<Self> {
         let mut plan = Self::default();
         // A rebuild changes no record, and the queue entry is the only proof of the right place.
-        if let Some(contradicted) = found.findings.iter().find(|finding| finding.remedy == Fix::Correct) {
-            plan.refusal = Some(refused_by(contradicted, path));
+        if found.contradictions.remedy().is_some() {
+            plan.refusal = found.findings.first().map(|worst| refused_by(worst, path));
             return Ok(plan);
         }
         plan.make_anew(env, path, config, found, Recovery::Heal)?;
@@ -316,7 +321,8 @@ impl Plan {
         found: &VerifyReport,
         recovery: Recovery,
     ) -> Result<()> {
-        if let Some(first) = first_to_mend(&found.findings) {
+        let unproven = || found.findings.first().filter(|_| found.contradictions.corrections.is_none());
+        if let Some(first) = first_to_mend(&found.findings).or_else(unproven) {
             self.refusal = Some(refused_by(first, path));
             return Ok(());
         }
@@ -336,10 +342,10 @@ impl Plan {
             .filter(|finding| finding.id == FindingId::QueueFileLength);
         self.aside = wrong.map(|finding| finding.file.clone()).collect();
         self.entries_ahead = report.queue_entries_ahead;
-        self.corrections.clone_from(&found.corrections);
+        self.corrections = found.contradictions.corrections.clone().unwrap_or_default();
         self.segments = corrected_segments(&self.corrections);
         if recovery == Recovery::Salvage {
-            let named_end = end_of_named(env, path, config, log.files_end())?;
+            let named_end = end_of_named(env, path, config, &log, report.log_end)?;
             self.cut = (report.log_end < named_end).then_some(report.log_end..named_end);
             let is_changed = |end: i64, start: i64| {
                 end > report.log_end || report.lost.iter().any(|lost| lost.start < end && start < lost.end)
@@ -432,13 +438,14 @@ fn corrected_segments(corrections: &[Correction]) -> Vec<PathBuf> {
     files.into_iter().collect()
 }
 
-/// Returns the end of the last message before `files_end` that the queue files name; 0 if they name none.
-fn end_of_named(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, files_end: i64) -> Result<i64> {
+/// Returns the end of the last message from `log_end` on that the queue files name; 0 if they name none.
+fn end_of_named(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, log: &LogFiles, log_end: i64) -> Result<i64> {
     let queues = ConsumeQueueStore::load(Arc::clone(env), path, config.mapped_file_size_consume_queue)?;
     let mut end = 0;
     for (_, _, queue) in queues.file_queues() {
-        if let Some(unit) = queue.last_before(files_end)? {
-            end = end.max(unit.end().min(files_end));
+        let last = queue.last_before(log.files_end())?;
+        if let Some(unit) = last.filter(|unit| unit.physical_offset >= log_end && could_be_of_record(*unit, log)) {
+            end = end.max(unit.end().min(log.files_end()));
         }
     }
     Ok(end)

@@ -14,10 +14,10 @@ const AT_ONCE: u64 = 1 << 20;
 
 /// Copies the segments `copied` and moves `moved`, all of them files of the store at `root`, into a new directory there, durably.
 /// Returns that directory. New files with the corrections take the places of the segments, so that those may be changed: readers keep the
-/// old ones.
+/// old ones. Files are moved last, because the entries of a queue file may be what proves a correction.
 ///
 /// # Errors
-/// [`Error::DiskFull`], [`Error::Io`]: no file of the store is changed, and some may be moved.
+/// [`Error::DiskFull`], [`Error::Io`]: each segment is as it was, or corrected, with a copy in the backup. Some files may be moved.
 pub(super) fn set_aside(
     env: &dyn Env,
     root: &Path,
@@ -27,36 +27,49 @@ pub(super) fn set_aside(
 ) -> Result<PathBuf> {
     // Before anything is written: an error that is reported to another process first is then reported here, too.
     let file_system = env.file_system(root).map_err(|error| Error::io("open", root, error))?;
+    let sync = || {
+        file_system
+            .sync(Step::SetAside)
+            .map_err(|error| Error::io("sync", root, error))
+    };
     let numbered = |ms: i64| root.join(format!("{BACKUP_PREFIX}{ms}"));
     let mut ms = env.now_ms();
     while !create_dir(env, &numbered(ms))? {
         ms += 1;
     }
     let backup = numbered(ms);
-    let replaced = copy_and_move(env, root, &backup, copied, moved, corrections).and_then(|()| {
-        file_system
-            .sync(Step::SetAside)
-            .map_err(|error| Error::io("sync", root, error))?;
-        replace(env, root, copied)
-    });
-    if replaced.is_err() {
-        // The copies must not keep their space. What was moved stays in the backup.
-        for file in copied {
-            let _ = env.unlink(&place_of_new(root, file));
-            let _ = env.unlink(&in_backup(root, &backup, file));
+    if !copied.is_empty() {
+        // Copies of segments that were not replaced must not keep their space.
+        if let Err(error) = copy(env, root, &backup, copied, corrections).and_then(|()| sync()) {
+            for file in copied {
+                let _ = env.unlink(&place_of_new(root, file));
+                let _ = env.unlink(&in_backup(root, &backup, file));
+            }
+            return Err(error);
+        }
+        if let Err(error) = replace(env, root, copied) {
+            for file in copied {
+                // A segment whose new file is gone was replaced: the backup has its only copy.
+                if env.unlink(&place_of_new(root, file)).is_ok() {
+                    let _ = env.unlink(&in_backup(root, &backup, file));
+                }
+            }
+            return Err(error);
         }
     }
-    replaced.map(|()| backup)
+    for file in moved {
+        let to = place_for(env, root, &backup, file)?;
+        env.rename(file, &to)
+            .map_err(|error| Error::full_or_io("move", file, error))?;
+    }
+    if !moved.is_empty() {
+        sync()?;
+    }
+    Ok(backup)
 }
 
-fn copy_and_move(
-    env: &dyn Env,
-    root: &Path,
-    backup: &Path,
-    copied: &[PathBuf],
-    moved: &[PathBuf],
-    corrections: &[Correction],
-) -> Result<()> {
+/// Copies segments into the backup, and makes the new files that take their places.
+fn copy(env: &dyn Env, root: &Path, backup: &Path, copied: &[PathBuf], corrections: &[Correction]) -> Result<()> {
     for file in copied {
         copy_file(env, file, &place_for(env, root, backup, file)?)?;
         let new = place_of_new(root, file);
@@ -64,11 +77,6 @@ fn copy_and_move(
         remove_file(env, &new)?;
         copy_file(env, file, &new)?;
         correct(env, file, &new, corrections)?;
-    }
-    for file in moved {
-        let to = place_for(env, root, backup, file)?;
-        env.rename(file, &to)
-            .map_err(|error| Error::full_or_io("move", file, error))?;
     }
     Ok(())
 }

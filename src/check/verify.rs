@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::check::context::{Context, Writer};
-use crate::check::contradictions::Correction;
+use crate::check::contradictions::Decided;
 use crate::check::dropped_keys::look_at_dropped_keys;
 use crate::check::finding_id::{FindingId, Severity};
 use crate::check::findings::{Affected, Finding};
@@ -89,8 +89,8 @@ pub struct VerifyReport {
     pub index_items: u64,
     /// How long it took.
     pub took: Duration,
-    /// The records that get the place of their queue entry in a repair.
-    pub(super) corrections: Vec<Correction>,
+    /// The records that name another place than their queue entry.
+    pub(super) contradictions: Decided,
 }
 
 impl VerifyReport {
@@ -209,12 +209,12 @@ fn look(
     look_past_end(&mut context)?;
     look_at_checkpoint(env.as_ref(), last_store_time, &mut context)?;
     add_missing(reader, &mut context);
-    let corrections = context.contradictions.corrections(log, &queues)?;
+    let contradictions = context.contradictions.decide(log, &queues)?;
     Ok(VerifyReport {
         path: root.to_owned(),
         covered: context.bounds.clone(),
-        findings: context.into_findings(corrections.is_some()),
-        corrections: corrections.unwrap_or_default(),
+        findings: context.into_findings(&contradictions),
+        contradictions,
         messages,
         queue_entries,
         index_items,

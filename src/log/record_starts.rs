@@ -9,9 +9,10 @@
 //!    the next. If they step over that record or end before it, the candidate is part of a body. A chain that reaches the end of its
 //!    segment consists of records of the log: no body crosses that end. A candidate that starts where the damaged record is known to end
 //!    is in no body: it only must not step over the named record.
-//! 4. Otherwise the candidate is a record of the log, unless it was stored before the last record in front of the damage, steps over a record that a stamp names, or its queue has another message
-//!    at its queue offset. The latter is no evidence where the damaged record is known to end, because messages of an earlier topic of the
-//!    same name have the queue offsets of its new messages.
+//! 4. Otherwise the candidate is stale if it was stored before the last record that precedes the damage. It is part of a body if it steps over
+//!    a record that a stamp names, or if its queue has another message at its queue offset. The latter is no evidence where the damaged
+//!    record is known to end, because messages of an earlier topic of the same name have the queue offsets of its new messages. Any other
+//!    candidate is a record of the log.
 //!
 //! No damaged record ends after a record that an entry or an index item names: lengths and entries that claim so are ignored.
 //!
@@ -29,7 +30,7 @@ use crate::log::commit_log::{ClaimedEnd, LogFiles, LogRecord, RecordSearch};
 use crate::log::consume_queue::{ConsumeQueueStore, EntriesAhead};
 use crate::log::index::IndexService;
 
-/// What the last writer of a store has left.
+/// Traces of the last writer of a store.
 #[derive(Debug, Clone, Copy)]
 pub struct LastWriter {
     /// The record starts of the mark of what was flushed and of our stamp.
@@ -63,7 +64,7 @@ impl<'a> RecordStarts<'a> {
         }
     }
 
-    /// The earliest store time of a record that a queue entry names.
+    /// Returns the earliest store time of a record that counts because a queue entry names it.
     fn since_of_named(&self, since: i64) -> i64 {
         if self.last_writer.has_closed { i64::MIN } else { since }
     }

@@ -35,7 +35,7 @@ pub struct MessageReader {
     log: Arc<LogFiles>,
     queues: Arc<ConsumeQueueStore>,
     index: Arc<IndexService>,
-    /// As found at the open.
+    /// The traces that the open has found.
     last_writer: LastWriter,
     /// Where the log ends; a writer of this process moves it, or a refresh.
     pub(super) readable: Arc<Watermark>,

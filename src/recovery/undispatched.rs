@@ -232,7 +232,7 @@ impl Lacking {
 /// The name of a queue file cannot express this queue offset, nor a higher one.
 const MAX_QUEUE_OFFSET: i64 = i64::MAX / CQ_UNIT_SIZE as i64;
 
-/// Whether the entry leads to a salvage record of an earlier recovery.
+/// Returns true if the entry leads to a salvage record of an earlier recovery.
 pub(super) fn leads_to_salvage_record(log: &LogFiles, unit: CqUnit) -> Result<bool> {
     Ok(unit.is_lost()
         && match log.read(unit.physical_offset, Check::Structure)? {

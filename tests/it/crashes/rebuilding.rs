@@ -125,13 +125,12 @@ fn expect_kept(env: &SimulatedEnv, damaged: &SimulatedEnv) -> Checked {
 
 /// The power goes at each call of a repair that salvages: the damaged segment is as it was, or whole in a backup.
 pub(super) fn salvaged_with_a_backup(without: Option<Step>, seed: u64) -> Checked {
-    repaired_with_a_backup(IN_BODY, Some(DAMAGED), without, seed)
+    repaired_with_a_backup(&with_a_damaged_record(IN_BODY), Some(DAMAGED), without, seed)
 }
 
-/// Repairs a store with a flipped bit at this byte of a record, and again from the image of a power cut at each call.
-fn repaired_with_a_backup(byte: usize, lost: Option<u8>, without: Option<Step>, seed: u64) -> Checked {
+/// Repairs a damaged store, and again from the image of a power cut at each call.
+fn repaired_with_a_backup(damaged: &SimulatedEnv, lost: Option<u8>, without: Option<Step>, seed: u64) -> Checked {
     let check = "a damaged store is repaired";
-    let damaged = with_a_damaged_record(byte);
     let env = damaged.copy();
     env.leave_out(without);
     env.take_images(seed, 1);
@@ -142,9 +141,9 @@ fn repaired_with_a_backup(byte: usize, lost: Option<u8>, without: Option<Step>, 
         || format!("{report:?}"),
     )?;
     for image in env.taken() {
-        expect_kept(&image.env, &damaged)?;
+        expect_kept(&image.env, damaged)?;
         works(check, repaired(&image.env))?;
-        expect_kept(&image.env, &damaged)?;
+        expect_kept(&image.env, damaged)?;
         expect_whole(&image.env, lost)?;
     }
     Ok(())
@@ -160,7 +159,18 @@ fn a_repair_that_a_power_cut_ends_keeps_the_damaged_bytes_and_can_be_made_again(
 #[test]
 fn a_correction_that_a_power_cut_ends_keeps_the_damaged_bytes_and_can_be_made_again() {
     for seed in 0..3 {
-        repaired_with_a_backup(IN_QUEUE_ID, None, None, seed).unwrap();
+        repaired_with_a_backup(&with_a_damaged_record(IN_QUEUE_ID), None, None, seed).unwrap();
+    }
+}
+
+#[test]
+fn a_queue_file_that_proves_a_correction_is_set_aside_after_it() {
+    for seed in 0..3 {
+        let damaged = with_a_damaged_record(IN_QUEUE_ID);
+        let (path, mut bytes) = damaged.files(&root().join("consumequeue/t/0")).swap_remove(0);
+        bytes.push(0);
+        damaged.put(&path, &bytes);
+        repaired_with_a_backup(&damaged, None, None, seed).unwrap();
     }
 }
 

@@ -5,11 +5,12 @@ use std::fmt::Write;
 use std::path::Path;
 
 use mqstore::check::{FindingId, Fix};
-use mqstore::store::OpenMode;
+use mqstore::format::Message;
+use mqstore::store::{MessageStore, OpenMode};
 use tempfile::tempdir;
 
-use super::repaired;
-use crate::damage::bases::append;
+use super::{env, repaired};
+use crate::damage::bases::{append, tiny};
 use crate::damage::fields::{fields, record_starts};
 use crate::damage::image::Image;
 use crate::verifying::table::{MESSAGES, edit};
@@ -66,26 +67,45 @@ fn repair_corrects_a_flipped_bit_of_a_place_and_keeps_every_offset() {
 }
 
 #[test]
-fn repair_changes_no_record_whose_right_place_is_not_proven() {
+fn repair_changes_no_record_to_which_its_own_entry_leads() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
-    append(&root, OpenMode::New, 0..MESSAGES);
-    // The entries of two messages of one queue, exchanged: each message is where its record says.
-    let path = root.join("consumequeue/orders/0/00000000000000000000");
-    edit(&path, |bytes| bytes[20..60].rotate_left(20));
-    let exchanged = verified(&root);
-    assert!(
-        exchanged.findings.iter().all(|finding| finding.remedy == Fix::Rebuild),
-        "{}",
-        told(&exchanged)
-    );
-    let before = Image::of(&root);
-    let report = repaired(&root, false, None).unwrap();
-    assert!(report.left.is_empty(), "{report:?}");
-    let after = Image::of(&root);
-    for (file, bytes) in before.files().filter(|(path, _)| path.starts_with("commitlog")) {
-        assert_eq!(after.file(file), Some(bytes), "{}", file.display());
+    let store = MessageStore::open(&env(), &root, tiny(), OpenMode::New).unwrap();
+    // Topics of one length, so that records have one size.
+    for n in 0..20 {
+        let message = Message {
+            topic: ["orders", "prices"][n % 2].into(),
+            body: vec![n as u8; 100].into(),
+            ..Message::default()
+        };
+        store.append(message).unwrap();
     }
+    store.close().unwrap();
+    // The record of orders/0@4 is damaged, and its entry leads to a message of prices/0, which its own entry names, too.
+    let file = |topic| root.join(format!("consumequeue/{topic}/0/{:020}", 0));
+    let (own, other) = (file("orders"), file("prices"));
+    let entry_of_other = std::fs::read(other).unwrap()[80..100].to_vec();
+    let mut damaged = 0;
+    edit(&own, |bytes| {
+        damaged = i64::from_be_bytes(bytes[80..88].try_into().unwrap());
+        bytes[80..100].copy_from_slice(&entry_of_other);
+    });
+    let segment = format!("commitlog/{:020}", damaged / 4096 * 4096);
+    edit(&root.join(&segment), |bytes| bytes[(damaged % 4096) as usize + 4] ^= 1);
+    let found = verified(&root);
+    assert!(
+        found
+            .findings
+            .iter()
+            .all(|finding| finding.id != FindingId::QueuePlaceContradicted),
+        "{}",
+        told(&found)
+    );
+    let report = repaired(&root, false, None).unwrap();
+    assert!(report.refusal.is_none() && report.lost.len() == 1, "{report:?}");
+    let reader = crate::reading::open(&root);
+    assert_eq!(reader.queue_bounds("prices", 0).unwrap(), 0..10);
+    assert_eq!(reader.message_in_queue("prices", 0, 4).unwrap().view().body()[0], 9);
 }
 
 #[test]
@@ -111,4 +131,31 @@ fn repair_refuses_a_place_that_leaves_a_hole_in_the_other_queue() {
         assert!(report.refusal.is_some() && report.changes.is_empty(), "{report:?}");
     }
     assert!(before.files().eq(Image::of(&root).files()));
+}
+
+#[test]
+fn repair_corrects_a_place_that_names_a_lost_message() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..MESSAGES);
+    let at = |offset| {
+        crate::reading::open(&root)
+            .message_in_queue("orders", 0, offset)
+            .unwrap()
+            .view()
+            .physical_offset()
+    };
+    let (third, seventh) = (at(3) as usize, at(7) as usize);
+    let flip = |at: usize, bit: u8| {
+        edit(&root.join(format!("commitlog/{:020}", at / 4096 * 4096)), |bytes| {
+            bytes[at % 4096] ^= bit;
+        });
+    };
+    flip(seventh + 4, 1);
+    assert_eq!(repaired(&root, false, None).unwrap().lost.len(), 1);
+    // Queue offset 3 becomes 7.
+    flip(third + 27, 4);
+    let report = repaired(&root, false, None).unwrap();
+    assert!(report.left.is_empty() && report.lost.is_empty(), "{report:?}");
+    assert_eq!(at(3) as usize, third);
 }
