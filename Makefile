@@ -44,7 +44,7 @@ test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust, Python and Spark tests, in l
 	@echo "== Rust tests"
 	@cargo test
 	@echo "== Python and Spark tests"
-	@$(PY) -m pytest -m "not slow" tests/python tests/torture tests/spark
+	@$(PY) -m pytest -m "not slow" tests/python tests/torture tests/mutants tests/spark
 
 slowtest: java $(VENV)/dev.stamp $(NATIVE) ## the tests that `make test` leaves out
 	@echo "== Slow Python and Spark tests"
@@ -72,7 +72,7 @@ check: $(VENV)/dev.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clip
 	@echo "== mypy";       $(PY) -m mypy
 	@echo "== pyright";    basedpyright
 	@echo "== stubtest";   $(PY) -m mypy.stubtest --mypy-config-file pyproject.toml mqstore
-	@echo "== patches of make mutants"; for patch in tests/mutants/*.patch; do git apply --check "$$patch"; done
+	@echo "== mutants apply"; $(PY) tests/mutants/run.py --check
 
 interop: java $(VENV)/dev.stamp $(NATIVE) ## hold what we write and read against RocketMQ's own classes; needs Maven
 	@command -v mvn >/dev/null || { echo "Maven is missing: install it (Debian: apt-get install maven)" >&2; exit 1; }

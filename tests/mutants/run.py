@@ -1,10 +1,8 @@
-"""Removes one step or check at a time and expects a test to notice: `make mutants`, or `python tests/mutants/run.py [NAME ...]`.
+"""Removes one step or check at a time and expects a test to fail: `make mutants`, or `python tests/mutants/run.py [NAME ...]`.
 
-The steps of `storage::Step` are left out at run time, by the test `every_step_is_needed`. Each patch beside this file takes one
-check out of the sources: its head says what is gone, and names on the line "Tests:" the tests that have to fail, as filters for
-`cargo test`. A line "Target:" names their test target, if that is not `it`. The sources are copied first, so that the checkout
-stays as it is. What came of it is appended to `target/mutants/results.jsonl`, and kept in `docs/reliability.json`, of which
-`tests/torture/report.py` makes a page.
+The test `every_step_is_needed` leaves out the steps of `storage::Step` at run time. `mutants.toml` states the changes of sources.
+They are made in a copy, so the checkout does not change. Verdicts are appended to `target/mutants/results.jsonl`, and kept in
+`docs/reliability.json`, from which `tests/torture/report.py` makes a page. `--check` only tests that each mutant applies.
 """
 
 from __future__ import annotations
@@ -25,14 +23,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+from mutation import TARGET, Mutant, Sources, read_mutants
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 OUT = ROOT / "target" / "mutants"
 TREE = OUT / "tree"
 RESULTS = OUT / "results.jsonl"
 COMMITTED = ROOT / "docs" / "reliability.json"
-#: The test target of most tests.
-TARGET = "it"
 #: The test that leaves out one step after the other, and prints a line for each.
 STEPS = "every_step_is_needed"
 #: A mutant that hangs is caught, too.
@@ -40,30 +37,6 @@ TIMEOUT_S = 300
 STEPS_TIMEOUT_S = 1800
 #: One that gathers without end is, too, before the machine has no memory left.
 MEMORY = 4 << 30
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One patch."""
-
-    patch: Path
-    gone: str
-    target: str
-    tests: list[str]
-
-    @property
-    def name(self) -> str:
-        return self.patch.stem
-
-    @classmethod
-    def read(cls, patch: Path) -> Mutant:
-        """Reads the head of a patch; one without tests is refused."""
-        head = patch.read_text().split("\ndiff --git ", 1)[0]
-        tests = re.search(r"^Tests: (.+)$", head, re.MULTILINE)
-        if tests is None:
-            raise SystemExit(f"{patch}: no line 'Tests: FILTER ...' before the first 'diff --git'")
-        target = re.search(r"^Target: (\S+)$", head, re.MULTILINE)
-        return cls(patch, head.splitlines()[0], target[1] if target else TARGET, tests[1].split())
 
 
 @dataclass(frozen=True)
@@ -102,17 +75,22 @@ class Run:
 
 def main(names: list[str]) -> int:
     """Tries the mutants of these names, or all and the steps; a survivor makes the exit code 1."""
-    mutants = [Mutant.read(patch) for patch in sorted(HERE.glob("*.patch"))]
+    mutants = read_mutants()
+    if names == ["--check"]:
+        return check(mutants)
     if unknown := set(names) - {mutant.name for mutant in mutants} - {STEPS}:
-        raise SystemExit(f"no patch of this name: {', '.join(sorted(unknown))}")
+        raise SystemExit(f"no mutant has the name {', '.join(sorted(unknown))}")
     chosen = [mutant for mutant in mutants if not names or mutant.name in names]
     copy_tree()
+    sources = Sources(TREE / "src")
+    if failures := sources.check(chosen):
+        raise SystemExit("\n".join(failures))
     for target in sorted({mutant.target for mutant in chosen}):
         expect_pass(build("the sources as they are", target), [mutant for mutant in chosen if mutant.target == target])
     print("mutant | killed by | seed | seconds", flush=True)
     verdicts = leave_steps_out(build("the sources as they are", TARGET)) if not names or STEPS in names else []
     for mutant in chosen:
-        verdicts.append(judge(mutant))
+        verdicts.append(judge(mutant, sources))
         print(verdicts[-1], flush=True)
     survivors = [verdict.mutant for verdict in verdicts if verdict.killed_by is None]
     keep(verdicts, is_all=not names)
@@ -120,8 +98,16 @@ def main(names: list[str]) -> int:
     return 1 if survivors else 0
 
 
+def check(mutants: list[Mutant]) -> int:
+    """Prints each mutant that does not apply to the sources; one makes the exit code 1."""
+    failures = Sources(ROOT / "src").check(mutants)
+    for failure in failures:
+        print(failure)
+    return 1 if failures else 0
+
+
 def copy_tree() -> None:
-    """Copies what a build needs and is not there yet, with the time of now: a patch that was built before is built out again."""
+    """Copies the files that differ from those of the checkout. Their time is now, so cargo builds them again."""
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     names = {name for name in tracked.split("\0") if name and (ROOT / name).is_file()}
     for old in TREE.rglob("*"):
@@ -151,11 +137,11 @@ def expect_pass(binary: Path, mutants: list[Mutant]) -> None:
         return
     tested = run(binary, filters)
     if tested.failed or tested.timed_out:
-        raise SystemExit(f"{tested.failed or filters} fails without a patch:\n{tested.output[-4000:]}")
+        raise SystemExit(f"{tested.failed or filters} fails without a mutant:\n{tested.output[-4000:]}")
     for mutant in mutants:
         if missing := [test for test in mutant.tests if not any(test in passed for passed in tested.passed)]:
             raise SystemExit(f"{mutant.name}: no test matches {' '.join(missing)}")
-    print(f"without a patch {len(tested.passed)} tests pass in {tested.seconds:.1f} s", flush=True)
+    print(f"without a mutant {len(tested.passed)} tests pass in {tested.seconds:.1f} s", flush=True)
 
 
 def leave_steps_out(binary: Path) -> list[Verdict]:
@@ -181,19 +167,18 @@ def images(told: re.Match[str]) -> int | None:
     return int(told["images"]) if told["images"] else None
 
 
-def judge(mutant: Mutant) -> Verdict:
-    """Applies one patch, runs its tests, and takes it back."""
-    apply(mutant.patch)
+def judge(mutant: Mutant, sources: Sources) -> Verdict:
+    """Changes the copied sources, runs the tests of the mutant, and restores the sources."""
+    changed = sources.apply(mutant)
+    for path, text in changed.items():
+        path.write_text(text)
     try:
         tested = run(build(f"the sources with {mutant.name}", mutant.target), mutant.tests)
     finally:
-        apply(mutant.patch, "--reverse")
+        for path in changed:
+            path.write_text(sources.texts[path])
     killed_by = tested.failed or (f"no end within {TIMEOUT_S} s" if tested.timed_out else None)
     return Verdict(mutant.name, False, mutant.gone, killed_by, tested.seed() if tested.failed else "-", tested.seconds)
-
-
-def apply(patch: Path, *options: str) -> None:
-    subprocess.run(["patch", "--quiet", "--no-backup-if-mismatch", "-p1", *options, "-i", str(patch)], cwd=TREE, check=True)
 
 
 def run(binary: Path, filters: list[str], timeout: float = TIMEOUT_S) -> Run:

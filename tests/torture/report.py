@@ -53,9 +53,9 @@ the writer to it, because threads of a busy machine wait for a processor."""
 
 PLANTED = """## Planted faults
 
-`make mutants` removes one part of the store at a time: an ordering step, left out at run time, or a check, removed by a patch in
-`tests/mutants`. A test must then fail. The table shows the newest run of each: the check or test that failed, its seed, and after
-how many simulated power cuts or seconds it failed."""
+`make mutants` removes one part of the store at a time: an ordering step, left out at run time, or a check, removed by an edit of
+the sources that `tests/mutants/mutants.toml` states. A test must then fail. The table shows the newest run of each: the check or
+test that failed, its seed, and after how many simulated power cuts or seconds it failed."""
 
 INTERLEAVINGS = """## Interleavings
 
@@ -71,7 +71,7 @@ that the thread that completes a group leads, and that a group which does not be
 group commit acknowledges every append, with at most one sync for each; that a message is dispatched while the dispatcher
 naps and when it sleeps; that every request for a segment is answered or ends with the store; that no byte of the pool is
 written over before it is committed, that what is committed is what was appended, and that every append that waits for room
-gets it or is told why not. Patches in `tests/mutants` show that the models can fail, also for the memory order of each
+gets it or fails with the reason. Mutants in `tests/mutants` show that the models can fail, also for the memory order of each
 atomic that a wake-up rests on.
 
 Not covered: the rest of the log and the services, for which the models take the same steps; more than four threads; real time,
