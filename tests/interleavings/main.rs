@@ -9,8 +9,8 @@
 //! `LOOM_LOCATION=1` makes loom say where each thread stands that cannot go on. `LOOM_LOG=trace LOOM_MAX_PREEMPTIONS=2` makes it print
 //! each step of each order; the order that failed is the last one.
 //!
-//! To add a model of another source, name the source below, let it import its primitives from `crate::sync`, and give `sync.rs` what
-//! it lacks.
+//! To add a model of another source, add its path below, let it import its primitives from `crate::sync`, and add to `sync.rs` the
+//! ones that are missing there.
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -24,29 +24,40 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use memory::{fork, region};
 use mqstore::{error, format, storage};
 
-mod sync;
-
-#[path = "../../src/watermark.rs"]
-mod watermark;
-
-#[path = "../../src/services/naps.rs"]
-mod naps;
-
+// The sources that the models compile. A source that moves has its path here and nowhere else. They are modules of the root, so that
+// what is `pub(super)` in them is visible to the models.
 #[path = "../../src/log/commit_log/allocate.rs"]
 #[expect(dead_code, reason = "the models ask for segments and make none")]
 mod allocate;
+#[path = "../../src/log/commit_log/commit.rs"]
+#[expect(dead_code, reason = "the models ask for no counts, and read nothing")]
+mod commit;
+#[path = "../../src/log/commit_log/log_stats.rs"]
+#[expect(dead_code, reason = "the models count nothing")]
+mod log_stats;
+#[path = "../../src/services/naps.rs"]
+mod naps;
+#[path = "../../src/storage/transient_store_pool.rs"]
+#[allow(dead_code, reason = "the models lock no memory")]
+mod transient_store_pool;
+#[path = "../../src/watermark.rs"]
+mod watermark;
 
 mod memory;
-
-#[path = "../../src/log/commit_log/log_stats.rs"]
-#[expect(dead_code, reason = "nobody counts here")]
-mod log_stats;
-
 mod pooled_log;
+mod sync;
 
-/// Where `commit.rs` finds what it imports.
+mod allocating;
+mod committing;
+mod dispatching;
+mod group_commit;
+mod leading;
+mod waiting;
+
+/// The modules that `commit.rs` imports.
 mod log {
     pub(crate) mod commit_log {
         pub(crate) use crate::log_stats;
@@ -54,7 +65,7 @@ mod log {
     }
 }
 
-/// No call is interrupted.
+/// The checks for an interrupt. No call is interrupted.
 mod interrupt {
     use std::time::Duration;
 
@@ -67,17 +78,6 @@ mod interrupt {
         Ok(())
     }
 }
-
-#[path = "../../src/log/commit_log/commit.rs"]
-#[expect(dead_code, reason = "the models ask for no counts, and read nothing")]
-mod commit;
-
-mod allocating;
-mod committing;
-mod dispatching;
-mod group_commit;
-mod leading;
-mod waiting;
 
 /// Runs a model in every order in which a thread that could go on is stopped at most `preemptions` times. The environment variable
 /// `MORE_PREEMPTIONS` adds to that number.

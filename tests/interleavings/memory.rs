@@ -1,27 +1,21 @@
-//! The transient store pool, over memory that loom watches.
+//! Memory that loom watches, for the transient store pool.
 //!
 //! The pool is the real one. A region of memory is a model: beside its bytes it has a cell of loom for each of them. Each access to a byte
 //! accesses its cell, and loom fails where a read and a write, or two writes, of one byte are in no order.
 #![expect(unsafe_code, reason = "the bytes lie beside the cells that say who may access them")]
 
-#[path = "../../src/storage/transient_store_pool.rs"]
-#[allow(dead_code, reason = "the models lock no memory")]
-mod transient_store_pool;
-
-pub(crate) use transient_store_pool::TransientStorePool;
-
-mod fork {
-    pub(super) use crate::storage::Generation;
+pub(crate) mod fork {
+    pub(crate) use crate::storage::Generation;
 }
 
-mod region {
+pub(crate) mod region {
     use std::io;
     use std::ops::Range;
 
     use loom::cell::UnsafeCell;
 
     #[derive(Debug)]
-    pub(super) struct Region {
+    pub(crate) struct Region {
         cells: Box<[UnsafeCell<()>]>,
         bytes: std::cell::UnsafeCell<Box<[u8]>>,
     }
@@ -33,7 +27,7 @@ mod region {
 
     impl Region {
         #[expect(clippy::unnecessary_wraps, reason = "as the real one")]
-        pub(super) fn anonymous(len: usize) -> io::Result<Self> {
+        pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
             Ok(Self {
                 cells: (0..len).map(|_| UnsafeCell::new(())).collect(),
                 bytes: std::cell::UnsafeCell::new(vec![0; len].into()),
@@ -41,11 +35,11 @@ mod region {
         }
 
         #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "as the real one")]
-        pub(super) fn lock(&self) -> io::Result<()> {
+        pub(crate) fn lock(&self) -> io::Result<()> {
             Ok(())
         }
 
-        pub(super) fn write(&self, at: usize, bytes: &[u8]) -> bool {
+        pub(crate) fn write(&self, at: usize, bytes: &[u8]) -> bool {
             for (at, byte) in (at..).zip(bytes) {
                 self.cells[at].with_mut(|_| {
                     // SAFETY: the cell has just said that nobody reads or writes this byte.
@@ -55,12 +49,12 @@ mod region {
             true
         }
 
-        pub(super) fn write_parts(&self, at: usize, parts: &[&[u8]]) -> bool {
+        pub(crate) fn write_parts(&self, at: usize, parts: &[&[u8]]) -> bool {
             let bytes = parts.concat();
             at + bytes.len() <= self.cells.len() && self.write(at, &bytes)
         }
 
-        pub(super) fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
+        pub(crate) fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
             for cell in &self.cells[range.clone()] {
                 cell.with(|_| ());
             }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use loom::thread::yield_now;
 
 use crate::error::{Error, Result};
-use crate::memory::TransientStorePool;
 use crate::sync::{Mutex, lock};
+use crate::transient_store_pool::TransientStorePool;
 use crate::watermark::{Wait, Watermark};
 
 /// The byte that every model appends at an offset.
