@@ -190,7 +190,9 @@ def _expect_pyarrow(needs: str, instead: str = "") -> None:
     try:
         import pyarrow as _  # noqa: F401
     except ModuleNotFoundError:
-        raise ModuleNotFoundError(f"{needs} needs pyarrow: pip install 'mqstore[arrow]'{instead}") from None
+        raise ModuleNotFoundError(
+            f"{needs} needs pyarrow: run pip install '.[arrow]' in a checkout of mqstore{instead}"
+        ) from None
 
 
 def export(

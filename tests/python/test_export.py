@@ -184,7 +184,7 @@ def test_json_lines_and_csv_need_no_package(shop: Store, tmp_path: Path, monkeyp
     with mqstore.open(tmp_path / "copy", "x") as copy:
         assert copy.import_from(told.path).rows == 4
     for arguments in ({}, {"format": "parquet"}, {"format": "arrow"}, {"format": "jsonl", "partition_by": "topic"}):
-        with pytest.raises(ModuleNotFoundError, match=r"needs pyarrow: pip install 'mqstore\[arrow\]'"):
+        with pytest.raises(ModuleNotFoundError, match=r"needs pyarrow: run pip install '\.\[arrow\]' in a checkout"):
             shop.export(tmp_path / "out", **arguments)
     with pytest.raises(ModuleNotFoundError, match="format 'parquet' needs pyarrow"):
         shop.import_from(told.path, format="parquet")

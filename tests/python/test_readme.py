@@ -1,13 +1,15 @@
-"""The README's Python runs as it stands there."""
+"""The README's Python runs as it stands there, and each way to install that a page or a message names works."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
 
 
 def python_of(section: str) -> list[str]:
@@ -29,3 +31,20 @@ def test_the_examples_run(
     assert "FOUND" in printed
     exec(compile(writing, README, "exec"), names)
     assert re.fullmatch(r"[0-9A-F]{32} b'two'\n", capsys.readouterr().out)
+
+
+def test_pages_and_messages_name_a_way_to_install_that_works() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    pages = [README, *(ROOT / "docs" / f"{name}.md" for name in ("CLI", "OPERATING", "RECIPES", "SPARK"))]
+    sources = [*(ROOT / "python").rglob("*.py"), *(ROOT / "src").rglob("*.rs"), *(ROOT / "spark_examples").rglob("*.py")]
+    of_checkout = re.compile(r"(?:\.|PATH-OF-THE-WHEEL)(?:\[([a-z,]+)\])?")
+    wrong = []
+    for path in [*pages, *sources]:
+        named = re.findall(r"pip\s+install\s+('[^']*'|[\w.]+)", path.read_text(encoding="utf-8"))
+        assert named or path not in pages, path
+        for what in named:
+            found = of_checkout.fullmatch(what.strip("'"))
+            # The package index has no mqstore.
+            if "mqstore" in what or (found and found[1] and not set(found[1].split(",")) <= extras.keys()):
+                wrong.append(f"{path.relative_to(ROOT)}: pip install {what}")
+    assert wrong == []

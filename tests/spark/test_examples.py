@@ -161,4 +161,5 @@ def test_the_package_that_spark_looks_for_imports_even_when_mqstore_does_not() -
 
 def test_without_pyspark_the_import_says_what_to_install() -> None:
     done = run("-c", "import sys; sys.modules['pyspark'] = None\nimport mqstore.spark")
-    assert "mqstore.spark needs pyspark 4.0 or later, pyarrow and pandas: pip install 'mqstore[spark]'" in done.stderr
+    wanted = "pyspark 4.0 or later, pyarrow and pandas: run pip install '.[spark]' in a checkout of mqstore"
+    assert f"mqstore.spark needs {wanted}" in done.stderr

@@ -55,5 +55,5 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in ("click", "rich"):
             raise
-        print(f"mqstore: the command line needs {package}: pip install 'mqstore[cli]'", file=sys.stderr)
+        print(f"mqstore: the command line needs {package}: run pip install '.[cli]' in a checkout of mqstore", file=sys.stderr)
         raise SystemExit(2) from None

@@ -21,7 +21,8 @@ def report(store: mqstore.Store, out: Output, target: str, quick: bool) -> None:
 
     One file of HTML that needs no network, to read and to mail: what is wrong, what lies in each segment, topics by bytes and
     by hour, lag by group, load of the index, what recovery decided. It reads the log twice and changes nothing. Times in the
-    page are in UTC. It needs matplotlib: pip install 'mqstore[report]'.
+    page are in UTC. It needs matplotlib: run pip install '.[report]' in a
+    checkout of mqstore.
     """
     from mqstore._native import _expect_outside
     from mqstore.report import report as report_on

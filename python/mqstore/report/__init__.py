@@ -72,7 +72,7 @@ def report(
         from mqstore.report._figures import amount, size
         from mqstore.report._page import page
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"a report needs {error.name}: pip install 'mqstore[report]'") from None
+        raise ModuleNotFoundError(f"a report needs {error.name}: run pip install '.[report]' in a checkout of mqstore") from None
 
     if not isinstance(store, mqstore.Store):
         # What it warns of stands in the page.

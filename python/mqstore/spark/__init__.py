@@ -18,7 +18,9 @@ try:
     import pyarrow as _pyarrow  # noqa: F401
     from pyspark.sql.datasource import DataSourceArrowWriter as _DataSourceArrowWriter  # noqa: F401  (new in 4.0)
 except ImportError as _missing:
-    raise ImportError("mqstore.spark needs pyspark 4.0 or later, pyarrow and pandas: pip install 'mqstore[spark]'") from _missing
+    raise ImportError(
+        "mqstore.spark needs pyspark 4.0 or later, pyarrow and pandas: run pip install '.[spark]' in a checkout of mqstore"
+    ) from _missing
 
 from pyspark.sql import SparkSession
 

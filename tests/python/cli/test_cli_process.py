@@ -199,7 +199,10 @@ WITHOUT = "import sys; sys.modules[{!r}] = None; from mqstore.cli import main; m
 def test_without_the_extra_it_says_how_to_get_it(golden: Path) -> None:
     for package, arguments in (("click", ["--help"]), ("rich", ["topics", golden / "498_mixed"])):
         written, said = on_a_terminal(*arguments, command=[sys.executable, "-c", WITHOUT.format(package)])
-        assert (written, said) == ("", f"mqstore: the command line needs {package}: pip install 'mqstore[cli]'\n")
+        assert (written, said) == (
+            "",
+            f"mqstore: the command line needs {package}: run pip install '.[cli]' in a checkout of mqstore\n",
+        )
     ran = process("--help", command=[sys.executable, "-c", WITHOUT.format("click")])
     assert (ran.returncode, ran.stdout) == (2, "")
 

@@ -263,7 +263,7 @@ def test_without_matplotlib_it_says_how_to_get_it(golden: Path, tmp_path: Path) 
     assert (ran.returncode, ran.stdout, ran.stderr) == (
         2,
         "",
-        "mqstore: a report needs matplotlib: pip install 'mqstore[report]'\n",
+        "mqstore: a report needs matplotlib: run pip install '.[report]' in a checkout of mqstore\n",
     )
     assert not (tmp_path / "page.html").exists()
 

@@ -110,7 +110,7 @@ def test_export_without_pyarrow_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     ran = run("export", golden / "498_mixed", tmp_path / "all")
     assert (ran.code, ran.out) == (2, "")
-    install = "pip install 'mqstore[arrow]'; the formats 'jsonl' and 'csv' need no package"
+    install = "run pip install '.[arrow]' in a checkout of mqstore; the formats 'jsonl' and 'csv' need no package"
     assert ran.err == f"mqstore: format 'parquet' needs pyarrow: {install}\n"
 
 
