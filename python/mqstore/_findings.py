@@ -84,6 +84,29 @@ def _finding(
     return {"id": id, "severity": severity, **where, "message": message, "meaning": meaning, "known_as": "", "fix": fix}
 
 
+class _Reads:
+    """Registers reads, as a `Counting`, and reports what they have skipped as a finding."""
+
+    def __init__(self, counting: Counting) -> None:
+        self._counting = counting
+        self._reads: list[Any] = []
+
+    def __call__(self, read: Any) -> Any:
+        self._reads.append(read)
+        return self._counting(read)
+
+    def of_skipped(self, id: str, messages: str, counted: str) -> Iterator[Row]:
+        """Yields the warning that `messages` were skipped and the number of `counted` may be wrong, if any was."""
+        if skipped := sum(read.skipped for read in self._reads):
+            yield _finding(
+                id,
+                "warning",
+                f"{skipped} {messages} were lost or are damaged",
+                f"the number of {counted} here may be too low or too high",
+                "",
+            )
+
+
 def _of_crash(store: mqstore.Store) -> Iterator[Row]:
     """Damage at which the log of a crashed store ends, although whole messages follow: then it is not complete."""
     if store.recovery.clean_exit or store.recovery.complete:
@@ -175,10 +198,10 @@ def _of_dead(store: mqstore.Store) -> Iterator[Row]:
 
 
 def _of_transactions(store: mqstore.Store, counting: Counting) -> Iterator[Row]:
-    number = 0
+    number, reads = 0, _Reads(counting)
     # A broker's progress that cannot be read is a finding about consumers.
     with suppress(mqstore.CorruptError, mqstore.UnsupportedFormatError):
-        number = sum(1 for _ in open_halves(store, counting))
+        number = sum(1 for _ in open_halves(store, reads))
     if number:
         yield _finding(
             "transaction.open",
@@ -187,6 +210,7 @@ def _of_transactions(store: mqstore.Store, counting: Counting) -> Iterator[Row]:
             "their messages are in no queue; a broker asks their producers while it runs",
             f"mqstore transactions {_named(store)}",
         )
+    yield from reads.of_skipped("transaction.not_read", "half or op messages", "open transactions")
 
 
 def _of_delayed(store: mqstore.Store) -> Iterator[Row]:
@@ -209,14 +233,15 @@ def _of_timers(store: mqstore.Store, counting: Counting) -> Iterator[Row]:
     if TIMER_TOPIC not in store.topics:
         return
     # The timer wheel is not read. A timer that is due after the last message was stored has not been delivered.
-    last, number = facts_of(store)["last_store_time"], 0
+    last, number, reads = facts_of(store)["last_store_time"], 0, _Reads(counting)
     stored = int(datetime.fromisoformat(last).timestamp() * 1000) if isinstance(last, str) else 0
     with suppress(mqstore.CorruptError, mqstore.UnsupportedFormatError):
         for queue_id in store.topics[TIMER_TOPIC].queue_ids:
-            for message in counting(iter(store.topics[TIMER_TOPIC].queues[queue_id])):
-                due = message.properties.get("TIMER_OUT_MS", "")
-                # A broker stores a timer that is due in some days again each two days.
-                number += due.isdecimal() and int(due) > stored and "TIMER_ROLL_TIMES" not in message.properties
+            for batch in reads(store.topics[TIMER_TOPIC].queues[queue_id].batches(["properties"], errors="skip")):
+                for (properties,) in batch:
+                    due = properties.get("TIMER_OUT_MS", "")
+                    # A broker stores a timer that is due in some days again each two days.
+                    number += due.isdecimal() and int(due) > stored and "TIMER_ROLL_TIMES" not in properties
     if number:
         yield _finding(
             "timer.waiting",
@@ -226,6 +251,7 @@ def _of_timers(store: mqstore.Store, counting: Counting) -> Iterator[Row]:
             f"mqstore cat {_named(store)} {TIMER_TOPIC} -n 10",
             topic=TIMER_TOPIC,
         )
+    yield from reads.of_skipped("timer.not_read", "timer messages", "timers")
 
 
 def _length(store: mqstore.Store, topic: str, done: dict[int, int] | None = None) -> int:

@@ -17,7 +17,7 @@ TYPE, COMMIT, ROLLBACK = 0xC, 0x8, 0xC
 #: Registers a read, whose skipped messages the caller counts.
 Counting: TypeAlias = Callable[[Any], Any]
 if TYPE_CHECKING:  # stubtest does not compare an alias of literals
-    _State: TypeAlias = Literal["open", "committed", "rolled_back", "given_up", "ended"]
+    _State: TypeAlias = Literal["open", "committed", "rolled_back", "given_up", "ended", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,31 @@ class Fate:
     text: str
 
 
-def open_halves(store: mqstore.Store, counting: Counting) -> Iterator[mqstore.Message]:
-    """Returns the half messages whose transactions are open, in the order in which they were stored."""
+#: Columns of a half message that say which transaction it is, and who has it open.
+_COLUMNS = ("queue_offset", "physical_offset", "store_time", "born_time", "unique_key", "tags", "keys", "properties")
+
+
+def open_halves(store: mqstore.Store, counting: Counting) -> Iterator[dict[str, Any]]:
+    """Yields the half messages whose transactions are open, in the order in which they were stored, as JSON has them.
+
+    Damaged half and op messages are skipped, whatever the store was opened with. `counting` gets the reads that count them.
+    """
     if HALF_TOPIC not in store.topics:
         return
     begins = _progress(store)
     for queue_id in store.topics[HALF_TOPIC].queue_ids:
         queue = store.topics[HALF_TOPIC].queues[queue_id]
         begin = max(begins.get(queue_id, 0), queue.min_offset)
-        ended = {offset for offset in _ended(store, queue_id, counting) if offset >= begin}
+        listed, _ = _ended(store, queue_id, counting)
+        ended = {offset for offset in listed if offset >= begin}
         # When the broker asks, it stores the half message again, and the last copy counts.
-        latest: dict[str | int, mqstore.Message] = {}
-        for message in counting(iter(queue[begin:])):
-            name = message.unique_key or message.queue_offset
-            latest.pop(name, None)
-            latest[name] = message
-        yield from (message for message in latest.values() if message.queue_offset not in ended)
+        latest: dict[str | int, dict[str, Any]] = {}
+        for batch in counting(queue[begin:].batches(_COLUMNS, errors="skip")):
+            for half in each_row(batch):
+                name = half["unique_key"] or half["queue_offset"]
+                latest.pop(name, None)
+                latest[name] = half
+        yield from (half for half in latest.values() if half["queue_offset"] not in ended)
 
 
 def fate_of(store: mqstore.Store, message: mqstore.Message, counting: Counting) -> Fate | None:
@@ -66,6 +75,8 @@ def fate_of(store: mqstore.Store, message: mqstore.Message, counting: Counting) 
 
 
 _GIVEN_UP = "a half message whose producers never answered the broker, which asks no more"
+_LOST = "the committed message, if there was one, is lost"
+_UNKNOWN = "a half message, and how its transaction ended is not known"
 
 
 def _progress(store: mqstore.Store) -> dict[int, int]:
@@ -76,20 +87,24 @@ def _progress(store: mqstore.Store) -> dict[int, int]:
     return {}
 
 
-def _ended(store: mqstore.Store, queue_id: int, counting: Counting) -> set[int]:
-    """Returns the queue offsets of half messages that have ended: each op message lists some of them."""
+def _ended(store: mqstore.Store, queue_id: int, counting: Counting) -> tuple[set[int], bool]:
+    """Returns the queue offsets of half messages that have ended, which op messages list, and whether no op message is lost."""
     if OP_TOPIC not in store.topics or queue_id >= len(queues := store.topics[OP_TOPIC].queues):
-        return set()
-    return {offset for message in counting(iter(queues[queue_id])) for offset in _listed(message)}
+        return set(), True
+    batches = counting(queues[queue_id].batches(["body"], errors="skip"))
+    ended = {offset for batch in batches for row in batch for offset in _listed(row.body)}
+    return ended, store.recovery.complete and not batches.skipped
 
 
-def _listed(op: mqstore.Message) -> Iterator[int]:
-    return (int(text) for text in op.body.split(b",") if text.strip().isdigit())
+def _listed(body: bytes) -> Iterator[int]:
+    return (int(text) for text in body.split(b",") if text.strip().isdigit())
 
 
 def _fate_of_prepared(store: mqstore.Store, half: mqstore.Message, counting: Counting) -> Fate:
     """Returns the fate of a half message in its own topic: no op message lists it, but its end names its place."""
-    [end, *_] = [*_ends(store, half.topic, {half.physical_offset}, counting), None]
+    end, is_complete = _end_of(store, half.topic, {half.physical_offset}, counting)
+    if end is None and not is_complete:
+        return Fate("unknown", f"{_UNKNOWN}: messages after it were lost or are damaged, and one of them may end it")
     if end is None:
         return Fate("open", "a half message whose transaction is open: consumers do not get it")
     if end[0] == ROLLBACK:
@@ -103,10 +118,13 @@ def _fate_of_half(store: mqstore.Store, half: mqstore.Message, counting: Countin
     if commit is not None:
         return _committed(commit)
     last = copies[-1]
-    if last.queue_offset in _ended(store, last.queue_id, counting):
+    ended, has_all_ops = _ended(store, last.queue_id, counting)
+    if last.queue_offset in ended:
         if is_complete:
             return Fate("rolled_back", "a half message whose transaction was rolled back: consumers do not get it")
-        return Fate("ended", "a half message whose transaction has ended: the committed message, if there was one, is lost")
+        return Fate("ended", f"a half message whose transaction has ended: {_LOST}")
+    if not has_all_ops:
+        return Fate("unknown", f"{_UNKNOWN}: messages of {OP_TOPIC} were lost or are damaged, and one of them may list it")
     begins: dict[int, int] = {}
     with suppress(mqstore.CorruptError):
         begins = _progress(store)
@@ -115,14 +133,15 @@ def _fate_of_half(store: mqstore.Store, half: mqstore.Message, counting: Countin
         return Fate("open", f"a half message whose transaction is open: consumers of {topic} do not get it until it is committed")
     if half.unique_key and GIVEN_UP_TOPIC in store.topics and counting(store.query(GIVEN_UP_TOPIC, half.unique_key)):
         return Fate("given_up", f"{_GIVEN_UP}: consumers do not get it")
-    return Fate("ended", "a half message that the broker is done with: no committed message of it is in the log")
+    committed = "no committed message of it is in the log" if is_complete else _LOST
+    return Fate("ended", f"a half message that the broker is done with: {committed}")
 
 
 def _fate_of_op(store: mqstore.Store, op: mqstore.Message, counting: Counting) -> Fate:
     """Returns the fate of the half messages that an op message lists."""
     queue = store.topics[HALF_TOPIC].queues[op.queue_id] if HALF_TOPIC in store.topics else None
     states: dict[_State, int] = {"committed": 0, "rolled_back": 0, "ended": 0}
-    for offset in _listed(op):
+    for offset in _listed(op.body):
         half = None if queue is None else next(counting(iter(queue[offset : offset + 1])), None)
         _, commit, is_complete = ((), None, False) if half is None else _commit_of(store, half, counting)
         states["committed" if commit is not None else "rolled_back" if is_complete else "ended"] += 1
@@ -143,27 +162,32 @@ def _committed(place: str) -> Fate:
 def _commit_of(store: mqstore.Store, half: mqstore.Message, counting: Counting) -> tuple[list[mqstore.Message], str | None, bool]:
     """Returns the copies of a half message, the place of the committed message, and whether nothing that could be it is lost."""
     topic, key = half.properties.get("REAL_TOPIC"), half.unique_key
-    copies = [half] if key is None else [*counting(store.query(HALF_TOPIC, key, limit=None))] or [half]
+    copies = [half] if key is None else [*counting(store.query(HALF_TOPIC, key, limit=None, errors="skip"))] or [half]
     places = {copy.physical_offset for copy in copies}
     if topic is None:
         return copies, None, False
     if key is None or topic not in store.topics:
-        [end, *_] = [*_ends(store, topic, places, counting), None]
-        return copies, None if end is None else end[1], store.recovery.complete
-    found = counting(store.query(topic, key, limit=None))
+        end, is_complete = _end_of(store, topic, places, counting)
+        return copies, None if end is None else end[1], is_complete
+    found = counting(store.query(topic, key, limit=None, errors="skip"))
     commits = [_place(message.to_dict()) for message in found if message.prepared_transaction_offset in places]
     return copies, next(iter(commits), None), found.complete
 
 
-def _ends(store: mqstore.Store, topic: str, halves: Iterable[int], counting: Counting) -> Iterator[tuple[int, str]]:
-    """Returns the type and place of each message that ends a transaction, found by a pass over the log after its half message."""
+def _end_of(store: mqstore.Store, topic: str, halves: Iterable[int], counting: Counting) -> tuple[tuple[int, str] | None, bool]:
+    """Returns the type and place of the message that ends a transaction, and whether none that could do so is lost: it reads the
+    log after the half message.
+    """
     columns = ["topic", "queue_id", "queue_offset", "sys_flag", "prepared_transaction_offset"]
     places = set(halves)
-    for batch in counting(store.scan(topics=topic, physical=(min(places), None), transactions="all", columns=columns)):
+    after = (min(places), None)
+    batches = counting(store.scan(topics=topic, physical=after, transactions="all", columns=columns, errors="skip"))
+    for batch in batches:
         for row in each_row(batch):
             kind = row["sys_flag"] & TYPE
             if kind in (COMMIT, ROLLBACK) and row["prepared_transaction_offset"] in places:
-                yield kind, _place(row)
+                return (kind, _place(row)), True
+    return None, store.recovery.complete and not batches.skipped
 
 
 def _place(row: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mqstore
-from mqstore._rows import json_time
 from mqstore._transactions import open_halves
 from mqstore.cli._main import command
 from mqstore.cli._messages import whole_number
@@ -23,18 +22,18 @@ def transactions(store: mqstore.Store, out: Output) -> None:
     out.table(map(_row, open_halves(store, out.counting)), "no transaction is open")
 
 
-def _row(message: mqstore.Message) -> Row:
-    given = message.properties
+def _row(half: Row) -> Row:
+    given = half["properties"]
     return {
         "group": given.get("PGROUP"),
         "topic": given.get("REAL_TOPIC"),
         "queue_id": whole_number(given.get("REAL_QID")),
-        "queue_offset": message.queue_offset,
-        "physical_offset": message.physical_offset,
-        "born_time": json_time(message.born_time),
-        "store_time": json_time(message.store_time),
+        "queue_offset": half["queue_offset"],
+        "physical_offset": half["physical_offset"],
+        "born_time": half["born_time"],
+        "store_time": half["store_time"],
         "check_times": whole_number(given.get("TRANSACTION_CHECK_TIMES", "0")),
-        "tags": message.tags,
-        "keys": message.keys,
-        "unique_key": message.unique_key,
+        "tags": half["tags"],
+        "keys": half["keys"],
+        "unique_key": half["unique_key"],
     }

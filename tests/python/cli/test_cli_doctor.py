@@ -6,11 +6,12 @@ import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import mqstore
+from mqstore.report import report
 from mqstore.testing import Broker
 
 #: Findings that come last, in this order.
@@ -53,6 +54,28 @@ def test_doctor_counts_what_waits_for_consumers(mqstore_broker: Broker, run: Cal
         ("timer.waiting", "2 timer messages are due after the last message of the store"),
         ("consumer.lag", "group billing has 1 messages to consume"),
     ]
+
+
+@pytest.mark.parametrize("errors", ["raise", "skip"])
+def test_findings_count_what_lies_behind_damage_and_report_the_damage(
+    errors: Literal["raise", "skip"], mqstore_broker: Broker, run: Callable[..., Any]
+) -> None:
+    halves = [mqstore_broker.send_half("payments", b"x", group="tellers") for _ in range(3)]
+    due = str(int(mqstore_broker.clock.now.timestamp() * 1000) + 1000)
+    timers = [mqstore_broker.store.append("rmq_sys_wheel_timer", b"x", properties={"TIMER_OUT_MS": due}) for _ in range(3)]
+    mqstore_broker.close()
+    with next(Path(mqstore_broker.path, "commitlog").iterdir()).open("r+b") as segment:
+        for message in (halves[0], timers[0]):
+            segment.seek(message.physical_offset + 4)  # the magic code
+            segment.write(b"\xff")
+    with mqstore.open(mqstore_broker.path, errors=errors) as store:
+        findings = {finding["id"]: finding for finding in report(store).findings}
+    assert findings["transaction.open"]["message"] == "2 transactions are neither committed nor rolled back"
+    assert findings["timer.waiting"]["message"] == "2 timer messages are due after the last message of the store"
+    assert findings["transaction.not_read"]["message"] == "1 half or op messages were lost or are damaged"
+    assert findings["timer.not_read"]["message"] == "1 timer messages were lost or are damaged"
+    ids = {finding["id"] for finding in run("doctor", mqstore_broker.path, "--json").objects[0]["findings"]}
+    assert ids == findings.keys()
 
 
 def test_doctor_ends_with_the_most_urgent_step(stores: dict[str, Path], events: Path, run: Callable[..., Any]) -> None:

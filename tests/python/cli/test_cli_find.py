@@ -102,6 +102,56 @@ def test_find_by_id_reports_a_half_message_that_the_broker_gave_up(mqstore_broke
         assert (answer, "consumers do not get it" in err) == ("given_up", True), err
 
 
+def damaged(path: str | Path, place: int, copy: Path) -> Path:
+    """A copy of a store of one segment with a damaged record."""
+    shutil.copytree(path, copy)
+    with next((copy / "commitlog").iterdir()).open("r+b") as segment:
+        segment.seek(place + 4)  # the magic code
+        segment.write(b"\xff")
+    return copy
+
+
+def test_find_by_id_does_not_call_a_transaction_open_behind_a_damaged_end(tmp_path: Path, run: Callable[..., Any]) -> None:
+    with mqstore.open(tmp_path / "store", "x") as store:
+        half = store.append("orders", b"x", sys_flag=PREPARED)
+        end = store.append("orders", b"x", sys_flag=COMMIT, prepared_transaction_offset=half.physical_offset)
+        store.append("orders", b"x")
+    path = damaged(tmp_path / "store", end.physical_offset, tmp_path / "damaged")
+    ran = run("find", path, "--id", half.message_id, "--json")
+    assert (ran.code, ran.objects[0]["transaction"]) == (1, "unknown")
+    assert "messages after it were lost or are damaged, and one of them may end it" in ran.err
+
+
+@pytest.mark.parametrize("with_key", [True, False])
+def test_find_by_id_names_no_end_that_a_damaged_message_may_contradict(
+    with_key: bool, mqstore_broker: Broker, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    halves = [mqstore_broker.send_half("payments", b"x", group="tellers") for _ in range(2)]
+    if not with_key:
+        given = halves[0].properties
+        del given["UNIQ_KEY"]
+        for number in range(2):
+            place = mqstore_broker.store.append(halves[0].topic, b"x", properties=given)
+            halves[number] = mqstore_broker.store.message_at(place.physical_offset)
+    commit = mqstore_broker.store.append(
+        "payments",
+        b"x",
+        sys_flag=COMMIT,
+        prepared_transaction_offset=halves[0].physical_offset,
+        unique_key=halves[0].unique_key,
+    )
+    op = mqstore_broker.store.append("RMQ_SYS_TRANS_OP_HALF_TOPIC", b"%d," % halves[0].queue_offset, tags="d")
+    mqstore_broker.send("orders", b"x")
+    mqstore_broker.close()
+
+    def states_of(path: str | Path) -> list[str]:
+        return [run("find", path, "--id", half.message_id, "--json").objects[0]["transaction"] for half in halves]
+
+    assert states_of(mqstore_broker.path) == ["committed", "open"]
+    assert states_of(damaged(mqstore_broker.path, commit.physical_offset, tmp_path / "commit")) == ["ended", "open"]
+    assert states_of(damaged(mqstore_broker.path, op.physical_offset, tmp_path / "op")) == ["committed", "unknown"]
+
+
 def test_find_by_id_prints_a_message_whose_transaction_cannot_be_read(
     broker: Path, tmp_path: Path, run: Callable[..., Any]
 ) -> None:
