@@ -251,6 +251,18 @@ impl Error {
         }
     }
 
+    /// The same, where the caller has waited for the lock for longer.
+    #[must_use]
+    pub fn after_wait(self, before: Duration) -> Self {
+        match self {
+            Self::Locked { path, waited } => Self::Locked {
+                path,
+                waited: waited.saturating_add(before),
+            },
+            other => other,
+        }
+    }
+
     /// The same, with what can be done about damaged bytes, or a message that is gone.
     #[must_use]
     pub fn advising(self, advice: &str) -> Self {

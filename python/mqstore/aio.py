@@ -20,7 +20,9 @@ it has begun, which is a call, at most 64 messages or a batch.
 
 A task that waits for messages (`async for message in store.follow()`, or over what `Queue.tail` gives) keeps no thread: it looks
 for them every 0.5 ms at first and every 20 ms at last. If it is cancelled, the next `async for` over the same iterator yields
-what has come since then.
+what has come since then. With `start="end"`, the default, and with `on_missing="latest"` the call of `follow` itself takes the
+position, and blocks the event loop while it reads what another process has appended since the store was opened or refreshed:
+where that is much, `await store.refresh()` first.
 
 The plain `mqstore.Store` is `store.store`. A read of one message, such as `queue[-1]`, takes microseconds where memory holds it,
 and may be called as it is; `asyncio.to_thread` runs any other call, such as `queue.to_polars`.
@@ -41,6 +43,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack
 
 import mqstore
+from mqstore._native import _open_after
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -76,25 +79,49 @@ def _in_a_thread(call: Callable[Concatenate[mqstore.Store, _P], _T]) -> Callable
 _Items = TypeVar("_Items", bound=AsyncIterable[Any])
 
 
-class _Pass(Coroutine[Any, Any, _Items], Generic[_Items, _T]):
-    """A coroutine that returns the messages or batches of a pass; `async for` over it awaits it first."""
+def _once(begin: Callable[[], Coroutine[Any, Any, _Items]], name: str) -> Callable[[], Coroutine[Any, Any, _Items]]:
+    """Returns a coroutine function that waits for `begin`, which runs once, also where a task that waits for it is cancelled."""
+    begun: asyncio.Task[_Items] | None = None
 
-    def __init__(self, coroutine: Coroutine[Any, Any, _Items]) -> None:
-        self._coroutine = coroutine
-        self._items: _Items | None = None
+    async def wait() -> _Items:
+        nonlocal begun
+        if begun is None:
+            begun = asyncio.create_task(begin())
+            # A task that was cancelled leaves the error to the next await, which may never come.
+            begun.add_done_callback(lambda begun: begun.cancelled() or begun.exception())
+        return await asyncio.shield(begun)
+
+    # Python warns by this name of a pass that nobody awaits.
+    wait.__qualname__ = name
+    return wait
+
+
+class _Pass(Coroutine[Any, Any, _Items], Generic[_Items, _T]):
+    """A coroutine that returns the messages or batches of a pass; `async for` over it awaits it first.
+
+    It may be awaited again, also after a task that awaited it was cancelled.
+    """
+
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, _Items]], name: str) -> None:
+        self._wait = _once(begin, name)
+        self._coroutine = self._wait()
+
+    def _unfinished(self) -> Coroutine[Any, Any, _Items]:
+        """Returns the coroutine, or a new one where it has ended."""
+        if inspect.getcoroutinestate(self._coroutine) == inspect.CORO_CLOSED:
+            self._coroutine = self._wait()
+        return self._coroutine
 
     def __await__(self) -> Generator[Any, Any, _Items]:
-        return self._coroutine.__await__()
+        return self._unfinished().__await__()
 
     async def __aiter__(self) -> AsyncIterator[_T]:
-        if self._items is None:
-            self._items = await self._coroutine
-        async for item in self._items:
+        async for item in await self:
             yield item
 
     # `asyncio.create_task` takes a coroutine alone.
     def send(self, value: Any, /) -> Any:
-        return self._coroutine.send(value)
+        return self._unfinished().send(value)
 
     def throw(self, *exception: Any) -> Any:
         return self._coroutine.throw(*exception)
@@ -111,7 +138,27 @@ def _begins(
 
     @wraps(call)
     def run(self: Store, /, *args: _P.args, **options: _P.kwargs) -> _Pass[_Items, _T]:
-        return _Pass(begin(self, *args, **options))
+        return _Pass(lambda: begin(self, *args, **options), call.__qualname__)
+
+    return run
+
+
+def _follows(
+    call: Callable[Concatenate[mqstore.Store, _P], mqstore.MessageIterator],
+) -> Callable[Concatenate[Store, _P], _Pass[mqstore.MessageIterator, mqstore.Message]]:
+    """Returns `follow`, which takes a position that depends on the moment in the call: in a thread it would come later."""
+    begin = _begins(call, mqstore.Message)
+
+    @wraps(call)
+    def run(self: Store, /, *args: _P.args, **options: _P.kwargs) -> _Pass[mqstore.MessageIterator, mqstore.Message]:
+        if options.get("start", "end") != "end" and options.get("on_missing") != "latest":
+            return begin(self, *args, **options)
+        messages = call(self.store, *args, **options)
+
+        async def is_there() -> mqstore.MessageIterator:
+            return messages
+
+        return _Pass(is_there, call.__qualname__)
 
     return run
 
@@ -197,7 +244,7 @@ class Store:
     # `async for` over what these return awaits it first.
     fetch = _begins(mqstore.Store.fetch, mqstore.RecordBatch)
     scan = _begins(mqstore.Store.scan, mqstore.RecordBatch)
-    follow = _begins(mqstore.Store.follow, mqstore.Message)
+    follow = _follows(mqstore.Store.follow)
 
     # Callables are called in the thread.
     export = _in_a_thread(mqstore.Store.export)
@@ -286,11 +333,21 @@ async def open(*args: Any, **options: Any) -> AsyncIterator[Store]:
     """Open a message store for `async with`, in a thread; takes and raises what `mqstore.open` does.
 
     At the end of the block the store is closed, in a thread: what was appended is then durable, and no `append` waits any more. A
-    task that is cancelled while its store is opened or closed waits until the store is closed.
+    task that waits for the lock of another writer (`lock_timeout`) keeps no thread, and ends at once if it is cancelled. One that
+    is cancelled while its store is opened or closed waits until the store is closed.
     """
-    opening = asyncio.ensure_future(asyncio.to_thread(mqstore.open, *args, **options))
+
+    def attempt(waited: float) -> asyncio.Task[mqstore.Store | None]:
+        return asyncio.create_task(asyncio.to_thread(_open_after, timedelta(seconds=waited), *args, **options))
+
+    begun = monotonic()
+    opening = attempt(0)
     try:
-        yield Store(await asyncio.shield(opening))
+        # A thread that waited would keep its place in the pool, which the other writer may need to close.
+        while (store := await asyncio.shield(opening)) is None:
+            await asyncio.sleep(_LONGEST)
+            opening = attempt(monotonic() - begun)
+        yield Store(store)
     finally:
         closing = asyncio.ensure_future(_close(opening))
         try:
@@ -300,8 +357,8 @@ async def open(*args: Any, **options: Any) -> AsyncIterator[Store]:
             raise
 
 
-async def _close(opening: asyncio.Future[mqstore.Store]) -> None:
+async def _close(opening: asyncio.Future[mqstore.Store | None]) -> None:
     """Closes the store, if it was opened. A thread that opens it cannot be cancelled."""
     await asyncio.wait([opening])
-    if not opening.cancelled() and opening.exception() is None:
-        await asyncio.to_thread(opening.result().close)
+    if not opening.cancelled() and opening.exception() is None and (store := opening.result()) is not None:
+        await asyncio.to_thread(store.close)

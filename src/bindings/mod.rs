@@ -154,7 +154,7 @@ mod _native {
     #[pymodule_export]
     use super::nowait::Flushed;
     #[pymodule_export]
-    use super::open::{open, reopen};
+    use super::open::{open, open_after, reopen};
     #[pymodule_export]
     use super::pickle::{part, topics};
     #[pymodule_export]

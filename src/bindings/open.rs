@@ -1,5 +1,6 @@
 //! `open`: the mode and the options of a store.
 
+use std::mem;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::arguments::{self, explained, one_of, repr_of, str_of};
+use super::errors::LockedError;
 use super::handle::{Handle, interruptible_by_signals};
 use super::mode::Mode;
 use super::nowait;
@@ -115,17 +117,29 @@ pub(super) fn open(
     #[pyo3(from_py_with = arguments::mode)] mode: &str,
     options: Option<Bound<'_, PyDict>>,
 ) -> PyResult<Store> {
-    let mode = Mode::parse(mode)?;
+    let options = options.unwrap_or_else(|| PyDict::new(py));
+    let config = config_of(&options)?;
+    open_with(py, path, Mode::parse(mode)?, options, config, Duration::ZERO)
+}
+
+/// Opens a store for a caller that has `waited` for its lock before.
+fn open_with(
+    py: Python<'_>,
+    path: PathBuf,
+    mode: Mode,
+    options: Bound<'_, PyDict>,
+    config: StoreConfig,
+    waited: Duration,
+) -> PyResult<Store> {
     if mode != Mode::Read {
         // Imported now, so that a later append needs no descriptor for it; costs about 9 ms, once a process.
         nowait::expect_module(py)?;
     }
-    let options = options.unwrap_or_else(|| PyDict::new(py));
-    let config = config_of(&options)?;
     // Absolute, because a reader that is pickled or reopened may find itself in another working directory.
     let path = std::path::absolute(&path).map_err(|error| Error::io("find", path, error))?;
     let recipe = Py::new(py, Recipe::new(&path, options.unbind()))?;
-    let handle = py.detach(|| interruptible_by_signals(|| Ok(()), || Handle::open(path, config, mode, recipe)))?;
+    let opened = py.detach(|| interruptible_by_signals(|| Ok(()), || Handle::open(path, config, mode, recipe)));
+    let handle = opened.map_err(|error| error.after_wait(waited))?;
     if mode == Mode::Read {
         warn_of_missing(py, &handle)?;
     } else {
@@ -158,6 +172,25 @@ fn warn_of_unlocked_pool(py: Python<'_>, handle: &Handle) -> PyResult<()> {
         handle.path().display()
     );
     warn(py, &text)
+}
+
+/// Makes one attempt to open a store as `open` does, for a caller that has `waited` for its lock. Returns None where another writer has
+/// the store and `lock_timeout` is not over.
+#[pyfunction(name = "_open_after", signature = (waited, path, mode="r", **options))]
+pub(super) fn open_after(
+    py: Python<'_>,
+    waited: Duration,
+    #[pyo3(from_py_with = arguments::path)] path: PathBuf,
+    #[pyo3(from_py_with = arguments::mode)] mode: &str,
+    options: Option<Bound<'_, PyDict>>,
+) -> PyResult<Option<Store>> {
+    let options = options.unwrap_or_else(|| PyDict::new(py));
+    let mut config = config_of(&options)?;
+    let timeout = mem::take(&mut config.lock_timeout);
+    match open_with(py, path, Mode::parse(mode)?, options, config, waited) {
+        Err(error) if error.is_instance_of::<LockedError>(py) && waited < timeout => Ok(None),
+        attempt => attempt.map(Some),
+    }
 }
 
 /// A store from its path and options: what pickle calls for a `Recipe`.

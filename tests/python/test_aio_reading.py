@@ -7,7 +7,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pytest
 
@@ -299,6 +299,57 @@ def test_a_second_async_for_over_the_same_pass_continues_it(path: Path) -> None:
         assert await each(following) == []
 
     run(path, work)
+
+
+@pytest.mark.parametrize("awaits", ["for", "await", "task"])
+def test_a_pass_whose_await_was_cancelled_is_read_whole_by_the_next_one(path: Path, awaits: str) -> None:
+    async def work(store: mqstore.aio.Store) -> None:
+        # A topic is taken from the iterator once only, and a second pass would have none.
+        for begun in (store.scan(topics=iter(["orders"])), store.follow(iter(["orders"]), start="begin", timeout=0)):
+            waiting = asyncio.create_task(begun)  # type: ignore[var-annotated]
+            await asyncio.sleep(0)
+            assert waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            if awaits != "for":
+                items = await (begun if awaits == "await" else asyncio.create_task(begun))
+                assert items is await begun
+            got = await each(begun)
+            assert sum(len(item) if isinstance(item, mqstore.RecordBatch) else 1 for item in got) == 1000
+
+    run(path, work)
+
+
+def test_a_pass_that_cannot_begin_raises_at_each_await_and_after_a_cancel(path: Path) -> None:
+    async def work(store: mqstore.aio.Store) -> None:
+        begun = store.scan(topics=7)  # type: ignore[arg-type]
+        for _ in range(2):
+            with pytest.raises(TypeError, match="topics is a str or several"):
+                await begun
+        cancelled = store.scan(topics=7)  # type: ignore[arg-type]
+        waiting = asyncio.create_task(cancelled)
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(TypeError, match="topics is a str or several"):
+            await each(cancelled)
+
+    run(path, work)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("options", [{}, {"start": "end"}, {"start": {("orders", 0): 5000}, "on_missing": "latest"}])
+def test_follow_takes_the_position_end_when_it_is_called(path: Path, mode: Literal["r", "r+"], options: dict[str, Any]) -> None:
+    async def main() -> list[bytes]:
+        async with mqstore.aio.open(path, "r+") as writer, mqstore.aio.open(path) as reader:
+            await writer.append("orders", b"before")
+            following = (reader if mode == "r" else writer).follow("orders", timeout=0, **options)
+            await writer.append("orders", b"after")
+            await writer.wait_dispatched()
+            return [message.body for message in await each(following)]
+
+    assert asyncio.run(main()) == [b"after"]
 
 
 def test_a_pass_that_is_never_awaited_is_warned_of_by_its_name(path: Path) -> None:
