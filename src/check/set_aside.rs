@@ -159,7 +159,10 @@ pub(super) fn expect_empty(env: &dyn Env, into: &Path) -> Result<()> {
     }
 }
 
-/// Files and directories below `root` in the order in which they are copied.
+/// Files and directories below `root` in the order in which they are copied. Links are followed.
+///
+/// # Errors
+/// [`Error::Invalid`] for a link to a directory that it lies in; [`Error::Io`].
 fn entries_to_copy(env: &dyn Env, root: &Path, left_out: &[PathBuf]) -> Result<Vec<(PathBuf, EntryKind)>> {
     let mut dirs = vec![PathBuf::new()];
     let (mut copied, mut last) = (Vec::new(), Vec::new());
@@ -167,6 +170,9 @@ fn entries_to_copy(env: &dyn Env, root: &Path, left_out: &[PathBuf]) -> Result<V
         for (name, kind) in list(env, &root.join(&dir))? {
             let path = dir.join(&name);
             let is_ours = |prefix: &str| name.to_string_lossy().starts_with(prefix);
+            if kind == EntryKind::Directory {
+                expect_no_loop(env, root, &path)?;
+            }
             match kind {
                 EntryKind::Directory if is_ours(BACKUP_PREFIX) => {}
                 EntryKind::Directory if dir.as_os_str().is_empty() && name == COMMIT_LOG_DIR => last.push(path),
@@ -184,6 +190,30 @@ fn entries_to_copy(env: &dyn Env, root: &Path, left_out: &[PathBuf]) -> Result<V
         }
     }
     Ok(copied)
+}
+
+/// Refuses a directory below `root` that is, or holds, one of those above it in the path: links lead back, and a copy would have no end.
+///
+/// # Errors
+/// [`Error::Invalid`], [`Error::Io`].
+fn expect_no_loop(env: &dyn Env, root: &Path, path: &Path) -> Result<()> {
+    let canonical = |path: &Path| {
+        let dir = root.join(path);
+        env.canonical(&dir).map_err(|error| Error::io("resolve", dir, error))
+    };
+    let found = canonical(path)?;
+    for above in path.ancestors().skip(1) {
+        if canonical(above)?.starts_with(&found) {
+            let dir = root.join(path);
+            return Err(Error::Invalid {
+                what: format!(
+                    "{} is a link to a directory that it lies in: remove the link, then repair again",
+                    dir.display()
+                ),
+            });
+        }
+    }
+    Ok(())
 }
 
 fn list(env: &dyn Env, dir: &Path) -> Result<Vec<(std::ffi::OsString, EntryKind)>> {

@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::region::Region;
@@ -174,6 +174,14 @@ pub trait Env: Send + Sync + Debug {
     /// # Errors
     /// `NotFound`, `NotADirectory`, `PermissionDenied` ...
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
+
+    /// Returns the path of a directory with links and `..` resolved. An implementation without links returns it unchanged.
+    ///
+    /// # Errors
+    /// `NotFound`, `PermissionDenied` ...
+    fn canonical(&self, dir: &Path) -> io::Result<PathBuf> {
+        Ok(dir.to_owned())
+    }
 
     /// Gives a file or directory a new name, on the same file system, in one step: a process that looks sees the old or the new
     /// one. A file that had the new name is replaced. Durable after `sync_dir` of both parents; until then a power cut

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -75,6 +75,10 @@ impl Env for RealEnv {
         }
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
+    }
+
+    fn canonical(&self, dir: &Path) -> io::Result<PathBuf> {
+        fs::canonicalize(dir)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

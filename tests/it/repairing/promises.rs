@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mqstore::check::{Fix, RepairRequest, repair};
@@ -349,6 +349,51 @@ fn a_copy_that_lies_in_the_store_by_way_of_a_link_holds_what_the_store_held_befo
     assert!(report.left.is_empty());
     assert!(into.join("kept").is_dir() && !into.join("kept/repaired").exists());
     assert_eq!(answers(&open(&into)), expected);
+}
+
+#[test]
+fn a_copy_of_a_store_with_a_link_that_leads_back_is_refused() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    intact(&root);
+    damage(&root);
+    let before = Image::of(&root);
+    let into = dir.path().join("into");
+    fs::create_dir(dir.path().join("beside")).unwrap();
+    symlink(&root, dir.path().join("beside/back")).unwrap();
+    for (name, to, loops) in [
+        ("config/here", PathBuf::from("."), "config/here"),
+        ("consumequeue/back", root.clone(), "consumequeue/back"),
+        ("index/beside", dir.path().join("beside"), "index/beside/back"),
+        ("up", PathBuf::from(".."), "up"),
+        ("commitlog/log", PathBuf::from("."), "commitlog/log"),
+    ] {
+        symlink(to, root.join(name)).unwrap();
+        let refusal = repaired(&root, false, Some(&into)).unwrap_err().to_string();
+        let place = root.join(loops).display().to_string();
+        assert!(
+            refusal.contains(&place) && refusal.contains("a link to a directory that it lies in: remove the link"),
+            "{refusal}"
+        );
+        assert!(!into.exists(), "{name}");
+        fs::remove_file(root.join(name)).unwrap();
+    }
+    assert!(before.files().eq(Image::of(&root).files()));
+}
+
+#[test]
+fn a_copy_has_what_a_link_to_a_directory_elsewhere_leads_to() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    intact(&root);
+    damage(&root);
+    fs::rename(root.join("consumequeue"), dir.path().join("queues")).unwrap();
+    symlink(dir.path().join("queues"), root.join("consumequeue")).unwrap();
+    let into = dir.path().join("into");
+    assert!(repaired(&root, false, Some(&into)).unwrap().left.is_empty());
+    assert!(fs::symlink_metadata(into.join("consumequeue")).unwrap().is_dir());
+    let bounds = |root: &Path| open(root).queue_bounds("orders", 0).unwrap();
+    assert_eq!(bounds(&into), bounds(&root));
 }
 
 /// Flips a bit of the first message.
