@@ -251,7 +251,7 @@ impl Error {
         }
     }
 
-    /// The same, where the caller has waited for the lock for longer.
+    /// Adds the time that the caller waited before this attempt to take the lock.
     #[must_use]
     pub fn after_wait(self, before: Duration) -> Self {
         match self {

@@ -199,9 +199,19 @@ def _of_dead(store: mqstore.Store) -> Iterator[Row]:
 
 def _of_transactions(store: mqstore.Store, counting: Counting) -> Iterator[Row]:
     number, reads = 0, _Reads(counting)
-    # A broker's progress that cannot be read is a finding about consumers.
-    with suppress(mqstore.CorruptError, mqstore.UnsupportedFormatError):
+    try:
         number = sum(1 for _ in open_halves(store, reads))
+    except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:
+        # The finding consumer.not_read has the reason and the fix of a damaged file.
+        is_damaged = isinstance(error, mqstore.CorruptError)
+        what = "the progress of the broker" if is_damaged else "their queues"
+        yield _finding(
+            "transaction.not_read",
+            "warning" if is_damaged else "note",
+            f"open transactions were not counted: {what} cannot be read",
+            "half messages may wait for their producers",
+            "",
+        )
     if number:
         yield _finding(
             "transaction.open",

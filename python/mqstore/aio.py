@@ -333,8 +333,8 @@ async def open(*args: Any, **options: Any) -> AsyncIterator[Store]:
     """Open a message store for `async with`, in a thread; takes and raises what `mqstore.open` does.
 
     At the end of the block the store is closed, in a thread: what was appended is then durable, and no `append` waits any more. A
-    task that waits for the lock of another writer (`lock_timeout`) keeps no thread, and ends at once if it is cancelled. One that
-    is cancelled while its store is opened or closed waits until the store is closed.
+    task that waits for the lock of another writer (`lock_timeout`) keeps no thread, and ends at once if it is cancelled. A task
+    that is cancelled while its store is opened or closed waits until the store is closed.
     """
 
     def attempt(waited: float) -> asyncio.Task[mqstore.Store | None]:

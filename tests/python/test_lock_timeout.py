@@ -96,7 +96,7 @@ def test_a_signal_whose_handler_raises_ends_the_wait_before_the_timeout(path: Pa
 
 
 def is_asleep(thread: threading.Thread) -> bool:
-    """Whether the system says that this thread of the process sleeps."""
+    """Returns whether this thread of the process sleeps."""
     status = Path(f"/proc/self/task/{thread.native_id}/stat").read_text()
     return status.rpartition(")")[2].split()[0] == "S"
 

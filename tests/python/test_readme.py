@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands there, and each way to install that a page or a message names works."""
+"""The README's Python runs unchanged, and each way to install that a page or a message names works."""
 
 from __future__ import annotations
 

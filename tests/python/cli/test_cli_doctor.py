@@ -57,7 +57,7 @@ def test_doctor_counts_what_waits_for_consumers(mqstore_broker: Broker, run: Cal
 
 
 @pytest.mark.parametrize("errors", ["raise", "skip"])
-def test_findings_count_what_lies_behind_damage_and_report_the_damage(
+def test_findings_count_what_follows_damage_and_report_the_damage(
     errors: Literal["raise", "skip"], mqstore_broker: Broker, run: Callable[..., Any]
 ) -> None:
     halves = [mqstore_broker.send_half("payments", b"x", group="tellers") for _ in range(3)]
@@ -76,6 +76,21 @@ def test_findings_count_what_lies_behind_damage_and_report_the_damage(
     assert findings["timer.not_read"]["message"] == "1 timer messages were lost or are damaged"
     ids = {finding["id"] for finding in run("doctor", mqstore_broker.path, "--json").objects[0]["findings"]}
     assert ids == findings.keys()
+
+
+def test_doctor_reports_that_open_transactions_were_not_counted(mqstore_broker: Broker, run: Callable[..., Any]) -> None:
+    mqstore_broker.send_half("payments", b"x", group="tellers")
+    mqstore_broker.close()
+    config = Path(mqstore_broker.path, "config")
+    (config / "consumerOffset.json").write_text("{")
+    (config / "consumerOffset.json.bak").unlink(missing_ok=True)
+    findings = {finding["id"]: finding for finding in run("doctor", mqstore_broker.path, "--json").objects[0]["findings"]}
+    assert "transaction.open" not in findings
+    said = findings["transaction.not_read"]
+    assert (said["severity"], said["message"]) == (
+        "warning",
+        "open transactions were not counted: the progress of the broker cannot be read",
+    )
 
 
 def test_doctor_ends_with_the_most_urgent_step(stores: dict[str, Path], events: Path, run: Callable[..., Any]) -> None:

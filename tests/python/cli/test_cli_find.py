@@ -111,7 +111,7 @@ def damaged(path: str | Path, place: int, copy: Path) -> Path:
     return copy
 
 
-def test_find_by_id_does_not_call_a_transaction_open_behind_a_damaged_end(tmp_path: Path, run: Callable[..., Any]) -> None:
+def test_find_by_id_does_not_call_a_transaction_open_if_its_end_is_damaged(tmp_path: Path, run: Callable[..., Any]) -> None:
     with mqstore.open(tmp_path / "store", "x") as store:
         half = store.append("orders", b"x", sys_flag=PREPARED)
         end = store.append("orders", b"x", sys_flag=COMMIT, prepared_transaction_offset=half.physical_offset)
