@@ -76,6 +76,18 @@ impl<'a> Undispatched<'a> {
         self.pass_over(Some(substitute), MIN_RECORD_SIZE as i64);
     }
 
+    /// Doubts the flags of a record without a queue entry that names a queue offset, which only inner batches do: no checksum covers the
+    /// flags. If they are damaged, the message is missing from the queue.
+    fn doubt_flags(&mut self, view: &MessageView<'_>) {
+        if view.queue_offset() > 0 && self.queue(view).is_some() {
+            self.doubt(CqUnit {
+                physical_offset: view.physical_offset(),
+                size: view.size() as i32,
+                tags_code: 0,
+            });
+        }
+    }
+
     /// # Errors
     /// Those of reading an entry, and the message to which it leads.
     pub(super) fn add(&mut self, view: &MessageView<'_>) -> Result<()> {
@@ -83,6 +95,7 @@ impl<'a> Undispatched<'a> {
             return Ok(());
         }
         let Some(unit) = DispatchRequest::of(view).unit(&self.delay_levels) else {
+            self.doubt_flags(view);
             return Ok(());
         };
         let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());

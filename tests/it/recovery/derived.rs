@@ -189,9 +189,10 @@ fn a_queue_whose_messages_all_expired_has_equal_bounds_after_a_crash() {
 }
 
 #[test]
-fn one_damaged_queue_offset_queue_id_or_topic_costs_no_later_message_its_place() {
-    // Byte of the record, and what it becomes: fields that no checksum covers.
-    for (at, to) in [(20, 0xff), (27, 0), (27, 0xfe), (15, 7)] {
+fn one_damaged_field_of_a_record_costs_no_later_message_its_place() {
+    // Byte of the record, and what it becomes: queue offset, queue id and sysFlag, which no checksum covers. With these flags it is a half
+    // message, a rolled-back one, and an inner batch.
+    for (at, to) in [(20, 0xff), (27, 0), (27, 0xfe), (15, 7), (39, 4), (39, 12), (39, 0x80)] {
         for is_rebuilt in [false, true] {
             let store = Crashed::new(300, false);
             if is_rebuilt {
