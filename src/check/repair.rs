@@ -114,7 +114,7 @@ pub fn rebuild(
         expect_unlocked(env.as_ref(), path, config.lock_timeout)?;
     }
     let found = look(env, path, config, &mut tell)?;
-    let plan = Plan::of_rebuild(env, path, config, &found)?;
+    let plan = Plan::of_rebuild(env, path, config, &found, !is_dry_run)?;
     if let Some(refusal) = plan.refusal {
         return Err(refusal);
     }
@@ -144,7 +144,7 @@ pub fn repair(
         expect_unlocked(env.as_ref(), path, config.lock_timeout)?;
     }
     let found = look(env, path, config, &mut tell)?;
-    let plan = Plan::of_repair(env, path, config, &found, request.into.is_some())?;
+    let plan = Plan::of_repair(env, path, config, &found, request)?;
     carry_out(env, path, config, request, found, &plan, tell)
 }
 
@@ -242,18 +242,25 @@ struct Plan {
 }
 
 impl Plan {
-    fn of_rebuild(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, found: &VerifyReport) -> Result<Self> {
+    fn of_rebuild(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, found: &VerifyReport, takes_lock: bool) -> Result<Self> {
         let mut plan = Self::default();
         // A rebuild changes no record, and the queue entry is the only proof of the right place.
         if found.contradictions.remedy().is_some() {
             plan.refusal = found.findings.first().map(|worst| refused_by(worst, path));
             return Ok(plan);
         }
-        plan.make_anew(env, path, config, found, Recovery::Heal)?;
+        plan.make_anew(env, path, config, found, Recovery::Heal, takes_lock)?;
         Ok(plan)
     }
 
-    fn of_repair(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, found: &VerifyReport, is_copy: bool) -> Result<Self> {
+    fn of_repair(
+        env: &Arc<dyn Env>,
+        path: &Path,
+        config: &StoreConfig,
+        found: &VerifyReport,
+        request: RepairRequest<'_>,
+    ) -> Result<Self> {
+        let is_copy = request.into.is_some();
         let has = |fix| {
             found
                 .findings
@@ -273,7 +280,7 @@ impl Plan {
             || has(Fix::Open)
             || first_to_mend(&found.findings).is_some()
         {
-            plan.make_anew(env, path, config, found, recovery)?;
+            plan.make_anew(env, path, config, found, recovery, !request.is_dry_run && !is_copy)?;
         }
         // Nothing is copied that cannot be repaired.
         if !is_copy || plan.recovery.is_some() {
@@ -320,12 +327,17 @@ impl Plan {
         config: &StoreConfig,
         found: &VerifyReport,
         recovery: Recovery,
+        takes_lock: bool,
     ) -> Result<()> {
         let unproven = || found.findings.first().filter(|_| found.contradictions.corrections.is_none());
         if let Some(first) = first_to_mend(&found.findings).or_else(unproven) {
             self.refusal = Some(refused_by(first, path));
             return Ok(());
         }
+        // The log looks damaged where a writer appends while its end is searched.
+        let _lock = takes_lock
+            .then(|| take_lock(env.as_ref(), path, config.lock_timeout))
+            .transpose()?;
         let (log, report) = match find_for_rebuild(env, path, recovering(config, recovery)) {
             Ok(found) => (found.log, found.report),
             Err(refusal @ (Error::Corrupt { .. } | Error::Invalid { .. } | Error::Unsupported { .. })) => {

@@ -2,6 +2,7 @@
 
 mod clock_set_back;
 mod earlier_topic;
+mod other_writer;
 mod places;
 mod promises;
 mod refusals;
