@@ -16,9 +16,9 @@ use crate::check::set_aside::{copy_store, expect_empty, set_aside};
 use crate::check::verify::{VerifyReport, VerifyRequest, verify};
 use crate::config::{Recovery, StoreConfig};
 use crate::error::{Error, Result};
-use crate::format::{COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, segment_name};
+use crate::format::{COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, Check, segment_name};
 use crate::interrupt;
-use crate::log::{ConsumeQueueStore, LogFiles};
+use crate::log::{ConsumeQueueStore, LogFiles, LogRecord};
 use crate::read::MessageReader;
 use crate::services::{Next, Service};
 use crate::storage::Env;
@@ -358,6 +358,7 @@ impl Plan {
         self.segments = corrected_segments(&self.corrections);
         if recovery == Recovery::Salvage {
             let named_end = end_of_named(env, path, config, &log, report.log_end)?;
+            let named_end = named_end.max(end_of_damaged(found, &log, report.log_end)?);
             self.cut = (report.log_end < named_end).then_some(report.log_end..named_end);
             let is_changed = |end: i64, start: i64| {
                 end > report.log_end || report.lost.iter().any(|lost| lost.start < end && start < lost.end)
@@ -461,6 +462,20 @@ fn end_of_named(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, log: &Log
         }
     }
     Ok(end)
+}
+
+/// Returns the end of the damaged record that was found at `log_end`, if its lengths are right; 0 otherwise. Not every queue is read.
+fn end_of_damaged(found: &VerifyReport, log: &LogFiles, log_end: i64) -> Result<i64> {
+    let (file, position) = log.path_of(log_end);
+    let is_damaged = found.findings.iter().any(|finding| {
+        finding.id == FindingId::LogDamagedRecord
+            && finding.file == file
+            && (finding.offset..=finding.last_offset).contains(&position)
+    });
+    Ok(match log.read(log_end, Check::Structure)? {
+        LogRecord::Message(message) if is_damaged => message.view().end(),
+        _ => 0,
+    })
 }
 
 fn refused_by(finding: &Finding, path: &Path) -> Error {

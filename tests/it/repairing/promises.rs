@@ -335,6 +335,28 @@ fn a_repair_says_how_many_messages_of_the_queues_the_log_lacks() {
 }
 
 #[test]
+fn repair_reports_as_lost_a_last_message_that_no_queue_names() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    copy(&golden_dir().join("533_batchcq"), &root);
+    // A batch consume queue leads to both messages, and is not read.
+    let (start, end) = (265, open(&root).physical_bounds().end);
+    let log = root.join("commitlog/00000000000000000000");
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[start as usize + 100] ^= 1;
+    fs::write(&log, bytes).unwrap();
+    for is_dry_run in [true, false] {
+        let report = repaired(&root, is_dry_run, None).unwrap();
+        assert_eq!(
+            report.lost.as_slice(),
+            std::slice::from_ref(&(start..end)),
+            "dry run {is_dry_run}"
+        );
+    }
+    assert_eq!(open(&root).physical_bounds(), 0..start);
+}
+
+#[test]
 fn a_copy_that_lies_in_the_store_by_way_of_a_link_holds_what_the_store_held_before() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
