@@ -1,4 +1,4 @@
-"""Writes docs/RELIABILITY.md from the counts in docs/reliability.json and from rocketmq_failures.toml in this directory."""
+"""Writes docs/RELIABILITY.md from the counts in docs/reliability.json and from the TOML files of this directory."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ REPORT = ROOT / "docs" / "RELIABILITY.md"
 COUNTED = ROOT / "docs" / "reliability.json"
 IMAGES = ROOT / "docs" / "reliability" / "rocketmq_images.jsonl"
 FAILURES = Path(__file__).with_name("rocketmq_failures.toml")
+PROGRAMS = Path(__file__).with_name("other_programs.toml")
 FLIPPED = ROOT / "tests" / "it" / "verifying" / "every_bit.rs"
 
 HEAD = """# Reliability
@@ -87,6 +88,11 @@ RECOVERED = """## Recovered from the same crash images
 Crash images of RocketMQ: processes killed at random points, in some images with files removed or cut afterwards. RocketMQ of the
 same version and mqstore recovered a copy each. The table shows how many acknowledged messages and keys a consumer then finds.
 `tests/interop/test_crashes.py` makes the images; the table has one of each kind."""
+
+OTHERS = """## Programs that were run once
+
+Programs outside the test suite searched for what no test covers, for some minutes each. `tests/torture/other_programs.toml` lists
+them. Each fixed defect has a test."""
 
 FLIPS = """## Flipped bits that nothing detects
 
@@ -187,6 +193,8 @@ def render() -> str:
     parts += [RECOVERED, recovered([json.loads(line) for line in IMAGES.read_text().splitlines()])]
     parts += [PLANTED, planted(data.get("planted", {}))]
     parts += [INTERLEAVINGS, FLIPS, undetected()]
+    programs = tomllib.loads(PROGRAMS.read_text())["program"]
+    parts += [OTHERS, table(["program", "cases", "result"], [[one["what"], one["cases"], one["result"]] for one in programs])]
     parts += [ROWS, table(["row", "issue", "what happened", "tests"], list(failures(rows, test_names())))]
     return "\n\n".join(parts) + "\n"
 
