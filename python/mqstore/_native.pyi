@@ -147,11 +147,11 @@ def repair(
     Options are those of `open` but `recovery`, which is chosen here.
 
     With `into` all files are copied into that directory, which is missing or empty, and the copy is repaired; the store
-    stays as it is. A missing segment is not mended; `Store.copy_to` with `errors="skip"` takes over what is whole. Queues
-    of a topic that was deleted come back in a rebuild if the log still has its messages.
+    stays as it is. The copy gets the segments that are missing or cut short, with salvage records, up to the highest offset
+    that the mark of what was flushed, queues or index name: no offset is assigned again. Queues of a topic that was deleted
+    come back in a rebuild if the log still has its messages.
 
-    A part of the log that is missing is never given up: `refusal` then says what to put back, and log, queues and index
-    stay as they are.
+    Without `into` a store of which a part of the log is missing stays as it is: `refusal` says what to put back.
 
     It may be called again after an error or a crash, with another `into`: no message is lost then. Readers beside it go on.
     `progress` is called with two ints, how many bytes of the log are done, and of how many, in each pass: while it is
@@ -1777,11 +1777,12 @@ class VerifyReport:
 class Change:
     """One change that a repair has made, or would make."""
     @property
-    def action(self) -> Literal["copy", "set_aside", "back_up", "correct", "salvage", "rebuild"]:
+    def action(self) -> Literal["copy", "set_aside", "back_up", "correct", "fill", "salvage", "rebuild"]:
         """`"copy"`: all files are copied, and the copy is repaired. `"set_aside"`: the file is moved into the backup.
-        `"back_up"`: the segment is copied into the backup, because it is changed. `"correct"`: a record gets the topic,
-        queue id and queue offset of the queue entry that leads to it. `"salvage"`: a salvage record is put over a stretch
-        of the log that holds no whole record. `"rebuild"`: queues, index and checkpoint are made anew from the log.
+        `"back_up"`: the segment is copied into the backup, because it is changed. `"correct"`: a record gets its right
+        topic, queue id and queue offset. `"fill"`: the copy gets a segment that is missing or cut short. `"salvage"`: a
+        salvage record is put over a stretch of the log that holds no whole record, or over a record whose place in
+        the queues nothing proves. `"rebuild"`: queues, index and checkpoint are rebuilt from the log.
         """
     @property
     def file(self) -> str:

@@ -1,39 +1,75 @@
-//! Messages of which the record and the queue entry that leads to it name different places in the queues.
+//! Messages whose records name a wrong place in the queues, and the proof of the right place.
 //!
-//! No checksum covers topic, queue id and queue offset of a record without `__CRC32#`. The entry is right if it names the record's start and
-//! size, no other message has the place of the entry, and the queue that the record names has no hole without this message. A repair
-//! then writes the place of the entry into the record.
+//! No checksum covers topic, queue id and queue offset of a record without `__CRC32#`. Two places compete for such a record: that of the
+//! queue entry that leads to it, or, without an entry, that after the message before it in its queue; and its own, which it names. In the
+//! order of the log the queue offsets of a queue rise by one, so the messages of a queue before and after the record show which place fits:
+//!
+//! 1. A `__CRC32#` decides: the place with which it holds.
+//! 2. If only one place lies between the queue offsets of its neighbours, that one.
+//! 3. If both do, the place that follows its neighbours without a hole, if the other place does not.
+//! 4. The place of the entry, if the entry of the other place leads to another message, or if the other queue does not reach so far.
+//!
+//! A repair writes the right place into the record. Where nothing proves a place, the record counts as damaged, and a salvage replaces it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::check::finding_id::Fix;
 use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, MessageView, Record, is_salvage_record, read_record};
+use crate::interrupt;
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord};
+use crate::read::MessageReader;
 
-/// Contradictions that are kept. A repair of a store with more of them corrects no record.
-const MOST: usize = 10_000;
+/// Contradictions that are kept. A repair of a store with more of them changes no record.
+const MOST: usize = 100_000;
 
-/// A queue entry that names a record, which names another place.
-#[derive(Debug)]
-struct Contradiction {
+/// A place in the queues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct QueuePlace {
     topic: Arc<str>,
     queue_id: i32,
     queue_offset: i64,
-    unit: CqUnit,
+}
+
+impl QueuePlace {
+    fn named_by(view: &MessageView<'_>) -> Self {
+        Self {
+            topic: view.topic().into(),
+            queue_id: view.queue_id(),
+            queue_offset: view.queue_offset(),
+        }
+    }
+}
+
+/// A record whose place is in doubt.
+#[derive(Debug)]
+struct Contradiction {
+    physical_offset: i64,
+    /// The entry that leads to the record, and its place; `None` if no entry does.
+    entry: Option<(QueuePlace, CqUnit)>,
+    /// True if an earlier message has the place that the record names.
+    is_taken: bool,
 }
 
 /// New bytes for one record of the log.
 #[derive(Debug, Clone)]
 pub(super) struct Correction {
+    /// The start of the record.
+    pub(super) physical_offset: i64,
+    /// Its end.
+    pub(super) end: i64,
     /// The segment.
     pub(super) file: PathBuf,
     /// Positions in the segment, each with its new bytes.
     pub(super) changes: Vec<(u64, Vec<u8>)>,
     /// The correction in a sentence.
     pub(super) what: String,
+    /// True if nothing proves a place: the changes remove the record, and a salvage replaces it.
+    pub(super) is_loss: bool,
+    /// True if the record is not whole before the changes.
+    is_damaged: bool,
 }
 
 /// The contradictions of a store.
@@ -46,58 +82,89 @@ pub(super) struct Contradictions {
 impl Contradictions {
     /// Adds an entry that leads to a message of another place.
     pub(super) fn add(&mut self, topic: &Arc<str>, queue_id: i32, queue_offset: i64, unit: CqUnit) {
+        let place = QueuePlace {
+            topic: Arc::clone(topic),
+            queue_id,
+            queue_offset,
+        };
+        self.push(Contradiction {
+            physical_offset: unit.physical_offset,
+            entry: Some((place, unit)),
+            is_taken: false,
+        });
+    }
+
+    /// Adds a message to which no entry leads: an earlier message has its queue offset, or none has the one before.
+    pub(super) fn add_without_entry(&mut self, physical_offset: i64, is_taken: bool) {
+        self.push(Contradiction {
+            physical_offset,
+            entry: None,
+            is_taken,
+        });
+    }
+
+    fn push(&mut self, contradiction: Contradiction) {
         self.is_full = self.list.len() >= MOST;
         if !self.is_full {
-            self.list.push(Contradiction {
-                topic: Arc::clone(topic),
-                queue_id,
-                queue_offset,
-                unit,
-            });
+            self.list.push(contradiction);
         }
     }
 
-    /// Decides about each contradiction.
+    /// Decides about each contradiction. Reads the log once more if there are any.
     ///
     /// # Errors
-    /// [`Error::Io`].
-    pub(super) fn decide(&self, log: &LogFiles, queues: &ConsumeQueueStore) -> Result<Decided> {
+    /// [`Error::Io`], [`Error::Corrupt`], those of [`interrupt::check`].
+    pub(super) fn decide(&self, reader: &MessageReader, queues: &ConsumeQueueStore, end: i64) -> Result<Decided> {
         let mut decided = Decided {
             physical_offsets: HashSet::new(),
             corrections: (!self.is_full).then(Vec::new),
         };
+        if self.list.is_empty() {
+            return Ok(decided);
+        }
+        let mut by_record: BTreeMap<i64, &Contradiction> = BTreeMap::new();
         for contradiction in &self.list {
-            let unit = contradiction.unit;
-            let LogRecord::Message(message) = log.read(unit.physical_offset, Check::Structure)? else {
+            let known = by_record.entry(contradiction.physical_offset).or_insert(contradiction);
+            if known.entry.is_none() {
+                *known = contradiction;
+            }
+        }
+        let list: Vec<_> = by_record.into_values().collect();
+        let neighbours = Neighbours::of(&list, reader, end)?;
+        for (number, contradiction) in list.into_iter().enumerate() {
+            let LogRecord::Message(message) = reader.log().read(contradiction.physical_offset, Check::Structure)? else {
                 continue; // It was damaged since.
             };
             let view = message.view();
-            let entry = OwnEntry::of(&view, log, queues)?;
-            if entry == OwnEntry::LeadsHere {
-                continue; // The other entry is wrong, and a rebuild replaces it.
-            }
-            decided.physical_offsets.insert(unit.physical_offset);
-            let correction = contradiction.correction(&view, entry, log);
-            decided.corrections = decided.corrections.zip(correction).map(|(mut corrections, correction)| {
+            let candidates = Candidates::new(&view, contradiction, neighbours.of_record(number));
+            let Some(correction) = candidates.decide(reader.log(), queues)? else {
+                continue; // The entry is wrong, and a rebuild replaces it.
+            };
+            decided.physical_offsets.insert(contradiction.physical_offset);
+            if let Some(corrections) = &mut decided.corrections {
                 corrections.push(correction);
-                corrections
-            });
+            }
         }
         Ok(decided)
     }
 }
 
-/// The contradictions in which the record may be wrong.
+/// The contradictions in which the record is wrong.
 #[derive(Debug, Clone)]
 pub(super) struct Decided {
     /// Where the records start.
     pub(super) physical_offsets: HashSet<i64>,
-    /// The corrections of all records; `None` if the right place of one of them is not known.
+    /// The corrections of all records; `None` if there are too many of them.
     pub(super) corrections: Option<Vec<Correction>>,
 }
 
 impl Decided {
-    /// Returns what sets the contradictions right; `None` if there is none.
+    /// Returns true if a record is not whole before its correction.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.corrections.iter().flatten().any(|correction| correction.is_damaged)
+    }
+
+    /// Returns what resolves the contradictions; `None` without any.
     pub(super) fn remedy(&self) -> Option<Fix> {
         match &self.corrections {
             None => Some(Fix::CopyWhole),
@@ -106,36 +173,241 @@ impl Decided {
     }
 }
 
-impl Contradiction {
-    /// Returns the correction of the record; `None` if nothing proves that the entry is right.
-    fn correction(&self, view: &MessageView<'_>, entry: OwnEntry, log: &LogFiles) -> Option<Correction> {
-        let changes = view.changes_of_place(&self.topic, self.queue_id, self.queue_offset)?;
-        let mut bytes = view.bytes().to_vec();
-        for (position, new) in &changes {
-            bytes.get_mut(*position..position + new.len())?.copy_from_slice(new);
-        }
-        let Record::Message(corrected) = read_record(&bytes, Check::Whole) else {
-            return None;
+/// The queue offsets of the messages of one queue that come before and after a record in the log.
+#[derive(Debug, Clone, Copy, Default)]
+struct Around {
+    before: Option<i64>,
+    after: Option<i64>,
+}
+
+impl Around {
+    /// Returns true if the queue offset lies between those of the neighbours.
+    fn admits(self, queue_offset: i64) -> bool {
+        self.before.is_none_or(|before| before < queue_offset) && self.after.is_none_or(|after| queue_offset < after)
+    }
+
+    /// Returns true if the queue offset follows its neighbours without a hole.
+    fn is_dense_with(self, queue_offset: i64) -> bool {
+        self.before.is_none_or(|before| before.checked_add(1) == Some(queue_offset))
+            && self.after.is_none_or(|after| queue_offset.checked_add(1) == Some(after))
+    }
+}
+
+/// The neighbours of each record in the queue of its entry, and in the queue that it names.
+#[derive(Debug)]
+struct Neighbours(Vec<[Around; 2]>);
+
+/// One queue, while the log is read.
+#[derive(Debug, Default)]
+struct WatchedQueue {
+    last: Option<i64>,
+    /// Records that wait for the next message of the queue: their numbers, and which of their places it is.
+    waiting: Vec<(usize, usize)>,
+}
+
+impl Neighbours {
+    /// Reads the log up to `end`.
+    fn of(list: &[&Contradiction], reader: &MessageReader, end: i64) -> Result<Self> {
+        let mut found = vec![[Around::default(); 2]; list.len()];
+        let by_offset: BTreeMap<i64, usize> = list.iter().enumerate().map(|(n, one)| (one.physical_offset, n)).collect();
+        let mut queues: HashMap<(Arc<str>, i32), WatchedQueue> = HashMap::new();
+        let mut set = |(number, place): (usize, usize), change: &dyn Fn(&mut Around)| {
+            if let Some(around) = found.get_mut(number).and_then(|both| both.get_mut(place)) {
+                change(around);
+            }
         };
-        let is_proven = corrected.has_crc_property() || entry == OwnEntry::NotNeeded;
-        if !is_proven || view.size() as i32 != self.unit.size {
+        let (log, mut at) = (reader.log(), reader.physical_bounds().start);
+        while at < end {
+            let mut scan = log.scan(at, end, Check::Structure);
+            while interrupt::check().and_then(|()| scan.advance())? {
+                let Some(view) = scan.view() else { break };
+                let named = QueuePlace::named_by(&view);
+                let number = by_offset.get(&view.physical_offset()).copied();
+                if view.has_queue_entry() {
+                    let queue = queues.entry((named.topic.clone(), named.queue_id)).or_default();
+                    for waiting in queue.waiting.drain(..) {
+                        set(waiting, &|around| around.after = Some(named.queue_offset));
+                    }
+                }
+                if let Some(number) = number {
+                    let entry = list.get(number).and_then(|one| one.entry.as_ref()).map(|(place, _)| place);
+                    for (which, place) in [entry, Some(&named)].into_iter().enumerate() {
+                        let Some(place) = place else { continue };
+                        let queue = queues.entry((place.topic.clone(), place.queue_id)).or_default();
+                        let last = queue.last;
+                        set((number, which), &|around| around.before = last);
+                        queue.waiting.push((number, which));
+                    }
+                }
+                if view.has_queue_entry() {
+                    queues.entry((named.topic, named.queue_id)).or_default().last = Some(named.queue_offset);
+                }
+            }
+            at = scan.position();
+            let Some(stop) = scan.stopped_by() else { break };
+            at = reader.past_damage(at, stop, end)?.1.max(at + 1);
+        }
+        Ok(Self(found))
+    }
+
+    fn of_record(&self, number: usize) -> [Around; 2] {
+        self.0.get(number).copied().unwrap_or_default()
+    }
+}
+
+/// The two places that compete for a record.
+struct Candidates<'a> {
+    view: &'a MessageView<'a>,
+    /// The place that the record gets if its own is wrong.
+    other: Option<QueuePlace>,
+    /// The entry that leads to the record.
+    unit: Option<CqUnit>,
+    around_other: Around,
+    around_named: Around,
+    is_taken: bool,
+}
+
+impl<'a> Candidates<'a> {
+    fn new(view: &'a MessageView<'a>, contradiction: &Contradiction, [mut around_other, around_named]: [Around; 2]) -> Self {
+        let unit = contradiction.entry.as_ref().map(|(_, unit)| *unit);
+        let other = if let Some((place, _)) = &contradiction.entry {
+            Some(place.clone())
+        } else {
+            // Without an entry: the place after the message before it in its queue.
+            around_other = around_named;
+            let next = around_named.before.and_then(|before| before.checked_add(1));
+            let next = next.filter(|next| around_named.is_dense_with(*next));
+            next.map(|queue_offset| QueuePlace {
+                queue_offset,
+                ..QueuePlace::named_by(view)
+            })
+        };
+        Self {
+            view,
+            other,
+            unit,
+            around_other,
+            around_named,
+            is_taken: contradiction.is_taken,
+        }
+    }
+
+    /// Returns the change of the record; `None` if it names its place.
+    fn decide(&self, log: &LogFiles, queues: &ConsumeQueueStore) -> Result<Option<Correction>> {
+        let named = self.view.queue_offset();
+        let own = OwnEntry::of(self.view, log, queues)?;
+        if own == OwnEntry::LeadsHere {
+            return Ok(None);
+        }
+        let Some((other, correction)) = self
+            .other
+            .as_ref()
+            .and_then(|other| Some((other, self.correction(other, log)?)))
+        else {
+            let is_possible = !self.is_taken && self.around_named.admits(named);
+            return Ok((!is_possible).then(|| self.loss(log)));
+        };
+        if self.view.has_crc_property() {
+            return Ok(Some(correction).filter(|correction| correction.is_damaged));
+        }
+        let admits = (self.around_other.admits(other.queue_offset), self.around_named.admits(named));
+        let dense = (
+            self.around_other.is_dense_with(other.queue_offset),
+            self.around_named.is_dense_with(named),
+        );
+        Ok(match (admits, dense) {
+            ((true, false), _) | ((true, true), (true, false)) => Some(correction),
+            ((false, true), _) | ((true, true), (false, true)) => None,
+            _ if own == OwnEntry::NotNeeded => Some(correction),
+            _ => Some(self.loss(log)),
+        })
+    }
+
+    /// Returns the change that puts the record at a place; `None` if it is not whole there, or if its entry names another size.
+    fn correction(&self, place: &QueuePlace, log: &LogFiles) -> Option<Correction> {
+        let view = self.view;
+        if self.unit.is_some_and(|unit| unit.size != view.size() as i32) {
             return None;
         }
-        let (file, position) = log.path_of(self.unit.physical_offset);
+        let changes = changes_to_whole(view, place)?;
         let what = format!(
-            "the record at physical offset {} gets the place of its queue entry: topic {:?}, queue {}, queue offset {}, instead of topic \
-             {:?}, queue {}, queue offset {}",
-            self.unit.physical_offset,
-            self.topic,
-            self.queue_id,
-            self.queue_offset,
+            "the record at physical offset {} gets the place {}: topic {:?}, queue {}, queue offset {}, instead of topic {:?}, queue {}, \
+             queue offset {}",
+            view.physical_offset(),
+            if self.unit.is_some() {
+                "of its queue entry"
+            } else {
+                "after the message before it"
+            },
+            place.topic,
+            place.queue_id,
+            place.queue_offset,
             view.topic(),
             view.queue_id(),
             view.queue_offset()
         );
-        let changes = changes.into_iter().map(|(at, new)| (position + at as u64, new)).collect();
-        Some(Correction { file, changes, what })
+        Some(self.change(log, changes, what, false))
     }
+
+    /// Returns the change that removes the record.
+    fn loss(&self, log: &LogFiles) -> Correction {
+        let what = format!(
+            "nothing proves the place of the record at physical offset {} (topic {:?}, queue {}, queue offset {}): a salvage record takes its \
+             place",
+            self.view.physical_offset(),
+            self.view.topic(),
+            self.view.queue_id(),
+            self.view.queue_offset()
+        );
+        self.change(log, vec![self.view.change_that_removes()], what, true)
+    }
+
+    fn change(&self, log: &LogFiles, changes: Vec<(usize, Vec<u8>)>, what: String, is_loss: bool) -> Correction {
+        let (file, position) = log.path_of(self.view.physical_offset());
+        Correction {
+            physical_offset: self.view.physical_offset(),
+            end: self.view.end(),
+            file,
+            changes: changes.into_iter().map(|(at, new)| (position + at as u64, new)).collect(),
+            what,
+            is_loss,
+            is_damaged: !matches!(read_record(self.view.bytes(), Check::Whole), Record::Message(_)),
+        }
+    }
+}
+
+/// Returns the changes that put a record at a place; `None` if it is not whole there.
+fn changes_to_whole(view: &MessageView<'_>, place: &QueuePlace) -> Option<Vec<(usize, Vec<u8>)>> {
+    let changes = view.changes_of_place(&place.topic, place.queue_id, place.queue_offset)?;
+    let mut bytes = view.bytes().to_vec();
+    for (position, new) in &changes {
+        bytes.get_mut(*position..position + new.len())?.copy_from_slice(new);
+    }
+    matches!(read_record(&bytes, Check::Whole), Record::Message(_)).then(|| changes.to_vec())
+}
+
+/// Returns true if the `__CRC32#` of a damaged record holds with the place of the queue entry that leads to it. Looks into every queue.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(super) fn is_proven_by_entry(view: &MessageView<'_>, queues: &ConsumeQueueStore) -> Result<bool> {
+    if !view.has_crc_property() {
+        return Ok(false);
+    }
+    let mut is_proven = false;
+    for (topic, queue_id, queue) in queues.file_queues() {
+        queue.visit_from(view.physical_offset(), |queue_offset, unit| {
+            let place = QueuePlace {
+                topic: topic.clone(),
+                queue_id,
+                queue_offset,
+            };
+            let leads_here = (unit.physical_offset, unit.size) == (view.physical_offset(), view.size() as i32);
+            is_proven |= leads_here && changes_to_whole(view, &place).is_some();
+            Ok(false)
+        })?;
+    }
+    Ok(is_proven)
 }
 
 /// The queue entry at the place that a record names.
@@ -143,7 +415,7 @@ impl Contradiction {
 enum OwnEntry {
     /// It leads to the record.
     LeadsHere,
-    /// It leads to another message of that place, whole or lost, or the queue does not reach to that place.
+    /// It leads to another message of that place, which may be lost or damaged, or the queue does not reach to that place.
     NotNeeded,
     /// The queue has other entries around that place, and none for it.
     Missing,
@@ -177,7 +449,7 @@ impl OwnEntry {
                     Self::Missing
                 }
             }
-            _ => Self::Missing,
+            _ => Self::NotNeeded,
         })
     }
 }

@@ -31,9 +31,9 @@ pub enum Fix {
     Salvage,
     /// Move the file aside.
     SetAside,
-    /// Write the place of its queue entry into a record.
+    /// Write the right place in the queues into a record; remove a record whose place nothing proves.
     Correct,
-    /// Take over each whole message, with a new queue offset.
+    /// Take over each whole message, with a new queue offset: too many messages contradict their queue entries.
     CopyWhole,
     /// The next open for writing, by mqstore or a broker.
     Open,
@@ -61,8 +61,6 @@ pub struct Facts {
     /// What it means.
     pub meaning: &'static str,
 }
-
-const WRONG_TYPE: Fix = Fix::ByHand("put back what belongs there, or move it out of the store");
 
 const GIVE_SIZES: Fix = Fix::ByHand(
     "open the store for writing once with the options max_hash_slot_num and max_index_num, as maxHashSlotNum and maxIndexNum are set in its \
@@ -117,7 +115,7 @@ finding_ids! {
         "there is an abort file: the last writer crashed, or still runs";
     StoreUnfinishedFile: "store.unfinished_file", Note, Fix::Open, "#7539",
         "a writer had not finished this file when it died; it takes room only";
-    StoreWrongType: "store.wrong_type", Error, WRONG_TYPE, "",
+    StoreWrongType: "store.wrong_type", Error, Fix::SetAside, "",
         "wrong file type: a writer refuses the store, or fails at the first message of that queue";
     LogDamagedRecord: "log.damaged_record", Error, Fix::Salvage, "",
         "no whole record stands here: the message, and others that were hidden by the damage, cannot be read";
@@ -141,7 +139,7 @@ finding_ids! {
         "the message was stored before the one before it: a clock was set back, or the field is damaged; lookups by time are not exact";
     LogTopicName: "log.topic_name", Note, Fix::Nothing, "#1637, #6747",
         "a broker accepts no such topic: it has other characters than ASCII letters, digits, percent, bar, hyphen and underscore";
-    LogDuplicateQueueOffset: "log.duplicate_queue_offset", Error, Fix::CopyWhole, "#495",
+    LogDuplicateQueueOffset: "log.duplicate_queue_offset", Error, Fix::Correct, "#495",
         "an earlier message has the same queue offset, so no queue leads to this one";
     LogEarlierTopic: "log.earlier_topic", Note, Fix::Nothing, "",
         "the message is of an earlier topic of the same name, which was deleted: no queue leads to it";
@@ -161,7 +159,7 @@ finding_ids! {
         "the entry has another tags code than its message: consumers of that tag do not get it";
     QueueEntryPastEnd: "queue.entry_past_end", Error, Fix::Rebuild, "#495, #467",
         "the entry points at or past the end of the log";
-    QueueHole: "queue.hole", Error, Fix::CopyWhole, "#7355, #1397",
+    QueueHole: "queue.hole", Error, Fix::Rebuild, "#7355, #1397",
         "neither the queue nor the log has a message of this queue offset, and later ones are there";
     QueueZeroFile: "queue.zero_file", Error, Fix::Rebuild, "#9728, #10108",
         "the last file of the queue has no entry: a broker takes its zeros for one";

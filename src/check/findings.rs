@@ -86,6 +86,11 @@ impl Finding {
         self
     }
 
+    pub(super) fn by_hand(mut self, what: &'static str) -> Self {
+        self.remedy = Fix::ByHand(what);
+        self
+    }
+
     pub(super) fn with(mut self, severity: Severity) -> Self {
         self.severity = severity;
         self
@@ -107,8 +112,8 @@ impl Finding {
             }
             Fix::Open => "the next open for writing sets it right".to_owned(),
             Fix::PutBack => format!(
-                "put back the part of the log that is missing; if it is lost: mqstore copy {root} NEW --skip-damaged takes over what is \
-                 there; queue offsets are new there"
+                "put back the part of the log that is missing; if it is lost, with no writer running: mqstore repair {root} --into NEW --yes \
+                 keeps the offsets of all other messages"
             ),
             Fix::After(first) => format!("do first what {} asks for, and verify again", first.facts().name),
             Fix::ByHand(what) => what.to_owned(),
@@ -190,9 +195,16 @@ impl Findings {
             finding.id == FindingId::QueueEntryWrong && at.is_some_and(|at| contradictions.physical_offsets.contains(&at))
         };
         if let Some(remedy) = contradictions.remedy() {
-            for finding in self.list.iter_mut().filter(|finding| is_contradicted(finding)) {
-                finding.id = FindingId::QueuePlaceContradicted;
-                finding.remedy = remedy;
+            for finding in &mut self.list {
+                if is_contradicted(finding) {
+                    finding.id = FindingId::QueuePlaceContradicted;
+                }
+                if matches!(
+                    finding.id,
+                    FindingId::QueuePlaceContradicted | FindingId::LogDuplicateQueueOffset
+                ) {
+                    finding.remedy = remedy;
+                }
             }
         }
         self.list.sort_by_key(|finding| finding.severity);
@@ -202,7 +214,9 @@ impl Findings {
 
     /// Where the store refuses a rebuild, or anything at all, a finding that asks for that asks for what comes first.
     fn tell_what_comes_first(&mut self, of_contradictions: Option<Fix>) {
-        let first = first_to_mend(&self.list).map(|finding| finding.id);
+        let is_in_the_way = |finding: &&Finding| finding.id == FindingId::StoreWrongType;
+        let first = first_to_mend(&self.list).or_else(|| self.list.iter().find(is_in_the_way));
+        let first = first.map(|finding| finding.id);
         let is_damaged = self.list.iter().any(|finding| finding.remedy == Fix::Salvage);
         for finding in &mut self.list {
             finding.remedy = match (finding.remedy, first) {
@@ -230,7 +244,11 @@ pub(super) fn first_to_mend(findings: &[Finding]) -> Option<&Finding> {
         let mut contradicted = errors(FindingId::QueuePlaceContradicted);
         contradicted.find(|finding| finding.remedy == Fix::CopyWhole)
     };
-    first_of(&REFUSED)
+    let refused = || {
+        let mut of_kinds = REFUSED.iter().flat_map(|id| errors(*id));
+        of_kinds.find(|finding| finding.remedy != Fix::SetAside)
+    };
+    refused()
         .or_else(unknown_place)
         .or_else(|| first_of(&PAST_END).filter(|_| lacks_end))
 }

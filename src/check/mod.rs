@@ -27,6 +27,8 @@ mod section;
 mod sections;
 /// All of it, in one pass over the log.
 mod verify;
+/// Segments that a repaired copy gets in the place of missing ones.
+mod missing_log;
 /// Files that are copied or moved before a repair changes a store.
 mod set_aside;
 /// Mending what was found.

@@ -29,7 +29,7 @@ const MAX_QUEUE_OFFSET: i64 = 1 << 58;
 /// All queues, while the log is read from start to end.
 #[derive(Debug)]
 pub(super) struct Queues<'a> {
-    store: &'a ConsumeQueueStore,
+    pub(super) store: &'a ConsumeQueueStore,
     /// Entries of a queue that are read at once.
     at_once: i64,
     levels: DelayLevels,
@@ -171,6 +171,23 @@ fn check_name(topic: &str, context: &mut Context<'_>) {
         let what = format!("topic {topic:?} has characters that a broker refuses");
         context.add_after(Finding::new(FindingId::LogTopicName, &path, 0, what).of(affected), ANYWHERE);
     }
+}
+
+/// Adds the finding about a message whose queue offset another message has, to which the entry leads.
+fn add_taken(view: &MessageView<'_>, found: CqUnit, context: &mut Context<'_>) {
+    let at = view.physical_offset();
+    let id = if found.physical_offset > at {
+        FindingId::LogEarlierTopic
+    } else {
+        context.contradictions.add_without_entry(at, true);
+        FindingId::LogDuplicateQueueOffset
+    };
+    let (path, position) = context.log.path_of(at);
+    let what = format!(
+        "the entry leads to another message of this queue offset, at {}",
+        found.physical_offset
+    );
+    context.add_after(Finding::new(id, &path, position, what).of(Affected::of(view)), ANYWHERE);
 }
 
 /// Whether a record of the log can be so long. Where none can, the entry is no sign of a part of the log that is missing. A log without a
@@ -335,17 +352,7 @@ impl Compared {
                 (FindingId::QueueTagsCode, what)
             }
             Some(found) if found.physical_offset != at && self.leads(offset, found, context)? => {
-                let id = if found.physical_offset > at {
-                    FindingId::LogEarlierTopic
-                } else {
-                    FindingId::LogDuplicateQueueOffset
-                };
-                let (path, position) = context.log.path_of(at);
-                let what = format!(
-                    "the entry leads to another message of this queue offset, at {}",
-                    found.physical_offset
-                );
-                context.add_after(Finding::new(id, &path, position, what).of(Affected::of(view)), ANYWHERE);
+                add_taken(view, found, context);
                 return Ok(());
             }
             Some(found) => {
@@ -374,6 +381,9 @@ impl Compared {
                 format!("the message at physical offset {at} has no entry"),
             ),
         };
+        if found.is_none() && offset > self.next && !context.has_damage() {
+            context.contradictions.add_without_entry(at, false);
+        }
         self.pass_over(offset, offset, context)?;
         let (path, position) = if self.is_topic_missing {
             (context.root.join(CONSUME_QUEUE_DIR).join(&*self.topic), 0)

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::check::contradictions::Correction;
-use crate::check::finding_id::{FindingId, Fix, Severity};
+use crate::check::finding_id::{FindingId, Fix, PAST_END, Severity};
 use crate::check::findings::{Finding, first_to_mend};
+use crate::check::missing_log::MissingLog;
 use crate::check::queues::could_be_of_record;
 use crate::check::set_aside::{copy_store, expect_empty, set_aside};
 use crate::check::verify::{VerifyReport, VerifyRequest, verify};
@@ -20,6 +21,7 @@ use crate::format::{COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, Check, segment_name};
 use crate::interrupt;
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord};
 use crate::read::MessageReader;
+use crate::recovery::RecoveryReport;
 use crate::services::{Next, Service};
 use crate::storage::Env;
 use crate::store::{MessageStore, OpenMode, expect_outside, expect_unlocked, find_for_rebuild, take_lock};
@@ -42,8 +44,10 @@ pub enum Action {
     SetAside,
     /// The segment is copied into the backup, because it is changed.
     BackUp,
-    /// The place of its queue entry is written into a record.
+    /// The right place in the queues is written into a record.
     Correct,
+    /// A segment that is missing or cut short is made in the copy, with salvage records.
+    Fill,
     /// A salvage record is put over a stretch that holds no whole record.
     Salvage,
     /// Queues, index and checkpoint are made anew from the log.
@@ -58,6 +62,7 @@ impl Action {
             Self::SetAside => "set_aside",
             Self::BackUp => "back_up",
             Self::Correct => "correct",
+            Self::Fill => "fill",
             Self::Salvage => "salvage",
             Self::Rebuild => "rebuild",
         }
@@ -114,7 +119,13 @@ pub fn rebuild(
         expect_unlocked(env.as_ref(), path, config.lock_timeout)?;
     }
     let found = look(env, path, config, &mut tell)?;
-    let plan = Plan::of_rebuild(env, path, config, &found, !is_dry_run)?;
+    let subject = Subject {
+        env,
+        path,
+        config,
+        found: &found,
+    };
+    let plan = Plan::of_rebuild(subject, !is_dry_run)?;
     if let Some(refusal) = plan.refusal {
         return Err(refusal);
     }
@@ -144,7 +155,13 @@ pub fn repair(
         expect_unlocked(env.as_ref(), path, config.lock_timeout)?;
     }
     let found = look(env, path, config, &mut tell)?;
-    let plan = Plan::of_repair(env, path, config, &found, request)?;
+    let subject = Subject {
+        env,
+        path,
+        config,
+        found: &found,
+    };
+    let plan = Plan::of_repair(subject, request)?;
     carry_out(env, path, config, request, found, &plan, tell)
 }
 
@@ -180,7 +197,7 @@ fn carry_out(
     }
     if let Some(into) = request.into {
         expect_unlocked(env.as_ref(), path, config.lock_timeout)?;
-        copy_store(env.as_ref(), path, into, &plan.aside, &plan.corrections)?;
+        copy_store(env.as_ref(), path, into, &plan.aside, &plan.corrections, &plan.missing)?;
     } else if !plan.aside.is_empty() || !plan.segments.is_empty() {
         let _lock = take_lock(env.as_ref(), path, config.lock_timeout)?;
         report.backup = Some(set_aside(env.as_ref(), path, &plan.segments, &plan.aside, &plan.corrections)?);
@@ -222,6 +239,15 @@ fn look(
     verify(env, &reader, VerifyRequest::default(), tell)
 }
 
+/// The store for which a plan is made, and what is wrong with it.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    env: &'a Arc<dyn Env>,
+    path: &'a Path,
+    config: &'a StoreConfig,
+    found: &'a VerifyReport,
+}
+
 /// What is going to be done.
 #[derive(Default)]
 struct Plan {
@@ -229,8 +255,10 @@ struct Plan {
     aside: Vec<PathBuf>,
     /// Segments that are changed.
     segments: Vec<PathBuf>,
-    /// Records that get the place of their queue entry.
+    /// Records that get their right place, or are removed.
     corrections: Vec<Correction>,
+    /// The segments that the copy gets.
+    missing: MissingLog,
     lost: Vec<Range<i64>>,
     /// The end of the log where no whole record follows the damage, up to the last message that a queue entry names.
     cut: Option<Range<i64>>,
@@ -242,33 +270,42 @@ struct Plan {
 }
 
 impl Plan {
-    fn of_rebuild(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, found: &VerifyReport, takes_lock: bool) -> Result<Self> {
+    fn of_rebuild(subject: Subject<'_>, takes_lock: bool) -> Result<Self> {
+        let Subject { path, found, .. } = subject;
         let mut plan = Self::default();
-        // A rebuild changes no record, and the queue entry is the only proof of the right place.
-        if found.contradictions.remedy().is_some() {
-            plan.refusal = found.findings.first().map(|worst| refused_by(worst, path));
+        // A rebuild changes no record, and the queue entry may be the only proof of the right place. It moves no file aside.
+        let contradicted = found.contradictions.remedy().and_then(|_| found.findings.first());
+        if let Some(first) = contradicted.or_else(|| found.findings.iter().find(|finding| is_in_the_way(finding))) {
+            plan.refusal = Some(refused_by(first, path));
             return Ok(plan);
         }
-        plan.make_anew(env, path, config, found, Recovery::Heal, takes_lock)?;
+        plan.make_anew(subject, Recovery::Heal, takes_lock)?;
         Ok(plan)
     }
 
-    fn of_repair(
-        env: &Arc<dyn Env>,
-        path: &Path,
-        config: &StoreConfig,
-        found: &VerifyReport,
-        request: RepairRequest<'_>,
-    ) -> Result<Self> {
+    fn of_repair(subject: Subject<'_>, request: RepairRequest<'_>) -> Result<Self> {
+        let Subject {
+            env,
+            path,
+            config,
+            found,
+        } = subject;
         let is_copy = request.into.is_some();
         let has = |fix| {
-            found
-                .findings
-                .iter()
-                .any(|finding| finding.remedy == fix && is_mended(finding))
+            let is_asked = |finding: &Finding| match finding.remedy {
+                Fix::After(_) => finding.id.facts().fix == fix,
+                remedy => remedy == fix,
+            };
+            found.findings.iter().any(|finding| is_asked(finding) && is_mended(finding))
         };
         let mut plan = Self::default();
-        let recovery = if has(Fix::Salvage) {
+        let is_log_incomplete = first_to_mend(&found.findings).is_some_and(shows_missing_log);
+        let is_damaged = has(Fix::Salvage) || found.contradictions.corrections.iter().flatten().any(is_salvaged);
+        if is_copy && (is_log_incomplete || is_damaged) {
+            let reader = MessageReader::open(env, path, recovering(config, Recovery::Salvage))?;
+            plan.missing = MissingLog::find(env, path, config, &reader)?;
+        }
+        let recovery = if is_damaged || (is_copy && is_log_incomplete) {
             Recovery::Salvage
         } else {
             Recovery::Heal
@@ -280,7 +317,7 @@ impl Plan {
             || has(Fix::Open)
             || first_to_mend(&found.findings).is_some()
         {
-            plan.make_anew(env, path, config, found, recovery, !request.is_dry_run && !is_copy)?;
+            plan.make_anew(subject, recovery, !request.is_dry_run && !is_copy)?;
         }
         // Nothing is copied that cannot be repaired.
         if !is_copy || plan.recovery.is_some() {
@@ -320,32 +357,46 @@ impl Plan {
 
     /// Plans that queues, index and checkpoint are made anew, unless the store has to be left as it is. The writer that is going
     /// to do it tells what it would find.
-    fn make_anew(
-        &mut self,
-        env: &Arc<dyn Env>,
-        path: &Path,
-        config: &StoreConfig,
-        found: &VerifyReport,
-        recovery: Recovery,
-        takes_lock: bool,
-    ) -> Result<()> {
-        let unproven = || found.findings.first().filter(|_| found.contradictions.corrections.is_none());
-        if let Some(first) = first_to_mend(&found.findings).or_else(unproven) {
+    fn make_anew(&mut self, subject: Subject<'_>, recovery: Recovery, takes_lock: bool) -> Result<()> {
+        let Subject {
+            env,
+            path,
+            config,
+            found,
+        } = subject;
+        let too_many = || found.findings.first().filter(|_| found.contradictions.corrections.is_none());
+        let first = first_to_mend(&found.findings).or_else(too_many);
+        if let Some(first) = first.filter(|first| !(self.missing.is_known() && shows_missing_log(first))) {
             self.refusal = Some(refused_by(first, path));
             return Ok(());
+        }
+        // A writer refuses the store as it is. The copy has the missing segments, and what is set aside is out of its way.
+        if first.is_some() || found.findings.iter().any(is_in_the_way) || found.contradictions.is_damaged() {
+            let reader = MessageReader::open(env, path, recovering(config, Recovery::Salvage))?;
+            return self.derive(subject, recovery, reader.log(), reader.recovery().clone());
         }
         // The log looks damaged where a writer appends while its end is searched.
         let _lock = takes_lock
             .then(|| take_lock(env.as_ref(), path, config.lock_timeout))
             .transpose()?;
-        let (log, report) = match find_for_rebuild(env, path, recovering(config, recovery)) {
-            Ok(found) => (found.log, found.report),
+        match find_for_rebuild(env, path, recovering(config, recovery)) {
+            Ok(opened) => self.derive(subject, recovery, &opened.log, opened.report),
             Err(refusal @ (Error::Corrupt { .. } | Error::Invalid { .. } | Error::Unsupported { .. })) => {
                 self.refusal = Some(refusal);
-                return Ok(());
+                Ok(())
             }
-            Err(error) => return Err(error),
-        };
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Plans what follows from the recovery of the log.
+    fn derive(&mut self, subject: Subject<'_>, recovery: Recovery, log: &LogFiles, report: RecoveryReport) -> Result<()> {
+        let Subject {
+            env,
+            path,
+            config,
+            found,
+        } = subject;
         self.recovery = Some(recovery);
         // Nothing is written into a file of a wrong length: the queue gets another one.
         let wrong = found
@@ -357,9 +408,11 @@ impl Plan {
         self.corrections = found.contradictions.corrections.clone().unwrap_or_default();
         self.segments = corrected_segments(&self.corrections);
         if recovery == Recovery::Salvage {
-            let named_end = end_of_named(env, path, config, &log, report.log_end)?;
-            let named_end = named_end.max(end_of_damaged(found, &log, report.log_end)?);
-            self.cut = (report.log_end < named_end).then_some(report.log_end..named_end);
+            if self.missing.is_empty() {
+                let named_end = end_of_named(env, path, config, log, report.log_end)?;
+                let named_end = named_end.max(end_of_damaged(found, log, report.log_end)?);
+                self.cut = (report.log_end < named_end).then_some(report.log_end..named_end);
+            }
             let is_changed = |end: i64, start: i64| {
                 end > report.log_end || report.lost.iter().any(|lost| lost.start < end && start < lost.end)
             };
@@ -370,6 +423,16 @@ impl Plan {
             self.segments.dedup();
         }
         self.lost = report.lost;
+        self.lost.extend(self.missing.lost.iter().cloned());
+        // A correction makes a record whole that its checksum calls damaged, or removes it.
+        for correction in &self.corrections {
+            let record = correction.physical_offset..correction.end;
+            self.lost.retain(|lost| *lost != record);
+            if correction.is_loss {
+                self.lost.push(record);
+            }
+        }
+        self.lost.sort_by_key(|lost| lost.start);
         Ok(())
     }
 
@@ -380,10 +443,10 @@ impl Plan {
                 // A writer removes a segment without a byte.
                 Fix::SetAside if finding.id == FindingId::LogEmptyFile && self.recovery.is_some() => false,
                 Fix::SetAside => !self.aside.contains(&finding.file),
-                Fix::Salvage | Fix::Correct | Fix::Rebuild | Fix::Open => self.recovery.is_none(),
+                Fix::Salvage | Fix::Correct | Fix::Rebuild | Fix::Open | Fix::PutBack | Fix::After(_) => self.recovery.is_none(),
                 // A rebuild makes the index again and records the sizes.
                 Fix::ByHand(_) if finding.id == FindingId::IndexSizesUnknown => self.recovery.is_none(),
-                Fix::PutBack | Fix::After(_) | Fix::CopyWhole | Fix::ByHand(_) | Fix::Nothing => true,
+                Fix::CopyWhole | Fix::ByHand(_) | Fix::Nothing => true,
             }
     }
 
@@ -413,9 +476,17 @@ impl Plan {
             changes.push(change(Action::BackUp, file, "it is copied into the backup".to_owned()));
         }
         for correction in &self.corrections {
-            changes.push(change(Action::Correct, &correction.file, correction.what.clone()));
+            let action = if correction.is_loss {
+                Action::Salvage
+            } else {
+                Action::Correct
+            };
+            changes.push(change(action, &correction.file, correction.what.clone()));
         }
         let root = into.unwrap_or(path);
+        for (file, what) in self.missing.changes(root) {
+            changes.push(change(Action::Fill, &file, what));
+        }
         for lost in &self.lost {
             let what = format!(
                 "physical offsets {} to {} hold no whole record: a salvage record takes the place of the messages that were there",
@@ -443,6 +514,21 @@ impl Plan {
         }
         changes
     }
+}
+
+/// Returns true if the finding shows that a part of the log is missing.
+fn shows_missing_log(finding: &Finding) -> bool {
+    PAST_END.contains(&finding.id) || matches!(finding.id, FindingId::LogMissingSegment | FindingId::LogCutShort)
+}
+
+/// Returns true if a writer refuses the store until the entry is set aside.
+fn is_in_the_way(finding: &Finding) -> bool {
+    finding.id == FindingId::StoreWrongType && finding.remedy == Fix::SetAside
+}
+
+/// Returns true if a salvage replaces the record.
+fn is_salvaged(correction: &Correction) -> bool {
+    correction.is_loss
 }
 
 /// Returns the segments of the corrected records, each once, in their order.

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::check::contradictions::Correction;
+use crate::check::missing_log::MissingLog;
 use crate::error::{Error, Result};
 use crate::format::{BACKUP_PREFIX, COMMIT_LOG_DIR, UNFINISHED_PREFIX};
 use crate::interrupt;
@@ -114,7 +115,7 @@ fn place_of_new(root: &Path, segment: &Path) -> PathBuf {
 }
 
 /// Copies the files of the store at `root`, without those of `left_out` and earlier backups, into the directory `into`, with the
-/// corrections, durably. The log is copied last: until then nothing there is taken for a store.
+/// corrections and the missing segments, durably. The log is copied last: until then nothing there is taken for a store.
 ///
 /// # Errors
 /// [`Error::Exists`] for a directory that is not empty; [`Error::DiskFull`], [`Error::Io`].
@@ -124,6 +125,7 @@ pub(super) fn copy_store(
     into: &Path,
     left_out: &[PathBuf],
     corrections: &[Correction],
+    missing: &MissingLog,
 ) -> Result<()> {
     // Before there is a copy: it may lie in the store.
     let copied = entries_to_copy(env, root, left_out)?;
@@ -141,6 +143,7 @@ pub(super) fn copy_store(
             correct(env, &root.join(&path), &into.join(&path), corrections)?;
         }
     }
+    missing.fill(env, into)?;
     file_system
         .sync(Step::SetAside)
         .map_err(|error| Error::io("sync", into, error))
@@ -174,10 +177,11 @@ fn entries_to_copy(env: &dyn Env, root: &Path, left_out: &[PathBuf]) -> Result<V
                 expect_no_loop(env, root, &path)?;
             }
             match kind {
+                _ if left_out.contains(&root.join(&path)) => {}
                 EntryKind::Directory if is_ours(BACKUP_PREFIX) => {}
                 EntryKind::Directory if dir.as_os_str().is_empty() && name == COMMIT_LOG_DIR => last.push(path),
                 EntryKind::Directory => dirs.push(path),
-                EntryKind::File if is_ours(UNFINISHED_PREFIX) || left_out.contains(&root.join(&path)) => {}
+                EntryKind::File if is_ours(UNFINISHED_PREFIX) => {}
                 EntryKind::File => copied.push((path, kind)),
                 EntryKind::Other => {}
             }

@@ -17,6 +17,8 @@ use crate::read::MessageReader;
 use crate::storage::{DirEntry, EntryKind, Env, read_file};
 use crate::store::misplaced_entries;
 
+/// The remedy for a link that leads nowhere: a disk may not be mounted.
+const PUT_BACK: &str = "put back what belongs there, or move it out of the store";
 /// Larger than any file of settings that is looked at.
 const MAX_SETTINGS: usize = 64 << 20;
 
@@ -68,7 +70,12 @@ pub(super) fn look_at_names(env: &dyn Env, context: &mut Context<'_>) -> Result<
 pub(super) fn look_at_types(env: &dyn Env, queues: &ConsumeQueueStore, context: &mut Context<'_>) -> Result<()> {
     for misplaced in misplaced_entries(env, context.root)? {
         let what = format!("it {}", misplaced.what);
-        context.add(Finding::new(FindingId::StoreWrongType, &misplaced.path, 0, what));
+        let finding = Finding::new(FindingId::StoreWrongType, &misplaced.path, 0, what);
+        context.add(if misplaced.is_link {
+            finding.by_hand(PUT_BACK)
+        } else {
+            finding
+        });
     }
     for path in queues.misplaced() {
         let what = "it is named like a topic or a queue but is not a directory";

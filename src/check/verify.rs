@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::check::context::{Context, Writer};
-use crate::check::contradictions::Decided;
+use crate::check::contradictions::{Decided, is_proven_by_entry};
 use crate::check::dropped_keys::look_at_dropped_keys;
 use crate::check::finding_id::{FindingId, Severity};
 use crate::check::findings::{Affected, Finding};
@@ -23,7 +23,7 @@ use crate::format::{ABORT_FILE, CHECKPOINT_FILE, Check, DispatchRequest, INDEX_D
 use crate::interrupt;
 use crate::log::{ConsumeQueueStore, EntriesAhead, IndexService, LogRecord, load_checkpoint};
 use crate::read::{MessageReader, Throttle};
-use crate::recovery::{BrokerRecovery, WriterState};
+use crate::recovery::{BrokerRecovery, WriterState, mark_of_log};
 use crate::storage::Env;
 
 /// Bytes after which the pass pauses.
@@ -37,12 +37,15 @@ const MOST_KEPT: usize = 1 << 16;
 /// So many entries of all queues, which take 12 MB, are kept by one thread.
 const MOST_ENTRIES: usize = 1 << 19;
 
-/// What an open takes for a sign of missing messages, too.
-const EXPLAINED_BY: [FindingId; 7] = [
+/// Errors that explain why the log ends before the mark of what was flushed.
+const DAMAGED_LOG: [FindingId; 4] = [
     FindingId::LogDamagedRecord,
     FindingId::LogMissingSegment,
     FindingId::LogCutShort,
     FindingId::LogSegmentAfterEnd,
+];
+/// Errors of other files that an open takes for a sign of missing messages, too.
+const OTHER_SIGNS: [FindingId; 3] = [
     FindingId::QueueEntryPastEnd,
     FindingId::CheckpointAhead,
     FindingId::QueueFileLength,
@@ -208,8 +211,8 @@ fn look(
     let index_items = pass.keys.finish(&mut context)?;
     look_past_end(&mut context)?;
     look_at_checkpoint(env.as_ref(), last_store_time, &mut context)?;
-    add_missing(reader, &mut context);
-    let contradictions = context.contradictions.decide(log, &queues)?;
+    add_missing(env.as_ref(), reader, &mut context)?;
+    let contradictions = context.contradictions.decide(reader, &queues, context.bounds.end)?;
     Ok(VerifyReport {
         path: root.to_owned(),
         covered: context.bounds.clone(),
@@ -233,12 +236,15 @@ fn count_threads(request: VerifyRequest, queues: usize) -> usize {
 }
 
 /// Adds what the reader knows of missing messages, unless an error explains it.
-fn add_missing(reader: &MessageReader, context: &mut Context<'_>) {
-    let is_known = EXPLAINED_BY.iter().any(|id| context.findings().has_error(*id));
+fn add_missing(env: &dyn Env, reader: &MessageReader, context: &mut Context<'_>) -> Result<()> {
+    let has_error = |ids: &[FindingId]| ids.iter().any(|id| context.findings().has_error(*id));
+    let ends_before_mark = mark_of_log(env, context.root)?.is_some_and(|flushed| flushed > context.bounds.end);
+    let is_known = has_error(&DAMAGED_LOG) || (!ends_before_mark && has_error(&OTHER_SIGNS));
     if let Some(missing) = reader.recovery().missing.as_ref().filter(|_| !is_known) {
         let (path, position) = context.log.path_of(context.bounds.end);
         context.add(Finding::new(FindingId::LogEndsEarly, &path, position, missing.clone()));
     }
+    Ok(())
 }
 
 fn writer_of(env: &dyn Env, root: &Path) -> Result<Writer> {
@@ -387,6 +393,9 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
         if let (LogRecord::Corrupt(error), LogRecord::Message(message)) = (found, log.read(at, Check::Structure)?) {
             // The lengths fit, and a checksum does not: the rest of the record can be compared.
             let view = message.view();
+            if is_proven_by_entry(&view, self.queues.store)? {
+                return Ok(Some(view.end()));
+            }
             self.add_damaged(at..view.end(), error, Affected::of(&view));
             self.compare(&view)?;
             return Ok(Some(view.end()));

@@ -182,7 +182,7 @@ impl MessageReader {
         let Some(unit) = self.entry(topic, queue_id, queue_offset)? else {
             return Ok(None);
         };
-        if self.is_lost(unit)? {
+        if self.is_lost(unit, queue_offset)? {
             return Ok(None);
         }
         let has_expired = !self.log.holds(unit.physical_offset)? && self.log.is_removed(unit.physical_offset);
@@ -192,14 +192,16 @@ impl MessageReader {
         }))
     }
 
-    /// Whether recovery has put a salvage record in the place of the entry's message.
+    /// Returns true if the log has no message for the entry at this queue offset: recovery has put a salvage record in its place, or has
+    /// filled a hole of the queue with an entry that leads to the next message.
     #[inline]
-    pub(super) fn is_lost(&self, unit: CqUnit) -> Result<bool> {
+    pub(super) fn is_lost(&self, unit: CqUnit, queue_offset: i64) -> Result<bool> {
         if !unit.is_lost() {
             return Ok(false);
         }
         Ok(match self.log.read(unit.physical_offset, Check::Structure)? {
-            LogRecord::Message(message) => is_salvage_record(&message.view()),
+            // The tags code of the entry may be damaged.
+            LogRecord::Message(message) => message.view().queue_offset() != queue_offset || is_salvage_record(&message.view()),
             _ => true,
         })
     }
@@ -297,6 +299,11 @@ impl MessageReader {
                 Err(self.log.corrupt(at, why))
             }
             LogRecord::Message(message) if message.view().stands_in_queue(topic, queue_id, queue_offset) => Ok(Some(message)),
+            LogRecord::Message(_) if unit.is_lost() => {
+                let hole = message_text(topic, queue_id, queue_offset);
+                let why = format!("{hole} is in no file of the store; errors=\"skip\" passes over it");
+                Err(self.log.corrupt(at, why))
+            }
             LogRecord::Message(message) => {
                 let view = message.view();
                 let found = message_text(&view.topic(), view.queue_id(), view.queue_offset());

@@ -37,4 +37,4 @@ pub(crate) use open::{Recovered, WritePlan, open_for_reading, open_for_writing};
 pub use plan::{RecoveryPlan, plan};
 pub use report::RecoveryReport;
 pub use store_files::Opened;
-pub(crate) use store_files::{WriterState, expect_store, flushed_mark, measure};
+pub(crate) use store_files::{WriterState, expect_store, flushed_mark, mark_of_log, measure};

@@ -60,6 +60,9 @@ impl RecoveryPlan {
             }
         }
         for (_, _, queue) in queues.file_queues() {
+            if opened.is_rebuilt {
+                queue.fill_holes()?;
+            }
             queue.correct_min_offset(log.first_offset())?;
         }
         Ok(report)
@@ -119,7 +122,7 @@ fn is_half_written(opened: &Opened<'_>, last: &Range<i64>) -> Result<bool> {
 /// The plan when the log is read from `scan_start` to `until`, and whether a queue has a gap then.
 pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool)> {
     let Opened { log, queues, check, .. } = *opened;
-    let mut undispatched = Undispatched::new(log, queues, opened.config.delay_levels()?, !opened.is_rebuilt);
+    let mut undispatched = Undispatched::new(log, queues, opened.config.delay_levels()?, opened.is_rebuilt);
     let mut report = RecoveryReport {
         clean_exit: opened.clean,
         scan_start,

@@ -11,11 +11,12 @@
 //! The note also says where the log of a closed store ended. A broker leaves old records past that end. Once the `abort` file is there,
 //! they would look like messages after damage.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{CONFIG_DIR, RECOVERY_NOTE_FILE};
 use crate::storage::{Env, put_file, read_file, remove_file};
 
@@ -34,13 +35,16 @@ pub(crate) struct RecoveryNote {
 }
 
 impl RecoveryNote {
-    /// Reads the note of the store at `root`. One that is not whole counts as none: its recovery changed nothing, or a power cut came
-    /// since.
+    /// Reads the note of the store at `root`. A note that is not whole, or not a file, counts as absent: its recovery changed nothing, or
+    /// a power cut came since.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
     pub(super) fn load(env: &dyn Env, root: &Path) -> Result<Option<Self>> {
-        let bytes = read_file(env, &path(root), MAX_LEN)?.unwrap_or_default();
+        let bytes = match read_file(env, &path(root), MAX_LEN) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => Vec::new(),
+            read => read?.unwrap_or_default(),
+        };
         let fields: Option<Map<String, Value>> = serde_json::from_slice(&bytes).ok();
         let number = |name| fields.as_ref()?.get(name)?.as_i64();
         Ok(number(REWRITE_FROM).map(|rewrite_from| Self {

@@ -161,9 +161,19 @@ pub(super) fn shown_until(env: &dyn Env, path: &Path, mark: Option<FlushedMark>)
 /// # Errors
 /// [`Error::Io`].
 pub(crate) fn flushed_mark(env: &dyn Env, path: &Path) -> Result<Option<i64>> {
-    if !exists(env, path, ABORT_FILE)? {
-        return Ok(None);
+    if exists(env, path, ABORT_FILE)? {
+        mark_of_log(env, path)
+    } else {
+        Ok(None)
     }
+}
+
+/// Returns the physical offset below which every byte of the log was on disk, by the mark of its writer, whether the store was closed
+/// since or not; `None` if no mark is about this log.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn mark_of_log(env: &dyn Env, path: &Path) -> Result<Option<i64>> {
     let claim = load_own_from(env, path)?;
     let mark = load_flushed_mark(env, path)?.filter(|mark| Some(mark.own_from) == claim);
     Ok(mark.map(|mark| mark.flushed))

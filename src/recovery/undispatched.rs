@@ -19,7 +19,7 @@ pub(super) struct Undispatched<'a> {
     queues: &'a ConsumeQueueStore,
     delay_levels: DelayLevels,
     /// Whether an entry that leads to its message stays as it is where it has an address of an extension.
-    keeps_extensions: bool,
+    is_rebuilt: bool,
     /// One for each queue that the scan has met; `None` for a batch consume queue.
     lacking: QueueTable<Option<Lacking>>,
     /// The scan has met a message, and its queue lacks the message before it.
@@ -41,20 +41,20 @@ struct Lacking {
     /// Whether the topic can be written.
     is_valid: bool,
     entries: QueueTail,
+    /// The last message, if it was refused for its queue offset.
+    refused: Option<(i64, CqUnit)>,
 }
 
+/// The largest hole of a queue that a rebuild fills.
+const MAX_HOLE: i64 = 1 << 20;
+
 impl<'a> Undispatched<'a> {
-    pub(super) fn new(
-        log: &'a LogFiles,
-        queues: &'a ConsumeQueueStore,
-        delay_levels: DelayLevels,
-        keeps_extensions: bool,
-    ) -> Self {
+    pub(super) fn new(log: &'a LogFiles, queues: &'a ConsumeQueueStore, delay_levels: DelayLevels, is_rebuilt: bool) -> Self {
         Self {
             log,
             queues,
             delay_levels,
-            keeps_extensions,
+            is_rebuilt,
             lacking: QueueTable::default(),
             gap: false,
             refused: 0,
@@ -72,7 +72,10 @@ impl<'a> Undispatched<'a> {
 
     /// Some queue may lack the message of this entry. A queue offset that is missing gets the entry, unless a lost message may have had it.
     fn doubt(&mut self, unit: CqUnit) {
-        let substitute = self.substitute.filter(|known| known.is_lost()).unwrap_or(unit);
+        let substitute = self.substitute.filter(|known| known.is_lost()).unwrap_or(CqUnit {
+            tags_code: CqUnit::LOST,
+            ..unit
+        });
         self.pass_over(Some(substitute), MIN_RECORD_SIZE as i64);
     }
 
@@ -99,7 +102,7 @@ impl<'a> Undispatched<'a> {
             return Ok(());
         };
         let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());
-        let (log, substitute, lost, keeps_extensions) = (self.log, self.substitute, self.lost, self.keeps_extensions);
+        let (log, substitute, lost, is_rebuilt) = (self.log, self.substitute, self.lost, self.is_rebuilt);
         let Some(lacking) = self.queue(view) else {
             return Ok(()); // a batch consume queue: this crate does not write those
         };
@@ -110,7 +113,7 @@ impl<'a> Undispatched<'a> {
         // An entry may span two sectors, and the sector that holds its tags code may be lost. An entry with an extension has an address
         // instead of a tags code.
         let is_whole = |known: &CqUnit| {
-            let has_extension = keeps_extensions && known.ext_address().is_some();
+            let has_extension = !is_rebuilt && known.ext_address().is_some();
             let tags_code = if has_extension { known.tags_code } else { unit.tags_code };
             *known == CqUnit { tags_code, ..unit }
         };
@@ -137,7 +140,13 @@ impl<'a> Undispatched<'a> {
         }
         let gap = lacking.is_after_a_gap(queue_offset);
         let substitute = substitute.filter(|_| queue_offset - lacking.next().unwrap_or(queue_offset) <= lost);
-        let (filled, refused) = lacking.put(queue_offset, unit, substitute);
+        let (filled, refused) = match lacking.put(queue_offset, unit, substitute) {
+            (filled, 1) if lacking.continues_refused(queue_offset, unit) => (filled, 0),
+            put => put,
+        };
+        if refused == 0 {
+            lacking.refused = None;
+        }
         self.gap |= gap;
         self.lost -= filled;
         self.refused += refused;
@@ -181,6 +190,7 @@ impl Lacking {
             topic: topic.into_owned(),
             queue_id,
             entries: QueueTail::default(),
+            refused: None,
         })
     }
 
@@ -210,6 +220,32 @@ impl Lacking {
 
     fn is_after_a_gap(&self, offset: i64) -> bool {
         offset > self.next().unwrap_or(0)
+    }
+
+    /// Accepts the message before this one, which was refused, and this one, if their queue offsets follow each other: two messages in a
+    /// row are better evidence than one. A queue that begins again at 0 is that of a new topic of the same name. Otherwise a broker
+    /// assigned no queue offset between: the hole gets entries of lost messages.
+    fn continues_refused(&mut self, offset: i64, unit: CqUnit) -> bool {
+        let last = self.refused.replace((offset, unit));
+        let Some((before, unit_before)) = last.filter(|(before, _)| before.checked_add(1) == Some(offset)) else {
+            return false;
+        };
+        let next = self.next().unwrap_or(0);
+        if before == 0 {
+            self.entries = QueueTail::default();
+        } else if (next..next.saturating_add(MAX_HOLE)).contains(&before) {
+            let lost = CqUnit {
+                tags_code: CqUnit::LOST,
+                ..unit_before
+            };
+            self.entries.extend((next..before).map(|hole| (hole, lost)).collect());
+        } else {
+            return false;
+        }
+        self.entries.insert(before, unit_before);
+        self.entries.insert(offset, unit);
+        self.refused = None;
+        true
     }
 
     /// Adds an entry. Where messages can have been lost, each queue offset that is missing before it gets the entry `substitute`.

@@ -43,6 +43,8 @@ pub(crate) struct Misplaced {
     pub(crate) path: PathBuf,
     /// The type that it has.
     pub(crate) what: String,
+    /// True for a link that leads nowhere: its target may be on a disk that is not mounted.
+    pub(crate) is_link: bool,
 }
 
 /// Refuses a directory in which a writer would fail after it has changed a part of the store.
@@ -70,6 +72,7 @@ pub(crate) fn misplaced_entries(env: &dyn Env, path: &Path) -> Result<Vec<Mispla
             misplaced.push(Misplaced {
                 path: path.join(entry.name),
                 what: "is a link that leads nowhere, or a device".to_owned(),
+                is_link: true,
             });
         }
     }
@@ -83,6 +86,7 @@ pub(crate) fn misplaced_entries(env: &dyn Env, path: &Path) -> Result<Vec<Mispla
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => misplaced.push(Misplaced {
                 path: file,
                 what: format!("is no file of a writer: {source}"),
+                is_link: false,
             }),
             read => drop(read?),
         }

@@ -1,7 +1,9 @@
 //! Repair and rebuild: what verify finds is mended, and no answer about a whole message changes.
 
+mod any_damage;
 mod clock_set_back;
 mod earlier_topic;
+mod missing_log;
 mod other_writer;
 mod places;
 mod promises;

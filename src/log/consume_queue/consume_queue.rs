@@ -18,6 +18,10 @@ use crate::log::consume_queue::tail::QueueTail;
 use crate::storage::{Env, MappedFileQueue, MappingPool};
 
 pub(super) const UNIT: i64 = CQ_UNIT_SIZE as i64;
+/// Queue offsets of holes that one queue gets entries for: a damaged name of a file can make a hole without end.
+const MOST_FILLED: u64 = 1 << 20;
+/// Entries that are read at once in the search for holes.
+const FILLED_AT_ONCE: i64 = 1024;
 
 /// One queue of one topic.
 #[derive(Debug)]
@@ -360,6 +364,36 @@ impl ConsumeQueue {
         let after = first_at(&mut self.entries(), in_files, lost.end)?;
         self.extend((first..after).map(|offset| (offset, substitute)).collect());
         Ok((after - first).cast_unsigned())
+    }
+
+    /// Fills holes: a queue offset without an entry, between others, gets an entry of a lost message that leads to the next message. A
+    /// broker would truncate the queue at the hole. Physical offsets do not fall along the queue. Fills at most a million offsets.
+    pub(crate) fn fill_holes(&self) -> Result<()> {
+        let (mut offset, end) = (self.state().in_files.start, self.max_offset());
+        let (mut hole, mut left) = (None, MOST_FILLED);
+        let mut units = Vec::new();
+        while offset < end {
+            units.clear();
+            self.add_units(offset..end.min(offset.saturating_add(FILLED_AT_ONCE)), &mut units)?;
+            if let (Some(hole), Some(next)) = (hole.filter(|hole| *hole < offset), units.first()) {
+                let lost = CqUnit {
+                    tags_code: CqUnit::LOST,
+                    ..*next
+                };
+                self.extend((hole..offset).map(|offset| (offset, lost)).collect());
+            }
+            if units.is_empty() {
+                if left == 0 {
+                    break;
+                }
+                left -= 1;
+                offset += 1;
+            } else {
+                offset += units.len() as i64;
+                hole = Some(offset);
+            }
+        }
+        Ok(())
     }
 
     /// Adds the entries that the files lack.

@@ -108,7 +108,7 @@ impl<'a> OffsetResolver<'a> {
             Err(error) => return Err(error),
         };
         self.files += cursor.files() - files;
-        if self.reader.is_lost(unit)? || !self.holds(unit.physical_offset)? {
+        if self.reader.is_lost(unit, queue_offset)? || !self.holds(unit.physical_offset)? {
             return Ok(None);
         }
         Ok(Some(Position {

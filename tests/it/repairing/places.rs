@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use mqstore::check::{FindingId, Fix};
+use mqstore::check::FindingId;
 use mqstore::format::Message;
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::tempdir;
@@ -108,29 +108,78 @@ fn repair_changes_no_record_to_which_its_own_entry_leads() {
     assert_eq!(reader.message_in_queue("prices", 0, 4).unwrap().view().body()[0], 9);
 }
 
-#[test]
-fn repair_refuses_a_place_that_leaves_a_hole_in_the_other_queue() {
-    let dir = tempdir().unwrap();
-    let root = dir.path().join("store");
+/// A store in which the record of `orders/0@3` names queue offset 7, and the queue file with the entries 5 to 9 is missing.
+fn store_with_a_doubtful_place(dir: &Path) -> (PathBuf, [usize; 2]) {
+    let root = dir.join("store");
     append(&root, OpenMode::New, 0..MESSAGES);
     let reader = crate::reading::open(&root);
-    let at = reader.message_in_queue("orders", 0, 3).unwrap().view().physical_offset() as usize;
-    assert!(at < 4096);
-    // The record names queue offset 7, whose entry is missing: it may be right.
-    edit(&root.join("commitlog/00000000000000000000"), |bytes| bytes[at + 27] ^= 4);
+    let at = |offset| reader.message_in_queue("orders", 0, offset).unwrap().view().physical_offset() as usize;
+    let (third, seventh) = (at(3), at(7));
+    assert!(seventh < 4096);
+    edit(&root.join("commitlog/00000000000000000000"), |bytes| bytes[third + 27] ^= 4);
     std::fs::remove_file(root.join("consumequeue/orders/0/00000000000000000100")).unwrap();
-    let before = Image::of(&root);
-    let found = verified(&root);
-    let contradicted = found
-        .findings
-        .iter()
-        .find(|finding| finding.id == FindingId::QueuePlaceContradicted);
-    assert_eq!(contradicted.unwrap().remedy, Fix::CopyWhole, "{}", told(&found));
-    for is_dry_run in [true, false] {
-        let report = repaired(&root, is_dry_run, None).unwrap();
-        assert!(report.refusal.is_some() && report.changes.is_empty(), "{report:?}");
+    (root, [third, seventh])
+}
+
+#[test]
+fn repair_corrects_a_place_that_another_message_of_the_log_has() {
+    let dir = tempdir().unwrap();
+    let (root, [third, seventh]) = store_with_a_doubtful_place(dir.path());
+    let report = repaired(&root, false, None).unwrap();
+    assert!(report.left.is_empty() && report.lost.is_empty(), "{report:?}");
+    let reader = crate::reading::open(&root);
+    for (offset, at) in [(3, third), (7, seventh)] {
+        let message = reader.message_in_queue("orders", 0, offset).unwrap();
+        assert_eq!(message.view().physical_offset() as usize, at);
     }
+}
+
+#[test]
+fn repair_salvages_a_record_whose_place_nothing_proves() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    let store = MessageStore::open(&env(), &root, tiny(), OpenMode::New).unwrap();
+    for n in 0..12 {
+        let message = Message {
+            topic: "orders".into(),
+            queue_id: n % 2,
+            body: vec![n as u8; 100].into(),
+            ..Message::default()
+        };
+        store.append(message).unwrap();
+    }
+    store.close().unwrap();
+    let reader = crate::reading::open(&root);
+    let at = |queue_id| {
+        let message = reader.message_in_queue("orders", queue_id, 3).unwrap();
+        message.view().physical_offset() as usize
+    };
+    let (doubtful, damaged) = (at(0), at(1));
+    // The record names queue 1, where the message of that queue offset and its entry are damaged: both places fit.
+    edit(&root.join("commitlog/00000000000000000000"), |bytes| {
+        bytes[doubtful + 15] = 1;
+        bytes[damaged + 4] ^= 1;
+    });
+    edit(&root.join("consumequeue/orders/1/00000000000000000000"), |bytes| {
+        bytes[60..80].fill(0);
+    });
+    let before = Image::of(&root);
+    let planned = repaired(&root, true, None).unwrap();
     assert!(before.files().eq(Image::of(&root).files()));
+    let report = repaired(&root, false, None).unwrap();
+    assert_eq!((&planned.changes, &planned.lost), (&report.changes, &report.lost));
+    assert!(report.left.is_empty() && report.lost.len() == 2, "{report:?}");
+    assert!(report.changes.iter().any(|change| change.what.starts_with("nothing proves")));
+    let kept = std::fs::read(report.backup.unwrap().join("commitlog/00000000000000000000")).unwrap();
+    assert_eq!(before.file(Path::new("commitlog/00000000000000000000")), Some(&*kept));
+    let reader = crate::reading::open(&root);
+    for queue_id in [0, 1] {
+        assert_eq!(reader.queue_bounds("orders", queue_id).unwrap(), 0..6);
+        for offset in [0, 1, 2, 4, 5] {
+            let message = reader.message_in_queue("orders", queue_id, offset).unwrap();
+            assert_eq!(i64::from(message.view().body()[0]), 2 * offset + i64::from(queue_id));
+        }
+    }
 }
 
 #[test]

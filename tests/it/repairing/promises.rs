@@ -9,7 +9,7 @@ use std::sync::Arc;
 use mqstore::check::{Fix, RepairRequest, repair};
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
-use mqstore::format::{CqUnit, Message, segment_name};
+use mqstore::format::{CqUnit, Message, encode_properties, segment_name};
 use mqstore::read::{MessageReader, QueryResult};
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
@@ -245,10 +245,10 @@ fn a_store_is_not_copied_into_itself_or_another_store() {
 }
 
 /// Only the checksum of the whole record tells of it.
-#[test]
-fn a_record_that_contradicts_its_own_checksum_is_salvaged_like_any_other_damage() {
-    let dir = tempdir().unwrap();
-    let root = dir.path().join("store");
+/// Makes a store of four messages with `__CRC32#`, and replaces the first byte of the first `wanted` in its log by `by`. Returns the
+/// store and its damaged segment.
+fn damaged_with_crc(dir: &Path, wanted: &[u8], by: u8) -> (PathBuf, Vec<u8>) {
+    let root = dir.join("store");
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     let config = StoreConfig {
         enabled_append_prop_crc: true,
@@ -259,6 +259,7 @@ fn a_record_that_contradicts_its_own_checksum_is_salvaged_like_any_other_damage(
         let message = Message {
             topic: "topic".into(),
             body: b"body".as_slice().into(),
+            properties: encode_properties([("region", "eu")], true).unwrap().into(),
             ..Message::default()
         };
         store.append(message).unwrap();
@@ -266,9 +267,16 @@ fn a_record_that_contradicts_its_own_checksum_is_salvaged_like_any_other_damage(
     store.close().unwrap();
     let segment = root.join("commitlog").join(segment_name(0));
     let mut bytes = fs::read(&segment).unwrap();
-    let at = bytes.windows(5).position(|found| found == b"topic").unwrap();
-    bytes[at] = b'T';
+    let at = bytes.windows(wanted.len()).position(|found| found == wanted).unwrap();
+    bytes[at] = by;
     fs::write(&segment, &bytes).unwrap();
+    (root, bytes)
+}
+
+#[test]
+fn a_record_that_contradicts_its_own_checksum_is_salvaged_like_any_other_damage() {
+    let dir = tempdir().unwrap();
+    let (root, bytes) = damaged_with_crc(dir.path(), b"region", b'R');
     let refused = rebuilt(&root, false).unwrap_err();
     assert!(matches!(refused, Error::Corrupt { .. }), "{refused}");
     let report = repaired(&root, false, None).unwrap();
@@ -278,6 +286,25 @@ fn a_record_that_contradicts_its_own_checksum_is_salvaged_like_any_other_damage(
         fs::read(report.backup.unwrap().join("commitlog").join(segment_name(0))).unwrap(),
         bytes
     );
+}
+
+#[test]
+fn repair_corrects_a_place_with_which_the_checksum_of_the_record_holds() {
+    for is_copy in [false, true] {
+        let dir = tempdir().unwrap();
+        let (root, bytes) = damaged_with_crc(dir.path(), b"topic", b'T');
+        let refused = rebuilt(&root, false).unwrap_err();
+        assert!(refused.to_string().contains("mqstore repair"), "{refused}");
+        let into = is_copy.then(|| dir.path().join("into"));
+        let report = repaired(&root, false, into.as_deref()).unwrap();
+        assert_eq!((report.lost.len(), report.left.len()), (0, 0), "{report:?}");
+        let reader = open(&report.path);
+        assert_eq!(reader.queue_bounds("topic", 0).unwrap(), 0..4);
+        assert_eq!(reader.message_in_queue("topic", 0, 0).unwrap().view().body(), b"body");
+        if let Some(backup) = report.backup {
+            assert_eq!(fs::read(backup.join("commitlog").join(segment_name(0))).unwrap(), bytes);
+        }
+    }
 }
 
 /// A whole record stands where the entry leads, and it is another message.

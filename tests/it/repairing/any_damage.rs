@@ -1,0 +1,153 @@
+//! Any damage of verify's table, alone and three at random together, repaired in a copy: the copy passes verify, and every message that was
+//! readable at its queue offset still is.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt::Write;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use mqstore::check::FindingId;
+use mqstore::config::{Recovery, StoreConfig};
+use mqstore::store::OpenMode;
+use tempfile::tempdir;
+
+use super::repaired;
+use crate::damage::bases::append;
+use crate::damage::image::Image;
+use crate::simulated_env::Random;
+use crate::verifying::table::{MESSAGES, ROWS, Row, Store};
+use crate::verifying::{copy, told, verified};
+
+/// The messages that a reader gets from the queues: body by topic, queue id and queue offset.
+type Readable = BTreeMap<(String, i32, i64), Vec<u8>>;
+
+fn readable(root: &Path) -> Readable {
+    let config = StoreConfig {
+        recovery: Recovery::Salvage,
+        ..StoreConfig::default()
+    };
+    let Ok(reader) = crate::reading::open_with(root, config) else {
+        return Readable::new();
+    };
+    let mut messages = Readable::new();
+    for topic in reader.topics().unwrap() {
+        for queue_id in reader.queue_ids(&topic).unwrap() {
+            let bounds = reader.queue_bounds(&topic, queue_id).unwrap();
+            for offset in bounds {
+                if let Ok(message) = reader.message_in_queue(&topic, queue_id, offset) {
+                    messages.insert((topic.clone(), queue_id, offset), message.view().body().to_vec());
+                }
+            }
+        }
+    }
+    messages
+}
+
+/// Repairs the store at `root` in a copy, and returns what is wrong with the copy.
+fn failure(root: &Path, intact: &Readable) -> Option<String> {
+    let before: Readable = readable(root)
+        .into_iter()
+        .filter(|(place, body)| intact.get(place) == Some(body))
+        .collect();
+    let into = root.with_extension("into");
+    let source = Image::of(root);
+    let report = match repaired(root, false, Some(&into)) {
+        Ok(report) => report,
+        Err(error) => return Some(format!("refused: {error}")),
+    };
+    let repaired = if into.exists() { &into } else { root };
+    if !source.files().eq(Image::of(root).files()) {
+        return Some("the source is changed".to_owned());
+    }
+    let found = verified(repaired);
+    let after = readable(repaired);
+    let lost: Vec<_> = before
+        .iter()
+        .filter(|(place, body)| after.get(*place) != Some(body))
+        .map(|(place, _)| place)
+        .collect();
+    let refusal = report.refusal.as_ref().map(ToString::to_string);
+    let failure = (!found.is_ok() || !lost.is_empty() || refusal.is_some()).then(|| {
+        format!(
+            "refusal {refusal:?}\nlost {lost:?} of {}\n{}\nbefore: {}",
+            before.len(),
+            told(&found),
+            told(&report.found)
+        )
+    });
+    let _ = fs::remove_dir_all(&into);
+    failure
+}
+
+/// The damages that are made to the store of the table, and not by putting another store in its place.
+fn rows() -> Vec<&'static Row> {
+    let is_of_table = |row: &&Row| !matches!(row.0, FindingId::QueueNotRead | FindingId::IndexSizesUnknown);
+    ROWS.iter().filter(is_of_table).collect()
+}
+
+#[test]
+fn a_repaired_copy_of_each_damage_passes_verify_and_keeps_offsets() {
+    let dir = tempdir().unwrap();
+    let intact = dir.path().join("intact");
+    append(&intact, OpenMode::New, 0..MESSAGES);
+    let mut wrong = String::new();
+    for (number, row) in rows().into_iter().enumerate() {
+        let root = dir.path().join("damaged");
+        copy(&intact, &root);
+        row.2(&Store(&root));
+        if let Some(failure) = failure(&root, &readable(&intact)) {
+            let _ = writeln!(wrong, "--- row {number}, {}: {failure}\n", row.0.facts().name);
+        }
+        fs::remove_dir_all(&root).unwrap();
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Damages stores in three ways each, at random, and hands each over with its seed and the names of the damages. `DAMAGE_SEEDS` says
+/// how many.
+fn on_three_damages(mut take: impl FnMut(u64, &str, &Path, &Readable)) {
+    let rows = rows();
+    let seeds: u64 = env::var("DAMAGE_SEEDS").map_or(40, |seeds| seeds.parse().unwrap());
+    let dir = tempdir().unwrap();
+    let intact = dir.path().join("intact");
+    append(&intact, OpenMode::New, 0..MESSAGES);
+    let messages = readable(&intact);
+    for seed in 0..seeds {
+        let root = dir.path().join("damaged");
+        copy(&intact, &root);
+        let mut rng = Random::new(seed);
+        let names: Vec<_> = (0..3)
+            .map(|_| {
+                let row = rows[rng.index(rows.len())];
+                // A damage may need a file that an earlier one has removed: then it is done in part, or not at all.
+                let _ = catch_unwind(AssertUnwindSafe(|| row.2(&Store(&root))));
+                row.0.facts().name
+            })
+            .collect();
+        take(seed, &names.join(" + "), &root, &messages);
+        fs::remove_dir_all(&root).unwrap();
+    }
+}
+
+#[test]
+fn a_repaired_copy_of_three_damages_passes_verify_and_keeps_offsets() {
+    let mut wrong = String::new();
+    on_three_damages(|seed, names, root, intact| {
+        if let Some(failure) = failure(root, intact) {
+            let _ = writeln!(wrong, "--- seed {seed}, {names}: {failure}\n");
+        }
+    });
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// tests/interop runs it: RocketMQ opens the copies that it puts into the directory `REPAIRED_STORES`.
+#[test]
+#[ignore = "a child of tests/interop"]
+fn puts_repaired_copies_of_three_damages_into_a_directory() {
+    let Some(into) = env::var_os("REPAIRED_STORES") else { return };
+    on_three_damages(|seed, _, root, _| {
+        repaired(root, false, Some(&Path::new(&into).join(format!("seed {seed}")))).unwrap();
+    });
+}

@@ -1,0 +1,87 @@
+//! Stores of which segments are missing, repaired in a copy.
+
+use std::fs;
+
+use mqstore::format::ITEM_SIZE;
+use mqstore::store::{MessageStore, OpenMode};
+use tempfile::tempdir;
+
+use super::{env, rebuilt, repaired};
+use crate::damage::bases::{append, message, tiny};
+use crate::reading::open;
+use crate::verifying::table::{MESSAGES, ROWS, Store, edit};
+use crate::verifying::{told, verified};
+use mqstore::check::FindingId;
+
+/// The first item of an index file of the tiny stores.
+const FIRST_ITEM: usize = 40 + 4 * 10;
+
+#[test]
+fn a_repaired_copy_assigns_no_offset_again() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..MESSAGES);
+    let reader = open(&root);
+    let log_end = reader.physical_bounds().end;
+    let ends = |root: &std::path::Path| {
+        let reader = open(root);
+        [("orders", 0), ("orders", 1), ("payments", 0), ("payments", 1)]
+            .map(|(topic, queue_id)| reader.queue_bounds(topic, queue_id).unwrap().end)
+    };
+    let queue_ends = ends(&root);
+    let segments = Store(&root).files("commitlog");
+    fs::remove_file(segments.last().unwrap()).unwrap();
+    let refused = repaired(&root, false, None).unwrap();
+    assert!(refused.refusal.is_some() && refused.changes.is_empty(), "{refused:?}");
+    let into = dir.path().join("into");
+    let planned = repaired(&root, true, Some(&into)).unwrap();
+    let report = repaired(&root, false, Some(&into)).unwrap();
+    assert_eq!((&planned.changes, &planned.lost), (&report.changes, &report.lost));
+    assert!(report.refusal.is_none() && report.left.is_empty(), "{report:?}");
+    assert!(verified(&into).is_ok(), "{}", told(&verified(&into)));
+    assert_eq!(ends(&into), queue_ends);
+    let store = MessageStore::open(&env(), &into, tiny(), OpenMode::Existing).unwrap();
+    let appended = store.append(message(0)).unwrap().appended;
+    assert!(appended.physical_offset >= log_end, "{appended:?}");
+    assert_eq!(appended.queue_offset, queue_ends[0]);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_damaged_index_item_does_not_extend_the_repaired_log() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..MESSAGES);
+    let store = Store(&root);
+    // The item names a physical offset of 72 PB.
+    edit(store.files("index").last().unwrap(), |bytes| {
+        bytes[FIRST_ITEM + ITEM_SIZE + 4] = 1;
+    });
+    fs::remove_file(&store.files("commitlog")[1]).unwrap();
+    let into = dir.path().join("into");
+    let report = repaired(&root, false, Some(&into)).unwrap();
+    assert!(report.refusal.is_none() && report.left.is_empty(), "{report:?}");
+    assert_eq!(open(&into).physical_bounds(), open(&root).physical_bounds());
+}
+
+#[test]
+fn a_rebuild_without_queue_files_keeps_the_topic_that_was_made_again() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..MESSAGES);
+    let (_, _, make_again) = ROWS.iter().find(|row| row.0 == FindingId::LogEarlierTopic).unwrap();
+    make_again(&Store(&root));
+    let answers = || {
+        let reader = open(&root);
+        let bounds = reader.queue_bounds("orders", 0).unwrap();
+        bounds
+            .map(|offset| reader.message_in_queue("orders", 0, offset).unwrap().view().physical_offset())
+            .collect::<Vec<_>>()
+    };
+    let before = answers();
+    Store(&root).remove("consumequeue");
+    assert_eq!(answers(), before);
+    rebuilt(&root, false).unwrap();
+    assert_eq!(answers(), before);
+    assert!(verified(&root).is_ok(), "{}", told(&verified(&root)));
+}
