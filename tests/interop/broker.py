@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,8 +16,10 @@ from typing import Any, TypeAlias
 from generator import Geometry
 from rocketmq import HERE, java
 
-#: The only one of the tested versions that is published with a broker.
+#: Of the tested versions only this one is published with a broker, its name server and its clients.
 VERSION = "5.3.3"
+#: The versions of the clients that a broker is run with where its own are not published.
+CLIENTS = {"5.5.1": "5.5.0"}
 #: A start takes some seconds, on a machine that does little else.
 PATIENCE_S = 300
 
@@ -42,15 +44,24 @@ class Place:
 class Broker:
     """A broker that runs on a store directory, and its clients."""
 
-    def __init__(self, store: Path, geometry: Geometry, on_acked: Callable[[Told], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        store: Path,
+        geometry: Geometry,
+        on_acked: Callable[[Told], None] = lambda _: None,
+        version: str = VERSION,
+        options: Mapping[str, object] | None = None,
+    ) -> None:
         """Starts it. `on_acked` is called in another thread with what the producer was told of a message."""
         #: By its number, what the producer was told of a message.
         self.acked: dict[int, Told] = {}
         self._on_acked = on_acked
         self._answers: SimpleQueue[Told | None] = SimpleQueue()
         conf = store.with_name(f"{store.name}.broker.conf")
-        conf.write_text(configuration(store, geometry))
-        command = [*java(HERE / "broker", HERE / "target" / f"broker-{VERSION}", VERSION), "interop.Broker", str(conf)]
+        conf.write_text(configuration(store, geometry, options or {}))
+        clients = CLIENTS.get(version, version)
+        target = HERE / "target" / f"broker-{version}"
+        command = [*java(HERE / "broker", target, version, f"-Dclients.version={clients}"), "interop.Broker", str(conf)]
         self._errors = store.with_name(f"{store.name}.broker.errors")
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
@@ -126,7 +137,7 @@ class Broker:
         return self._errors.read_text(errors="replace")[-8000:]
 
 
-def configuration(store: Path, geometry: Geometry) -> str:
+def configuration(store: Path, geometry: Geometry, more: Mapping[str, object]) -> str:
     """A broker's configuration file for a store of these sizes."""
     options = {
         "storePathRootDir": store,
@@ -142,4 +153,4 @@ def configuration(store: Path, geometry: Geometry) -> str:
         "deleteConsumeQueueFilesInterval": 10,
         "mappedFileSizeTimerLog": 1 << 20,
     }
-    return "".join(f"{name}={value}\n" for name, value in options.items())
+    return "".join(f"{name}={value}\n" for name, value in {**options, **more}.items())

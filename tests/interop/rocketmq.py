@@ -177,12 +177,12 @@ def java_command(version: str, *, compiled_in_full: bool) -> list[str]:
     return [*java(HERE, HERE / "target" / version, version, compiled_in_full=compiled_in_full), "interop.Harness"]
 
 
-def java(project: Path, target: Path, version: str, *, compiled_in_full: bool = False) -> list[str]:
+def java(project: Path, target: Path, version: str, *settings: str, compiled_in_full: bool = False) -> list[str]:
     """Compiles a project against a version, unless that was done, and gives the command that starts a class of it."""
     classpath = target / "classpath"
     sources = [project / "pom.xml", *(path for path in (project / "src").rglob("*") if path.is_file())]
     if not classpath.exists() or classpath.stat().st_mtime < max(path.stat().st_mtime for path in sources):
-        maven(project, version)
+        maven(project, version, *settings)
         classpath.touch()
     options = [
         "-Xmx512m",
@@ -195,10 +195,16 @@ def java(project: Path, target: Path, version: str, *, compiled_in_full: bool = 
     return [program, *options, *opened, "-cp", f"{target / 'classes'}{os.pathsep}{classpath.read_text().strip()}"]
 
 
-def maven(project: Path, version: str) -> None:
+def maven(project: Path, version: str, *settings: str) -> None:
     """Compiles a project and lists the jars it needs, fetching what is not there yet."""
     command = [need("mvn", "maven"), "--quiet", "--batch-mode", "--file", str(project / "pom.xml")]
-    command += [f"-Drocketmq.version={version}", f"-Drocketmq.api={version[0]}", "compile", "dependency:build-classpath"]
+    command += [
+        f"-Drocketmq.version={version}",
+        f"-Drocketmq.api={version[0]}",
+        *settings,
+        "compile",
+        "dependency:build-classpath",
+    ]
     # Of several Javas Maven would take the first, and that one may have no compiler.
     home = os.environ.get("JAVA_HOME") or str(Path(need("javac", "openjdk-17-jdk-headless")).resolve().parents[1])
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"JAVA_HOME": home})

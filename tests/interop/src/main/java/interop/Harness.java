@@ -19,9 +19,11 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
 import java.util.TreeMap;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.config.FlushDiskType;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
@@ -32,7 +34,8 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * <p>Arguments: {@code DIR option=value... command[=argument]...}. Options set the size of what is in the store: {@code segment}
  * (bytes of a commit-log file), {@code queue} (bytes of a consume-queue file), {@code slots} and {@code items} (of an index file),
  * {@code levels} (the delay levels), {@code flush} (the type of the flush), {@code batch} (most messages of a query), {@code recover_files} (how many segments recovery goes back at most, where there is a limit),
- * {@code verify_crc} (where there is that option: no record passes without a correct checksum of the whole of it).
+ * {@code verify_crc} (where there is that option: no record passes without a correct checksum of the whole of it),
+ * {@code option.NAME} (any other of RocketMQ's options).
  * Commands: {@code write=PLAN}, {@code dump}, {@code survey}, {@code query=FILE}, {@code defaults}, {@code load_time},
  * {@code put=BYTES,PRODUCERS,MESSAGES,MILLISECONDS}, {@code rounds} (such questions, from the standard input), {@code encode=FILE} (bodies of producer batches), {@code unique_keys=FILE}, {@code new_unique_key},
  * {@code hold} (keep the store open until the standard input ends) and {@code halt} (do not close it).
@@ -155,8 +158,19 @@ public final class Harness {
                 Generation.setVerifyCrc(config, Boolean.parseBoolean(option[1]));
                 return true;
             default:
-                return false;
+                return setOther(config, option);
         }
+    }
+
+    private static boolean setOther(MessageStoreConfig config, String[] option) {
+        String prefix = "option.";
+        if (!option[0].startsWith(prefix)) {
+            return false;
+        }
+        Properties properties = new Properties();
+        properties.setProperty(option[0].substring(prefix.length()), option[1]);
+        MixAll.properties2Object(properties, config);
+        return true;
     }
 
     private void obey(String command, String argument) throws Exception {

@@ -11,6 +11,7 @@ import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.Map;
 import java.util.Properties;
 import org.apache.rocketmq.broker.BrokerController;
@@ -27,8 +28,9 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * A name server, a broker and their clients in one process, on free ports of 127.0.0.1. The argument is the broker's configuration file.
  *
  * <p>Each line of the standard input is a command. Lines of JSON answer it, and {@code {"done": COMMAND}} comes last; {@code {"done": "start"}}
- * says that the broker serves. Commands: {@code create TOPIC QUEUES}, {@code delete TOPIC}, {@code send FIRST TOPIC QUEUES...} (messages of
- * consecutive numbers, until {@code rest}; the acknowledged ones are told at once), {@code consume TOPIC TAGS} (every message of every queue)
+ * says that the broker serves. Commands: {@code create TOPIC QUEUES [ATTRIBUTE=VALUE...]}, {@code delete TOPIC}, {@code send FIRST TOPIC QUEUES...} (messages of
+ * consecutive numbers, until {@code rest}; the acknowledged ones are told at once), {@code put JSON} (one message, see {@link Clients.Put}),
+ * {@code progress GROUP TOPIC QUEUE OFFSET} (of a consumer group), {@code consume TOPIC TAGS} (every message of every queue)
  * and {@code expire} (remove the oldest files now). The end of the input closes the broker.
  */
 public final class Broker {
@@ -109,7 +111,7 @@ public final class Broker {
     private void obey(String[] words) throws Exception {
         switch (words[0]) {
             case "create":
-                clients.create(words[1], Integer.parseInt(words[2]));
+                clients.create(words[1], Integer.parseInt(words[2]), Arrays.copyOfRange(words, 3, words.length));
                 // The clients ask the name server where the topic is. The broker tells it a moment later, or at once here.
                 broker.registerBrokerAll(true, false, true);
                 break;
@@ -121,6 +123,12 @@ public final class Broker {
                 break;
             case "rest":
                 clients.rest();
+                break;
+            case "put":
+                clients.put(String.join(" ", Arrays.copyOfRange(words, 1, words.length)));
+                break;
+            case "progress":
+                clients.progress(words[1], words[2], Integer.parseInt(words[3]), Long.parseLong(words[4]));
                 break;
             case "consume":
                 clients.consume(words[1], words[2]);

@@ -1,5 +1,6 @@
 package interop;
 
+import com.google.gson.Gson;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -16,13 +17,19 @@ import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.impl.MQClientAPIImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.header.UpdateConsumerOffsetRequestHeader;
+import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 
 /** RocketMQ's own producer and consumer, and what an administrator asks of a broker. */
 final class Clients {
@@ -33,12 +40,29 @@ final class Clients {
     private static final long PAUSE_NS = 2_000_000;
     private static final String[] TAGS = {"paid", "open", "refund"};
 
+    /** A message to send. */
+    static final class Put {
+        String topic;
+        int queue;
+        String tags;
+        String keys;
+        String body;
+        /** How long a timer waits; 0 for no timer. */
+        long delay_ms;
+        /** The end of its transaction, a name of {@link LocalTransactionState}; null for a message without one. */
+        String transaction;
+        Map<String, String> properties = Map.of();
+    }
+
+    private static final Gson GSON = new Gson();
+
     private final String brokerAddress;
     private final Consumer<Object> out;
     private final DefaultMQProducer producer;
     private final DefaultMQPullConsumer consumer;
     private final List<Thread> sending = new ArrayList<>();
     private volatile boolean isResting;
+    private TransactionMQProducer transactionProducer;
 
     Clients(String nameServer, String brokerAddress, Consumer<Object> out) throws Exception {
         this.brokerAddress = brokerAddress;
@@ -54,12 +78,78 @@ final class Clients {
     }
 
     void close() {
+        if (transactionProducer != null) {
+            transactionProducer.shutdown();
+        }
         consumer.shutdown();
         producer.shutdown();
     }
 
-    void create(String topic, int queues) throws Exception {
-        api().createTopic(brokerAddress, "TBW102", new TopicConfig(topic, queues, queues), TIMEOUT_MS);
+    /** The attributes are such as {@code cleanup.policy=COMPACTION}. */
+    void create(String topic, int queues, String... attributes) throws Exception {
+        TopicConfig config = new TopicConfig(topic, queues, queues);
+        for (String attribute : attributes) {
+            String[] pair = attribute.split("=", 2);
+            config.getAttributes().put("+" + pair[0], pair[1]);
+        }
+        api().createTopic(brokerAddress, "TBW102", config, TIMEOUT_MS);
+    }
+
+    /** Sends one message, and says where it is stored. A half message stays open unless its end is given. */
+    void put(String json) throws Exception {
+        Put put = GSON.fromJson(json, Put.class);
+        Message message = new Message(put.topic, put.tags, put.keys, put.body.getBytes(StandardCharsets.UTF_8));
+        if (put.delay_ms > 0) {
+            message.setDelayTimeMs(put.delay_ms);
+        }
+        put.properties.forEach((name, value) -> MessageAccessor.putProperty(message, name, value));
+        SendResult result = put.transaction == null
+            ? producer.send(message, new MessageQueue(put.topic, BROKER_NAME, put.queue), TIMEOUT_MS)
+            : transactions().sendMessageInTransaction(message, put.transaction);
+        if (result.getSendStatus() != SendStatus.SEND_OK) {
+            throw new IllegalStateException(result.toString());
+        }
+        out.accept(line(
+            "topic", put.topic,
+            "queue_id", result.getMessageQueue().getQueueId(),
+            "queue_offset", result.getQueueOffset(),
+            "unique_key", result.getMsgId(),
+            "keys", put.keys,
+            "transaction", put.transaction));
+    }
+
+    /** Made when the first half message is sent. Of an open transaction the broker learns nothing when it asks. */
+    private TransactionMQProducer transactions() throws Exception {
+        if (transactionProducer == null) {
+            transactionProducer = new TransactionMQProducer("transactions");
+            transactionProducer.setNamesrvAddr(producer.getNamesrvAddr());
+            transactionProducer.setTransactionListener(new TransactionListener() {
+                @Override
+                public LocalTransactionState executeLocalTransaction(Message half, Object end) {
+                    return LocalTransactionState.valueOf((String) end);
+                }
+
+                @Override
+                public LocalTransactionState checkLocalTransaction(MessageExt half) {
+                    return LocalTransactionState.UNKNOW;
+                }
+            });
+            transactionProducer.start();
+        }
+        return transactionProducer;
+    }
+
+    /** Makes a consumer group, and says how far it has come. */
+    void progress(String group, String topic, int queue, long offset) throws Exception {
+        SubscriptionGroupConfig config = new SubscriptionGroupConfig();
+        config.setGroupName(group);
+        api().createSubscriptionGroup(brokerAddress, config, TIMEOUT_MS);
+        UpdateConsumerOffsetRequestHeader progress = new UpdateConsumerOffsetRequestHeader();
+        progress.setConsumerGroup(group);
+        progress.setTopic(topic);
+        progress.setQueueId(queue);
+        progress.setCommitOffset(offset);
+        api().updateConsumerOffset(brokerAddress, progress, TIMEOUT_MS);
     }
 
     void delete(String topic) throws Exception {
