@@ -22,6 +22,8 @@ def facts_of(store: mqstore.Store) -> dict[str, Any]:
     ends = [row["segment"] + row["bytes"] for row in segments]
     lost = recovery.lost + [(end, row["segment"]) for end, row in zip(ends, segments[1:], strict=False) if end < row["segment"]]
     messages_lost = sum(_led_to(store, *stretch) for stretch in lost)
+    # A queue in RocksDB is not counted. Some may be in files all the same.
+    is_uncounted = not queues and bool(parts_elsewhere(store, "queues"))
     return {
         "path": store.path,
         "log_begin": store.min_physical_offset,
@@ -31,8 +33,8 @@ def facts_of(store: mqstore.Store) -> dict[str, Any]:
         "first_store_time": next((row["first_store_time"] for row in segments if row["first_store_time"]), None),
         "last_store_time": max(last, default=None),
         "topics": len(store.topics),
-        "queues": len(queues),
-        "messages": sum(map(len, filled)) - messages_lost,
+        "queues": None if is_uncounted else len(queues),
+        "messages": None if is_uncounted else sum(map(len, filled)) - messages_lost,
         "clean_exit": recovery.clean_exit,
         "complete": recovery.complete,
         "missing": recovery.missing,
@@ -44,7 +46,18 @@ def facts_of(store: mqstore.Store) -> dict[str, Any]:
         "messages_lost": messages_lost,
         "bytes_lost": sum(end - begin for begin, end in lost),
         "log_ends_because": recovery.stop_reason,
+        "kept_elsewhere": kept_elsewhere(store),
     }
+
+
+def kept_elsewhere(store: mqstore.Store) -> list[str]:
+    """Returns the parts that the broker keeps in files of another format, each with its directory below the store."""
+    return [f"{row['part']} in {os.path.relpath(row['path'], store.path)}" for row in rows_of(store.kept_elsewhere())]
+
+
+def parts_elsewhere(store: mqstore.Store, part: str) -> list[str]:
+    """Returns the sentences on such files of a part, each with its directory."""
+    return [f"{row['path']}: {row['message']}" for row in rows_of(store.kept_elsewhere()) if row["part"] == part]
 
 
 #: Directories of a store by the field that counts their files; the rest counts as `other_bytes`.

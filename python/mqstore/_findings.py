@@ -8,14 +8,13 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import mqstore
 from mqstore._broker_topics import DEAD, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_GROUP
-from mqstore._facts import facts_of
 from mqstore._rows import rows_of
+from mqstore._timers import count_timers
 from mqstore._transactions import Counting, open_halves
 
 #: A finding with the names of `Finding.to_dict`.
@@ -133,13 +132,13 @@ def _of_consumers(store: mqstore.Store) -> Iterator[Row]:
     file = f"{store.path}/config/consumerOffset.json"
     try:
         rows = rows_of(store.lag())
-    except mqstore.NotFoundError:
+    except (mqstore.NotFoundError, mqstore.UnsupportedFormatError):
+        # Verify reports offsets that are in a RocksDB database.
         return
-    except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:
+    except mqstore.CorruptError as error:
         meaning = "the progress of the consumer groups is unknown here"
-        message, offset = (error.reason, error.offset) if isinstance(error, mqstore.CorruptError) else (str(error), 0)
-        fix = "restore the file from a backup"
-        yield _finding("consumer.not_read", "warning", message, meaning, fix, file=file, offset=offset, last_offset=offset)
+        fix, at = "restore the file from a backup", error.offset
+        yield _finding("consumer.not_read", "warning", error.reason, meaning, fix, file=file, offset=at, last_offset=at)
         return
     for row in rows:
         if row["offset"] is not None and row["min_offset"] is not None:
@@ -240,18 +239,8 @@ def _of_delayed(store: mqstore.Store) -> Iterator[Row]:
 
 
 def _of_timers(store: mqstore.Store, counting: Counting) -> Iterator[Row]:
-    if TIMER_TOPIC not in store.topics:
-        return
-    # The timer wheel is not read. A timer that is due after the last message was stored has not been delivered.
-    last, number, reads = facts_of(store)["last_store_time"], 0, _Reads(counting)
-    stored = int(datetime.fromisoformat(last).timestamp() * 1000) if isinstance(last, str) else 0
-    with suppress(mqstore.CorruptError, mqstore.UnsupportedFormatError):
-        for queue_id in store.topics[TIMER_TOPIC].queue_ids:
-            for batch in reads(store.topics[TIMER_TOPIC].queues[queue_id].batches(["properties"], errors="skip")):
-                for (properties,) in batch:
-                    due = properties.get("TIMER_OUT_MS", "")
-                    # A broker stores a timer that is due in some days again each two days.
-                    number += due.isdecimal() and int(due) > stored and "TIMER_ROLL_TIMES" not in properties
+    reads = _Reads(counting)
+    number = count_timers(store, reads)
     if number:
         yield _finding(
             "timer.waiting",

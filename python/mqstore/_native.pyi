@@ -950,6 +950,14 @@ class Store:
         use it, and do not walk the log for its messages. `whole` is null where `slots` is; `used_slots` and the chains are
         null for a file that is not whole.
         """
+    def kept_elsewhere(self) -> RecordBatch:
+        """Returns the parts of the store that its broker keeps in files of another format, which are not read; mostly RocksDB
+        databases. Cheap: lists some directories.
+
+        Columns: `part` (utf8): `queues`, `keys`, `transactions`, `timers`, `compacted_topics`, `consumer_offsets` or
+        `topic_configs`; `path` (utf8): the directory of these files; `topic` (utf8), null unless the part is of one topic;
+        `message` (utf8): what is there, and what is read in its place.
+        """
     def dump(self, physical_offset: int) -> RecordBatch:
         """What stands at a physical offset, byte by byte, whole or damaged: a row a field of the record or BLANK there. For
         looking at bytes; to read a message see `message_at`.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import mqstore
-from mqstore._broker_topics import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
+from mqstore._broker_topics import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC, TRANSACTION_GROUP
 from mqstore._rows import each_row, rows_of, visible
 
 #: The bits of `sys_flag` with the type of a transaction message, and two of the types.
@@ -29,21 +29,30 @@ class Fate:
 
 
 #: Columns of a half message that say which transaction it is, and who has it open.
-_COLUMNS = ("queue_offset", "physical_offset", "store_time", "born_time", "unique_key", "tags", "keys", "properties")
+_COLUMNS = ("topic", "queue_offset", "physical_offset", "store_time", "born_time", "unique_key", "tags", "keys", "properties")
 
 
 def open_halves(store: mqstore.Store, counting: Counting) -> Iterator[dict[str, Any]]:
-    """Yields the half messages whose transactions are open, in the order in which they were stored, as JSON has them.
+    """Yields the half messages whose transactions are open, as JSON has them: those of files first, in the order in which they
+    were stored.
 
     Damaged half and op messages are skipped, whatever the store was opened with. `counting` gets the reads that count them.
     """
+    yield from _open_in_files(store, counting)
+    if ROCKSDB_HALF_TOPIC in store.topics:
+        ended, _ = _ended(store, ROCKSDB_HALF_TOPIC, None, counting)
+        for batch in counting(store.topics[ROCKSDB_HALF_TOPIC].batches(_COLUMNS, errors="skip")):
+            yield from (half for half in each_row(batch) if half["physical_offset"] not in ended)
+
+
+def _open_in_files(store: mqstore.Store, counting: Counting) -> Iterator[dict[str, Any]]:
     if HALF_TOPIC not in store.topics:
         return
     begins = _progress(store)
     for queue_id in store.topics[HALF_TOPIC].queue_ids:
         queue = store.topics[HALF_TOPIC].queues[queue_id]
         begin = max(begins.get(queue_id, 0), queue.min_offset)
-        listed, _ = _ended(store, queue_id, counting)
+        listed, _ = _ended(store, HALF_TOPIC, queue_id, counting)
         ended = {offset for offset in listed if offset >= begin}
         # When the broker asks, it stores the half message again, and the last copy counts.
         latest: dict[str | int, dict[str, Any]] = {}
@@ -65,15 +74,17 @@ def fate_of(store: mqstore.Store, message: mqstore.Message, counting: Counting) 
         case "prepared":
             return _fate_of_prepared(store, message, counting)
     match message.topic:
-        case topic if topic == HALF_TOPIC:
+        case topic if topic in _OPS:
             return _fate_of_half(store, message, counting)
-        case topic if topic == OP_TOPIC:
+        case topic if topic in _OPS.values():
             return _fate_of_op(store, message, counting)
         case topic if topic == GIVEN_UP_TOPIC:
             return Fate("given_up", f"{_GIVEN_UP}: consumers do not get it")
     return None
 
 
+#: The topics of op messages by those of their half messages.
+_OPS = {HALF_TOPIC: OP_TOPIC, ROCKSDB_HALF_TOPIC: ROCKSDB_OP_TOPIC}
 _GIVEN_UP = "a half message whose producers never answered the broker, which asks no more"
 _LOST = "the committed message, if there was one, is lost"
 _UNKNOWN = "a half message, and how its transaction ended is not known"
@@ -81,23 +92,33 @@ _UNKNOWN = "a half message, and how its transaction ended is not known"
 
 def _progress(store: mqstore.Store) -> dict[int, int]:
     """Returns by queue id the offset of the first half message that the broker is not done with."""
-    with suppress(mqstore.NotFoundError):
+    # Without the progress every half message counts that no op message lists.
+    with suppress(mqstore.NotFoundError, mqstore.UnsupportedFormatError):
         rows = rows_of(store.consumer_offsets())
         return {row["queue_id"]: row["offset"] for row in rows if (row["group"], row["topic"]) == (TRANSACTION_GROUP, HALF_TOPIC)}
     return {}
 
 
-def _ended(store: mqstore.Store, queue_id: int, counting: Counting) -> tuple[set[int], bool]:
-    """Returns the queue offsets of half messages that have ended, which op messages list, and whether no op message is lost."""
-    if OP_TOPIC not in store.topics or queue_id >= len(queues := store.topics[OP_TOPIC].queues):
+def _ended(store: mqstore.Store, half_topic: str, queue_id: int | None, counting: Counting) -> tuple[set[int], bool]:
+    """Returns the places of half messages that have ended, which op messages list, and whether no op message is lost.
+
+    Op messages of files have the queue id of their half messages. With None those of all queues are read.
+    """
+    topic = _OPS[half_topic]
+    if topic not in store.topics or (queue_id is not None and queue_id >= len(store.topics[topic].queues)):
         return set(), True
-    batches = counting(queues[queue_id].batches(["body"], errors="skip"))
-    ended = {offset for batch in batches for row in batch for offset in _listed(row.body)}
+    ops = store.topics[topic] if queue_id is None else store.topics[topic].queues[queue_id]
+    batches = counting(ops.batches(["properties" if topic == ROCKSDB_OP_TOPIC else "body"], errors="skip"))
+    ended = {place for batch in batches for op in batch for place in _listed(topic, op)}
     return ended, store.recovery.complete and not batches.skipped
 
 
-def _listed(body: bytes) -> Iterator[int]:
-    return (int(text) for text in body.split(b",") if text.strip().isdigit())
+def _listed(topic: str, op: Any) -> Iterator[int]:
+    """Yields the places of the half messages that an op message of a topic lists: in files queue offsets, otherwise the physical
+    offset of one.
+    """
+    text = op.properties.get("TRANS_OFFSET", "").encode() if topic == ROCKSDB_OP_TOPIC else op.body
+    return (int(place) for place in text.split(b",") if place.strip().isdigit())
 
 
 def _fate_of_prepared(store: mqstore.Store, half: mqstore.Message, counting: Counting) -> Fate:
@@ -118,16 +139,19 @@ def _fate_of_half(store: mqstore.Store, half: mqstore.Message, counting: Countin
     if commit is not None:
         return _committed(commit)
     last = copies[-1]
-    ended, has_all_ops = _ended(store, last.queue_id, counting)
-    if last.queue_offset in ended:
+    is_in_files = half.topic == HALF_TOPIC
+    ended, has_all_ops = _ended(store, half.topic, last.queue_id if is_in_files else None, counting)
+    if (last.queue_offset if is_in_files else last.physical_offset) in ended:
         if is_complete:
             return Fate("rolled_back", "a half message whose transaction was rolled back: consumers do not get it")
         return Fate("ended", f"a half message whose transaction has ended: {_LOST}")
     if not has_all_ops:
-        return Fate("unknown", f"{_UNKNOWN}: messages of {OP_TOPIC} were lost or are damaged, and one of them may list it")
+        ops = _OPS[half.topic]
+        return Fate("unknown", f"{_UNKNOWN}: messages of {ops} were lost or are damaged, and one of them may list it")
     begins: dict[int, int] = {}
     with suppress(mqstore.CorruptError):
-        begins = _progress(store)
+        # The progress is of the topic of files.
+        begins = _progress(store) if is_in_files else {}
     if last.queue_offset >= begins.get(last.queue_id, 0):
         topic = visible(half.properties.get("REAL_TOPIC", "-"))
         return Fate("open", f"a half message whose transaction is open: consumers of {topic} do not get it until it is committed")
@@ -139,10 +163,9 @@ def _fate_of_half(store: mqstore.Store, half: mqstore.Message, counting: Countin
 
 def _fate_of_op(store: mqstore.Store, op: mqstore.Message, counting: Counting) -> Fate:
     """Returns the fate of the half messages that an op message lists."""
-    queue = store.topics[HALF_TOPIC].queues[op.queue_id] if HALF_TOPIC in store.topics else None
     states: dict[_State, int] = {"committed": 0, "rolled_back": 0, "ended": 0}
-    for offset in _listed(op.body):
-        half = None if queue is None else next(counting(iter(queue[offset : offset + 1])), None)
+    for place in _listed(op.topic, op):
+        half = _half_at(store, op, place, counting)
         _, commit, is_complete = ((), None, False) if half is None else _commit_of(store, half, counting)
         states["committed" if commit is not None else "rolled_back" if is_complete else "ended"] += 1
     found: dict[_State, int] = {state: number for state, number in states.items() if number}
@@ -150,6 +173,18 @@ def _fate_of_op(store: mqstore.Store, op: mqstore.Message, counting: Counting) -
     text = f"a broker's op message, which lists transactions that have ended: {ends}"
     state: _State = next(iter(found)) if len(found) == 1 else "ended"
     return Fate(state, text)
+
+
+def _half_at(store: mqstore.Store, op: mqstore.Message, place: int, counting: Counting) -> mqstore.Message | None:
+    """Returns the half message at a place that an op message lists, or None if the log does not have it."""
+    columns = ["physical_offset"]
+    if op.topic == ROCKSDB_OP_TOPIC and place < store.max_physical_offset:
+        batches = store.scan(topics=ROCKSDB_HALF_TOPIC, physical=(place, place + 1), columns=columns, errors="skip")
+    elif op.topic == OP_TOPIC and HALF_TOPIC in store.topics:
+        batches = store.topics[HALF_TOPIC].queues[op.queue_id][place : place + 1].batches(columns, errors="skip")
+    else:
+        return None
+    return next((store.message_at(offset) for batch in counting(batches) for (offset,) in batch), None)
 
 
 _WORDS = {"committed": "committed", "rolled_back": "rolled back", "ended": "whose half message is not in the log"}
@@ -162,7 +197,7 @@ def _committed(place: str) -> Fate:
 def _commit_of(store: mqstore.Store, half: mqstore.Message, counting: Counting) -> tuple[list[mqstore.Message], str | None, bool]:
     """Returns the copies of a half message, the place of the committed message, and whether nothing that could be it is lost."""
     topic, key = half.properties.get("REAL_TOPIC"), half.unique_key
-    copies = [half] if key is None else [*counting(store.query(HALF_TOPIC, key, limit=None, errors="skip"))] or [half]
+    copies = [half] if key is None else [*counting(store.query(half.topic, key, limit=None, errors="skip"))] or [half]
     places = {copy.physical_offset for copy in copies}
     if topic is None:
         return copies, None, False

@@ -255,6 +255,7 @@ class Store:
     verify = _in_a_thread(mqstore.Store.verify)
     segments = _in_a_thread(mqstore.Store.segments)
     index_files = _in_a_thread(mqstore.Store.index_files)
+    kept_elsewhere = _in_a_thread(mqstore.Store.kept_elsewhere)
     dump = _in_a_thread(mqstore.Store.dump)
     dump_entry = _in_a_thread(mqstore.Store.dump_entry)
     dump_key = _in_a_thread(mqstore.Store.dump_key)

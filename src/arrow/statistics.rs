@@ -12,7 +12,7 @@ use arrow_schema::{Field, Schema};
 use crate::arrow::resolve::from_arrow;
 use crate::error::Result;
 use crate::format::{DelayOffset, IndexGeometry, IndexHeader, TopicConfig};
-use crate::log::{Chains, IndexFileState};
+use crate::log::{Chains, IndexFileState, KeptElsewhere};
 use crate::read::{DumpRow, GroupLag, GroupOffset, Segment, Shared, Usage, UsageBy, UsageCount};
 
 /// The names that `usage` takes, each with what it counts by.
@@ -73,6 +73,20 @@ pub(crate) fn segments(segments: &[Segment]) -> Result<RecordBatch> {
             ("bytes", int64s(of().map(|segment| Some(segment.bytes)))),
             ("sealed", bools(of().map(|segment| Some(segment.is_sealed)))),
             ("first_store_time", times(of().map(|segment| segment.first_store_time))),
+        ],
+    )
+}
+
+/// A row a part of a store that is kept in files of another format.
+pub(crate) fn kept_elsewhere(parts: &[KeptElsewhere]) -> Result<RecordBatch> {
+    let of = || parts.iter();
+    batch(
+        parts.len(),
+        vec![
+            ("part", texts(of().map(|part| Some(part.part.name().to_owned())))),
+            ("path", texts(of().map(|part| Some(part.path.display().to_string())))),
+            ("topic", texts(of().map(|part| part.topic.clone()))),
+            ("message", texts(of().map(|part| Some(part.what.clone())))),
         ],
     )
 }

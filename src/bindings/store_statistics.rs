@@ -73,6 +73,19 @@ impl Store {
         Ok(RecordBatch(files))
     }
 
+    /// Returns the parts of the store that its broker keeps in files of another format, which are
+    /// not read; mostly RocksDB databases. Cheap: lists some directories.
+    ///
+    /// Columns: `part` (utf8): `queues`, `keys`, `transactions`, `timers`, `compacted_topics`,
+    /// `consumer_offsets` or `topic_configs`; `path` (utf8): the directory of these files; `topic`
+    /// (utf8), null unless the part is of one topic; `message` (utf8): what is there, and what is
+    /// read in its place.
+    fn kept_elsewhere(&self, py: Python<'_>) -> PyResult<RecordBatch> {
+        let reader = self.handle.log_reader(py)?;
+        let parts = self.handle.detach(py, || arrow::kept_elsewhere(&reader.kept_elsewhere()?))?;
+        Ok(RecordBatch(parts))
+    }
+
     /// What stands at a physical offset, byte by byte, whole or damaged: a row a field of the
     /// record or BLANK there. For looking at bytes; to read a message see `message_at`.
     ///

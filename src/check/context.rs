@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::check::contradictions::{Contradictions, Decided};
 use crate::check::finding_id::{FindingId, Severity};
 use crate::check::findings::{Affected, Finding, Findings};
-use crate::log::LogFiles;
+use crate::log::{LogFiles, Part};
 use crate::read::MessageReader;
 use crate::recovery::BrokerRecovery;
 
@@ -38,6 +38,8 @@ pub(super) struct Context<'a> {
     is_log_lost: bool,
     /// The topics in a broker's settings; `None` without readable settings.
     pub(super) known_topics: Option<BTreeSet<String>>,
+    /// The parts of the store that are in files of another format.
+    pub(super) kept_elsewhere: BTreeSet<Part>,
     /// The model of a broker's next start; `None` unless a crash left the store.
     pub(super) brokers: Option<BrokerRecovery>,
     /// Messages of which record and queue entry name different places.
@@ -57,6 +59,7 @@ impl<'a> Context<'a> {
             log: reader.log(),
             bounds,
             known_topics: None,
+            kept_elsewhere: BTreeSet::new(),
             brokers: None,
             writer,
             contradictions: Contradictions::default(),

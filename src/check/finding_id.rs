@@ -117,6 +117,8 @@ finding_ids! {
         "a writer had not finished this file when it died; it takes room only";
     StoreWrongType: "store.wrong_type", Error, Fix::SetAside, "",
         "wrong file type: a writer refuses the store, or fails at the first message of that queue";
+    StoreNotRead: "store.not_read", Note, Fix::Nothing, "",
+        "a broker keeps this part in files of another format: it was not read, and not compared with the log";
     LogDamagedRecord: "log.damaged_record", Error, Fix::Salvage, "",
         "no whole record stands here: the message, and others that were hidden by the damage, cannot be read";
     LogMissingSegment: "log.missing_segment", Error, Fix::PutBack, "#5455, #2140, #2141",

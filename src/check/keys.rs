@@ -14,7 +14,7 @@ use crate::check::key_items::{ItemsAhead, KeyFile};
 use crate::error::Result;
 use crate::format::{DispatchRequest, INDEX_DIR, IndexGeometry, IndexItem, MessageView};
 use crate::interrupt;
-use crate::log::{IndexFile, IndexService};
+use crate::log::{IndexFile, IndexService, Part};
 
 /// All index files, while the log is read from start to end.
 #[derive(Debug)]
@@ -234,6 +234,9 @@ impl Keys {
     #[cold]
     fn add_missing(&self, view: &MessageView<'_>, dispatched: &DispatchRequest<'_>, context: &mut Context<'_>) {
         let at = view.physical_offset();
+        if !self.has_files && context.kept_elsewhere.contains(&Part::Keys) {
+            return;
+        }
         if self.blind.iter().any(|blind| blind.contains(&at)) || context.has_expired(at) {
             return;
         }

@@ -11,7 +11,7 @@ use crate::check::findings::{Affected, Finding};
 use crate::error::Result;
 use crate::format::{
     CONSUME_QUEUE_DIR, CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MIN_RECORD_SIZE, MessageView, Transaction,
-    is_salvage_record,
+    is_light_queue, is_salvage_record,
 };
 use crate::interrupt;
 use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogFiles, LogRecord, Place, QueueTable};
@@ -162,7 +162,9 @@ impl<'a> Queues<'a> {
 /// Whether a broker accepts the topic. It has characters that a broker refuses in no name that it made itself.
 fn check_name(topic: &str, context: &mut Context<'_>) {
     let is_accepted = |c: char| c.is_ascii_alphanumeric() || matches!(c, '%' | '|' | '-' | '_');
-    if !topic.is_empty() && !topic.chars().all(is_accepted) {
+    // A broker makes the names of light queues itself, with a `$`.
+    let is_made = topic.is_empty() || is_light_queue(topic);
+    if !is_made && !topic.chars().all(is_accepted) {
         let path = context.root.join(CONSUME_QUEUE_DIR).join(topic);
         let affected = Affected {
             topic: Some(topic.to_owned()),

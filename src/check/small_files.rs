@@ -9,10 +9,10 @@ use crate::check::finding_id::{FindingId, Severity};
 use crate::check::findings::{Affected, Finding};
 use crate::error::{Error, Result};
 use crate::format::{
-    ABORT_FILE, BATCH_CONSUME_QUEUE_DIR, CHECKPOINT_FIELDS_SIZE, CHECKPOINT_FILE, CONFIG_DIR, Checkpoint, INDEX_DIR,
-    RECOVERY_NOTE_FILE, TOPICS_FILE, UNFINISHED_PREFIX, check_settings, parse_index_name,
+    ABORT_FILE, CHECKPOINT_FIELDS_SIZE, CHECKPOINT_FILE, CONFIG_DIR, Checkpoint, INDEX_DIR, RECOVERY_NOTE_FILE, TOPICS_FILE,
+    UNFINISHED_PREFIX, check_settings, is_light_queue, parse_index_name,
 };
-use crate::log::ConsumeQueueStore;
+use crate::log::{ConsumeQueueStore, KeptElsewhere, Part, kept_elsewhere};
 use crate::read::MessageReader;
 use crate::storage::{DirEntry, EntryKind, Env, read_file};
 use crate::store::misplaced_entries;
@@ -84,17 +84,20 @@ pub(super) fn look_at_types(env: &dyn Env, queues: &ConsumeQueueStore, context: 
     Ok(())
 }
 
-/// Notes which queues are of a form that is not read.
-pub(super) fn note_unread_queues(queues: &ConsumeQueueStore, context: &mut Context<'_>) {
-    if let Some(path) = queues.rocksdb() {
-        let what = "the consume queues are a RocksDB database";
-        context.add(Finding::new(FindingId::QueueNotRead, path, 0, what));
+/// Notes which parts of the store are in files of another format.
+pub(super) fn note_kept_elsewhere(env: &dyn Env, queues: &ConsumeQueueStore, context: &mut Context<'_>) -> Result<()> {
+    let kept = kept_elsewhere(env, context.root, queues)?;
+    context.kept_elsewhere = kept.iter().map(|kept| kept.part).collect();
+    for KeptElsewhere { part, path, topic, what } in kept {
+        let id = if part == Part::Queues {
+            FindingId::QueueNotRead
+        } else {
+            FindingId::StoreNotRead
+        };
+        let affected = topic.map(of_topic).unwrap_or_default();
+        context.add(Finding::new(id, &path, 0, what).of(affected));
     }
-    for topic in queues.batch_topics() {
-        let path = context.root.join(BATCH_CONSUME_QUEUE_DIR).join(&topic);
-        let what = format!("topic {topic:?} has a batch consume queue");
-        context.add(Finding::new(FindingId::QueueNotRead, &path, 0, what).of(of_topic(topic)));
-    }
+    Ok(())
 }
 
 /// Looks at the settings of the broker.
@@ -124,12 +127,18 @@ pub(super) fn look_at_settings(
             ));
         }
     }
+    if context.kept_elsewhere.contains(&Part::TopicConfigs) {
+        // The file may be out of date.
+        return Ok(());
+    }
     let known: BTreeSet<String> = match reader.topic_configs(env) {
         Ok(configs) => configs.content.into_iter().map(|config| config.topic).collect(),
         Err(Error::NotFound { .. } | Error::Corrupt { .. } | Error::Unsupported { .. }) => return Ok(()),
         Err(error) => return Err(error),
     };
-    for topic in queues.topics().into_iter().filter(|topic| !known.contains(topic)) {
+    // A broker keeps no settings of light queues.
+    let has_none = |topic: &String| !known.contains(topic) && !is_light_queue(topic);
+    for topic in queues.topics().into_iter().filter(has_none) {
         let what = format!("topic {topic:?} has queues, and no settings");
         let path = dir.join(TOPICS_FILE.name);
         context.add(Finding::new(FindingId::ConfigTopicMissing, &path, 0, what).of(of_topic(topic)));

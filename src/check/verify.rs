@@ -16,7 +16,7 @@ use crate::check::queues::Queues;
 use crate::check::section::{Agreed, SectionReader};
 use crate::check::sections::Sections;
 use crate::check::small_files::{
-    look_at_checkpoint, look_at_names, look_at_settings, look_at_types, look_past_end, note_unread_queues,
+    look_at_checkpoint, look_at_names, look_at_settings, look_at_types, look_past_end, note_kept_elsewhere,
 };
 use crate::error::{Error, Result};
 use crate::format::{ABORT_FILE, CHECKPOINT_FILE, Check, DispatchRequest, INDEX_DIR, LOCK_FILE, MessageView, is_salvage_record};
@@ -175,7 +175,7 @@ fn look(
     // What has expired since the log was listed has no queue file and no index file any more.
     log.list_again(context.bounds.end)?;
     look_at_types(env.as_ref(), &queues, &mut context)?;
-    note_unread_queues(&queues, &mut context);
+    note_kept_elsewhere(env.as_ref(), &queues, &mut context)?;
     look_at_settings(env.as_ref(), reader, &queues, &mut context)?;
     let levels = config.delay_levels()?;
     let check = if request.deep { Check::Whole } else { Check::Structure };

@@ -11,6 +11,11 @@ pub const TOPIC_GROUP_SEPARATOR: char = '@';
 /// How the names of light queues begin, and of the groups that consume them.
 const LMQ_PREFIX: &str = "%LMQ%";
 
+/// Returns true for the name of a light queue, which is the topic of its files. Its messages are stored under other topics.
+pub fn is_light_queue(topic: &str) -> bool {
+    topic.starts_with(LMQ_PREFIX)
+}
+
 /// How far a group of consumers has come in a queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConsumerOffset {

@@ -62,6 +62,8 @@ mod unique_key;
 mod file_name;
 /// Names in a store directory.
 mod store_layout;
+/// The column family of a RocksDB table file.
+mod rocksdb_table;
 /// JSON whose names may be numbers without quotes.
 mod broker_json;
 /// A broker's own settings.
@@ -74,7 +76,7 @@ mod replication;
 pub use body::{MAX_DECODED_BODY, decode_body};
 pub use broker_config::{
     ConsumerOffset, DelayOffset, TOPIC_GROUP_SEPARATOR, TopicConfig, decode_consumer_offsets, decode_delay_offsets,
-    decode_topic_configs,
+    decode_topic_configs, is_light_queue,
 };
 pub use broker_json::check_settings;
 pub use bytes::is_zero;
@@ -108,12 +110,13 @@ pub use record::{
 };
 pub use record_layout::{MIN_RECORD_SIZE, RecordLayout, Version};
 pub use replication::{SLAVE_REPORT_SIZE, SlaveReport, TRANSFER_HEADER_SIZE, TransferHeader};
+pub use rocksdb_table::{RocksdbFamily, rocksdb_family};
 pub use salvage_record::{encode_salvage_record, is_salvage_record, salvage_record_size};
 pub use store_layout::{
-    ABORT_FILE, BACKUP_PREFIX, BATCH_CONSUME_QUEUE_DIR, BrokerFile, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR,
-    CONSUME_QUEUE_DIR, CONSUMER_OFFSET_FILE, DELAY_OFFSET_FILE, FLUSHED_MARK_FILE, GEOMETRY_FILE, INDEX_DIR,
-    LMQ_CONSUMER_OFFSET_FILE, LOCK_FILE, RECOVERY_NOTE_FILE, ROCKSDB_CONSUME_QUEUE_DIR, ROCKSDB_CURRENT_FILE, TOPICS_FILE,
-    UNFINISHED_PREFIX,
+    ABORT_FILE, BACKUP_PREFIX, BATCH_CONSUME_QUEUE_DIR, BrokerFile, CHECKPOINT_FILE, COMMIT_LOG_DIR, COMPACTION_LOG_DIR,
+    CONFIG_DIR, CONSUME_QUEUE_DIR, CONSUMER_OFFSET_FILE, DELAY_OFFSET_FILE, FLUSHED_MARK_FILE, GEOMETRY_FILE, INDEX_DIR,
+    LMQ_CONSUMER_OFFSET_FILE, LOCK_FILE, RECOVERY_NOTE_FILE, ROCKSDB_CONSUME_QUEUE_DIR, ROCKSDB_CURRENT_FILE, ROCKSDB_STORE_DIR,
+    TIMER_LOG_DIR, TOPICS_FILE, UNFINISHED_PREFIX,
 };
 pub use sys_flag::{
     BORN_HOST_V6, COMMIT, COMPRESSED, COMPRESSION_MASK, Compression, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, PREPARED, ROLLBACK,

@@ -10,6 +10,12 @@ pub const BATCH_CONSUME_QUEUE_DIR: &str = "batchconsumequeue";
 pub const ROCKSDB_CONSUME_QUEUE_DIR: &str = "consumequeue_rocksdb";
 /// The file that every RocksDB database has.
 pub const ROCKSDB_CURRENT_FILE: &str = "CURRENT";
+/// The RocksDB database that every broker of 5.4 or later makes. What it holds depends on the broker's options.
+pub const ROCKSDB_STORE_DIR: &str = "rocksdbstore";
+/// The directory of the compacted topics of 5.x, a directory for each topic.
+pub const COMPACTION_LOG_DIR: &str = "compaction/compactionLog";
+/// The directory of the timers of 5.x that are in the timer wheel.
+pub const TIMER_LOG_DIR: &str = "timerlog";
 /// The directory of the index files.
 pub const INDEX_DIR: &str = "index";
 /// The directory of the settings, a broker's and ours.

@@ -7,8 +7,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::format::{BrokerFile, CONFIG_DIR, Malformed, ROCKSDB_CURRENT_FILE};
-use crate::storage::{Access, EntryKind, Env};
+use crate::format::{BrokerFile, CONFIG_DIR, Malformed};
+use crate::log::rocksdb::database_at;
+use crate::storage::{Access, Env};
 
 /// Larger than any such file.
 const MAX_LEN: u64 = 1 << 30;
@@ -33,7 +34,7 @@ pub fn load_broker_settings<T>(
     decode: impl Fn(&[u8]) -> Result<T, Malformed>,
 ) -> Result<Option<BrokerSettings<T>>> {
     let path = root.join(CONFIG_DIR).join(file.name);
-    let database = rocksdb_of(env, root, file)?;
+    let database = database_of(env, root, file)?;
     let Some(mut found) = load_json(env, &path, decode)? else {
         return match database {
             None => Ok(None),
@@ -121,18 +122,11 @@ fn read_whole(env: &dyn Env, path: &Path) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// The database in which a broker may keep what the file holds, if there is one.
-fn rocksdb_of(env: &dyn Env, root: &Path, file: BrokerFile) -> Result<Option<PathBuf>> {
+/// Returns the database in which a broker may keep what the file holds, if there is one.
+pub(super) fn database_of(env: &dyn Env, root: &Path, file: BrokerFile) -> Result<Option<PathBuf>> {
     for name in file.rocksdb_dirs {
         let dir = root.join(CONFIG_DIR).join(name);
-        let entries = match env.list(&dir) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => continue,
-            listed => listed.map_err(|error| Error::io("list", &dir, error))?,
-        };
-        if entries
-            .iter()
-            .any(|entry| entry.kind == EntryKind::File && entry.name == ROCKSDB_CURRENT_FILE)
-        {
+        if database_at(env, &dir)?.is_some() {
             return Ok(Some(dir));
         }
     }

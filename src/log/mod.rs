@@ -4,6 +4,8 @@
 mod flushed_mark_file;
 /// The commit log: read, appended to, truncated, salvaged.
 mod commit_log;
+/// RocksDB databases of a broker, by their files.
+mod rocksdb;
 /// Consume queues: for each queue, where its messages lie in the log.
 mod consume_queue;
 /// Index files: from message keys to physical offsets.
@@ -16,6 +18,8 @@ mod store_checkpoint;
 mod recorded_geometry;
 /// The settings of a broker.
 mod broker_settings;
+/// The parts of a store that a broker keeps in files of other formats.
+mod kept_elsewhere;
 
 pub use broker_settings::{BrokerSettings, load_broker_settings};
 pub(crate) use commit_log::LogEnd;
@@ -27,6 +31,7 @@ pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, Place, Qu
 pub use flushed_mark_file::{FlushedMarkFile, is_flushed_mark_locked, load_flushed_mark, lock_flushed_mark};
 pub use index::{Candidate, Candidates, Chains, IndexFile, IndexFileState, IndexService, Indexed, KeptIndex, KeyLookup, Source};
 pub(crate) use index::{ChainItem, IndexPut};
+pub use kept_elsewhere::{KeptElsewhere, Part, kept_elsewhere};
 pub use record_starts::{LastWriter, RecordStarts};
 pub use recorded_geometry::{fill_from_record, record as record_geometry};
 pub use store_checkpoint::{load_checkpoint, save_checkpoint};

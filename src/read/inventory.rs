@@ -1,9 +1,9 @@
-//! The files of a store, one by one: segments of the log and index files.
+//! The files of a store, one by one: segments of the log and index files; and the parts in files of another format.
 
 use crate::error::Result;
 use crate::format::Check;
 use crate::interrupt;
-use crate::log::{IndexFileState, LogRecord, RecordCursor};
+use crate::log::{IndexFileState, KeptElsewhere, LogRecord, RecordCursor, kept_elsewhere};
 use crate::read::message_reader::MessageReader;
 
 /// A segment of the log.
@@ -56,6 +56,14 @@ impl MessageReader {
             at = view.end();
         }
         Ok(at)
+    }
+
+    /// Returns the parts of the store that a broker keeps in files of another format, by part.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`].
+    pub fn kept_elsewhere(&self) -> Result<Vec<KeptElsewhere>> {
+        kept_elsewhere(self.env().as_ref(), self.path(), self.queue_store())
     }
 
     /// The index files, oldest first. Reads them whole.

@@ -124,7 +124,7 @@ def write(name: str, folder: Path) -> Path:
 
 
 def expected(name: str, store: Path) -> Iterator[dict[str, Any]]:
-    """What RocketMQ reads of a copy of a store."""
+    """Returns what RocketMQ reads of a copy of a store."""
     copy = store.with_name(f"{name}.copy")
     shutil.copytree(store, copy)
     if not STORES[name].has_file_queues:
@@ -136,7 +136,7 @@ def expected(name: str, store: Path) -> Iterator[dict[str, Any]]:
         line.pop("store_host", None)
         line.pop("entries", None)
         line.pop("walked_to", None)
-        yield {names.get(key, key): value for key, value in line.items()}
+        yield {names.get(str(key), str(key)): value for key, value in line.items()}
 
 
 def options_of(name: str) -> list[str]:

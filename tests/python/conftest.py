@@ -77,6 +77,24 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert contents(store) == before, "a test changed the directory of a broker"
 
 
+@pytest.fixture(scope="session")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+    """Unpacks a golden store that is an archive, once; nothing in it may change."""
+    stores: dict[str, Path] = {}
+    before: dict[str, object] = {}
+
+    def store(name: str) -> Path:
+        if name not in stores:
+            folder = tmp_path_factory.mktemp("unpacked")
+            unpack(GOLDEN / f"{name}.tar.xz", folder)
+            stores[name] = folder / name
+            before[name] = contents(stores[name])
+        return stores[name]
+
+    yield store
+    assert {name: contents(path) for name, path in stores.items()} == before, "a test changed an unpacked store"
+
+
 @pytest.fixture
 def lets_others_run() -> Iterator[Callable[[Callable[[], object]], bool]]:
     """Whether a call lets go of the interpreter: another thread runs only when this one does so by itself."""

@@ -94,6 +94,7 @@ READS: dict[str, Call] = {
     "follow an absent topic": lambda store, _: all_of(store.follow("tt", timeout=0)),
     "get": lambda store, _: len(store.get("t", 0, 0)),
     "index_files": lambda store, _: len(store.index_files()),
+    "kept_elsewhere": lambda store, _: len(store.kept_elsewhere()),
     "lag": lambda store, _: len(store.lag()),
     "max_physical_offset": lambda store, _: store.max_physical_offset,
     "message": lambda store, _: store.message(queue(store)[0].message_id).body,

@@ -15,6 +15,8 @@ from conftest import GOLDEN, contents
 
 import mqstore
 
+#: Written with options that 5.5.1 brought. The queues of `551_rocksdb` are not files.
+OPTIONS = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("551_*.tar.xz"))
 READ_BY_ROCKETMQ = sorted(path.stem for path in (GOLDEN / "expected").glob("*.jsonl") if (GOLDEN / path.stem).is_dir())
 
 
@@ -87,6 +89,20 @@ def path(request: pytest.FixtureRequest, golden: Path, broker: Path) -> Path:
 def test_every_field_of_every_message_and_all_bounds_are_rocketmqs(path: Path) -> None:
     with mqstore.open(path) as store:
         assert by_queue(listed(store)) == by_queue(with_our_hosts(expected(path.name)))
+        assert (store.recovery.complete, store.recovery.missing) == (True, None)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_stores_of_newer_options_are_read_as_rocketmq_reads_them(name: str, unpacked: Callable[[str], Path]) -> None:
+    wanted = with_our_hosts(expected(name))
+    with mqstore.open(unpacked(name)) as store:
+        if name == "551_rocksdb":
+            rows = store.scan(order="queue").to_arrow().to_pylist()
+            found = {(row["topic"], row["queue_id"], row["queue_offset"], row["physical_offset"]) for row in rows}
+            columns = ("topic", "queue_id", "queue_offset", "physical_offset")
+            assert found == {tuple(line[column] for column in columns) for line in wanted if "topic" in line}
+        else:
+            assert by_queue(listed(store)) == by_queue(wanted)
         assert (store.recovery.complete, store.recovery.missing) == (True, None)
 
 

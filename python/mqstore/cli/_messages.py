@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 import mqstore
+from mqstore._facts import parts_elsewhere
 from mqstore._names import there_is
 from mqstore._rows import json_time, visible
 from mqstore.cli._main import Failure, from_the_command_line
@@ -155,6 +156,14 @@ def scanned(store: mqstore.Store, out: Output, number: int | None = None, **cond
 
     yield from reversed(list(rows())) if is_last else rows()
     expect_none_absent(store, batches.absent_topics)
+
+
+def note_elsewhere(store: mqstore.Store, out: Output, part: str) -> bool:
+    """Says on stderr where the broker keeps a part of the store that is not read, and returns whether it does."""
+    sentences = parts_elsewhere(store, part)
+    for sentence in sentences:
+        out.note(sentence)
+    return bool(sentences)
 
 
 def row_of(message: mqstore.Message) -> Row:

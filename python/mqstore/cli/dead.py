@@ -12,6 +12,7 @@ from mqstore._broker_topics import DEAD, RETRY
 from mqstore._names import there_is
 from mqstore._rows import rows_of, visible
 from mqstore.cli._main import command
+from mqstore.cli._messages import note_elsewhere
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 
@@ -41,8 +42,10 @@ def _counts(store: mqstore.Store, out: Output, topics: list[str]) -> list[Row]:
     if not topics:
         return []
     consumed: dict[tuple[str, str, int], int] = {}
-    with suppress(mqstore.NotFoundError):
+    is_unknown = note_elsewhere(store, out, "consumer_offsets")
+    with suppress(mqstore.NotFoundError, mqstore.UnsupportedFormatError):
         consumed = {(row["group"], row["topic"], row["queue_id"]): row["offset"] for row in rows_of(store.consumer_offsets())}
+    unread = None if is_unknown and not consumed else 0
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for batch in out.counting(store.scan(topics=topics, columns=COLUMNS, progress=out.progress)):
         for row in rows_of(batch):
@@ -51,10 +54,11 @@ def _counts(store: mqstore.Store, out: Output, topics: list[str]) -> list[Row]:
             key = (group, topic, row["properties"].get("RETRY_TOPIC"), row["reconsume_times"])
             names = ("group", "topic", "from_topic", "reconsume_times")
             count = groups.setdefault(
-                key, dict(zip(names, key, strict=True)) | {"messages": 0, "unread": 0, "first_store_time": time}
+                key, dict(zip(names, key, strict=True)) | {"messages": 0, "unread": unread, "first_store_time": time}
             )
             count["messages"] += 1
-            count["unread"] += row["queue_offset"] >= consumed.get((group, topic, row["queue_id"]), 0)
+            if count["unread"] is not None:
+                count["unread"] += row["queue_offset"] >= consumed.get((group, topic, row["queue_id"]), 0)
             count["last_store_time"] = time
     return sorted(groups.values(), key=lambda row: (row["group"], row["topic"], row["from_topic"] or "", row["reconsume_times"]))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from itertools import islice
@@ -11,10 +12,11 @@ from itertools import islice
 import click
 
 import mqstore
-from mqstore._broker_topics import SCHEDULE_TOPIC
+from mqstore._broker_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from mqstore._rows import json_time, rows_of
+from mqstore._timers import count_timers
 from mqstore.cli._main import command
-from mqstore.cli._messages import whole_number
+from mqstore.cli._messages import note_elsewhere, whole_number
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 
@@ -36,10 +38,15 @@ def delayed(store: mqstore.Store, out: Output, levels: str, number: int | None) 
     due_time says until when; the first one that is due comes first. topic and queue_id say where each will go, queue_offset
     where it waits: in queue level - 1 of SCHEDULE_TOPIC_XXXX. How far the broker has come is in config/delayOffset.json
     (every 10 s); where that is missing, all that stand there count. Messages that consumers failed on wait there, too, for
-    %RETRY%. Timers of 5.x with a time of their own are not listed.
+    %RETRY%. Timers of 5.x with a time of their own are not listed, but counted on stderr.
     """
+    note_elsewhere(store, out, "timers")
+    nothing = "no message waits for its delivery"
+    if timers := count_timers(store, out.counting):
+        out.note(f"{timers} timers are not listed here: mqstore cat {shlex.quote(store.path)} {TIMER_TOPIC} shows them")
+        nothing = "no message waits for the end of a delay level"
     waiting = heapq.merge(*_by_level(store, out, levels), key=lambda row: row["due_time"] or UNKNOWN)
-    out.table(islice(waiting, number), "no message waits for its delivery")
+    out.table(islice(waiting, number), nothing)
 
 
 def _by_level(store: mqstore.Store, out: Output, levels: str) -> Iterator[Iterator[Row]]:

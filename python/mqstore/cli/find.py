@@ -14,7 +14,7 @@ from mqstore._facts import facts_of, file_queues
 from mqstore._rows import json_time
 from mqstore._transactions import fate_of
 from mqstore.cli._main import command, from_the_command_line
-from mqstore.cli._messages import body_as, chosen_by, count, expect_none_absent, print_messages, row_of, scanned
+from mqstore.cli._messages import body_as, chosen_by, count, expect_none_absent, note_elsewhere, print_messages, row_of, scanned
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 from mqstore.cli._times import shown_time
@@ -94,6 +94,8 @@ def _looked_at(store: mqstore.Store, out: Output, conditions: dict[str, Any], ev
         if (since and since > end) or (until and until <= begin) or (since and until and since == until):
             return f"nothing was stored in that time; the log has messages from {first} to {last}"
         first, last = (shown_time(json_time(time), out.utc) for time in (max(begin, since or begin), min(end, until or end)))
+    if facts["messages"] is None:
+        return f"looked at all messages of the log, stored from {first} on"
     topics = conditions.get("topics") or [None]
     queues = [queue for topic in topics if topic is None or topic in store.topics for _, queue in file_queues(store, topic)]
     number = sum(_offset_at(queue, until, queue.max_offset) - _offset_at(queue, since, queue.min_offset) for queue in queues)
@@ -115,6 +117,7 @@ def _by_key(store: mqstore.Store, out: Output, key: str, number: int | None, con
     if not topics or "transactions" in conditions or (since and last and last < since):
         yield from scanned(store, out, number, keys=key, **conditions)
         return
+    note_elsewhere(store, out, "keys")
     with from_the_command_line():
         answers = [out.counting(store.query(topic, key, since, last, None)) for topic in topics]
     found = sorted((message for answer in answers for message in answer), key=lambda message: message.physical_offset)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import mqstore
+from mqstore._broker_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC
 from mqstore._transactions import open_halves
 from mqstore.cli._main import command
-from mqstore.cli._messages import whole_number
+from mqstore.cli._messages import note_elsewhere, whole_number
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 
@@ -17,13 +18,18 @@ def transactions(store: mqstore.Store, out: Output) -> None:
 
     These were neither committed nor rolled back. group is the producers' that the broker asks, topic and queue_id say where
     the message will be once it is committed, queue_offset where it waits: in RMQ_SYS_TRANS_HALF_TOPIC. check_times: how often
-    the broker has asked.
+    the broker has asked. A broker with transRocksDBEnable keeps that, and the transactions that it gives up, in RocksDB, which
+    is not read: then every half message of RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC counts that has no end in the log.
     """
-    out.table(map(_row, open_halves(store, out.counting)), "no transaction is open")
+    is_elsewhere = note_elsewhere(store, out, "transactions")
+    if HALF_TOPIC in store.topics:
+        note_elsewhere(store, out, "consumer_offsets")
+    nothing = "every half message has an end in the log" if is_elsewhere else "no transaction is open"
+    out.table(map(_row, open_halves(store, out.counting)), nothing)
 
 
 def _row(half: Row) -> Row:
-    given = half["properties"]
+    given, is_in_rocksdb = half["properties"], half["topic"] == ROCKSDB_HALF_TOPIC
     return {
         "group": given.get("PGROUP"),
         "topic": given.get("REAL_TOPIC"),
@@ -32,7 +38,7 @@ def _row(half: Row) -> Row:
         "physical_offset": half["physical_offset"],
         "born_time": half["born_time"],
         "store_time": half["store_time"],
-        "check_times": whole_number(given.get("TRANSACTION_CHECK_TIMES", "0")),
+        "check_times": None if is_in_rocksdb else whole_number(given.get("TRANSACTION_CHECK_TIMES", "0")),
         "tags": half["tags"],
         "keys": half["keys"],
         "unique_key": half["unique_key"],

@@ -130,6 +130,8 @@ def _cell(value: object) -> str:
             return "yes" if value else "no"
         case float():
             return f"{value:.2f}"
+        case list() if all(isinstance(part, str) for part in value):
+            return _text(", ".join(value))
         case list():
             return _text(", ".join(f"{begin} to {end}" for begin, end in value))
         case _:

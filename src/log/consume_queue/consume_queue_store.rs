@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
-use crate::format::{BATCH_CONSUME_QUEUE_DIR, CONSUME_QUEUE_DIR, ROCKSDB_CONSUME_QUEUE_DIR};
+use crate::format::{BATCH_CONSUME_QUEUE_DIR, CONSUME_QUEUE_DIR, ROCKSDB_CONSUME_QUEUE_DIR, is_light_queue};
 use crate::log::consume_queue::consume_queue::ConsumeQueue;
-use crate::log::consume_queue::directories::{
-    is_rocksdb, list, no_directories, parse_queue_id, queue_dirs, staged_files, topic_dirs,
-};
+use crate::log::consume_queue::directories::{list, no_directories, parse_queue_id, queue_dirs, staged_files, topic_dirs};
 use crate::log::consume_queue::truncate::UnsyncedTruncation;
 use crate::log::consume_queue::unsynced::{SYNCED_ONE_BY_ONE, Unsynced};
 use crate::log::consume_queue::write_out::StagedFile;
+use crate::log::rocksdb::is_database;
 use crate::storage::{DirEntry, Env, FileSystem, MappingPool, Step};
 
 /// The queues of one topic.
@@ -42,8 +41,10 @@ pub struct ConsumeQueueStore {
     staged: Vec<PathBuf>,
     /// Entries that have the name of a topic or of a queue id, and are no directory.
     misplaced: Vec<PathBuf>,
-    /// The database, if the queues are only in RocksDB.
-    rocksdb: Option<PathBuf>,
+    /// The RocksDB database of queues, if there is one.
+    database: Option<PathBuf>,
+    /// Set if a topic had queues in files when the store was opened.
+    has_files: bool,
     /// A writer keeps it open: each sync reports the errors since the one before.
     file_system: OnceLock<Arc<dyn FileSystem>>,
     /// At first everything: recovery may have written to any of the files.
@@ -64,7 +65,8 @@ impl ConsumeQueueStore {
             topics: RwLock::default(),
             staged: Vec::new(),
             misplaced: Vec::new(),
-            rocksdb: None,
+            database: None,
+            has_files: false,
             file_system: OnceLock::new(),
             unsynced: Mutex::new(Unsynced::Everything),
         };
@@ -86,10 +88,10 @@ impl ConsumeQueueStore {
         for (topic, dir) in topic_dirs(&batch_dir, &list(store.env.as_ref(), &batch_dir)?) {
             topics.entry(topic.into()).or_insert(TopicQueues::Batch(dir));
         }
-        if topics.is_empty() {
-            store.rocksdb = store.find_rocksdb()?;
-        }
-        if store.rocksdb.is_none() {
+        store.has_files = !topics.is_empty();
+        store.database = store.find_database(&in_dir)?;
+        // A database in the directory of the topics has files there.
+        if store.database.is_none() {
             store.misplaced.extend(no_directories(&dir, &in_dir, |_| true));
         }
         store.topics = RwLock::new(topics);
@@ -103,7 +105,12 @@ impl ConsumeQueueStore {
 
     /// The database directory, if the queues are kept in RocksDB only.
     pub fn rocksdb(&self) -> Option<&Path> {
-        self.rocksdb.as_deref()
+        self.database.as_deref().filter(|_| !self.has_files)
+    }
+
+    /// The database directory, if a broker also keeps queues in RocksDB. The light queues may be there only.
+    pub fn second_rocksdb(&self) -> Option<&Path> {
+        self.database.as_deref().filter(|_| self.has_files)
     }
 
     /// Whether there are topics and none of them has queues in files.
@@ -201,9 +208,9 @@ impl ConsumeQueueStore {
     /// # Errors
     /// [`Error::Unsupported`], [`Error::Corrupt`].
     pub(crate) fn expect_writable(&self, is_rebuilt: bool) -> Result<()> {
-        if let Some(path) = &self.rocksdb {
+        if let Some(path) = self.rocksdb() {
             return Err(Error::Unsupported {
-                path: path.clone(),
+                path: path.to_owned(),
                 what: "the consume queues are a RocksDB database: open the store with mode \"r\"".to_owned(),
             });
         }
@@ -381,11 +388,14 @@ impl ConsumeQueueStore {
     }
 
     fn with_topic<T: Default>(&self, topic: &str, take: impl FnOnce(&QueuesById) -> T) -> Result<T> {
-        if let Some(path) = &self.rocksdb {
+        if let Some(path) = self.rocksdb() {
             return Err(unsupported(path, "the consume queues are a RocksDB database"));
         }
         match self.read().get(topic) {
-            None => Ok(T::default()),
+            None => match self.second_rocksdb().filter(|_| is_light_queue(topic)) {
+                Some(path) => Err(unsupported(path, "the light queues are in a RocksDB database")),
+                None => Ok(T::default()),
+            },
             Some(TopicQueues::Files(queues)) => Ok(take(queues)),
             Some(TopicQueues::Batch(path)) => Err(unsupported(path, "the topic has a batch consume queue")),
         }
@@ -406,14 +416,14 @@ impl ConsumeQueueStore {
         Ok(queues)
     }
 
-    fn find_rocksdb(&self) -> Result<Option<PathBuf>> {
-        for kind in [CONSUME_QUEUE_DIR, ROCKSDB_CONSUME_QUEUE_DIR] {
-            let dir = self.root.join(kind);
-            if is_rocksdb(&list(self.env.as_ref(), &dir)?) {
-                return Ok(Some(dir));
-            }
+    /// Returns the directory of a RocksDB database of queues: that of the topics, whose entries are given, or another one.
+    fn find_database(&self, in_dir: &[DirEntry]) -> Result<Option<PathBuf>> {
+        if is_database(in_dir) {
+            return Ok(Some(self.root.join(CONSUME_QUEUE_DIR)));
         }
-        Ok(None)
+        let dir = self.root.join(ROCKSDB_CONSUME_QUEUE_DIR);
+        let is_there = is_database(&list(self.env.as_ref(), &dir)?);
+        Ok(is_there.then_some(dir))
     }
 }
 

@@ -4,19 +4,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::format::{ROCKSDB_CURRENT_FILE, UNFINISHED_PREFIX};
+use crate::format::UNFINISHED_PREFIX;
 use crate::storage::{DirEntry, EntryKind, Env};
 
 /// The topics in a directory of queues, ascending by name.
 pub(super) fn topic_dirs<'a>(dir: &'a Path, entries: &'a [DirEntry]) -> impl Iterator<Item = (String, PathBuf)> + 'a {
     let topics = entries.iter().filter(|entry| is_directory(entry));
     topics.filter_map(|entry| Some((entry.name.to_str()?.to_owned(), dir.join(&entry.name))))
-}
-
-/// Returns true for the directory of a `RocksDB` database. It has a file `CURRENT`; a directory of that name is a topic's.
-pub(super) fn is_rocksdb(entries: &[DirEntry]) -> bool {
-    let mut files = entries.iter().filter(|entry| entry.kind == EntryKind::File);
-    files.any(|file| file.name == ROCKSDB_CURRENT_FILE)
 }
 
 /// The unfinished files in a topic's directory.

@@ -6,11 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::CqUnit;
+use crate::format::{CqUnit, is_light_queue};
 use crate::interrupt;
 use crate::log::{ConsumeQueue, EntriesAhead};
 use crate::read::message_reader::MessageReader;
-use crate::read::scan::place::is_light;
 use crate::read::scan::request::ScanRequest;
 
 /// The queues in files that a scan asks for, each at the next message to which it leads. Records are asked about in the order of the scan.
@@ -136,7 +135,7 @@ impl AskedQueues {
             let is_named = match &self.topics {
                 Some(topics) => topics.iter().any(|named| **named == **topic),
                 // It leads to messages of other topics, which are not given twice.
-                None => !is_light(topic),
+                None => !is_light_queue(topic),
             };
             is_named && self.ids.as_ref().is_none_or(|ids| ids.contains(id))
         });

@@ -29,11 +29,6 @@ pub(super) enum LedBy {
     Queue(Arc<ScannedQueue>, i64, i64),
 }
 
-/// Whether this is the name of a light queue, which is the topic of its files.
-pub(super) fn is_light(topic: &str) -> bool {
-    topic.starts_with("%LMQ%")
-}
-
 impl Place {
     /// Whether the message is the one that is expected here.
     pub(super) fn is_of(&self, view: &MessageView<'_>) -> bool {

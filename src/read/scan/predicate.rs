@@ -6,10 +6,10 @@ use std::ops::Range;
 use foldhash::fast::RandomState;
 
 use crate::error::Result;
-use crate::format::{CqUnit, MessageView, Transaction, property};
+use crate::format::{CqUnit, MessageView, Transaction, is_light_queue, property};
 use crate::read::get_message::{TagFilter, is_code_of};
 use crate::read::message_reader::MessageReader;
-use crate::read::scan::place::{LedBy, Place, is_light};
+use crate::read::scan::place::{LedBy, Place};
 use crate::read::scan::queue_leads::{Lead, QueueLeads};
 use crate::read::scan::request::{ScanRequest, TimeOf, Transactions};
 
@@ -42,7 +42,7 @@ impl Predicate {
         let mut light: Vec<_> = topics
             .into_iter()
             .flatten()
-            .filter(|topic| is_light(topic))
+            .filter(|topic| is_light_queue(topic))
             .cloned()
             .collect();
         light.sort_unstable();

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::format::is_light_queue;
 use crate::interrupt;
 use crate::log::{RecordCursor, SequentialRead};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::log_places::{LogPlaces, LogPlacesBackward};
-use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue, is_light};
+use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue};
 use crate::read::scan::predicate::Predicate;
 use crate::read::scan::queue_places::QueuePlaces;
 use crate::read::scan::request::{Order, ScanRequest, Transactions};
@@ -283,7 +284,7 @@ fn topics_with_queues(reader: &MessageReader, request: &ScanRequest) -> Result<B
     let mut found = BTreeSet::new();
     for topic in all.into_iter().filter(is_named) {
         // A light queue leads to messages of other topics: they are not given twice.
-        let counts = request.topics.is_some() || !is_light(&topic);
+        let counts = request.topics.is_some() || !is_light_queue(&topic);
         match reader.queue_ids(&topic) {
             Ok(_) if counts => {
                 found.insert(topic);
@@ -326,7 +327,7 @@ fn queues_that_pay(reader: &MessageReader, request: &ScanRequest, topics: &[Stri
         }
     }
     let Range { start, end } = reader.physical_bounds();
-    let has_light = with_queues.iter().any(|topic| is_light(topic));
+    let has_light = with_queues.iter().any(|topic| is_light_queue(topic));
     if !has_light && bytes >= (end - start) / 2 {
         return Ok(None);
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
+use crate::format::is_light_queue;
 use crate::read::message_reader::MessageReader;
-use crate::read::scan::place::is_light;
 use crate::read::scan::request::ScanRequest;
 
 /// Queue offsets by topic and queue id.
@@ -44,7 +44,7 @@ pub(super) fn expect_followable(reader: &MessageReader, request: &ScanRequest, f
     if topics.is_some_and(Vec::is_empty) {
         return invalid("topics names no topic, so that no message would come: leave it out to follow all of them".to_owned());
     }
-    if let Some(light) = topics.into_iter().flatten().find(|topic| is_light(topic)) {
+    if let Some(light) = topics.into_iter().flatten().find(|topic| is_light_queue(topic)) {
         return invalid(light_queue("topics", light));
     }
     let FollowFrom::Offsets(offsets, _) = from else {
@@ -65,7 +65,7 @@ pub(super) fn expect_followable(reader: &MessageReader, request: &ScanRequest, f
                 bounds.start, bounds.end
             ));
         }
-        if is_light(topic) {
+        if is_light_queue(topic) {
             return invalid(light_queue("start", topic));
         }
     }

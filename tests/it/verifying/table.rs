@@ -132,6 +132,9 @@ pub(crate) const ROWS: &[Row] = &[
         fs::create_dir(store.0.join("config/mqstore-recovery.json")).unwrap();
     }),
     (FindingId::StoreWrongType, &[], |store| store.put("consumequeue/new", b"x")),
+    (FindingId::StoreNotRead, &[], |store| {
+        fs::create_dir_all(store.0.join("compaction/compactionLog/prices/0")).unwrap();
+    }),
     (FindingId::LogDamagedRecord, &[], |store| {
         store.edit_record(3, "body", |body| body[0] ^= 1);
     }),

@@ -74,7 +74,7 @@ class Page(HTMLParser):
 
 def shown(value: object) -> str:
     """As a table has it: times of JSON in seconds."""
-    text = "-" if value is None else str(value)
+    text = "-" if value in (None, []) else str(value)
     return text[:19].replace("T", " ") if re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", text) else text
 
 
