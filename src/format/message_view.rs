@@ -208,11 +208,19 @@ impl<'a> MessageView<'a> {
     }
 
     fn stands_in_light_queue(&self, topic: &str, queue_offset: i64) -> bool {
+        let mut places = self.light_queues().into_iter();
+        places.any(|(name, offset)| name == topic && offset == queue_offset)
+    }
+
+    /// Returns the queues to which the message was dispatched as well, each with its queue offset there.
+    pub fn light_queues(&self) -> Vec<(String, i64)> {
         let properties = self.properties();
         let topics = properties.get(property::INNER_MULTI_DISPATCH).unwrap_or_default();
         let offsets = properties.get(property::INNER_MULTI_QUEUE_OFFSET).unwrap_or_default();
-        let mut places = topics.split(',').zip(offsets.split(','));
-        places.any(|(name, offset)| name == topic && offset.parse() == Ok(queue_offset))
+        let places = topics.split(',').zip(offsets.split(','));
+        places
+            .filter_map(|(name, offset)| Some((name.to_owned(), offset.parse().ok()?)))
+            .collect()
     }
 
     /// Returns the changes that give this record another place in the queues: positions in the record, each with its new bytes. `None` for

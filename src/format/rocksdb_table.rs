@@ -25,7 +25,7 @@ impl RocksdbFamily {
     }
 }
 
-/// The property before the one that is looked for.
+/// The property before the name of the column family.
 const PROPERTY_BEFORE: &[u8] = b"column.family.id";
 /// From that property to the name: a value of at most 5 bytes, three lengths, and `name`, the part of the key that differs.
 const MAX_GAP: usize = 12;

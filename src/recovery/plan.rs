@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, has_lost_bytes, is_salvage_record};
+use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, has_lost_bytes, is_light_queue, is_salvage_record};
 use crate::interrupt;
 use crate::log::{LogFiles, LogRecord, LogScan, StoredMessage};
 use crate::recovery::report::RecoveryReport;
@@ -55,7 +55,8 @@ impl RecoveryPlan {
         }
         for ((topic, queue_id), tail) in self.undispatched {
             if let Some(queue) = queues.queue_or_new(&topic, queue_id) {
-                report.undispatched += tail.len() as u64;
+                // Messages of a light queue are those of another queue.
+                report.undispatched += if is_light_queue(&topic) { 0 } else { tail.len() as u64 };
                 queue.extend(tail);
             }
         }
@@ -122,7 +123,7 @@ fn is_half_written(opened: &Opened<'_>, last: &Range<i64>) -> Result<bool> {
 /// The plan when the log is read from `scan_start` to `until`, and whether a queue has a gap then.
 pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool)> {
     let Opened { log, queues, check, .. } = *opened;
-    let mut undispatched = Undispatched::new(log, queues, opened.config.delay_levels()?, opened.is_rebuilt);
+    let mut undispatched = Undispatched::new(log, queues, opened.config.delay_levels()?, !opened.is_rebuilt);
     let mut report = RecoveryReport {
         clean_exit: opened.clean,
         scan_start,
@@ -152,6 +153,7 @@ pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Res
                 undispatched.pass_over(Some(substitute_for_record(&view)), i64::from(view.size()));
             }
             undispatched.add(&view)?;
+            undispatched.add_to_light_queues(&view);
         }
         (report.log_end, report.stop_reason) = stop(&scan, opened)?;
         if let Some(torn) = torn {

@@ -6,9 +6,13 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::{
-    CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MIN_RECORD_SIZE, MessageView, is_salvage_record, validate_topic,
+    CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MIN_RECORD_SIZE, MessageView, Version, is_light_queue,
+    is_salvage_record, validate_topic,
 };
 use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogFiles, LogRecord, QueueTable, QueueTail};
+
+/// The queue id of every light queue.
+const LIGHT_QUEUE_ID: i32 = 0;
 
 /// For each topic and queue id: the entries that the queue lacks.
 pub(crate) type QueueTails = BTreeMap<(String, i32), QueueTail>;
@@ -19,7 +23,9 @@ pub(super) struct Undispatched<'a> {
     queues: &'a ConsumeQueueStore,
     delay_levels: DelayLevels,
     /// Whether an entry that leads to its message stays as it is where it has an address of an extension.
-    is_rebuilt: bool,
+    keeps_extensions: bool,
+    /// Set if a light queue has files. Where a database holds queues, too, it holds the light queues, and the broker writes there.
+    has_light_queues: bool,
     /// One for each queue that the scan has met; `None` for a batch consume queue.
     lacking: QueueTable<Option<Lacking>>,
     /// The scan has met a message, and its queue lacks the message before it.
@@ -49,12 +55,13 @@ struct Lacking {
 const MAX_HOLE: i64 = 1 << 20;
 
 impl<'a> Undispatched<'a> {
-    pub(super) fn new(log: &'a LogFiles, queues: &'a ConsumeQueueStore, delay_levels: DelayLevels, is_rebuilt: bool) -> Self {
+    pub(super) fn new(log: &'a LogFiles, queues: &'a ConsumeQueueStore, delay_levels: DelayLevels, keeps_extensions: bool) -> Self {
         Self {
             log,
             queues,
             delay_levels,
-            is_rebuilt,
+            keeps_extensions,
+            has_light_queues: queues.second_rocksdb().is_none() && queues.topics().iter().any(|topic| is_light_queue(topic)),
             lacking: QueueTable::default(),
             gap: false,
             refused: 0,
@@ -102,7 +109,7 @@ impl<'a> Undispatched<'a> {
             return Ok(());
         };
         let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());
-        let (log, substitute, lost, is_rebuilt) = (self.log, self.substitute, self.lost, self.is_rebuilt);
+        let (log, substitute, lost, keeps_extensions) = (self.log, self.substitute, self.lost, self.keeps_extensions);
         let Some(lacking) = self.queue(view) else {
             return Ok(()); // a batch consume queue: this crate does not write those
         };
@@ -113,7 +120,7 @@ impl<'a> Undispatched<'a> {
         // An entry may span two sectors, and the sector that holds its tags code may be lost. An entry with an extension has an address
         // instead of a tags code.
         let is_whole = |known: &CqUnit| {
-            let has_extension = !is_rebuilt && known.ext_address().is_some();
+            let has_extension = keeps_extensions && known.ext_address().is_some();
             let tags_code = if has_extension { known.tags_code } else { unit.tags_code };
             *known == CqUnit { tags_code, ..unit }
         };
@@ -158,6 +165,34 @@ impl<'a> Undispatched<'a> {
         Ok(())
     }
 
+    /// Adds the missing entries at the ends of the light queues of a store. A queue whose next message is another one was removed, as a
+    /// broker removes those that nobody uses, or is kept in RocksDB.
+    pub(super) fn add_to_light_queues(&mut self, view: &MessageView<'_>) {
+        if !self.has_light_queues {
+            return;
+        }
+        let Some(unit) = DispatchRequest::of(view).unit(&self.delay_levels) else {
+            return;
+        };
+        let light = view.light_queues().into_iter().filter(|(name, _)| is_light_queue(name));
+        for (name, queue_offset) in light {
+            let place = match self.lacking.find(name.as_bytes(), LIGHT_QUEUE_ID) {
+                Some(place) => place,
+                None => self.lacking.add(
+                    name.as_bytes(),
+                    LIGHT_QUEUE_ID,
+                    Lacking::of_light(&name, view.version(), self.queues),
+                ),
+            };
+            if let Some(Some(lacking)) = self.lacking.get_mut(place)
+                && lacking.is_valid
+                && lacking.next().unwrap_or(0) == queue_offset
+            {
+                lacking.entries.insert(queue_offset, unit);
+            }
+        }
+    }
+
     /// The message's queue; `None` for a batch consume queue.
     fn queue(&mut self, view: &MessageView<'_>) -> Option<&mut Lacking> {
         let (name, queue_id) = (view.topic_bytes(), view.queue_id());
@@ -191,6 +226,18 @@ impl Lacking {
             queue_id,
             entries: QueueTail::default(),
             refused: None,
+        })
+    }
+
+    /// Returns a light queue without new entries; `None` for a batch consume queue.
+    fn of_light(topic: &str, version: Version, queues: &ConsumeQueueStore) -> Option<Self> {
+        Some(Self {
+            queue: queues.queue(topic, LIGHT_QUEUE_ID).ok()?,
+            ahead: EntriesAhead::default(),
+            is_valid: validate_topic(topic, version).is_ok(),
+            topic: topic.to_owned(),
+            queue_id: LIGHT_QUEUE_ID,
+            entries: QueueTail::default(),
         })
     }
 

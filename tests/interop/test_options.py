@@ -30,7 +30,7 @@ def light(room: int) -> dict[str, object]:
 
 
 def ask(name: str, path: Path, folder: Path) -> dict[str, list[Any]]:
-    """Everything in a store, the messages with our key and with another one, and those of light queues; read by RocketMQ."""
+    """Returns the records, queues, hits of two keys and messages of light queues that RocketMQ reads."""
     rooms = [light(room) for room in range(3)] if name in LITE else []
     questions = save_lines(folder / "questions", [by_key("ours"), by_key("k7"), *rooms])
     return RocketMQ(golden.VERSION).run(path, golden.GEOMETRY, *golden.options_of(name), "dump", f"query={questions}")
@@ -40,13 +40,13 @@ def written_to(name: str, folder: Path, *, is_killed: bool = False) -> tuple[Pat
     """A golden store with messages of ours, and their physical offsets."""
     unpack(golden.GOLDEN / f"{name}.tar.xz", folder)
     path = folder / name
-    mqstore.rebuild(path)
+    mqstore.rebuild(path, dry_run=False)
     with mqstore.open(path, "a") as store:
         added = [
             store.append("orders", b"ours", queue=0, keys="ours", unique_key=f"{n:032X}").physical_offset for n in range(OURS)
         ]
         if is_killed:
-            # A copy may lack a segment that is being made: it has no name in the log yet.
+            # A segment that is being made is left out: it has no name in the log yet.
             path = shutil.copytree(path, folder / "killed", ignore=shutil.ignore_patterns("mqstore-new-*"))
     return path, added
 

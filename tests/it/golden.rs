@@ -18,11 +18,16 @@ pub(crate) fn golden_dir() -> PathBuf {
 
 /// Unpacks the store of 7,865 events into `into` and returns its path.
 pub(crate) fn unpack_events(into: &Path) -> PathBuf {
-    let archive = fs::File::open(golden_dir().join("533_events.tar.xz")).unwrap();
+    unpack("533_events", into)
+}
+
+/// Unpacks a golden store that is an archive into `into` and returns its path.
+pub(crate) fn unpack(name: &str, into: &Path) -> PathBuf {
+    let archive = fs::File::open(golden_dir().join(format!("{name}.tar.xz"))).unwrap();
     let mut tar = Vec::new();
     lzma_rs::xz_decompress(&mut BufReader::new(archive), &mut tar).unwrap();
     tar::Archive::new(&tar[..]).unpack(into).unwrap();
-    into.join("533_events")
+    into.join(name)
 }
 
 /// The entries of a directory by name; none if it is missing.

@@ -28,6 +28,7 @@ mod guard;
 mod heap;
 mod index_chains;
 mod interrupt;
+mod kept_elsewhere;
 mod live_index;
 mod mapped_file_queue;
 mod metadata;

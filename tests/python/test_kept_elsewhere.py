@@ -73,9 +73,34 @@ def test_light_queues_in_a_database_are_not_absent(unpacked: Callable[[str], Pat
 
 def test_a_writer_refuses_queues_that_are_in_a_database_alone(unpacked: Callable[[str], Path], tmp_path: Path) -> None:
     path = shutil.copytree(unpacked("551_rocksdb"), tmp_path / "store")
-    for change in (lambda: mqstore.open(path, "a"), lambda: mqstore.rebuild(path)):
+    for change in (lambda: mqstore.open(path, "a"), lambda: mqstore.rebuild(path, dry_run=False)):
         with pytest.raises(mqstore.UnsupportedFormatError, match="the consume queues are a RocksDB database"):
             change()
+
+
+@pytest.mark.parametrize("is_crashed", [True, False])
+def test_light_queues_get_the_entries_that_a_crash_left_out(
+    is_crashed: bool, unpacked: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = shutil.copytree(unpacked("551_lite"), tmp_path / "store")
+    names = [f"%LMQ%$chats$room-{room}" for room in range(3)]
+    files = {name: path / "consumequeue" / name / "0" / f"{0:020}" for name in names}
+    whole = {name: file.read_bytes() for name, file in files.items()}
+    for file in files.values():
+        with file.open("r+b") as changed:
+            changed.seek(40)
+            changed.write(bytes(20))
+    with (path / "consumequeue" / "chats" / "1" / f"{0:020}").open("r+b") as changed:
+        changed.seek(60)
+        changed.write(bytes(20))
+    if is_crashed:
+        (path / "abort").touch()
+        with mqstore.open(path) as store:
+            assert [store.topics[name].queues[0].max_offset for name in names] == [3, 3, 3]
+        mqstore.open(path, "a").close()
+    else:
+        mqstore.rebuild(path, dry_run=False)
+    assert {name: file.read_bytes() for name, file in files.items()} == whole
 
 
 WRITABLE = [name for name in KEPT if name != "551_rocksdb"]
@@ -99,5 +124,5 @@ def test_a_writer_changes_nothing_that_it_does_not_read(name: str, unpacked: Cal
     before = elsewhere()
     with mqstore.open(path, "a") as store:
         store.append("orders", b"ours", queue=0, keys="ours")
-    mqstore.rebuild(path)
+    mqstore.rebuild(path, dry_run=False)
     assert elsewhere() == before

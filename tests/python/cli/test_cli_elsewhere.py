@@ -26,7 +26,7 @@ def test_transactions_lists_open_half_messages_of_a_database(unpacked: Callable[
     ("key", "state"),
     [("k200", "committed"), ("k201", "rolled_back"), ("k202", "open"), ("k203", "committed"), ("k204", "open")],
 )
-def test_find_tells_the_fate_of_half_messages_of_a_database(
+def test_find_reports_the_fate_of_half_messages_of_a_database(
     key: str, state: str, unpacked: Callable[[str], Path], run: Callable[..., Any]
 ) -> None:
     path = unpacked("551_trans_rocksdb")
