@@ -113,6 +113,11 @@ impl ConsumeQueueStore {
         self.database.as_deref().filter(|_| self.has_files)
     }
 
+    /// Returns the database directory if it may hold the light queue of this name, which has no file.
+    pub fn rocksdb_of_light(&self, topic: &str) -> Option<&Path> {
+        self.second_rocksdb().filter(|_| is_light_queue(topic))
+    }
+
     /// Whether there are topics and none of them has queues in files.
     pub fn has_only_batch_queues(&self) -> bool {
         let topics = self.read();
@@ -392,7 +397,7 @@ impl ConsumeQueueStore {
             return Err(unsupported(path, "the consume queues are a RocksDB database"));
         }
         match self.read().get(topic) {
-            None => match self.second_rocksdb().filter(|_| is_light_queue(topic)) {
+            None => match self.rocksdb_of_light(topic) {
                 Some(path) => Err(unsupported(path, "the light queues are in a RocksDB database")),
                 None => Ok(T::default()),
             },

@@ -21,16 +21,17 @@ impl MessageReader {
     /// log would have to be read for that.
     pub fn absent_topics(&self, named: impl IntoIterator<Item = String>) -> BTreeSet<String> {
         let queues = self.queue_store();
-        let is_absent = |topic: &String| queues.rocksdb().is_none() && !queues.has_topic(topic);
+        let is_unread = |topic: &String| queues.rocksdb().is_some() || queues.rocksdb_of_light(topic).is_some();
+        let is_absent = |topic: &String| !is_unread(topic) && !queues.has_topic(topic);
         named.into_iter().filter(is_absent).collect()
     }
 }
 
 impl AbsentTopics {
     pub(super) fn new(request: &ScanRequest, reader: &MessageReader) -> Self {
-        let named = request.topics.iter().flatten();
+        let (named, queues) = (request.topics.iter().flatten(), reader.queue_store());
         let own: HashSet<_> = named
-            .filter(|topic| !reader.queue_store().has_topic(topic))
+            .filter(|topic| !queues.has_topic(topic) && queues.rocksdb_of_light(topic).is_none())
             .map(|topic| topic.clone().into_bytes())
             .collect();
         Self {

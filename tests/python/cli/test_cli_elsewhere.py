@@ -180,6 +180,12 @@ def test_doctor_counts_the_open_transactions_of_a_database(unpacked: Callable[[s
     assert found["message"].startswith("2 transactions")
 
 
+def test_cat_reads_light_queues_of_a_database_from_the_log(unpacked: Callable[[str], Path], run: Callable[..., Any]) -> None:
+    ran = run("cat", unpacked("551_double_write"), "%LMQ%$chats$room-0", "--json")
+    assert [row["body"] for row in ran.rows] == ["chats 0", "chats 3", "chats 6"]
+    assert ran.err == ""
+
+
 def test_a_lite_topic_has_no_finding_about_its_light_queues(unpacked: Callable[[str], Path], run: Callable[..., Any]) -> None:
     assert run("verify", unpacked("551_lite"), "--json").objects[-1]["ok"]
     assert "%LMQ%" not in run("verify", unpacked("551_lite")).out
