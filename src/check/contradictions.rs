@@ -94,7 +94,7 @@ impl Contradictions {
         });
     }
 
-    /// Adds a message to which no entry leads: an earlier message has its queue offset, or none has the one before.
+    /// Adds a message to which no entry leads: an earlier message has its queue offset, or it does not follow the message before it.
     pub(super) fn add_without_entry(&mut self, physical_offset: i64, is_taken: bool) {
         self.push(Contradiction {
             physical_offset,
@@ -221,10 +221,14 @@ impl Neighbours {
             let mut scan = log.scan(at, end, Check::Structure);
             while interrupt::check().and_then(|()| scan.advance())? {
                 let Some(view) = scan.view() else { break };
-                let named = QueuePlace::named_by(&view);
+                let mut named = QueuePlace::named_by(&view);
                 let number = by_offset.get(&view.physical_offset()).copied();
                 if view.has_queue_entry() {
                     let queue = queues.entry((named.topic.clone(), named.queue_id)).or_default();
+                    if number.and_then(|number| list.get(number)).is_some_and(|one| one.is_taken) {
+                        // It cannot have the place that it names, so it probably follows the message before it.
+                        named.queue_offset = queue.last.map_or(named.queue_offset, |last| last.saturating_add(1));
+                    }
                     for waiting in queue.waiting.drain(..) {
                         set(waiting, &|around| around.after = Some(named.queue_offset));
                     }
@@ -276,7 +280,7 @@ impl<'a> Candidates<'a> {
             // Without an entry: the place after the message before it in its queue.
             around_other = around_named;
             let next = around_named.before.and_then(|before| before.checked_add(1));
-            let next = next.filter(|next| around_named.is_dense_with(*next));
+            let next = next.filter(|next| *next != view.queue_offset() && around_named.is_dense_with(*next));
             next.map(|queue_offset| QueuePlace {
                 queue_offset,
                 ..QueuePlace::named_by(view)
@@ -304,7 +308,11 @@ impl<'a> Candidates<'a> {
             .as_ref()
             .and_then(|other| Some((other, self.correction(other, log)?)))
         else {
-            let is_possible = !self.is_taken && self.around_named.admits(named);
+            let is_possible = if self.unit.is_some() {
+                self.around_named.admits(named)
+            } else {
+                !self.is_taken
+            };
             return Ok((!is_possible).then(|| self.loss(log)));
         };
         if self.view.has_crc_property() {
@@ -323,12 +331,9 @@ impl<'a> Candidates<'a> {
         })
     }
 
-    /// Returns the change that puts the record at a place; `None` if it is not whole there, or if its entry names another size.
+    /// Returns the change that puts the record at a place; `None` if it is not whole there.
     fn correction(&self, place: &QueuePlace, log: &LogFiles) -> Option<Correction> {
         let view = self.view;
-        if self.unit.is_some_and(|unit| unit.size != view.size() as i32) {
-            return None;
-        }
         let changes = changes_to_whole(view, place)?;
         let what = format!(
             "the record at physical offset {} gets the place {}: topic {:?}, queue {}, queue offset {}, instead of topic {:?}, queue {}, \

@@ -383,7 +383,7 @@ impl Compared {
                 format!("the message at physical offset {at} has no entry"),
             ),
         };
-        if found.is_none() && offset > self.next && !context.has_damage() {
+        if found.is_none() && offset != self.next && !context.has_damage() {
             context.contradictions.add_without_entry(at, false);
         }
         self.pass_over(offset, offset, context)?;

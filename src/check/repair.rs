@@ -371,7 +371,8 @@ impl Plan {
             return Ok(());
         }
         // A writer refuses the store as it is. The copy has the missing segments, and what is set aside is out of its way.
-        if first.is_some() || found.findings.iter().any(is_in_the_way) || found.contradictions.is_damaged() {
+        let is_filled = first.is_some() || !self.missing.is_empty();
+        if is_filled || found.findings.iter().any(is_in_the_way) || found.contradictions.is_damaged() {
             let reader = MessageReader::open(env, path, recovering(config, Recovery::Salvage))?;
             return self.derive(subject, recovery, reader.log(), reader.recovery().clone());
         }

@@ -176,9 +176,9 @@ pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Res
             break;
         };
     }
-    report.refused = undispatched.refused;
     let gap = undispatched.gap;
-    let undispatched = undispatched.into_entries();
+    let (undispatched, refused) = undispatched.into_entries(opened.is_rebuilt, &report.lost)?;
+    report.refused = refused;
     let plan = RecoveryPlan {
         report,
         unsynced_from,

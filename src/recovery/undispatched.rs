@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::Result;
@@ -49,13 +50,22 @@ struct Lacking {
     entries: QueueTail,
     /// The last message, if it was refused for its queue offset.
     refused: Option<(i64, CqUnit)>,
+    /// The queue offset after the last message that has its place in the queue.
+    placed_until: Option<i64>,
+    /// Queue offsets that the scan has found no message for, each range with the entry of the next message.
+    without_message: Vec<(Range<i64>, CqUnit)>,
 }
 
 /// The largest hole of a queue that a rebuild fills.
 const MAX_HOLE: i64 = 1 << 20;
 
 impl<'a> Undispatched<'a> {
-    pub(super) fn new(log: &'a LogFiles, queues: &'a ConsumeQueueStore, delay_levels: DelayLevels, keeps_extensions: bool) -> Self {
+    pub(super) fn new(
+        log: &'a LogFiles,
+        queues: &'a ConsumeQueueStore,
+        delay_levels: DelayLevels,
+        keeps_extensions: bool,
+    ) -> Self {
         Self {
             log,
             queues,
@@ -125,11 +135,7 @@ impl<'a> Undispatched<'a> {
             *known == CqUnit { tags_code, ..unit }
         };
         if known.as_ref().is_some_and(is_whole) {
-            return Ok(());
-        }
-        if lacking.ends_before(queue_offset) && lacking.leads_past(log, unit.physical_offset)? {
-            // Its topic was deleted since, and made again. Or its queue offset is damaged, and the queue does not lack it.
-            self.refused += 1;
+            lacking.note_place(queue_offset, unit);
             return Ok(());
         }
         let is_possible = lacking.is_valid && (0..MAX_QUEUE_OFFSET).contains(&queue_offset) && queue_id >= 0;
@@ -140,6 +146,13 @@ impl<'a> Undispatched<'a> {
             Some(known) => leads(log, &lacking.topic, queue_id, queue_offset, known)?,
             None => false,
         };
+        let is_unknown =
+            lacking.ends_before(queue_offset) || (!is_taken && lacking.has_later_before(queue_offset, &unit, log)?);
+        if is_unknown && lacking.leads_past(log, unit.physical_offset)? {
+            // Its topic was deleted since, and made again. Or its queue offset is damaged, and the queue does not lack it.
+            self.refused += 1;
+            return Ok(());
+        }
         if !is_possible || is_taken {
             self.refused += 1;
             self.doubt(unit);
@@ -147,13 +160,15 @@ impl<'a> Undispatched<'a> {
         }
         let gap = lacking.is_after_a_gap(queue_offset);
         let substitute = substitute.filter(|_| queue_offset - lacking.next().unwrap_or(queue_offset) <= lost);
-        let (filled, refused) = match lacking.put(queue_offset, unit, substitute) {
-            (filled, 1) if lacking.continues_refused(queue_offset, unit) => (filled, 0),
-            put => put,
-        };
-        if refused == 0 {
+        let (filled, mut refused) = lacking.put(queue_offset, unit, substitute);
+        let accepts_last = refused > 0 && lacking.continues_refused(queue_offset, unit);
+        if accepts_last {
+            refused = 0;
+        } else if refused == 0 {
             lacking.refused = None;
+            lacking.note_place(queue_offset, unit);
         }
+        self.refused -= u64::from(accepts_last);
         self.gap |= gap;
         self.lost -= filled;
         self.refused += refused;
@@ -203,13 +218,27 @@ impl<'a> Undispatched<'a> {
         self.lacking.get_mut(place)?.as_mut()
     }
 
-    /// For each topic and queue id: the entries to add, by queue offset.
-    pub(super) fn into_entries(self) -> QueueTails {
-        let queues = self.lacking.into_values().into_iter().flatten();
-        let lacking = queues.filter(|lacking| !lacking.entries.is_empty());
-        lacking
-            .map(|lacking| ((lacking.topic, lacking.queue_id), lacking.entries))
-            .collect()
+    /// Returns the entries to add, by topic, queue id and queue offset, and how many messages were refused. A rebuild accepts the last
+    /// message of a queue after a hole: before it, verify has corrected the places that nothing supports. It also replaces entries that
+    /// lead to no message, but for those of messages in the stretches `lost`.
+    ///
+    /// # Errors
+    /// Those of reading an entry, and the message to which it leads.
+    pub(super) fn into_entries(self, is_rebuilt: bool, lost: &[Range<i64>]) -> Result<(QueueTails, u64)> {
+        let mut refused = self.refused;
+        let mut tails = QueueTails::new();
+        for mut lacking in self.lacking.into_values().into_iter().flatten() {
+            if is_rebuilt {
+                if let Some((offset, unit)) = lacking.refused {
+                    refused -= u64::from(lacking.put_after_hole(offset, unit));
+                }
+                lacking.replace_entries_without_message(self.log, lost)?;
+            }
+            if !lacking.entries.is_empty() {
+                tails.insert((lacking.topic, lacking.queue_id), lacking.entries);
+            }
+        }
+        Ok((tails, refused))
     }
 }
 
@@ -226,6 +255,8 @@ impl Lacking {
             queue_id,
             entries: QueueTail::default(),
             refused: None,
+            placed_until: None,
+            without_message: Vec::new(),
         })
     }
 
@@ -238,12 +269,26 @@ impl Lacking {
             topic: topic.to_owned(),
             queue_id: LIGHT_QUEUE_ID,
             entries: QueueTail::default(),
+            refused: None,
+            placed_until: None,
+            without_message: Vec::new(),
         })
     }
 
     /// Whether the queue has no entry at this queue offset, nor after it.
     fn ends_before(&self, offset: i64) -> bool {
         self.queue.as_ref().is_some_and(|queue| queue.max_offset() <= offset)
+    }
+
+    /// Returns true if the entry before this queue offset leads to a later message of the log than `unit`.
+    fn has_later_before(&mut self, offset: i64, unit: &CqUnit, log: &LogFiles) -> Result<bool> {
+        let (Some(queue), Some(before)) = (&self.queue, offset.checked_sub(1)) else {
+            return Ok(false);
+        };
+        match queue.known_unit(before, &mut EntriesAhead::default())? {
+            Some(known) if known.physical_offset > unit.physical_offset => leads(log, &self.topic, self.queue_id, before, known),
+            _ => Ok(false),
+        }
     }
 
     /// Whether the last entry of the queue leads to a message that lies after this physical offset.
@@ -269,6 +314,42 @@ impl Lacking {
         offset > self.next().unwrap_or(0)
     }
 
+    /// Notes that a message has its place, and the queue offsets before it that no message has.
+    fn note_place(&mut self, offset: i64, unit: CqUnit) {
+        if let Some(next) = self.placed_until.filter(|next| *next < offset) {
+            self.without_message.push((next..offset, unit));
+        }
+        self.placed_until = self.placed_until.max(offset.checked_add(1));
+    }
+
+    /// Makes entries that lead to no message, in a stretch of the queue whose messages the log does not have, those of lost messages.
+    fn replace_entries_without_message(&mut self, log: &LogFiles, lost: &[Range<i64>]) -> Result<()> {
+        let Some(queue) = &self.queue else { return Ok(()) };
+        for (offsets, next) in std::mem::take(&mut self.without_message) {
+            for offset in offsets.take(MAX_HOLE as usize) {
+                let Some(known) = queue.known_unit(offset, &mut EntriesAhead::default())? else {
+                    continue;
+                };
+                let is_wrong = known.is_valid()
+                    && !known.is_pre_blank()
+                    && !known.is_lost()
+                    && known.physical_offset >= log.first_offset()
+                    && self.entries.get(offset).is_none()
+                    && !lost.iter().any(|lost| lost.contains(&known.physical_offset))
+                    && !matches!(log.read(known.physical_offset, Check::Structure)?, LogRecord::Missing)
+                    && !leads(log, &self.topic, self.queue_id, offset, known)?;
+                if is_wrong {
+                    let substitute = CqUnit {
+                        tags_code: CqUnit::LOST,
+                        ..next
+                    };
+                    self.entries.insert(offset, substitute);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Accepts the message before this one, which was refused, and this one, if their queue offsets follow each other: two messages in a
     /// row are better evidence than one. A queue that begins again at 0 is that of a new topic of the same name. Otherwise a broker
     /// assigned no queue offset between: the hole gets entries of lost messages.
@@ -277,22 +358,30 @@ impl Lacking {
         let Some((before, unit_before)) = last.filter(|(before, _)| before.checked_add(1) == Some(offset)) else {
             return false;
         };
-        let next = self.next().unwrap_or(0);
         if before == 0 {
             self.entries = QueueTail::default();
-        } else if (next..next.saturating_add(MAX_HOLE)).contains(&before) {
-            let lost = CqUnit {
-                tags_code: CqUnit::LOST,
-                ..unit_before
-            };
-            self.entries.extend((next..before).map(|hole| (hole, lost)).collect());
-        } else {
+            self.entries.insert(before, unit_before);
+        } else if !self.put_after_hole(before, unit_before) {
             return false;
         }
-        self.entries.insert(before, unit_before);
         self.entries.insert(offset, unit);
         self.refused = None;
         true
+    }
+
+    /// Adds an entry after a hole, which gets entries of lost messages. Returns false if there is no hole, or too large a hole.
+    fn put_after_hole(&mut self, offset: i64, unit: CqUnit) -> bool {
+        let next = self.next().unwrap_or(0);
+        let is_after = (next..next.saturating_add(MAX_HOLE)).contains(&offset);
+        if is_after {
+            let lost = CqUnit {
+                tags_code: CqUnit::LOST,
+                ..unit
+            };
+            self.entries.extend((next..offset).map(|hole| (hole, lost)).collect());
+            self.entries.insert(offset, unit);
+        }
+        is_after
     }
 
     /// Adds an entry. Where messages can have been lost, each queue offset that is missing before it gets the entry `substitute`.

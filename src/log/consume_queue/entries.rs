@@ -188,10 +188,20 @@ fn block_of(file: &OpenFile, at: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// First offset of `range` in the files whose entry names a message at or after `physical`.
+/// First offset of `range` in the files whose entry names a message at or after `physical`. For a queue offset without an entry, the next
+/// entry decides: a missing file would hide the entries before it.
 pub(super) fn first_at(entries: &mut EntryReader<'_>, range: Range<i64>, physical: i64) -> Result<i64> {
-    let is_before = |unit: CqUnit| unit.is_valid() && (unit.is_pre_blank() || unit.physical_offset < physical);
-    search(range, |offset| Ok(entries.get(offset)?.is_some_and(is_before)))
+    let end = range.end;
+    search(range, |mut offset| {
+        while offset < end {
+            match entries.get(offset)? {
+                Some(unit) if unit.is_valid() => return Ok(unit.is_pre_blank() || unit.physical_offset < physical),
+                Some(_) => offset += 1,
+                None => offset = next_file_start(entries.files, offset),
+            }
+        }
+        Ok(false)
+    })
 }
 
 /// Entries after the first invalid one that are read before it counts as the end: two pages of them.
