@@ -9,7 +9,8 @@
 //! 3. If both do, the place that follows its neighbours without a hole, if the other place does not.
 //! 4. The place of the entry, if the entry of the other place leads to another message, or if the other queue does not reach so far.
 //!
-//! A repair writes the right place into the record. Where nothing proves a place, the record counts as damaged, and a salvage replaces it.
+//! A repair writes the right place into the record. Where nothing proves a place, a salvage record replaces the record. A message whose
+//! queue offset an earlier message has, and that no place fits, stays as it is: no queue leads to it, and `copy` takes it over.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 use crate::check::finding_id::Fix;
 use crate::error::{Error, Result};
-use crate::format::{Check, CqUnit, MessageView, Record, is_salvage_record, read_record};
+use crate::format::{Check, CqUnit, MessageView, Record, encode_salvage_record, is_salvage_record, read_record};
 use crate::interrupt;
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord};
 use crate::read::MessageReader;
@@ -66,7 +67,7 @@ pub(super) struct Correction {
     pub(super) changes: Vec<(u64, Vec<u8>)>,
     /// The correction in a sentence.
     pub(super) what: String,
-    /// True if nothing proves a place: the changes remove the record, and a salvage replaces it.
+    /// True if nothing proves a place: the changes put a salvage record over the record.
     pub(super) is_loss: bool,
     /// True if the record is not whole before the changes.
     is_damaged: bool,
@@ -118,6 +119,7 @@ impl Contradictions {
         let mut decided = Decided {
             physical_offsets: HashSet::new(),
             corrections: (!self.is_full).then(Vec::new),
+            has_unplaced: false,
         };
         if self.list.is_empty() {
             return Ok(decided);
@@ -138,7 +140,9 @@ impl Contradictions {
             let view = message.view();
             let candidates = Candidates::new(&view, contradiction, neighbours.of_record(number));
             let Some(correction) = candidates.decide(reader.log(), queues)? else {
-                continue; // The entry is wrong, and a rebuild replaces it.
+                // The entry is wrong, and a rebuild replaces it; or no place fits.
+                decided.has_unplaced |= contradiction.is_taken;
+                continue;
             };
             decided.physical_offsets.insert(contradiction.physical_offset);
             if let Some(corrections) = &mut decided.corrections {
@@ -156,6 +160,8 @@ pub(super) struct Decided {
     pub(super) physical_offsets: HashSet<i64>,
     /// The corrections of all records; `None` if there are too many of them.
     pub(super) corrections: Option<Vec<Correction>>,
+    /// Whether a message has a queue offset that an earlier message has, and no place fits it.
+    pub(super) has_unplaced: bool,
 }
 
 impl Decided {
@@ -184,6 +190,16 @@ impl Around {
     /// Returns true if the queue offset lies between those of the neighbours.
     fn admits(self, queue_offset: i64) -> bool {
         self.before.is_none_or(|before| before < queue_offset) && self.after.is_none_or(|after| queue_offset < after)
+    }
+
+    /// Returns true if messages of the queue come before and after the record.
+    fn is_on_both_sides(self) -> bool {
+        self.before.is_some() && self.after.is_some()
+    }
+
+    /// Returns true if the log has no other message of the queue.
+    fn is_alone(self) -> bool {
+        self.before.is_none() && self.after.is_none()
     }
 
     /// Returns true if the queue offset follows its neighbours without a hole.
@@ -225,9 +241,12 @@ impl Neighbours {
                 let number = by_offset.get(&view.physical_offset()).copied();
                 if view.has_queue_entry() {
                     let queue = queues.entry((named.topic.clone(), named.queue_id)).or_default();
-                    if number.and_then(|number| list.get(number)).is_some_and(|one| one.is_taken) {
-                        // It cannot have the place that it names, so it probably follows the message before it.
-                        named.queue_offset = queue.last.map_or(named.queue_offset, |last| last.saturating_add(1));
+                    let is_doubtful = number
+                        .and_then(|number| list.get(number))
+                        .is_some_and(|one| one.entry.is_none());
+                    // A topic that was made again begins at 0. Any other doubtful message probably follows the one before it.
+                    if let Some(last) = queue.last.filter(|_| is_doubtful && named.queue_offset != 0) {
+                        named.queue_offset = last.saturating_add(1);
                     }
                     for waiting in queue.waiting.drain(..) {
                         set(waiting, &|around| around.after = Some(named.queue_offset));
@@ -303,17 +322,15 @@ impl<'a> Candidates<'a> {
         if own == OwnEntry::LeadsHere {
             return Ok(None);
         }
+        if self.unit.is_none() {
+            return self.decide_without_entry(log, queues);
+        }
         let Some((other, correction)) = self
             .other
             .as_ref()
             .and_then(|other| Some((other, self.correction(other, log)?)))
         else {
-            let is_possible = if self.unit.is_some() {
-                self.around_named.admits(named)
-            } else {
-                !self.is_taken
-            };
-            return Ok((!is_possible).then(|| self.loss(log)));
+            return Ok((!self.around_named.admits(named)).then(|| self.loss(log)));
         };
         if self.view.has_crc_property() {
             return Ok(Some(correction).filter(|correction| correction.is_damaged));
@@ -323,11 +340,43 @@ impl<'a> Candidates<'a> {
             self.around_other.is_dense_with(other.queue_offset),
             self.around_named.is_dense_with(named),
         );
+        // The directory of the queue may have been renamed: no message of the log names its queue.
+        if self.around_other.is_alone() && !self.around_named.is_alone() && admits.1 {
+            return Ok(None);
+        }
+        // Between two neighbours the place is needed; after the last message of a queue it is only possible.
+        let needed = (self.around_other.is_on_both_sides(), self.around_named.is_on_both_sides());
         Ok(match (admits, dense) {
+            ((true, true), (true, true)) if needed == (true, false) => Some(correction),
+            ((true, true), (true, true)) if needed == (false, true) => None,
             ((true, false), _) | ((true, true), (true, false)) => Some(correction),
             ((false, true), _) | ((true, true), (false, true)) => None,
             _ if own == OwnEntry::NotNeeded => Some(correction),
             _ => Some(self.loss(log)),
+        })
+    }
+
+    /// Returns the change of a record to which no entry leads. It gets the place after the message before it if its own is impossible, and
+    /// no entry leads from the other place to another message. A topic that was made again begins at 0.
+    fn decide_without_entry(&self, log: &LogFiles, queues: &ConsumeQueueStore) -> Result<Option<Correction>> {
+        let named = self.view.queue_offset();
+        let is_impossible = self.is_taken || (named != 0 && !self.around_named.admits(named));
+        let Some(other) = self.other.as_ref().filter(|_| is_impossible) else {
+            return Ok(None);
+        };
+        let queue = queues.queue(&other.topic, other.queue_id).ok().flatten();
+        let entry = match queue.filter(|queue| queue.written().contains(&other.queue_offset)) {
+            Some(queue) => queue.written_unit(other.queue_offset)?,
+            None => None,
+        };
+        let found = match entry.filter(|entry| entry.is_valid()) {
+            Some(entry) => log.read(entry.physical_offset, Check::Structure)?,
+            None => LogRecord::Missing,
+        };
+        let is_taken = |message: &MessageView<'_>| message.stands_in_queue(&other.topic, other.queue_id, other.queue_offset);
+        Ok(match found {
+            LogRecord::Message(message) if is_taken(&message.view()) => None,
+            _ => self.correction(other, log),
         })
     }
 
@@ -364,7 +413,20 @@ impl<'a> Candidates<'a> {
             self.view.queue_id(),
             self.view.queue_offset()
         );
-        self.change(log, vec![self.view.change_that_removes()], what, true)
+        self.change(log, vec![(0, self.salvage_records())], what, true)
+    }
+
+    /// Returns salvage records that take as many bytes as the record: the log stays one chain of records.
+    fn salvage_records(&self) -> Vec<u8> {
+        let (at, size) = (self.view.physical_offset(), self.view.size() as usize);
+        let mut records = Vec::with_capacity(size);
+        while records.len() < size {
+            let next = encode_salvage_record(at + records.len() as i64, size - records.len(), false, self.view.store_time());
+            // A record has room for a salvage record, and so has the rest of a large one.
+            let Ok(next) = next else { break };
+            records.extend(next);
+        }
+        records
     }
 
     fn change(&self, log: &LogFiles, changes: Vec<(usize, Vec<u8>)>, what: String, is_loss: bool) -> Correction {

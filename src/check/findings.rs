@@ -192,20 +192,25 @@ impl Findings {
     pub(super) fn into_list(mut self, contradictions: &Decided) -> Vec<Finding> {
         let is_contradicted = |finding: &Finding| {
             let at = finding.affected.physical_offset;
-            finding.id == FindingId::QueueEntryWrong && at.is_some_and(|at| contradictions.physical_offsets.contains(&at))
+            matches!(finding.id, FindingId::QueueEntryWrong | FindingId::QueueNotDispatched)
+                && at.is_some_and(|at| contradictions.physical_offsets.contains(&at))
         };
         if let Some(remedy) = contradictions.remedy() {
             for finding in &mut self.list {
                 if is_contradicted(finding) {
                     finding.id = FindingId::QueuePlaceContradicted;
-                }
-                if matches!(
-                    finding.id,
-                    FindingId::QueuePlaceContradicted | FindingId::LogDuplicateQueueOffset
-                ) {
+                    finding.severity = Severity::Error;
                     finding.remedy = remedy;
                 }
             }
+        }
+        let is_duplicate = |finding: &&mut Finding| finding.id == FindingId::LogDuplicateQueueOffset;
+        for finding in self.list.iter_mut().filter(is_duplicate) {
+            finding.remedy = if contradictions.has_unplaced {
+                Fix::CopyWhole
+            } else {
+                contradictions.remedy().unwrap_or(Fix::CopyWhole)
+            };
         }
         self.list.sort_by_key(|finding| finding.severity);
         self.tell_what_comes_first(contradictions.remedy());

@@ -9,9 +9,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::check::queues::could_be_of_record;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::{COMMIT_LOG_DIR, INDEX_DIR, MIN_RECORD_SIZE, encode_salvage_record, parse_segment_name, segment_name};
+use crate::format::{COMMIT_LOG_DIR, Check, INDEX_DIR, MIN_RECORD_SIZE, encode_salvage_record, parse_segment_name, segment_name};
 use crate::log::{ConsumeQueueStore, IndexService, LogFiles};
 use crate::read::MessageReader;
 use crate::recovery::mark_of_log;
@@ -38,24 +39,24 @@ struct LastRecord {
 }
 
 impl MissingLog {
-    /// Finds what is missing of the log of `reader`, which was opened to salvage the store at `root`. Nothing is, where no segment is left.
+    /// Finds what is missing of the log of `reader`, which was opened to salvage the store at `root`. Without any segment nothing is known.
     ///
     /// # Errors
     /// [`Error::Io`], those of opening queues and index.
     pub(super) fn find(env: &Arc<dyn Env>, root: &Path, config: &StoreConfig, reader: &MessageReader) -> Result<Self> {
         let log = reader.log();
+        if log.files_end() == 0 {
+            return Ok(Self::default());
+        }
         let mut missing = Self {
             segment_size: log.segment_size(),
             ..Self::default()
         };
-        if log.files_end() == 0 || missing.segment_size == 0 {
-            return Ok(missing);
-        }
         let end = reader.physical_bounds().end;
         let named_end = NamedEnds::of(env, root, config, log, end)?.highest();
         if named_end > end {
             let record = MIN_RECORD_SIZE as i64;
-            let is_inside = named_end + record <= log.end_of_segment(named_end);
+            let is_inside = named_end.saturating_add(record) <= log.end_of_segment(named_end);
             let at = if is_inside { named_end } else { log.end_of_segment(named_end) };
             missing.last_record = Some(LastRecord {
                 segment: at - log.path_of(at).1.cast_signed(),
@@ -71,6 +72,32 @@ impl MissingLog {
     /// Returns true if the log has a segment, which shows the size of those that are missing.
     pub(super) fn is_known(&self) -> bool {
         self.segment_size > 0
+    }
+
+    /// Refuses a repaired copy whose log ends before the last record: its last segment holds records of another place.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]; those of [`MessageReader::open`].
+    pub(super) fn expect_end(&self, env: &Arc<dyn Env>, root: &Path, config: &StoreConfig) -> Result<()> {
+        let Some(last) = self.last_record else { return Ok(()) };
+        let end = MessageReader::open(env, root, config.clone())?.physical_bounds().end;
+        if end > last.physical_offset {
+            return Ok(());
+        }
+        Err(Error::Corrupt {
+            path: path_of(root, last.segment),
+            offset: (last.physical_offset - last.segment).unsigned_abs(),
+            reason: format!(
+                "the log of the repaired copy ends at {end}, and other files name messages up to {}: do not write to the copy, it would \
+                 assign their offsets again; put back the last segment of the store, which holds records of another place",
+                last.physical_offset
+            ),
+        })
+    }
+
+    /// Returns true if the log of the copy ends past every offset that other files name.
+    pub(super) fn extends_log(&self) -> bool {
+        self.last_record.is_some()
     }
 
     /// Returns true if the copy gets no segment and no record.
@@ -90,12 +117,19 @@ impl MissingLog {
         let size = self.segment_size.cast_signed();
         let in_files = log.files_end() - 1;
         let last = self.last_record.map_or(in_files, |last| last.segment.max(in_files));
-        let mut start = lengths.keys().next().copied().unwrap_or(0);
+        // Empty files directly before the first segment are part of the log.
+        let mut start = log.first_offset();
+        while lengths.contains_key(&(start - size)) {
+            start -= size;
+        }
         while start <= last {
             let len = lengths.get(&start).copied().unwrap_or(0);
             if len < self.segment_size {
                 self.segments.insert(start, len);
-                let lost = start + len.cast_signed()..(start + size).min(end);
+                let mut scan = log.scan(start, start + len.cast_signed(), Check::Structure);
+                while len > 0 && scan.advance()? {}
+                let whole_until = if len > 0 { scan.position() } else { start };
+                let lost = whole_until..(start + size).min(end);
                 if !lost.is_empty() {
                     self.lost.push(lost);
                 }
@@ -170,8 +204,8 @@ struct NamedEnds {
     segment_size: i64,
     /// The end of the log.
     log_end: i64,
-    /// By segment: how many ends, and the highest.
-    ends: BTreeMap<i64, (u64, i64)>,
+    /// The highest end in each segment.
+    ends: BTreeMap<i64, i64>,
     /// The mark of what was flushed. A checksum covers it.
     marked: i64,
 }
@@ -187,7 +221,7 @@ impl NamedEnds {
         let queues = ConsumeQueueStore::load(env.clone(), root, config.mapped_file_size_consume_queue)?;
         for (_, _, queue) in queues.file_queues() {
             queue.visit_from(log_end, |_, unit| {
-                if unit.size as usize >= MIN_RECORD_SIZE && i64::from(unit.size) <= ends.segment_size {
+                if could_be_of_record(unit, log) {
                     ends.add(unit.end());
                 }
                 Ok(true)
@@ -206,21 +240,21 @@ impl NamedEnds {
     }
 
     fn add(&mut self, end: i64) {
-        let (count, highest) = self.ends.entry(end.div_euclid(self.segment_size)).or_default();
-        *count += 1;
+        let highest = self.ends.entry(end.div_euclid(self.segment_size)).or_default();
         *highest = end.max(*highest);
     }
 
-    /// Returns the highest end. One entry or item may be damaged itself: it counts in the segment in which the log ends, or the one after
-    /// another that counts. Two of one segment count anywhere.
+    /// Returns the highest end. An entry or item may be damaged itself and name any offset, so it counts only in the segment in which the
+    /// log ends, or directly after a segment with another that counts: queue entries name messages in each segment.
     fn highest(&self) -> i64 {
         let mut last = self.log_end.max(self.marked).div_euclid(self.segment_size);
         let mut highest = self.marked;
-        for (segment, (count, end)) in &self.ends {
-            if *count > 1 || *segment <= last + 1 {
-                last = last.max(*segment);
-                highest = highest.max(*end);
+        for (segment, end) in &self.ends {
+            if *segment > last + 1 {
+                break;
             }
+            last = last.max(*segment);
+            highest = highest.max(*end);
         }
         highest
     }

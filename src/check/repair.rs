@@ -1,5 +1,5 @@
 //! Repairs what was found: queues, index and checkpoint are rebuilt from the log, damage of the log is salvaged, records that name another
-//! place than their queue entry are corrected, and files that do not belong there are set aside.
+//! place than their queue entry are corrected or, without a proof of their place, replaced, and files that do not belong there are set aside.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -204,6 +204,7 @@ fn carry_out(
     }
     if let Some(recovery) = plan.recovery {
         make_anew(env, &report.path, recovering(config, recovery), &mut tell)?;
+        plan.missing.expect_end(env, &report.path, config)?;
     }
     report.left = look(env, &report.path, config, &mut tell)?.findings;
     report.left.retain(|finding| finding.severity != Severity::Note);
@@ -274,7 +275,11 @@ impl Plan {
         let Subject { path, found, .. } = subject;
         let mut plan = Self::default();
         // A rebuild changes no record, and the queue entry may be the only proof of the right place. It moves no file aside.
-        let contradicted = found.contradictions.remedy().and_then(|_| found.findings.first());
+        let is_contradicted = |finding: &&Finding| finding.severity == Severity::Error;
+        let contradicted = found
+            .contradictions
+            .remedy()
+            .and_then(|_| found.findings.iter().find(is_contradicted).or(found.findings.first()));
         if let Some(first) = contradicted.or_else(|| found.findings.iter().find(|finding| is_in_the_way(finding))) {
             plan.refusal = Some(refused_by(first, path));
             return Ok(plan);
@@ -300,7 +305,7 @@ impl Plan {
         };
         let mut plan = Self::default();
         let is_log_incomplete = first_to_mend(&found.findings).is_some_and(shows_missing_log);
-        let is_damaged = has(Fix::Salvage) || found.contradictions.corrections.iter().flatten().any(is_salvaged);
+        let is_damaged = has(Fix::Salvage);
         if is_copy && (is_log_incomplete || is_damaged) {
             let reader = MessageReader::open(env, path, recovering(config, Recovery::Salvage))?;
             plan.missing = MissingLog::find(env, path, config, &reader)?;
@@ -409,7 +414,7 @@ impl Plan {
         self.corrections = found.contradictions.corrections.clone().unwrap_or_default();
         self.segments = corrected_segments(&self.corrections);
         if recovery == Recovery::Salvage {
-            if self.missing.is_empty() {
+            if !self.missing.extends_log() {
                 let named_end = end_of_named(env, path, config, log, report.log_end)?;
                 let named_end = named_end.max(end_of_damaged(found, log, report.log_end)?);
                 self.cut = (report.log_end < named_end).then_some(report.log_end..named_end);
@@ -525,11 +530,6 @@ fn shows_missing_log(finding: &Finding) -> bool {
 /// Returns true if a writer refuses the store until the entry is set aside.
 fn is_in_the_way(finding: &Finding) -> bool {
     finding.id == FindingId::StoreWrongType && finding.remedy == Fix::SetAside
-}
-
-/// Returns true if a salvage replaces the record.
-fn is_salvaged(correction: &Correction) -> bool {
-    correction.is_loss
 }
 
 /// Returns the segments of the corrected records, each once, in their order.

@@ -7,7 +7,7 @@ use super::message::Message;
 use super::message_id::MessageId;
 use super::properties::{Properties, property};
 use super::record_layout::{
-    BODY_CRC_AT, BORN_HOST_AT, BORN_TIME_AT, FLAG_AT, MAGIC_AT, PHYSICAL_OFFSET_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, RecordLayout,
+    BODY_CRC_AT, BORN_HOST_AT, BORN_TIME_AT, FLAG_AT, PHYSICAL_OFFSET_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, RecordLayout,
     SYS_FLAG_AT, Version,
 };
 use super::sys_flag::{INNER_BATCH, Transaction, transaction};
@@ -233,11 +233,6 @@ impl<'a> MessageView<'a> {
                 (self.layout.topic_at(), topic.as_bytes().to_vec()),
             ]
         })
-    }
-
-    /// Returns the change after which no record starts here: a position in the record, with its new bytes. Its size stays.
-    pub fn change_that_removes(&self) -> (usize, Vec<u8>) {
-        (MAGIC_AT, vec![0; 4])
     }
 
     /// Returns true if a checksum covers the whole record (`__CRC32#`).

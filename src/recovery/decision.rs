@@ -2,7 +2,7 @@
 //! docs/DURABILITY.md, section "Opening a store after a crash". The rows that name [`expect_recoverable`] are decided here.
 
 use crate::error::{Error, Result};
-use crate::format::{COMMIT_LOG_DIR, CONFIG_DIR, FLUSHED_MARK_FILE};
+use crate::format::{COMMIT_LOG_DIR, CONFIG_DIR, FLUSHED_MARK_FILE, has_lost_bytes};
 use crate::interrupt;
 use crate::log::{LogFiles, LogRecord};
 use crate::recovery::missing_end::{expect_end, expect_end_beside_a_writer};
@@ -106,8 +106,10 @@ pub(super) fn find_cut(opened: &Opened<'_>, report: &RecoveryReport) -> Result<O
     else {
         return Ok(None);
     };
-    // A writer that cannot be seen has appended here meanwhile.
-    if matches!(log.read(end, opened.check)?, LogRecord::Message(_)) {
+    // A writer that cannot be seen has appended here since, unless this is the record whose torn end ended the scan.
+    if let LogRecord::Message(message) = log.read(end, opened.check)?
+        && !(opened.is_own(end) && has_lost_bytes(&message.view()))
+    {
         return Ok(None);
     }
     let reason = format!(

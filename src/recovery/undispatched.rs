@@ -48,7 +48,7 @@ struct Lacking {
     /// Whether the topic can be written.
     is_valid: bool,
     entries: QueueTail,
-    /// The last message, if it was refused for its queue offset.
+    /// The last message, if it was refused only for its queue offset.
     refused: Option<(i64, CqUnit)>,
     /// The queue offset after the last message that has its place in the queue.
     placed_until: Option<i64>,
@@ -150,6 +150,7 @@ impl<'a> Undispatched<'a> {
             lacking.ends_before(queue_offset) || (!is_taken && lacking.has_later_before(queue_offset, &unit, log)?);
         if is_unknown && lacking.leads_past(log, unit.physical_offset)? {
             // Its topic was deleted since, and made again. Or its queue offset is damaged, and the queue does not lack it.
+            lacking.refused = None;
             self.refused += 1;
             return Ok(());
         }
@@ -165,7 +166,6 @@ impl<'a> Undispatched<'a> {
         if accepts_last {
             refused = 0;
         } else if refused == 0 {
-            lacking.refused = None;
             lacking.note_place(queue_offset, unit);
         }
         self.refused -= u64::from(accepts_last);
@@ -316,6 +316,7 @@ impl Lacking {
 
     /// Notes that a message has its place, and the queue offsets before it that no message has.
     fn note_place(&mut self, offset: i64, unit: CqUnit) {
+        self.refused = None;
         if let Some(next) = self.placed_until.filter(|next| *next < offset) {
             self.without_message.push((next..offset, unit));
         }

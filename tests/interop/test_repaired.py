@@ -148,7 +148,8 @@ def mended(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         "repairing::any_damage::puts_repaired_copies_of_three_damages_into_a_directory",
     ]
     command = [need("cargo", "cargo"), "test", "--quiet", "--test", "it", "--", "--ignored", "--exact", *programs]
-    subprocess.run(command, cwd=HERE, env=os.environ | {"REPAIRED_STORES": str(folder)}, check=True, capture_output=True)
+    environment = {"DAMAGE_SEEDS": "12"} | os.environ | {"REPAIRED_STORES": str(folder)}
+    subprocess.run(command, cwd=HERE, env=environment, check=True, capture_output=True)
     return sorted(folder.iterdir())
 
 
@@ -183,10 +184,17 @@ def test_rocketmq_agrees_with_us_about_each_repaired_store(
             [compare.Asker.always(*key) for key in keys],
         )
         records = {message.physical_offset: embedded.fields(message) for message in messages}
+        places = set(map(place, records.values()))
+        offsets = {one[:-1] for one in places}
+        # Queues lead to no message of a topic that was deleted. Where a queue has a hole, its entry leads to the next message.
+        whole = {at: record for at, record in survey.records.items() if record["topic"]}
+        served = {one for one in survey.served if one[-1] in records and one[:-1] in offsets}
         wrong = []
-        if records != {at: record for at, record in survey.records.items() if record["topic"]}:
+        if records != {at: record for at, record in whole.items() if at in records} or any(
+            place(record)[:-1] not in offsets for at, record in whole.items() if at not in records
+        ):
             wrong.append("the records of the log")
-        if set(map(place, records.values())) != {served for served in survey.served if served[-1] in records}:
+        if places != served:
             wrong.append("what the queues lead to")
         if [set(answer) for answer in answers] != list(map(set, of_keys)):
             wrong.append("what has a key")

@@ -371,11 +371,15 @@ impl ConsumeQueue {
     pub(crate) fn fill_holes(&self) -> Result<()> {
         let (mut offset, end) = (self.state().in_files.start, self.max_offset());
         let (mut hole, mut left) = (None, MOST_FILLED);
+        let mut last = 0;
         let mut units = Vec::new();
         while offset < end {
             units.clear();
             self.add_units(offset..end.min(offset.saturating_add(FILLED_AT_ONCE)), &mut units)?;
-            if let (Some(hole), Some(next)) = (hole.filter(|hole| *hole < offset), units.first()) {
+            if let (Some(hole), Some(next)) = (
+                hole.filter(|hole| *hole < offset),
+                units.first().filter(|next| next.physical_offset >= last),
+            ) {
                 let lost = CqUnit {
                     tags_code: CqUnit::LOST,
                     ..*next
@@ -391,6 +395,7 @@ impl ConsumeQueue {
             } else {
                 offset += units.len() as i64;
                 hole = Some(offset);
+                last = units.last().map_or(last, |unit| unit.physical_offset);
             }
         }
         Ok(())

@@ -106,6 +106,15 @@ pub(super) struct EntryReader<'a> {
     block: Vec<u8>,
 }
 
+impl EntryReader<'_> {
+    /// Returns the first queue offset of the next file.
+    fn next_start(&self, offset: i64) -> Option<i64> {
+        let starts = self.files.starts();
+        let next = starts.partition_point(|start| *start as i64 / UNIT <= offset);
+        starts.get(next).map(|start| *start as i64 / UNIT)
+    }
+}
+
 impl<'a> EntryReader<'a> {
     /// A reader that opens no file for the entries in `known`.
     pub(super) fn new(files: &'a MappedFileQueue, known: QueueEnds) -> Self {
@@ -197,7 +206,7 @@ pub(super) fn first_at(entries: &mut EntryReader<'_>, range: Range<i64>, physica
             match entries.get(offset)? {
                 Some(unit) if unit.is_valid() => return Ok(unit.is_pre_blank() || unit.physical_offset < physical),
                 Some(_) => offset += 1,
-                None => offset = next_file_start(entries.files, offset),
+                None => offset = entries.next_start(offset).unwrap_or(end),
             }
         }
         Ok(false)

@@ -65,6 +65,46 @@ fn a_damaged_index_item_does_not_extend_the_repaired_log() {
 }
 
 #[test]
+fn a_store_without_any_segment_is_refused_also_for_a_copy() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..MESSAGES);
+    for segment in Store(&root).files("commitlog") {
+        fs::remove_file(segment).unwrap();
+    }
+    let into = dir.path().join("into");
+    let report = repaired(&root, false, Some(&into)).unwrap();
+    assert!(
+        report.refusal.is_some() && report.changes.is_empty() && !into.exists(),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn whole_records_after_a_torn_one_are_kept_in_a_repaired_copy() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..MESSAGES);
+    let reader = open(&root);
+    let torn = reader.message_in_queue("orders", 0, 3).unwrap();
+    let (at, end) = (torn.view().physical_offset(), torn.view().end() as usize);
+    let store = Store(&root);
+    store.crash();
+    // Nothing shows how much was on disk.
+    store.remove("config/mqstore.flushed");
+    store.remove("checkpoint");
+    edit(&store.files("commitlog")[0], |bytes| bytes[end - 3..end].fill(0));
+    assert!(!verified(&root).is_ok());
+    let into = dir.path().join("into");
+    let report = repaired(&root, false, Some(&into)).unwrap();
+    assert!(report.left.is_empty() && report.lost.len() == 1, "{report:?}");
+    assert!(report.lost[0].contains(&at));
+    let reader = open(&into);
+    let last = reader.queue_bounds("orders", 0).unwrap().end - 1;
+    assert!(reader.message_in_queue("orders", 0, last).is_ok());
+}
+
+#[test]
 fn a_rebuild_without_queue_files_keeps_the_topic_that_was_made_again() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");

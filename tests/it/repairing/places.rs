@@ -183,6 +183,49 @@ fn repair_salvages_a_record_whose_place_nothing_proves() {
 }
 
 #[test]
+fn a_renamed_queue_directory_changes_no_record() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..MESSAGES);
+    let before = Image::of(&root);
+    std::fs::rename(root.join("consumequeue/orders/0"), root.join("consumequeue/orders/3")).unwrap();
+    let into = dir.path().join("into");
+    let report = repaired(&root, false, Some(&into)).unwrap();
+    assert!(report.refusal.is_none() && report.lost.is_empty(), "{report:?}");
+    for (path, bytes) in before.files().filter(|(path, _)| path.starts_with("commitlog")) {
+        assert_eq!(std::fs::read(into.join(path)).unwrap(), bytes, "{}", path.display());
+    }
+    let bounds = |root: &Path| crate::reading::open(root).queue_bounds("orders", 0).unwrap();
+    append(&dir.path().join("other"), OpenMode::New, 0..MESSAGES);
+    assert_eq!(bounds(&into), bounds(&dir.path().join("other")));
+}
+
+#[test]
+fn a_damaged_place_does_not_change_the_next_message() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..MESSAGES);
+    let reader = crate::reading::open(&root);
+    let end = reader.queue_bounds("orders", 0).unwrap().end;
+    let at = reader
+        .message_in_queue("orders", 0, end - 2)
+        .unwrap()
+        .view()
+        .physical_offset() as usize;
+    let segment = root.join(format!("commitlog/{:020}", at / 4096 * 4096));
+    let intact = std::fs::read(&segment).unwrap();
+    // The last message but one names the queue offset of the last one, and no queue has an entry of either.
+    edit(&segment, |bytes| {
+        let field = at % 4096 + 20..at % 4096 + 28;
+        bytes[field].copy_from_slice(&(end - 1).to_be_bytes());
+    });
+    std::fs::remove_dir_all(root.join("consumequeue")).unwrap();
+    let report = repaired(&root, false, None).unwrap();
+    assert!(report.left.is_empty() && report.lost.is_empty(), "{report:?}");
+    assert_eq!(std::fs::read(&segment).unwrap(), intact);
+}
+
+#[test]
 fn repair_corrects_a_place_that_names_a_lost_message() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
