@@ -156,10 +156,10 @@ impl RepairReport {
 /// Options are those of `open` but `recovery`, which is chosen here.
 ///
 /// With `into` all files are copied into that directory, which is missing or empty, and the copy is
-/// repaired; the store stays as it is. The copy gets the segments that are missing or cut short, with
-/// salvage records, up to the highest offset that the mark of what was flushed, queues or index name: no
-/// offset is assigned again. Queues of a topic that was deleted come back in a rebuild if the log still
-/// has its messages.
+/// repaired; the store stays as it is. The copy gets the segments that are missing or cut short,
+/// with salvage records, up to the highest offset that the mark of what was flushed, queues or index
+/// name: no offset is assigned again. Queues of a topic that was deleted come back in a rebuild if
+/// the log still has its messages.
 ///
 /// Without `into` a store of which a part of the log is missing stays as it is: `refusal` says what to
 /// put back.

@@ -125,11 +125,29 @@ def test_a_repair_in_place_keeps_what_it_changes_in_a_backup(path: Path) -> None
 
 
 def test_a_repair_that_makes_no_copy_names_none(path: Path, tmp_path: Path) -> None:
-    sorted((path / "commitlog").iterdir())[1].unlink()
+    for segment in (path / "commitlog").iterdir():
+        segment.unlink()
     report = mqstore.repair(path, into=tmp_path / "copy", dry_run=False)
     assert (report.ok, report.changes, report.path) == (False, [], str(path))
     assert [finding.fix for finding in report.left if str(tmp_path / "copy") in finding.fix] == []
     assert not (tmp_path / "copy").exists()
+
+
+def test_a_repaired_copy_has_a_missing_segment_and_keeps_every_other_offset(path: Path, tmp_path: Path) -> None:
+    sorted((path / "commitlog").iterdir())[1].unlink()
+    with mqstore.open(path, errors="skip") as store:
+        before = {
+            (m.topic, m.queue_id, m.queue_offset): m.body for topic in store.topics.values() for q in topic.queues for m in q
+        }
+    assert before
+    report = mqstore.repair(path, into=tmp_path / "copy", dry_run=False)
+    assert report.ok
+    assert "fill" in {change.action for change in report.changes}
+    with mqstore.open(tmp_path / "copy", errors="skip") as store:
+        after = {
+            (m.topic, m.queue_id, m.queue_offset): m.body for topic in store.topics.values() for q in topic.queues for m in q
+        }
+    assert after == before
 
 
 def test_a_repair_into_another_directory_leaves_the_store_as_it_is(path: Path, tmp_path: Path) -> None:
