@@ -6,8 +6,12 @@
 //!
 //! 1. A `__CRC32#` decides: the place with which it holds.
 //! 2. If only one place lies between the queue offsets of its neighbours, that one.
-//! 3. If both do, the place that follows its neighbours without a hole, if the other place does not.
-//! 4. The place of the entry, if the entry of the other place leads to another message, or if the other queue does not reach so far.
+//! 3. The place that the record names, if no message of the log names the queue of the entry: its directory was renamed.
+//! 4. The place that follows its neighbours without a hole, if the other place does not; of two such places that between two messages,
+//!    if the other place follows the last message of its queue.
+//! 5. The place of the entry, if the entry of the other place leads to another message, or if the other queue does not reach so far.
+//!
+//! Without an entry, the record gets the other place only if its own is impossible, and no entry leads from there to another message.
 //!
 //! A repair writes the right place into the record. Where nothing proves a place, a salvage record replaces the record. A message whose
 //! queue offset an earlier message has, and that no place fits, stays as it is: no queue leads to it, and `copy` takes it over.
@@ -160,7 +164,7 @@ pub(super) struct Decided {
     pub(super) physical_offsets: HashSet<i64>,
     /// The corrections of all records; `None` if there are too many of them.
     pub(super) corrections: Option<Vec<Correction>>,
-    /// Whether a message has a queue offset that an earlier message has, and no place fits it.
+    /// True if a message has a queue offset that an earlier message has, and no place fits it.
     pub(super) has_unplaced: bool,
 }
 

@@ -228,12 +228,8 @@ impl NamedEnds {
             })?;
         }
         let index = IndexService::load(env, &root.join(INDEX_DIR), config.index_geometry(), None)?;
-        let mut last = None;
         index.visit_from(log_end, |item| {
-            // Each key of a message has an item.
-            if last.replace(item.physical_offset) != Some(item.physical_offset) {
-                ends.add(item.physical_offset.saturating_add(MIN_RECORD_SIZE as i64));
-            }
+            ends.add(item.physical_offset.saturating_add(MIN_RECORD_SIZE as i64));
             Ok(true)
         })?;
         Ok(ends)

@@ -315,13 +315,8 @@ impl Plan {
         } else {
             Recovery::Heal
         };
-        if is_copy
-            || has(Fix::Salvage)
-            || has(Fix::Correct)
-            || has(Fix::Rebuild)
-            || has(Fix::Open)
-            || first_to_mend(&found.findings).is_some()
-        {
+        let is_rebuilt = is_damaged || has(Fix::Correct) || has(Fix::Rebuild) || has(Fix::Open);
+        if is_copy || is_rebuilt || first_to_mend(&found.findings).is_some() {
             plan.make_anew(subject, recovery, !request.is_dry_run && !is_copy)?;
         }
         // Nothing is copied that cannot be repaired.

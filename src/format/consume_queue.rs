@@ -67,6 +67,15 @@ impl CqUnit {
         self.tags_code == Self::LOST
     }
 
+    /// Returns the entry of a lost message that leads to the same record.
+    #[must_use]
+    pub fn of_lost(self) -> Self {
+        Self {
+            tags_code: Self::LOST,
+            ..self
+        }
+    }
+
     /// Where the record ends in the commit log.
     pub fn end(self) -> i64 {
         self.physical_offset.saturating_add(self.size.into())

@@ -89,10 +89,7 @@ impl<'a> Undispatched<'a> {
 
     /// Some queue may lack the message of this entry. A queue offset that is missing gets the entry, unless a lost message may have had it.
     fn doubt(&mut self, unit: CqUnit) {
-        let substitute = self.substitute.filter(|known| known.is_lost()).unwrap_or(CqUnit {
-            tags_code: CqUnit::LOST,
-            ..unit
-        });
+        let substitute = self.substitute.filter(|known| known.is_lost()).unwrap_or(unit.of_lost());
         self.pass_over(Some(substitute), MIN_RECORD_SIZE as i64);
     }
 
@@ -149,7 +146,7 @@ impl<'a> Undispatched<'a> {
         let is_unknown =
             lacking.ends_before(queue_offset) || (!is_taken && lacking.has_later_before(queue_offset, &unit, log)?);
         if is_unknown && lacking.leads_past(log, unit.physical_offset)? {
-            // Its topic was deleted since, and made again. Or its queue offset is damaged, and the queue does not lack it.
+            // Its topic was deleted since, and made again. Or its queue offset is damaged, and the queue has another message there.
             lacking.refused = None;
             self.refused += 1;
             return Ok(());
@@ -340,11 +337,7 @@ impl Lacking {
                     && !matches!(log.read(known.physical_offset, Check::Structure)?, LogRecord::Missing)
                     && !leads(log, &self.topic, self.queue_id, offset, known)?;
                 if is_wrong {
-                    let substitute = CqUnit {
-                        tags_code: CqUnit::LOST,
-                        ..next
-                    };
-                    self.entries.insert(offset, substitute);
+                    self.entries.insert(offset, next.of_lost());
                 }
             }
         }
@@ -375,10 +368,7 @@ impl Lacking {
         let next = self.next().unwrap_or(0);
         let is_after = (next..next.saturating_add(MAX_HOLE)).contains(&offset);
         if is_after {
-            let lost = CqUnit {
-                tags_code: CqUnit::LOST,
-                ..unit
-            };
+            let lost = unit.of_lost();
             self.entries.extend((next..offset).map(|hole| (hole, lost)).collect());
             self.entries.insert(offset, unit);
         }

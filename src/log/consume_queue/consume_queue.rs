@@ -380,10 +380,7 @@ impl ConsumeQueue {
                 hole.filter(|hole| *hole < offset),
                 units.first().filter(|next| next.physical_offset >= last),
             ) {
-                let lost = CqUnit {
-                    tags_code: CqUnit::LOST,
-                    ..*next
-                };
+                let lost = next.of_lost();
                 self.extend((hole..offset).map(|offset| (offset, lost)).collect());
             }
             if units.is_empty() {
