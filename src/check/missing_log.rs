@@ -33,8 +33,11 @@ pub(super) struct MissingLog {
 /// The salvage record at which the log of the copy ends.
 #[derive(Debug, Clone, Copy)]
 struct LastRecord {
+    /// The start of its segment.
     segment: i64,
     physical_offset: i64,
+    /// From here up to the record the log has no whole record.
+    after: i64,
     store_time: i64,
 }
 
@@ -61,6 +64,7 @@ impl MissingLog {
             missing.last_record = Some(LastRecord {
                 segment: at - log.path_of(at).1.cast_signed(),
                 physical_offset: at,
+                after: end,
                 store_time: reader.recovery().last_store_time,
             });
             missing.lost.push(end..at);
@@ -72,27 +76,6 @@ impl MissingLog {
     /// Returns true if the log has a segment, which shows the size of those that are missing.
     pub(super) fn is_known(&self) -> bool {
         self.segment_size > 0
-    }
-
-    /// Refuses a repaired copy whose log ends before the last record: its last segment holds records of another place.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`]; those of [`MessageReader::open`].
-    pub(super) fn expect_end(&self, env: &Arc<dyn Env>, root: &Path, config: &StoreConfig) -> Result<()> {
-        let Some(last) = self.last_record else { return Ok(()) };
-        let end = MessageReader::open(env, root, config.clone())?.physical_bounds().end;
-        if end > last.physical_offset {
-            return Ok(());
-        }
-        Err(Error::Corrupt {
-            path: path_of(root, last.segment),
-            offset: (last.physical_offset - last.segment).unsigned_abs(),
-            reason: format!(
-                "the log of the repaired copy ends at {end}, and other files name messages up to {}: do not write to the copy, it would \
-                 assign their offsets again; put back the last segment of the store, which holds records of another place",
-                last.physical_offset
-            ),
-        })
     }
 
     /// Returns true if the log of the copy ends past every offset that other files name.
@@ -172,6 +155,7 @@ impl MissingLog {
         let Some(last) = self.last_record else {
             return Ok(());
         };
+        self.zero_stale_bytes(env, root, last)?;
         let path = path_of(root, last.segment);
         let position = (last.physical_offset - last.segment).unsigned_abs();
         let record = encode_salvage_record(last.physical_offset, MIN_RECORD_SIZE, false, last.store_time);
@@ -183,6 +167,21 @@ impl MissingLog {
         open_or_create(env, &path)?
             .write_all_at(&record, position)
             .map_err(|error| Error::full_or_io("write", &path, error))
+    }
+
+    /// Zeroes what precedes the last record and is no record: the lengths of stale records would lead a salvage past the last record.
+    fn zero_stale_bytes(&self, env: &dyn Env, root: &Path, last: LastRecord) -> Result<()> {
+        let size = self.segment_size.cast_signed();
+        let mut segment = last.segment;
+        while segment + size > last.after {
+            let stale = last.after.max(segment) - segment..last.physical_offset.min(segment + size) - segment;
+            let path = path_of(root, segment);
+            open_or_create(env, &path)?
+                .zero(stale.start.unsigned_abs()..stale.end.unsigned_abs())
+                .map_err(|error| Error::full_or_io("zero", &path, error))?;
+            segment -= size;
+        }
+        Ok(())
     }
 }
 

@@ -204,7 +204,6 @@ fn carry_out(
     }
     if let Some(recovery) = plan.recovery {
         make_anew(env, &report.path, recovering(config, recovery), &mut tell)?;
-        plan.missing.expect_end(env, &report.path, config)?;
     }
     report.left = look(env, &report.path, config, &mut tell)?.findings;
     report.left.retain(|finding| finding.severity != Severity::Note);

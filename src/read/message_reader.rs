@@ -182,7 +182,7 @@ impl MessageReader {
         let Some(unit) = self.entry(topic, queue_id, queue_offset)? else {
             return Ok(None);
         };
-        if self.is_lost(unit, queue_offset)? {
+        if self.is_lost(unit, (topic, queue_id, queue_offset))? {
             return Ok(None);
         }
         let has_expired = !self.log.holds(unit.physical_offset)? && self.log.is_removed(unit.physical_offset);
@@ -192,16 +192,16 @@ impl MessageReader {
         }))
     }
 
-    /// Returns true if the log has no message for the entry at this queue offset: recovery has put a salvage record in its place, or has
-    /// filled a hole of the queue with an entry that leads to the next message.
+    /// Returns true if the log has no message for the entry of this topic, queue id and queue offset: recovery has put a salvage record in
+    /// its place, or has filled a hole of the queue with an entry that leads to another message.
     #[inline]
-    pub(super) fn is_lost(&self, unit: CqUnit, queue_offset: i64) -> Result<bool> {
+    pub(super) fn is_lost(&self, unit: CqUnit, (topic, queue_id, queue_offset): (&str, i32, i64)) -> Result<bool> {
         if !unit.is_lost() {
             return Ok(false);
         }
         Ok(match self.log.read(unit.physical_offset, Check::Structure)? {
             // The tags code of the entry may be damaged.
-            LogRecord::Message(message) => message.view().queue_offset() != queue_offset || is_salvage_record(&message.view()),
+            LogRecord::Message(message) => !message.view().stands_in_queue(topic, queue_id, queue_offset),
             _ => true,
         })
     }

@@ -44,7 +44,7 @@ impl<'a> OffsetResolver<'a> {
     pub fn position(&mut self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<Position>> {
         self.let_go();
         let place = self.place(topic, queue_id)?;
-        self.position_in(place, queue_offset)
+        self.position_in(place, (topic, queue_id, queue_offset))
     }
 
     /// The [`position`](Self::position) of each that is wanted, by topic, queue id and queue offset.
@@ -67,10 +67,10 @@ impl<'a> OffsetResolver<'a> {
                     cursor.touch(*queue_offset);
                 }
             }
-            for place in &places {
-                found.push(match place {
-                    Some((place, queue_offset)) => self.position_in(*place, *queue_offset)?,
-                    None => None,
+            for (place, wanted) in places.iter().zip(near) {
+                found.push(match (place, wanted) {
+                    (Some((place, _)), Some(wanted)) => self.position_in(*place, *wanted)?,
+                    _ => None,
                 });
             }
             self.let_go();
@@ -97,18 +97,18 @@ impl<'a> OffsetResolver<'a> {
     }
 
     #[inline]
-    fn position_in(&mut self, place: Place, queue_offset: i64) -> Result<Option<Position>> {
+    fn position_in(&mut self, place: Place, wanted: (&str, i32, i64)) -> Result<Option<Position>> {
         let Some(Some(cursor)) = self.queues.get_mut(place) else {
             return Ok(None);
         };
         let files = cursor.files();
-        let unit = match cursor.unit(queue_offset) {
+        let unit = match cursor.unit(wanted.2) {
             Ok(Some(unit)) => unit,
             Ok(None) | Err(Error::Corrupt { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
         self.files += cursor.files() - files;
-        if self.reader.is_lost(unit, queue_offset)? || !self.holds(unit.physical_offset)? {
+        if self.reader.is_lost(unit, wanted)? || !self.holds(unit.physical_offset)? {
             return Ok(None);
         }
         Ok(Some(Position {

@@ -8,9 +8,10 @@ use tempfile::tempdir;
 
 use super::{env, rebuilt, repaired};
 use crate::damage::bases::{append, message, tiny};
+use crate::damage::fields::record_starts;
 use crate::reading::open;
 use crate::verifying::table::{MESSAGES, ROWS, Store, edit};
-use crate::verifying::{told, verified};
+use crate::verifying::{copy, told, verified};
 use mqstore::check::FindingId;
 
 /// The first item of an index file of the tiny stores.
@@ -102,6 +103,51 @@ fn whole_records_after_a_torn_one_are_kept_in_a_repaired_copy() {
     let reader = open(&into);
     let last = reader.queue_bounds("orders", 0).unwrap().end - 1;
     assert!(reader.message_in_queue("orders", 0, last).is_ok());
+}
+
+/// The hole of a queue leads to the message that may belong there, which names another queue and the same queue offset.
+#[test]
+fn a_filled_hole_resolves_to_no_message_of_another_queue() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..MESSAGES);
+    let at = open(&root).message_in_queue("orders", 0, 3).unwrap().view().physical_offset() as usize;
+    edit(&Store(&root).files("commitlog")[0], |bytes| bytes[at + 15] ^= 8);
+    Store(&root).remove("consumequeue");
+    rebuilt(&root, false).unwrap();
+    let reader = open(&root);
+    assert_eq!(reader.position("orders", 8, 3).unwrap().unwrap().physical_offset as usize, at);
+    assert_eq!(reader.position("orders", 0, 3).unwrap(), None);
+    assert!(reader.message_in_queue("orders", 0, 3).is_err());
+    assert!(reader.position("orders", 0, 4).unwrap().is_some());
+}
+
+#[test]
+fn stale_records_in_the_last_segment_do_not_shorten_a_repaired_copy() {
+    let dir = tempdir().unwrap();
+    let intact = dir.path().join("intact");
+    append(&intact, OpenMode::New, 0..MESSAGES);
+    let end = open(&intact).physical_bounds().end;
+    let segments = Store(&intact).files("commitlog");
+    let mut tried = 0;
+    for source in &segments[..2] {
+        let bytes = fs::read(source).unwrap();
+        // The lengths of the stale records lead to other places each time, also past the end of the log.
+        for start in record_starts(&bytes) {
+            let (root, into) = (dir.path().join("store"), dir.path().join("into"));
+            copy(&intact, &root);
+            edit(Store(&root).files("commitlog").last().unwrap(), |last| {
+                last[..bytes.len() - start].copy_from_slice(&bytes[start..]);
+            });
+            let report = repaired(&root, false, Some(&into)).unwrap();
+            assert!(report.left.is_empty(), "{start}: {report:?}");
+            assert!(open(&into).physical_bounds().end >= end, "{start}: {report:?}");
+            fs::remove_dir_all(&root).unwrap();
+            fs::remove_dir_all(&into).unwrap();
+            tried += 1;
+        }
+    }
+    assert!(tried > 30);
 }
 
 #[test]
