@@ -55,27 +55,38 @@ pub(crate) enum Node {
 pub(crate) struct Image(BTreeMap<PathBuf, Node>);
 
 impl Image {
+    /// Reads a directory. A live writer renames the segment that it makes ahead: where a file is gone, all are read again.
     pub(crate) fn of(dir: &Path) -> Self {
+        let mut reads = 1;
+        loop {
+            match Self::read(dir) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && dir.exists() && reads < 20 => reads += 1,
+                read => return read.unwrap(),
+            }
+        }
+    }
+
+    fn read(dir: &Path) -> io::Result<Self> {
         let mut image = Self::default();
         let mut dirs = vec![dir.to_owned()];
         while let Some(next) = dirs.pop() {
-            for entry in fs::read_dir(next).unwrap() {
-                let path = entry.unwrap().path();
+            for entry in fs::read_dir(next)? {
+                let path = entry?.path();
                 let name = path.strip_prefix(dir).unwrap().to_owned();
-                let kind = fs::symlink_metadata(&path).unwrap().file_type();
+                let kind = fs::symlink_metadata(&path)?.file_type();
                 if kind.is_dir() {
                     image.put(&name, Node::Directory);
                     dirs.push(path);
                 } else if kind.is_file() {
-                    image.put_file(&name, fs::read(&path).unwrap());
+                    image.put_file(&name, fs::read(&path)?);
                 } else if kind.is_symlink() {
-                    image.put(&name, Node::Link(fs::read_link(&path).unwrap()));
+                    image.put(&name, Node::Link(fs::read_link(&path)?));
                 } else {
                     image.put(&name, if kind.is_fifo() { Node::Pipe } else { Node::Socket });
                 }
             }
         }
-        image
+        Ok(image)
     }
 
     /// Puts an entry at a path, and removes what was there and below it.
