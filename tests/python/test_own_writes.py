@@ -268,7 +268,8 @@ def duration():
     store.append_batch(rows, "orders")
     return time.perf_counter() - started
 rows = batch()
-while length == "long" and duration() < 0.25:
+# The shortest of three counts: the first batch waits for its segments.
+while length == "long" and min(duration() for _ in range(3)) < 0.25:
     size *= 2
     rows = batch()
 # The kernel sends the signal: a thread would have to wait for the interpreter.
