@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,32 @@ LITE = {"551_lite", "551_double_write"}
 OURS = 5
 
 
-def by_key(key: str) -> dict[str, object]:
-    return {"op": "key", "topic": "orders", "key": key, "max": 64, "begin": 0, "end": 2**62}
+#: The index in RocksDB is asked for a week at most.
+HOUR_MS = 3_600_000
+
+
+def by_key(key: str, time_ms: int, least: int) -> dict[str, object]:
+    times = {"begin": time_ms - HOUR_MS, "end": time_ms + HOUR_MS}
+    return {"op": "key", "topic": "orders", "key": key, "max": 64, "least": least, **times}
 
 
 def light(room: int) -> dict[str, object]:
     return {"op": "get", "topic": f"%LMQ%$chats$room-{room}", "queue": 0, "offset": 0, "max": 32, "memory_ratio": 100}
 
 
-def ask(name: str, path: Path, folder: Path) -> dict[str, list[Any]]:
+def ask(name: str, path: Path, folder: Path, *, has_keys: bool = True) -> dict[str, list[Any]]:
     """Returns the records, queues, hits of two keys and messages of light queues that RocketMQ reads."""
+    written = next(line["store_timestamp"] for line in before(name) if "topic" in line)
+    least = (OURS, 1) if has_keys else (0, 0)
+    keys = [by_key("ours", time.time_ns() // 1_000_000, least[0]), by_key("k7", written, least[1])]
     rooms = [light(room) for room in range(3)] if name in LITE else []
-    questions = save_lines(folder / "questions", [by_key("ours"), by_key("k7"), *rooms])
+    questions = save_lines(folder / "questions", [*keys, *rooms])
     return RocketMQ(golden.VERSION).run(path, golden.GEOMETRY, *golden.options_of(name), "dump", f"query={questions}")
+
+
+def before(name: str) -> list[dict[str, Any]]:
+    """What RocketMQ read of a golden store when it was written."""
+    return [json.loads(line) for line in (golden.GOLDEN / "expected" / f"{name}.jsonl").read_text().splitlines()]
 
 
 def written_to(name: str, folder: Path, *, is_killed: bool = False) -> tuple[Path, list[int]]:
@@ -52,12 +66,11 @@ def written_to(name: str, folder: Path, *, is_killed: bool = False) -> tuple[Pat
 
 
 def check(name: str, added: list[int], answers: dict[str, list[Any]], *, has_keys: bool = True) -> None:
-    lines = (golden.GOLDEN / "expected" / f"{name}.jsonl").read_text().splitlines()
-    before = [json.loads(line) for line in lines]
     records = {line["physical_offset"] for line in answers["dump"] if "topic" in line}
-    assert records == {line["physical_offset"] for line in before if "topic" in line} | set(added)
+    assert records == {line["physical_offset"] for line in before(name) if "topic" in line} | set(added)
     bounds = [
-        {line["queue"]: (line["min"], line["max"]) for line in part if "queue" in line} for part in (before, answers["dump"])
+        {line["queue"]: (line["min"], line["max"]) for line in part if "queue" in line}
+        for part in (before(name), answers["dump"])
     ]
     first, last = bounds[0]["orders/0"]
     assert bounds[1] == bounds[0] | {"orders/0": (first, last + OURS)}
@@ -78,7 +91,8 @@ def test_rocketmq_reads_what_mqstore_adds_to_stores_of_newer_options(name: str, 
 def test_rocketmq_recovers_stores_of_newer_options_from_a_crash_of_ours(name: str, tmp_path: Path) -> None:
     path, added = written_to(name, tmp_path, is_killed=True)
     # A recovery of RocketMQ removes index files and does not make them again.
-    check(name, added, ask(name, path, tmp_path), has_keys=name == "551_index_rocksdb")
+    has_keys = name == "551_index_rocksdb"
+    check(name, added, ask(name, path, tmp_path, has_keys=has_keys), has_keys=has_keys)
 
 
 def test_mqstore_opens_a_crashed_store_that_accelerated_recovery_refuses(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.MessageFilter;
@@ -29,6 +30,8 @@ final class Queries {
         long time;
         /** Of equal times: LOWER is the first, UPPER the last. */
         String side;
+        /** So many messages are awaited: the index in RocksDB is written some time after the queues. */
+        int least;
         /** Null for no filter. */
         List<String> tags;
         /** Percent of the memory within which messages count as cached. */
@@ -43,7 +46,7 @@ final class Queries {
         this.config = config;
     }
 
-    Object answer(String line) {
+    Object answer(String line) throws InterruptedException {
         Question question = Harness.GSON.fromJson(line, Question.class);
         switch (question.op) {
             case "key":
@@ -58,7 +61,17 @@ final class Queries {
     }
 
     /** Physical offsets of the messages that the index gives: those of other keys with the same hash, too. */
-    private List<Long> key(Question question) {
+    private List<Long> key(Question question) throws InterruptedException {
+        List<Long> offsets = keyNow(question);
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+        while (offsets.size() < question.least && System.nanoTime() < deadline) {
+            Thread.sleep(10);
+            offsets = keyNow(question);
+        }
+        return offsets;
+    }
+
+    private List<Long> keyNow(Question question) {
         QueryMessageResult found = store.queryMessage(question.topic, question.key, question.max, question.begin, question.end);
         List<Long> offsets = physicalOffsets(found.getMessageBufferList());
         found.release();
