@@ -316,7 +316,19 @@ impl Plan {
         };
         let is_rebuilt = is_damaged || has(Fix::Correct) || has(Fix::Rebuild) || has(Fix::Open);
         if is_copy || is_rebuilt || first_to_mend(&found.findings).is_some() {
-            plan.make_anew(subject, recovery, !request.is_dry_run && !is_copy)?;
+            let takes_lock = !request.is_dry_run && !is_copy;
+            plan.make_anew(subject, recovery, takes_lock)?;
+            if plan.refusal.is_some() && recovery == Recovery::Heal {
+                // An earlier repair that was ended may have left what only a salvage removes.
+                let mut salvage = Self {
+                    missing: plan.missing.clone(),
+                    ..Self::default()
+                };
+                salvage.make_anew(subject, Recovery::Salvage, takes_lock)?;
+                if salvage.refusal.is_none() {
+                    plan = salvage;
+                }
+            }
         }
         // Nothing is copied that cannot be repaired.
         if !is_copy || plan.recovery.is_some() {

@@ -16,6 +16,7 @@ mod making;
 mod model;
 mod reading;
 mod rebuilding;
+mod repairing;
 mod run;
 mod scenes;
 mod shrink;

@@ -10,6 +10,7 @@ mod promises;
 mod refusals;
 mod table;
 
+pub(crate) use any_damage::{Readable, on_three_damages, readable_of};
 pub(crate) use table::on_each_row;
 
 use std::path::Path;

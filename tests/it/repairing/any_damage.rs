@@ -10,6 +10,7 @@ use std::path::Path;
 
 use mqstore::check::FindingId;
 use mqstore::config::{Recovery, StoreConfig};
+use mqstore::read::MessageReader;
 use mqstore::store::OpenMode;
 use tempfile::tempdir;
 
@@ -21,7 +22,7 @@ use crate::verifying::table::{MESSAGES, ROWS, Row, Store};
 use crate::verifying::{copy, told, verified};
 
 /// The messages that a reader gets from the queues: body by topic, queue id and queue offset.
-type Readable = BTreeMap<(String, i32, i64), Vec<u8>>;
+pub(crate) type Readable = BTreeMap<(String, i32, i64), Vec<u8>>;
 
 fn readable(root: &Path) -> Readable {
     let config = StoreConfig {
@@ -31,9 +32,13 @@ fn readable(root: &Path) -> Readable {
     let Ok(reader) = crate::reading::open_with(root, config) else {
         return Readable::new();
     };
+    readable_of(&reader)
+}
+
+pub(crate) fn readable_of(reader: &MessageReader) -> Readable {
     let mut messages = Readable::new();
     for topic in reader.topics().unwrap() {
-        for queue_id in reader.queue_ids(&topic).unwrap() {
+        for queue_id in reader.queue_ids(&topic).unwrap_or_default() {
             let bounds = reader.queue_bounds(&topic, queue_id).unwrap();
             for offset in bounds {
                 if let Ok(message) = reader.message_in_queue(&topic, queue_id, offset) {
@@ -107,7 +112,7 @@ fn a_repaired_copy_of_each_damage_passes_verify_and_keeps_offsets() {
 
 /// Damages stores in three ways each, at random, and hands each over with its seed and the names of the damages. `DAMAGE_SEEDS` says
 /// how many.
-fn on_three_damages(mut take: impl FnMut(u64, &str, &Path, &Readable)) {
+pub(crate) fn on_three_damages(mut take: impl FnMut(u64, &str, &Path, &Readable)) {
     let rows = rows();
     let seeds: u64 = env::var("DAMAGE_SEEDS").map_or(40, |seeds| seeds.parse().unwrap());
     let dir = tempdir().unwrap();
