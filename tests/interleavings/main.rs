@@ -35,9 +35,9 @@ mod allocate;
 #[path = "../../src/log/commit_log/commit.rs"]
 #[expect(dead_code, reason = "the models ask for no counts, and read nothing")]
 mod commit;
-#[path = "../../src/log/commit_log/log_stats.rs"]
+#[path = "../../src/log/commit_log/stats.rs"]
 #[expect(dead_code, reason = "the models count nothing")]
-mod log_stats;
+mod stats;
 #[path = "../../src/services/naps.rs"]
 mod naps;
 #[path = "../../src/storage/transient_store_pool.rs"]
@@ -60,8 +60,8 @@ mod waiting;
 /// The modules that `commit.rs` imports.
 mod log {
     pub(crate) mod commit_log {
-        pub(crate) use crate::log_stats;
         pub(crate) use crate::pooled_log::{self as append_state, self as commit_log};
+        pub(crate) use crate::stats;
     }
 }
 

@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 
 use crate::error::Error;
 use crate::format::{EncodedMessage, fits};
-use crate::log::commit_log::log_stats::{PutStats, SegmentStats};
+use crate::log::commit_log::stats::{PutStats, SegmentStats};
 use crate::storage::AppendFile;
 
 /// The next offset of every queue that has one, by topic and queue id.

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::log::commit_log::append_state::{AppendState, RoomWait};
 use crate::log::commit_log::commit_log::CommitLog;
-use crate::log::commit_log::log_stats::PoolStats;
+use crate::log::commit_log::stats::PoolStats;
 use crate::sync::{MutexGuard, lock};
 use crate::watermark::Wait;
 

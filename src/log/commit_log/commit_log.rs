@@ -1,24 +1,31 @@
 //! Appending to the commit log: one lock, one copy. Checks, checksum, property bytes and header are made before the lock. Under the lock a
 //! message gets its queue offset, physical offset and store time, and is copied into the mapped segment or into the transient store pool.
+//!
+//! [`LogFiles::truncate`] is the only way from a log that was read to one that can be appended to. It first removes everything past the
+//! end of the log, durably: a stale record there would look like the next one.
 
-use std::slice;
-use std::sync::atomic::AtomicU64;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+use std::{io, slice};
 
 use crate::config::{FlushDiskType, PAGE_SIZE, StoreConfig};
 use crate::error::{Error, Result};
-use crate::format::{BLANK_SIZE, EncodedMessage, fits};
-use crate::log::commit_log::allocate::SegmentAllocator;
+use crate::format::{BLANK_SIZE, EncodedMessage, encode_blank, fits, segment_name};
+use crate::log::commit_log::allocate::{NotMade, SegmentAllocator};
 use crate::log::commit_log::append_state::{AppendState, LogEnd, RoomWait};
-use crate::log::commit_log::lock_time::LockTime;
 use crate::log::commit_log::log_files::LogFiles;
-use crate::log::commit_log::log_stats::SyncCounts;
 use crate::log::commit_log::pace::Pace;
+use crate::log::commit_log::stats::{LockTime, LogStats, SyncCounts};
 use crate::log::commit_log::written_blocks::WrittenBlocks;
 use crate::log::flushed_mark_file::FlushedMarkFile;
-use crate::storage::{AppendFile, Env, TransientStorePool, WarmUp};
+use crate::storage::{AppendFile, Env, Step, TransientStorePool, WarmUp};
 use crate::sync::{lock, try_lock};
 use crate::watermark::Watermark;
+
+/// Segments that may wait for a sync; each holds a descriptor and a mapping. A thread that needs one more syncs first.
+const MAX_UNSYNCED: usize = 64;
 
 /// Where a message was put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -433,5 +440,251 @@ impl CommitLog {
             watermark.poison(cause.clone());
         }
         self.poisoned(cause)
+    }
+
+    /// A thread calls [`CommitLog::make_asked_segment`] from now on. Appending waits for it for at most `patience`.
+    pub fn serve_segments(&self, patience: Duration) {
+        self.allocator.serve(patience);
+    }
+
+    /// Makes the next segment if it was asked for: by the first message of the current one, or by one that finds no room. Whether that
+    /// failed is told to those who wait for the segment.
+    pub fn make_asked_segment(&self) {
+        // No segment has room for a whole one and the BLANK after it.
+        self.allocator.answer(|| self.make_next_segment(self.segment_size()));
+    }
+
+    /// What brings work for [`CommitLog::make_asked_segment`].
+    pub fn segments_asked(&self) -> (Arc<Watermark>, i64) {
+        self.allocator.awaited()
+    }
+
+    /// Fills the rest of the segment and moves to the next one, which was made.
+    pub(super) fn roll(&self, state: &mut AppendState) -> Result<()> {
+        let remaining = state.remaining();
+        if let Some(full) = &state.current
+            && remaining > 0
+        {
+            let at = (state.end - full.start()) as usize;
+            if !full.write(at, &[&encode_blank(remaining as u32)]) {
+                return Err(self.page_failed(state, at));
+            }
+            full.fill_until(state.end + BLANK_SIZE as u64);
+        }
+        state.move_to_next();
+        Ok(())
+    }
+
+    /// Makes the segment after the current one, or waits for the thread that makes it, outside the lock. Does nothing if there is room for
+    /// `len` bytes by now.
+    pub(super) fn get_next_segment(&self, len: u64) -> Result<()> {
+        let start = {
+            let mut state = lock(&self.state);
+            if state.stopped.is_some() || state.has_room(len) {
+                return Ok(());
+            }
+            state.wait_for_next();
+            state.next_start()
+        };
+        let Some(patience) = self.allocator.patience() else {
+            return self.make_next_segment(len);
+        };
+        let answered = self.allocator.wait(self.allocator.ask(), patience, start);
+        let state = lock(&self.state);
+        // A later request may have been answered better, and a log that was stopped says why.
+        if state.stopped.is_some() || state.has_room(len) {
+            return Ok(());
+        }
+        answered
+    }
+
+    /// Makes the segment after the current one, outside the lock, unless another thread has made room for `len` bytes.
+    fn make_next_segment(&self, len: u64) -> Result<()> {
+        let _one_at_a_time = self.allocator.lock();
+        let start = {
+            let state = lock(&self.state);
+            if state.stopped.is_some() || state.has_room(len) {
+                return Ok(());
+            }
+            state.next_start()
+        };
+        if lock(&self.unsynced).len() >= MAX_UNSYNCED {
+            self.flush()?;
+        }
+        let file = self.allocator.make(start).map_err(|not_made| match not_made {
+            NotMade::Gone(cause) => cause,
+            NotMade::Left(cause) => self.fail(cause),
+        })?;
+        if let Some(pool) = &self.pool {
+            file.use_pool(pool.clone());
+        }
+        lock(&self.unsynced).push(file.clone());
+        self.files.add(start);
+        lock(&self.state).next = Some(file);
+        Ok(())
+    }
+
+    /// Waits until no segment is being made. After [`CommitLog::stop`] no thread begins another, and the log's directory stays as it is.
+    pub fn end_allocation(&self) {
+        drop(self.allocator.lock());
+    }
+
+    /// Removes the segment that was made ahead, once the log is stopped, and what is left of one that could not be made: a closed store
+    /// has no segment past its end.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn remove_unused(&self) -> Result<()> {
+        let _one_at_a_time = self.allocator.lock();
+        let unused = lock(&self.state).next.clone();
+        self.allocator.remove(unused.as_deref())?;
+        lock(&self.state).next = None;
+        Ok(())
+    }
+
+    /// Makes the pages of a stretch past the end of the log ready to be written, as far as segments are made. Gives the offset up to which
+    /// they are.
+    ///
+    /// # Errors
+    /// As [`Region::supply`](crate::storage::Region::supply). Writing works all the same.
+    pub fn supply(&self, stretch: Range<u64>) -> io::Result<u64> {
+        let files = {
+            let state = lock(&self.state);
+            [state.current.clone(), state.next.clone()]
+        };
+        let mut supplied = stretch.start;
+        for file in files.iter().flatten() {
+            if (file.start()..file.end()).contains(&supplied) {
+                let end = stretch.end.min(file.end());
+                file.supply(supplied..end)?;
+                supplied = end;
+            }
+        }
+        Ok(supplied)
+    }
+
+    /// Where the stretch that starts at `from` ends, if it ends at the next multiple of `step` bytes in its segment, or with the segment.
+    pub fn end_of_step(&self, from: u64, step: u64) -> u64 {
+        let end = self.files.end_of_segment(from as i64) as u64;
+        let start = end.saturating_sub(self.segment_size());
+        end.min(start + (from.saturating_sub(start) / step + 1) * step)
+    }
+
+    /// Drops the cached pages of a stretch in one segment, all of which is flushed.
+    ///
+    /// # Errors
+    /// As the system gives them; ignoring one is always right.
+    pub fn drop_cached(&self, stretch: Range<u64>) -> io::Result<()> {
+        // The segments that are mapped for writing.
+        let mapped = lock(&self.unsynced).clone();
+        for file in mapped
+            .iter()
+            .filter(|file| (file.start()..file.end()).contains(&stretch.start))
+        {
+            file.let_go(stretch.clone());
+        }
+        self.files.drop_cached(stretch)
+    }
+
+    /// Refuses to append while another append holds the lock for more than `limit` ms. It does not wait for the lock.
+    ///
+    /// # Errors
+    /// [`Error::Busy`].
+    #[inline]
+    pub fn expect_not_busy(&self, limit: u64) -> Result<()> {
+        let busy = self.lock_time.busy(self.env.as_ref(), limit);
+        busy.map_or(Ok(()), |held| Err(Error::Busy { held, limit }))
+    }
+
+    /// What has happened since the log was opened for writing.
+    pub fn stats(&self) -> LogStats {
+        let counts = &self.sync_counts;
+        let (topics, segments, pool) = {
+            let state = lock(&self.state);
+            (state.put_stats(), state.segments, self.pool_stats(&state))
+        };
+        LogStats {
+            topics: topics.into_iter().collect(),
+            in_lock_time_max: self.lock_time.max(),
+            slow_puts: self.lock_time.slow(),
+            syncs: counts.syncs.load(Ordering::Relaxed),
+            group_commits: counts.group_commits.load(Ordering::Relaxed),
+            group_commit_requests: counts.requests.load(Ordering::Relaxed),
+            segments,
+            pool,
+        }
+    }
+
+    /// Why no later byte is made durable, if a write or sync of the log itself failed, or a segment could not be made durable.
+    pub fn failure(&self) -> Option<Error> {
+        self.broken.get().cloned()
+    }
+
+    /// For how long appends held the append lock that were slow, of those that no earlier call has given: of many, the newest.
+    pub fn take_slow_puts(&self) -> Vec<Duration> {
+        self.lock_time.take_slow()
+    }
+}
+
+impl LogFiles {
+    /// Truncates the log at its end, where it can then be appended to.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`] and [`Error::Io`] when a segment cannot be opened for writing, changed or synced.
+    pub(crate) fn truncate(self: Arc<Self>, env: Arc<dyn Env>, segment_size: u64, end: LogEnd) -> Result<CommitLog> {
+        let at = end.at;
+        self.remove_after(env.as_ref(), at)?;
+        let last = self.starts().next_back().filter(|start| at < start + segment_size as i64);
+        let current = match last {
+            None => None,
+            Some(start) => Some(self.files.open_for_appending(start as u64)?),
+        };
+        if let Some(from) = end.rewrite_from {
+            self.rewrite(from..at)?;
+        }
+        if let Some(current) = &current {
+            let stale = at as u64..current.end().min(end.written_until.max(at) as u64);
+            current.clear(stale)?;
+            if end.rewrite_from.is_some() {
+                // The segment may have been made just before the crash.
+                current.sync_name(env.as_ref())?;
+            }
+        }
+        Ok(CommitLog::new(env, self, segment_size, current, end))
+    }
+
+    /// Removes the segments that start after `end`, the newest first.
+    fn remove_after(&self, env: &dyn Env, end: i64) -> Result<()> {
+        for empty in self.files.empty_files() {
+            match env.unlink(empty) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::io("remove", empty, error)),
+                _ => {}
+            }
+        }
+        for start in self.starts().rev().take_while(|start| *start > end) {
+            self.remove(start)?;
+            env.sync_dir(self.dir(), Step::LogCut)
+                .map_err(|error| Error::io("sync", self.dir(), error))?;
+        }
+        Ok(())
+    }
+
+    /// Writes again what recovery has read, durably. Where a sync has failed, the bytes may be in memory alone, and the system
+    /// does not write them a second time by itself.
+    fn rewrite(&self, recovered: Range<i64>) -> Result<()> {
+        for start in self.starts() {
+            let segment = recovered.start.max(start)..recovered.end.min(start + self.segment_size() as i64);
+            if segment.is_empty() {
+                continue;
+            }
+            let path = self.dir().join(segment_name(start as u64));
+            let refused = |error| Error::full_or_io("write again", &path, error);
+            let file = self.files.open_for_writing(start as u64).map_err(refused)?;
+            self.for_each_piece(segment, |at, bytes| {
+                file.write_all_at(bytes, (at - start) as u64).map_err(refused)
+            })?;
+            file.sync(Step::LogRewritten).map_err(refused)?;
+        }
+        Ok(())
     }
 }

@@ -1,13 +1,17 @@
 //! The segments of the commit log, read: all messages of all topics, in arrival order, in files of equal size named by their
-//! first byte's offset.
+//! first byte's offset. Also the immutable prefix, which is read in place, and the changes that another process makes.
 
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use crate::config::PAGE_SIZE;
 use crate::error::{Error, Result};
-use crate::format::{CLAIM_SIZE, Check, claimed_store_time, is_zero, locate, segment_name};
+use crate::format::{
+    BLANK_SIZE, CLAIM_SIZE, Check, MIN_RECORD_SIZE, Record, claimed_offset, claimed_size, claimed_store_time, is_zero, locate,
+    read_record, segment_name,
+};
 use crate::log::commit_log::log_record::{
     LogRecord, StoredMessage, claimed_range, no_message_in, nothing_at, record_in, touch_record,
 };
@@ -303,6 +307,181 @@ impl LogFiles {
             (file, position)
         }))
     }
+
+    /// The segment that holds `offset`, there or missing, and the position in it.
+    pub fn path_of(&self, offset: i64) -> (PathBuf, u64) {
+        let (start, position) = self.place(offset);
+        (self.dir().join(segment_name(start)), position)
+    }
+
+    /// The paths of the files that are no segments.
+    pub fn foreign_files(&self) -> impl Iterator<Item = PathBuf> {
+        self.files.ignored().iter().map(|name| self.dir().join(name))
+    }
+
+    /// The segments without a byte, after the others.
+    pub fn empty_files(&self) -> &[PathBuf] {
+        self.files.empty_files()
+    }
+
+    /// The segments before others that are cut short, and the bytes that they have.
+    pub fn cut_short(&self) -> &[(PathBuf, u64)] {
+        self.files.cut_short()
+    }
+
+    /// Refuses a log whose last segment is cut short: nothing can be written after it. An only segment tells by its length.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn expect_whole(&self) -> Result<()> {
+        let size = self.segment_size();
+        let otherwise = format!(
+            "give it its length in a copy of the store (truncate -s {size}) and open that: what was lost reads as zeros; \
+             recovery=\"salvage\" is needed where the store says that it was on disk"
+        );
+        self.files.expect_whole(size, &otherwise)?;
+        let mut starts = self.starts();
+        match (starts.next(), starts.next()) {
+            (Some(only), None) if !size.is_multiple_of(PAGE_SIZE) => Err(Error::Corrupt {
+                path: self.dir().join(segment_name(only as u64)),
+                offset: size,
+                reason: format!(
+                    "the only segment has {size} bytes, and no writer makes segments of such a size: it was cut short or extended; \
+                     copy it again"
+                ),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes that no byte before `end` changes any more, in the last segment, too: the writer that has appended them has closed the store.
+    pub(crate) fn settle(&self, end: i64) {
+        // What was settled first stays so.
+        let _ = self.settled_until.set(end);
+    }
+
+    /// Whether the segment never changes and is in memory, so that its bytes are used in place. The last one may be written or
+    /// cut by its owner, so its bytes are copied.
+    pub(super) fn is_sealed(&self, file: &MappedFile) -> bool {
+        file.is_in_memory() && file.end() as i64 != self.files_end()
+    }
+
+    /// Up to which position of a segment its bytes never change and are in memory.
+    pub(super) fn settled_in(&self, file: &MappedFile) -> usize {
+        if self.is_sealed(file) {
+            return file.len() as usize;
+        }
+        let end = self.settled_until.get().filter(|_| file.is_in_memory());
+        end.map_or(0, |end| (end - file.start() as i64).clamp(0, file.len() as i64) as usize)
+    }
+
+    /// Lists the segments again, and drops the mapping of the one that holds `end`, where the log ended, if it does not show what
+    /// is in the file: one of a lower layer of overlayfs that was opened for writing since.
+    ///
+    /// # Errors
+    /// As [`LogFiles::load`].
+    pub fn list_again(&self, end: i64) -> Result<()> {
+        self.files.list_again()?;
+        let mut head = [0; BLANK_SIZE];
+        let is_read = self.files.read_anew(end.cast_unsigned(), &mut head)?.is_some();
+        if is_read && head != [0; BLANK_SIZE] && !self.may_go_on(end)? {
+            self.files.forget_mappings(end.cast_unsigned());
+        }
+        Ok(())
+    }
+
+    /// Gets ready to read past `end`, where the log ended. If the log may go on after the last segment that is known, the
+    /// segments are listed again. Those after `end` may not be the same files any more, because a close removes them and the next
+    /// open makes others.
+    ///
+    /// # Errors
+    /// As [`LogFiles::load`].
+    pub fn prepare_growth(&self, end: i64) -> Result<()> {
+        let next = self.end_of_segment(end);
+        if next >= self.files_end() {
+            self.files.list_again()?;
+        }
+        self.files.forget_mappings(next.cast_unsigned());
+        Ok(())
+    }
+
+    /// Whether something may stand at `end`, where the log ended. `false` if nothing does, as far as mappings show. It is the
+    /// cheapest look.
+    ///
+    /// # Errors
+    /// As [`LogFiles::read`].
+    pub fn may_go_on(&self, end: i64) -> Result<bool> {
+        let mut head = [0; BLANK_SIZE];
+        Ok(match self.locate(end)? {
+            Some((file, position)) => file.read(position, &mut head) && head != [0; BLANK_SIZE],
+            // The next segment may be there by now.
+            None => true,
+        })
+    }
+
+    /// Whether the record that started at `offset`, and was stored at this time, has been replaced or removed, and not because it
+    /// expired: then its writer was killed, and the next one has cut the log. Lists the files again if the record's segment is gone.
+    ///
+    /// # Errors
+    /// As [`LogFiles::load`].
+    pub fn has_lost(&self, offset: i64, store_time: i64) -> Result<bool> {
+        let mut head = [0; CLAIM_SIZE];
+        if self.files.read_anew(offset.cast_unsigned(), &mut head)?.is_some() {
+            return Ok((claimed_offset(&head), claimed_store_time(&head)) != (Some(offset), Some(store_time)));
+        }
+        // The segment may have expired since the files were listed.
+        self.files.list_again()?;
+        Ok(!self.is_removed(offset) || self.next_start(offset).is_none())
+    }
+
+    /// The last record of the log now, at `from` or after, by the lengths of records alone: its start, and where the log ends. Empty if
+    /// there is none. A record is checked more slowly than a writer appends the next one, so a scan without this bound would follow the
+    /// writer for as long as its segment has room. `from` is where a record starts, or may start.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`].
+    pub fn last_seen(&self, from: i64) -> Result<Range<i64>> {
+        let mut at = self.newest_written_start(from)?;
+        let mut last = None;
+        while let Some((file, position)) = self.locate(at)? {
+            let mut position = position as u64;
+            let next = loop {
+                let mut head = [0; CLAIM_SIZE];
+                let len = head.len().min((file.len() - position) as usize);
+                let head = head.get_mut(..len).unwrap_or_default();
+                if !file.read(position as usize, head) {
+                    break None;
+                }
+                match size_of_record(head, (file.start() + position) as i64) {
+                    Some(size) if position + size <= file.len() => {
+                        last = Some((file.start() + position) as i64);
+                        position += size;
+                    }
+                    _ => break next_segment(head, &file, position),
+                }
+            };
+            at = (file.start() + position) as i64;
+            match next.filter(|next| *next < self.files_end()) {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        Ok(last.unwrap_or(at)..at)
+    }
+
+    /// The start of the newest segment after `from` in which something was written; `from` if there is none.
+    fn newest_written_start(&self, from: i64) -> Result<i64> {
+        for start in self.starts().rev().take_while(|start| *start > from) {
+            let mut head = [0; BLANK_SIZE];
+            if let Some((file, position)) = self.locate(start)?
+                && file.read(position, &mut head)
+                && !matches!(read_record(&head, Check::Structure), Record::End)
+            {
+                return Ok(start);
+            }
+        }
+        Ok(from)
+    }
 }
 
 /// The position of the last byte that is not zero.
@@ -310,4 +489,18 @@ fn last_not_zero(bytes: &[u8]) -> Option<usize> {
     let (number, chunk) = bytes.chunks(CHUNK).enumerate().rev().find(|(_, chunk)| !is_zero(chunk))?;
     let last = chunk.iter().rposition(|byte| *byte != 0)?;
     Some(number * CHUNK + last)
+}
+
+/// Where the log goes on if a BLANK starts so at a position of a segment, and ends with it.
+fn next_segment(head: &[u8], file: &MappedFile, position: u64) -> Option<i64> {
+    match read_record(head, Check::Structure) {
+        Record::Blank { size } => (position + u64::from(size) == file.len()).then_some(file.end() as i64),
+        _ => None,
+    }
+}
+
+/// The size that the record with this head claims, if it names `at` as its physical offset.
+fn size_of_record(head: &[u8], at: i64) -> Option<u64> {
+    let claimed = head.first_chunk().map(|head| claimed_size(*head))?;
+    (claimed >= MIN_RECORD_SIZE && claimed_offset(head) == Some(at)).then_some(claimed as u64)
 }

@@ -1,9 +1,14 @@
-//! The search for whole records where no record is known to start, and the sizes that damaged records claim.
+//! Damaged stretches of the log: the search for the next whole record, the sizes that damaged records claim, raw bytes, and salvage
+//! records, which make the log one chain of records again, for this crate and for a broker.
 
 use std::ops::Range;
+use std::path::PathBuf;
 
-use crate::error::Result;
-use crate::format::{CLAIM_SIZE, Check, ClaimedSize, MessageView, claimed_size, record_heads, size_of_damaged};
+use crate::error::{Error, Result};
+use crate::format::{
+    BLANK_SIZE, CLAIM_SIZE, Check, ClaimedSize, MessageView, claimed_size, encode_salvage_record, record_heads,
+    salvage_record_size, segment_name, size_of_damaged, size_to_dump,
+};
 use crate::interrupt;
 use crate::log::commit_log::log_files::LogFiles;
 use crate::log::commit_log::log_record::{LogRecord, StoredMessage};
@@ -15,6 +20,8 @@ const MAX_LOOKED_AT: usize = 64;
 /// One search reads at most this many bytes of false record starts. A damaged log has few of them. In a log made by an attacker every
 /// byte may be one.
 const MAX_IMITATED: u64 = 4 << 30;
+/// Most bytes that are copied: a damaged length may claim a whole segment.
+const MOST: usize = 64 << 20;
 
 /// The end of a damaged record by its own lengths.
 #[derive(Debug)]
@@ -115,6 +122,80 @@ impl LogFiles {
             LogRecord::Message(_) | LogRecord::Blank { .. } | LogRecord::Corrupt(_)
         ))
     }
+
+    /// Writes salvage records over a lost stretch. They get the store time of the message after it, so that store times never fall. They
+    /// become durable with the rest of the log, which a salvage writes again from its start.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`], [`Error::Corrupt`] for a stretch that no record fits into.
+    pub fn write_salvage_records(&self, lost: &Range<i64>) -> Result<()> {
+        let LogRecord::Message(after) = self.read(lost.end, Check::Structure)? else {
+            return Err(self.corrupt(lost.end, "expected the message after the lost stretch".to_owned()));
+        };
+        let store_time = after.view().store_time();
+        for (start, part, at_end) in self.parts(lost) {
+            let path = self.dir().join(segment_name(start as u64));
+            let refused = |error| Error::full_or_io("fill", &path, error);
+            let file = self.files.open_for_writing(start as u64).map_err(refused)?;
+            let mut at = part.start;
+            while at < part.end {
+                let record = encode_salvage_record(at, (part.end - at) as usize, at_end, store_time);
+                let record = record.map_err(|malformed| self.corrupt(at, malformed.to_string()))?;
+                file.write_all_at(&record, (at - start) as u64).map_err(refused)?;
+                at += record.len() as i64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the first salvage record of a lost stretch stands, and its bytes. The end of a segment may have room for none.
+    pub fn first_salvage_record(&self, lost: &Range<i64>) -> Option<(i64, i32)> {
+        let mut records = self.parts(lost).map(|(_, part, at_end)| {
+            (
+                part.start,
+                salvage_record_size((part.end - part.start) as usize, at_end) as i32,
+            )
+        });
+        records.find(|(_, size)| *size > 0)
+    }
+
+    /// A stretch divided at the ends of segments: the segment's start, the part in it, and whether that reaches its end.
+    fn parts(&self, lost: &Range<i64>) -> impl Iterator<Item = (i64, Range<i64>, bool)> {
+        let (lost, size) = (lost.clone(), self.segment_size() as i64);
+        let parts = self.starts().map(move |start| {
+            let part = lost.start.max(start)..lost.end.min(start + size);
+            let at_end = part.end == start + size;
+            (start, part, at_end)
+        });
+        parts.filter(|(_, part, _)| !part.is_empty())
+    }
+
+    /// The bytes from a physical offset on; `None` if no segment has it.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`], and [`crate::error::Error::Corrupt`] for a page that the disk has lost.
+    pub(crate) fn raw(&self, offset: i64) -> Result<Option<RawBytes>> {
+        let Some((file, position)) = self.locate(offset)? else {
+            return Ok(None);
+        };
+        let remaining = (file.len() as usize).saturating_sub(position);
+        let mut head = [0; BLANK_SIZE];
+        let size = if remaining >= head.len() && file.read(position, &mut head) {
+            size_to_dump(head).min(remaining).min(MOST)
+        } else {
+            remaining
+        };
+        let mut bytes = vec![0; size];
+        if !file.read(position, &mut bytes) {
+            file.check_intact(position..position + size)?;
+        }
+        file.check_intact(position..position + size)?;
+        Ok(Some(RawBytes {
+            path: file.path().to_owned(),
+            offset: position as u64,
+            bytes,
+        }))
+    }
 }
 
 /// A search by every byte. It ends with an error where bytes imitate records too often.
@@ -195,4 +276,15 @@ impl RecordSearch<'_> {
         }
         Ok(None)
     }
+}
+
+/// Bytes of a segment.
+#[derive(Debug)]
+pub(crate) struct RawBytes {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// The first of them in it.
+    pub(crate) offset: u64,
+    /// As many as the record there claims, at most 64 MiB, and those of the smallest one where it claims nothing that can be.
+    pub(crate) bytes: Vec<u8>,
 }
